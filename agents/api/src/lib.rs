@@ -1,0 +1,1 @@
+//! SIPCluster, BareMetalHost and networkData: types, and parsing into validated types.

@@ -1,0 +1,1 @@
+//! The SIPCluster life cycle: inventory, placement, status, labels.

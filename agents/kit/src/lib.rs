@@ -1,0 +1,1 @@
+//! What every agent shares: scheduler client, apply, conditions, events.

@@ -1,0 +1,1 @@
+//! HAProxy for tenant API servers and workers.

@@ -1,0 +1,1 @@
+//! Validated input to desired objects and configuration text. Pure and infallible.

@@ -1,0 +1,16 @@
+//! Compiles the protobuf contract, and its descriptor set for gRPC reflection.
+
+use std::{env, io, path::PathBuf};
+
+fn main() -> io::Result<()> {
+    let files = [
+        "sip/inventory/v1/inventory_service.proto",
+        "sip/placement/v1/placement_service.proto",
+    ];
+    let descriptor = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?).join("sip.bin");
+    tonic_prost_build::configure()
+        .file_descriptor_set_path(descriptor)
+        // Same bytes for the same message, and order that people can rely on.
+        .btree_map(".")
+        .compile_protos(&files, &["."])
+}

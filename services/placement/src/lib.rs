@@ -1,0 +1,1 @@
+//! The decision: which hosts a cluster gets. Pure.

@@ -1,0 +1,1 @@
+//! What every process needs once: telemetry, TLS identity, health, supervision, shutdown.
