@@ -1,1 +1,38 @@
 //! What every process needs once: telemetry, TLS identity, health, supervision, shutdown.
+//!
+//! A binary's `main` stays a list of its parts:
+//!
+//! ```no_run
+//! # struct Args { process: runtime::ProcessArgs, realm: runtime::identity::RealmArgs, tls: runtime::tls::ServerTlsArgs, listen: std::net::SocketAddr }
+//! # async fn example(args: Args) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let mut process = runtime::Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &args.process).await?;
+//! let serving = process.readiness.gate("grpc");
+//! let listener = process.bind(args.listen, &args.tls, &args.realm.realm()).await?;
+//! let routes = tonic::service::Routes::default();
+//! process.serve("grpc", listener, routes);
+//! serving.ready();
+//! process.run().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`process`] | [`Process`]: the parts below, started and stopped in the right order |
+//! | [`identity`] | who a peer is: [`identity::Realm`], [`identity::Caller`] |
+//! | [`tls`] | TLS 1.3 both ways, certificates reloaded while running |
+//! | [`telemetry`] | logs, spans, trace context over gRPC |
+//! | [`readiness`], [`health`], [`metrics`] | what the process says about itself |
+//! | [`tasks`], [`shutdown`] | nothing runs unsupervised |
+
+pub mod health;
+pub mod identity;
+pub mod metrics;
+pub mod process;
+pub mod readiness;
+pub mod shutdown;
+pub mod tasks;
+pub mod telemetry;
+pub mod tls;
+
+pub use process::{Process, ProcessArgs};

@@ -1,0 +1,67 @@
+//! Who is at the other end of an accepted connection.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tonic::{Request, Status};
+
+use crate::identity::Caller;
+
+/// The other end of a connection; in the extensions of every request. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    address: SocketAddr,
+    identity: PeerIdentity,
+}
+
+/// What is known about who a peer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerIdentity {
+    /// Proven by a certificate.
+    Verified(Arc<Caller>),
+    /// A process of this machine, on a server that was told to serve loopback without TLS.
+    PlaintextLoopback,
+}
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr, identity: PeerIdentity) -> Self {
+        Self { address, identity }
+    }
+
+    /// The peer of a request.
+    ///
+    /// # Errors
+    /// `INTERNAL` when the request did not come through a [`Listener`](super::Listener).
+    pub fn of<T>(request: &Request<T>) -> Result<&Self, Status> {
+        let missing = || Status::internal("the connection of this request was not identified");
+        request.extensions().get().ok_or_else(missing)
+    }
+
+    /// Where it connects from.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.identity
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.identity.fmt(f)
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verified(caller) => caller.fmt(f),
+            Self::PlaintextLoopback => f.write_str("plaintext-loopback"),
+        }
+    }
+}
