@@ -1,0 +1,272 @@
+//! Sample hosts: `BareMetalHosts` with their network data, labelled as ViNO labels them.
+
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+/// The label that says what a host is good for: `control-plane` or `worker`.
+pub const FLAVOR: &str = "vino.airshipit.org/flavor";
+/// The label that names a host's rack.
+pub const RACK: &str = "vino.airshipit.org/rack";
+/// The label that names the physical server.
+pub const SERVER: &str = "vino.airshipit.org/host";
+/// The id of the network in every sample host's network data, which the sample clusters' services use.
+pub const NETWORK: &str = "oam-ipv4";
+
+/// The one Secret with BMC credentials that all sample hosts share, as ViNO's virtual machines do.
+const CREDENTIALS: &str = "sample-bmc-credentials";
+
+/// Enough to keep the API server busy; more only makes single requests slower.
+const CONCURRENT: usize = 32;
+
+/// Why hosts could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} {object}")]
+pub struct Error {
+    action: &'static str,
+    object: String,
+    source: Box<kube::Error>,
+}
+
+/// One host to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its addresses by the id of their network.
+    pub addresses: BTreeMap<String, Ipv4Addr>,
+    /// `status.provisioning.state`.
+    pub state: String,
+    /// The system behind the BMC, as the last part of its Redfish path.
+    pub system: String,
+}
+
+impl Host {
+    /// An available host with one address.
+    #[must_use]
+    pub fn new(name: &str, flavor: &str, rack: &str, address: Ipv4Addr) -> Self {
+        let labels = [(FLAVOR, flavor), (RACK, rack), (SERVER, name)];
+        Self {
+            name: name.to_owned(),
+            labels: labels
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            addresses: BTreeMap::from([(NETWORK.to_owned(), address)]),
+            state: "available".to_owned(),
+            system: name.to_owned(),
+        }
+    }
+
+    /// With another label, or another value of one.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// In another state of provisioning.
+    #[must_use]
+    pub fn state(mut self, state: &str) -> Self {
+        state.clone_into(&mut self.state);
+        self
+    }
+
+    /// OpenStack `network_data`, as the text in the host's Secret.
+    fn network_data(&self) -> Value {
+        let networks: Vec<Value> = self
+            .addresses
+            .iter()
+            .map(|(id, address)| {
+                json!({
+                    "id": id, "type": "ipv4", "link": "eno1",
+                    "ip_address": address, "netmask": "255.0.0.0",
+                    "dns_nameservers": [], "routes": [],
+                })
+            })
+            .collect();
+        json!({
+            "links": [{"id": "eno1", "name": "eno1", "type": "phy", "mtu": 1500}],
+            "networks": networks,
+        })
+    }
+
+    fn network_data_secret(&self) -> String {
+        format!("{}-network-data", self.name)
+    }
+
+    fn object(&self, namespace: &str) -> DynamicObject {
+        let mut object = DynamicObject::new(&self.name, &resource()).within(namespace).data(json!({
+            "spec": {
+                "online": true,
+                "bmc": {
+                    "address": format!("redfish+http://127.0.0.1:8000/redfish/v1/Systems/{}", self.system),
+                    "credentialsName": CREDENTIALS,
+                },
+                "networkData": {"name": self.network_data_secret(), "namespace": namespace},
+            },
+        }));
+        object.metadata.labels = Some(self.labels.clone());
+        object
+    }
+
+    /// What the baremetal-operator reports of a host in this state.
+    fn status(&self) -> Value {
+        json!({"status": {
+            "operationalStatus": "OK",
+            "errorCount": 0,
+            "errorMessage": "",
+            "hardwareProfile": "unknown",
+            "poweredOn": true,
+            "provisioning": {"ID": "", "state": self.state, "image": {"url": ""}},
+        }})
+    }
+}
+
+/// `count` hosts spread over `racks` racks in turn; in each rack every fourth host is of flavor control-plane.
+///
+/// Names sort in the order of the list: `r001-h0001` is the first host of the first rack.
+#[must_use]
+pub fn fleet(count: u32, racks: u32) -> Vec<Host> {
+    (0..count)
+        .map(|index| {
+            let (rack, place) = (index % racks + 1, index / racks + 1);
+            let flavor = if place % 4 == 1 { "control-plane" } else { "worker" };
+            // One address each in 10/8, counting from 10.1.0.1.
+            let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 1, 0, 1)) + index);
+            Host::new(
+                &format!("r{rack:03}-h{place:04}"),
+                flavor,
+                &format!("r{rack:03}"),
+                address,
+            )
+        })
+        .collect()
+}
+
+/// The API of `BareMetalHosts`.
+#[must_use]
+pub fn resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("metal3.io", "v1alpha1", "BareMetalHost"),
+        "baremetalhosts",
+    )
+}
+
+/// All `BareMetalHosts` of a namespace.
+#[must_use]
+pub fn api(client: Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client, namespace, &resource())
+}
+
+/// Creates the hosts with their Secrets in a namespace, which must exist, and reports their state as the
+/// baremetal-operator would. A thousand take about four seconds.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub async fn load(client: &Client, namespace: &str, hosts: &[Host]) -> Result<(), Error> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let credentials = secret(CREDENTIALS, [("username", "root"), ("password", "sample")]);
+    let params = PatchParams::apply("sip-sandbox").force();
+    secrets
+        .patch(CREDENTIALS, &params, &Patch::Apply(credentials))
+        .await
+        .map_err(|source| Error {
+            action: "apply the Secret",
+            object: format!("{namespace}/{CREDENTIALS}"),
+            source: Box::new(source),
+        })?;
+    stream::iter(hosts)
+        .map(|host| create(client, namespace, host))
+        .buffer_unordered(CONCURRENT)
+        .try_for_each(|()| async { Ok(()) })
+        .await
+}
+
+async fn create(client: &Client, namespace: &str, host: &Host) -> Result<(), Error> {
+    let failed = |action| {
+        let object = format!("{namespace}/{}", host.name);
+        move |source| Error {
+            action,
+            object,
+            source: Box::new(source),
+        }
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let hosts = api(client.clone(), namespace);
+    let network_data = secret(
+        &host.network_data_secret(),
+        [("networkData", &host.network_data().to_string())],
+    );
+    // The Secret first: a host whose network data is missing is a case of its own.
+    secrets
+        .create(&PostParams::default(), &network_data)
+        .await
+        .map_err(failed("create the network data of"))?;
+    hosts
+        .create(&PostParams::default(), &host.object(namespace))
+        .await
+        .map_err(failed("create the BareMetalHost"))?;
+    hosts
+        .patch_status(&host.name, &PatchParams::default(), &Patch::Merge(host.status()))
+        .await
+        .map_err(failed("report the state of the BareMetalHost"))?;
+    Ok(())
+}
+
+fn secret<const N: usize>(name: &str, data: [(&str, &str); N]) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        string_data: Some(
+            data.into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        ),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_fleet_is_spread_over_its_racks_with_an_address_for_each_host() {
+        let hosts = fleet(18, 4);
+
+        let in_rack = |rack: &str| hosts.iter().filter(|host| host.labels[RACK] == rack).count();
+        assert_eq!(["r001", "r002", "r003", "r004"].map(in_rack), [5, 5, 4, 4]);
+        assert_eq!(
+            hosts
+                .iter()
+                .map(|host| host.addresses[NETWORK])
+                .collect::<BTreeSet<_>>()
+                .len(),
+            18
+        );
+        assert_eq!(
+            hosts.iter().map(|host| &host.name).collect::<BTreeSet<_>>().len(),
+            18
+        );
+        let racks_with_control_plane: BTreeSet<_> = hosts
+            .iter()
+            .filter(|host| host.labels[FLAVOR] == "control-plane")
+            .map(|host| &host.labels[RACK])
+            .collect();
+        assert_eq!(racks_with_control_plane.len(), 4);
+    }
+}
