@@ -11,6 +11,15 @@ pub mod inventory {
     }
 }
 
+/// Package `sip.ledger.v1`: what the scheduler keeps on disk. No API.
+pub mod ledger {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the .proto files")]
+    pub mod v1 {
+        tonic::include_proto!("sip.ledger.v1");
+    }
+}
+
 /// Package `sip.placement.v1`: which hosts a cluster gets.
 pub mod placement {
     /// Version 1.

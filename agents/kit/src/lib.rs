@@ -1,1 +1,17 @@
-//! What every agent shares: scheduler client, apply, conditions, events.
+//! What every agent shares: the site's configuration, the scheduler client, server-side apply, conditions, events.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`config`] | [`config::SiteConfig`], the one file that says where an agent works |
+//! | [`scheduler`] | [`scheduler::Scheduler`]: calls with deadlines, and a watch that reconnects |
+//! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
+//! | [`conditions`] | conditions that change only when something changed |
+//! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`start`] | a process with both clients, ready to run controllers |
+
+pub mod apply;
+pub mod conditions;
+pub mod config;
+pub mod events;
+pub mod scheduler;
+pub mod start;

@@ -15,7 +15,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
-use spiffe::{SpiffeId, SpiffeIdError, TrustDomain};
+use spiffe::SpiffeId;
+pub use spiffe::{SpiffeIdError as TrustDomainError, TrustDomain};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Error};
 
 /// The longest SPIFFE id in bytes, as the SPIFFE-ID specification sets it.
@@ -54,7 +55,7 @@ pub enum Error {
         uri: String,
         /// The rule that it breaks.
         #[source]
-        source: SpiffeIdError,
+        source: TrustDomainError,
     },
     /// Of another trust domain.
     #[error("`{id}` belongs to trust domain `{found}`; expected `{expected}`")]

@@ -35,4 +35,7 @@ pub mod tasks;
 pub mod telemetry;
 pub mod tls;
 
+#[cfg(test)]
+mod fixtures;
+
 pub use process::{Process, ProcessArgs};

@@ -17,7 +17,7 @@ use crate::readiness::Readiness;
 use crate::shutdown::Signals;
 use crate::tasks::{self, Tasks};
 use crate::telemetry::{self, Telemetry, TelemetryArgs};
-use crate::tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, ServerTlsArgs, TlsMetrics};
+use crate::tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, Reloader, ServerTlsArgs, TlsMetrics};
 
 /// A connection is told to end after this long, so that withdrawn CAs and roles take effect on all.
 const MAX_CONNECTION_AGE: Duration = Duration::from_hours(1);
@@ -153,8 +153,7 @@ impl Process {
     ) -> Result<Listener, tls::Error> {
         let (listener, reloader) = Listener::bind(address, args, realm, &self.tls_metrics).await?;
         if let Some(reloader) = reloader {
-            self.tasks
-                .spawn("server certificates", reloader.run(self.shutdown.clone()));
+            self.keep_current("server certificate", reloader);
         }
         Ok(listener)
     }
@@ -183,10 +182,14 @@ impl Process {
         let (tls, reloader) = ClientTls::load(args, realm, Caller::Scheduler, &self.tls_metrics)?.unzip();
         let channel = tls::channel(endpoint, tls)?;
         if let Some(reloader) = reloader {
-            self.tasks
-                .spawn("client certificates", reloader.run(self.shutdown.clone()));
+            self.keep_current("client certificate", reloader);
         }
         Ok(channel)
+    }
+
+    fn keep_current(&mut self, name: &'static str, reloader: Reloader) {
+        let gate = self.readiness.gate(name);
+        self.tasks.spawn(name, reloader.run(gate, self.shutdown.clone()));
     }
 
     /// Runs until a signal or until the first task ends, then drains.

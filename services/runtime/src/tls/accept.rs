@@ -7,24 +7,17 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::Stream;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-use tokio_util::either::Either;
-use tonic::transport::server::Connected;
 
-use super::material::Validity;
-use super::peer::{Peer, PeerIdentity};
+use super::connection::Connection;
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
 use super::{Error, ServerTls, ServerTlsArgs};
 use crate::identity::Realm;
@@ -33,6 +26,9 @@ use crate::identity::Realm;
 const MAX_HANDSHAKES: usize = 256;
 /// A client that takes longer is gone or means harm.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a refused client may take to read why and hang up, and how much of what it says is listened to.
+const PARTING_TIMEOUT: Duration = Duration::from_secs(1);
+const PARTING_BYTES: u64 = 64 * 1024;
 /// How long to leave the listener alone when the system is out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// Idle time before the kernel probes whether the peer is still there, and between its probes.
@@ -154,8 +150,8 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 }
 
 async fn handshake(tls: ServerTls, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
-    let acceptor = TlsAcceptor::from(tls.0.config());
-    let (outcome, connection) = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+    let accepting = TlsAcceptor::from(tls.0.config()).accept(stream).into_fallible();
+    let (outcome, connection) = match timeout(HANDSHAKE_TIMEOUT, accepting).await {
         Ok(Ok(stream)) => match Connection::verified(stream, address, tls.0.realm()) {
             Ok(connection) => (Outcome::Ok, Some(connection)),
             Err(error) => {
@@ -163,8 +159,9 @@ async fn handshake(tls: ServerTls, stream: TcpStream, address: SocketAddr) -> Op
                 (Outcome::Failed, None)
             }
         },
-        Ok(Err(error)) => {
+        Ok(Err((error, stream))) => {
             tracing::warn!(%address, error = &error as &dyn StdError, "the TLS handshake failed");
+            part(stream).await;
             (Outcome::Failed, None)
         }
         Err(_elapsed) => {
@@ -176,111 +173,15 @@ async fn handshake(tls: ServerTls, stream: TcpStream, address: SocketAddr) -> Op
     connection
 }
 
-/// An accepted connection. It ends, at the latest, when the certificate that it was opened with expires.
-#[derive(Debug)]
-pub struct Connection {
-    io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
-    peer: Peer,
-    expiry: Option<Pin<Box<Sleep>>>,
-}
-
-impl Connection {
-    fn plaintext(stream: TcpStream, address: SocketAddr) -> Self {
-        let peer = Peer::new(address, PeerIdentity::PlaintextLoopback);
-        Self {
-            io: Either::Right(stream),
-            peer,
-            expiry: None,
-        }
-    }
-
-    fn verified(
-        stream: TlsStream<TcpStream>,
-        address: SocketAddr,
-        realm: &Realm,
-    ) -> Result<Self, crate::identity::Error> {
-        let (_, session) = stream.get_ref();
-        // The handshake demands a certificate; without one this refuses like any unreadable one.
-        let leaf = session
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .cloned()
-            .unwrap_or_else(|| Vec::new().into());
-        let caller = Arc::new(realm.caller_of(&leaf)?);
-        let Validity {
-            not_before: _,
-            not_after,
-        } = Validity::of(&leaf)?;
-        let rest = not_after.duration_since(SystemTime::now()).unwrap_or_default();
-        Ok(Self {
-            peer: Peer::new(address, PeerIdentity::Verified(caller)),
-            io: Either::Left(Box::new(stream)),
-            expiry: Some(Box::pin(sleep(rest))),
-        })
-    }
-
-    /// Who is at the other end.
-    #[must_use]
-    pub fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
-    fn expired(&mut self, cx: &mut Context<'_>) -> bool {
-        self.expiry
-            .as_mut()
-            .is_some_and(|expiry| expiry.as_mut().poll(cx).is_ready())
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.expired(cx) {
-            tracing::info!(peer = %self.peer, "closing: the certificate of the connection has expired");
-            // Polled once more it would panic.
-            self.expiry = None;
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the peer's certificate has expired",
-            )));
-        }
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+/// Lets a refused client read the alert that says why.
+///
+/// A client in TLS 1.3 may have sent its first request before it hears of the refusal; closing a socket with
+/// unread bytes resets the connection, and a reset discards the alert.
+async fn part(mut stream: TcpStream) {
+    let draining = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut (&mut stream).take(PARTING_BYTES), &mut tokio::io::sink()).await
+    };
+    // Whether it worked is of no use to anyone: the connection is over.
+    let _ = timeout(PARTING_TIMEOUT, draining).await;
 }

@@ -10,10 +10,14 @@
 mod accept;
 mod args;
 mod client;
+mod connection;
 mod material;
 mod peer;
 mod reload;
 mod server;
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,9 +26,10 @@ use std::time::SystemTime;
 
 use crate::identity;
 
-pub use accept::{Connection, Listener};
+pub use accept::Listener;
 pub use args::{ClientTlsArgs, ServerTlsArgs};
 pub use client::{Channel, ClientTls, ConnectError, channel};
+pub use connection::Connection;
 pub use peer::{Peer, PeerIdentity};
 pub use reload::{Reloader, TlsMetrics};
 pub use server::ServerTls;

@@ -17,6 +17,7 @@ use super::Error;
 use super::material::{Files, Fingerprint, Material, Validity, unix_seconds};
 use crate::identity::{Caller, Realm};
 use crate::metrics::Metrics;
+use crate::readiness::Gate;
 use crate::tasks::BoxError;
 
 /// Which side of connections a certificate is for.
@@ -121,7 +122,7 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         metrics: TlsMetrics,
         build: impl Fn(&Files, &Realm, SystemTime) -> Result<(Arc<C>, Material), Error> + Send + Sync + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let first = Current::load(&files, &realm, &build)?;
+        let first = Current::load(&files, &realm, &build, SystemTime::now())?;
         let Material {
             identity,
             validity,
@@ -166,19 +167,18 @@ impl<C: Send + Sync + 'static> Reloading<C> {
     /// unchanged, since not every file system reports every change.
     fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
         let current = self.current.load();
-        let Validity {
-            not_before: _,
-            not_after,
-        } = current.material.validity;
-        let renewal_due = now >= current.material.validity.half_life();
+        let validity = current.material.validity;
+        let renewal_due = now >= validity.half_life();
         if current.fingerprint == self.files.fingerprint() && !renewal_due {
             return Ok(Refresh::Unchanged);
         }
-        let next = Current::load(&self.files, &self.realm, &*self.build)
+        let next = Current::load(&self.files, &self.realm, &*self.build, now)
             .inspect_err(|_| self.metrics.reload(self.side, Outcome::Failed))?;
         let renewed = next.material.own.cert != current.material.own.cert;
         if next.fingerprint == current.fingerprint && !renewed {
-            return Ok(Refresh::RenewalOverdue { not_after });
+            return Ok(Refresh::RenewalOverdue {
+                not_after: validity.not_after,
+            });
         }
         let expires = next.material.validity.not_after;
         self.metrics.validity(self.side, next.material.validity);
@@ -189,10 +189,10 @@ impl<C: Send + Sync + 'static> Reloading<C> {
 }
 
 impl<C> Current<C> {
-    fn load(files: &Files, realm: &Realm, build: &Build<C>) -> Result<Self, Error> {
+    fn load(files: &Files, realm: &Realm, build: &Build<C>, now: SystemTime) -> Result<Self, Error> {
         // Taken before reading: files that change while they are read then differ at the next look.
         let fingerprint = files.fingerprint();
-        let (config, material) = build(files, realm, SystemTime::now())?;
+        let (config, material) = build(files, realm, now)?;
         Ok(Self {
             config,
             material,
@@ -219,11 +219,16 @@ enum Refresh {
 /// What a [`Reloader`] needs of a [`Reloading`], whatever its configuration is.
 trait Refreshable: Send + Sync {
     fn refresh(&self, now: SystemTime) -> Result<Refresh, Error>;
+    fn validity(&self) -> Validity;
 }
 
 impl<C: Send + Sync + 'static> Refreshable for Reloading<C> {
     fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
         Self::refresh(self, now)
+    }
+
+    fn validity(&self) -> Validity {
+        self.current.load().material.validity
     }
 }
 
@@ -238,11 +243,12 @@ impl Reloader {
         Self { target, every }
     }
 
-    /// Looks at the files at the interval until `stop`.
+    /// Looks at the files at the interval until `stop`, and holds `gate` open while the certificate in use is
+    /// valid: with an expired one nobody talks to this process.
     ///
     /// # Errors
     /// Only when reading files panicked: bad files are logged and counted, and the old ones stay in use.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+    pub async fn run(self, gate: Gate, stop: CancellationToken) -> Result<(), BoxError> {
         let Self { target, every } = self;
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -252,9 +258,15 @@ impl Reloader {
                 () = stop.cancelled() => return Ok(()),
                 _ = ticks.tick() => {}
             }
-            let target = Arc::clone(&target);
-            let refreshed = tokio::task::spawn_blocking(move || target.refresh(SystemTime::now())).await?;
+            let looking = Arc::clone(&target);
+            let refreshed = tokio::task::spawn_blocking(move || looking.refresh(SystemTime::now())).await?;
             said.report(&refreshed);
+            let validity = target.validity();
+            if validity.contains(SystemTime::now()) {
+                gate.ready();
+            } else {
+                gate.not_ready(format!("expired at {}", super::rfc3339(validity.not_after)));
+            }
         }
     }
 }

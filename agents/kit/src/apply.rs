@@ -1,0 +1,102 @@
+//! Writes to the API server: server-side apply under the agent's own field manager, and conditional patches.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+/// Name under which an agent owns fields, for example `sip-load-balancer-agent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manager(pub &'static str);
+
+impl Manager {
+    fn params(self) -> PatchParams {
+        PatchParams::apply(self.0).force()
+    }
+}
+
+/// Applies an object: what it says is set, what this manager set before and it does not say is removed.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply<K>(client: &Client, manager: Manager, object: &K) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    api.patch(&object.name_any(), &manager.params(), &Patch::Apply(object)).await
+}
+
+/// Applies the part of an object's status that this manager owns: all of it, since what is left out is removed.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply_status<K>(
+    client: &Client,
+    manager: Manager,
+    namespace: &str,
+    name: &str,
+    status: &impl Serialize,
+) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    // A partial object: the typed one would claim every field that serde fills in.
+    let partial = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": { "name": name },
+        "status": status,
+    });
+    api.patch_status(name, &manager.params(), &Patch::Apply(partial)).await
+}
+
+/// Merges `change` into the metadata of exactly the object that has this uid and resourceVersion: the API server
+/// answers 409 when it is another one, or has changed.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn merge_metadata<K>(
+    api: &Api<K>,
+    manager: Manager,
+    name: &str,
+    (uid, resource_version): (&str, &str),
+    change: Value,
+) -> kube::Result<kube::core::PartialObjectMeta<K>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    let mut metadata = change;
+    metadata["uid"] = uid.into();
+    metadata["resourceVersion"] = resource_version.into();
+    let params = PatchParams { field_manager: Some(manager.0.to_owned()), ..PatchParams::default() };
+    api.patch_metadata(name, &params, &Patch::Merge(json!({ "metadata": metadata }))).await
+}
+
+/// The API server's own words, for people: its message without the debug form of the error around it.
+#[must_use]
+pub fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => chain(other),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Status code of an answer, when the API server gave one.
+#[must_use]
+pub fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! Conditions: set only on change, with the time of the last change of status kept.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+/// Longest message that the schema of a condition admits, in bytes.
+const MESSAGE: usize = 32_768;
+
+/// What an agent finds; it becomes a [`Condition`] against the one that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Type of the condition.
+    pub kind: &'static str,
+    /// `Some(true)` True, `Some(false)` False, `None` Unknown.
+    pub status: Option<bool>,
+    /// Reason, in `CamelCase`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Finding {
+    /// It is so.
+    pub fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, status: Some(true), reason, message: message.into() }
+    }
+
+    /// It is not so.
+    pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, status: Some(false), reason, message: message.into() }
+    }
+
+    /// It is not known.
+    pub fn unknown(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, status: None, reason, message: message.into() }
+    }
+
+    /// The condition for a spec of this generation. The time is `now` only if the status differs from the one before.
+    #[must_use]
+    pub fn condition(self, existing: &[Condition], generation: i64, now: Timestamp) -> Condition {
+        let Self { kind, status, reason, message } = self;
+        let status = match status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = find(existing, kind).filter(|before| before.status == status);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: shorten(message),
+            observed_generation: Some(generation),
+            last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
+        }
+    }
+}
+
+/// The condition of a type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether the condition is True for this generation of the spec.
+#[must_use]
+pub fn is_true(conditions: &[Condition], kind: &str, generation: i64) -> bool {
+    find(conditions, kind)
+        .is_some_and(|condition| condition.status == "True" && condition.observed_generation == Some(generation))
+}
+
+fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE {
+        let end = (0..=MESSAGE - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_time_changes_with_the_status_and_with_nothing_else() {
+        let first = Finding::no("Ready", "Progressing", "a").condition(&[], 1, at(1));
+        let second = Finding::no("Ready", "Failed", "b").condition(std::slice::from_ref(&first), 2, at(2));
+        assert_eq!(second.last_transition_time, Time(at(1)));
+        assert_eq!((&*second.reason, &*second.message, second.observed_generation), ("Failed", "b", Some(2)));
+        let third = Finding::yes("Ready", "Done", "").condition(&[second], 2, at(3));
+        assert_eq!(third.last_transition_time, Time(at(3)));
+    }
+
+    #[test]
+    fn a_condition_of_an_older_generation_is_not_true() {
+        let old = Finding::yes("Ready", "Done", "").condition(&[], 1, at(1));
+        assert!(is_true(std::slice::from_ref(&old), "Ready", 1));
+        assert!(!is_true(&[old], "Ready", 2));
+    }
+
+    #[test]
+    fn a_message_is_cut_at_a_character_within_the_limit_of_the_schema() {
+        let long = Finding::no("Ready", "Failed", "é".repeat(MESSAGE)).condition(&[], 1, at(1));
+        assert!(long.message.len() <= MESSAGE && long.message.ends_with('…'));
+    }
+}

@@ -1,0 +1,200 @@
+//! The site's configuration: one YAML file, the same for every agent of a site.
+
+use std::{collections::BTreeSet, fmt, path::Path};
+
+use http::Uri;
+use runtime::identity::{Name, Realm};
+use serde::Deserialize;
+
+/// Where an agent works. Parsed by [`SiteConfig::read`] only.
+#[derive(Clone, Debug)]
+pub struct SiteConfig {
+    realm: Realm,
+    site: Name,
+    scheduler: Uri,
+    host_namespaces: BTreeSet<String>,
+    not_installed: BTreeSet<Section>,
+}
+
+/// A section of `spec.services`, and so the agent that serves it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[serde(rename_all = "camelCase")]
+pub enum Section {
+    /// `loadBalancerControlPlane` and `loadBalancerWorker`.
+    LoadBalancer,
+    /// `jumpHost`.
+    JumpHost,
+    /// `auth`.
+    Auth,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LoadBalancer => "loadBalancer",
+            Self::JumpHost => "jumpHost",
+            Self::Auth => "auth",
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    region: String,
+    site: String,
+    trust_domain: String,
+    scheduler: SchedulerSection,
+    host_namespaces: BTreeSet<String>,
+    #[serde(default)]
+    not_installed: BTreeSet<Section>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SchedulerSection {
+    endpoint: String,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("the site configuration {path} cannot be read")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no YAML of the expected form.
+    #[error("the site configuration {path} is not of the expected form")]
+    Form {
+        /// The file.
+        path: String,
+        /// Where and what.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A value breaks a rule.
+    #[error("the site configuration {path}: {field} {value:?}: {rule}")]
+    Value {
+        /// The file.
+        path: String,
+        /// Path of the field.
+        field: &'static str,
+        /// What it holds.
+        value: String,
+        /// The rule.
+        rule: String,
+    },
+}
+
+impl SiteConfig {
+    /// Reads and parses the file.
+    ///
+    /// # Errors
+    /// [`Error`] names the file, the field, the value and the rule.
+    pub fn read(file: &Path) -> Result<Self, Error> {
+        let path = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|source| Error::Read { path: path.clone(), source })?;
+        Self::parse(&text, &path)
+    }
+
+    fn parse(text: &str, path: &str) -> Result<Self, Error> {
+        let File { region, site, trust_domain, scheduler, host_namespaces, not_installed } =
+            serde_saphyr::from_str(text).map_err(|source| Error::Form { path: path.to_owned(), source: source.into() })?;
+        let bad = |field: &'static str, value: &str, rule: String| Error::Value {
+            path: path.to_owned(),
+            field,
+            value: value.to_owned(),
+            rule,
+        };
+        let region_name: Name =
+            region.parse().map_err(|error: runtime::identity::NameError| bad("region", &region, error.to_string()))?;
+        let site_name: Name =
+            site.parse().map_err(|error: runtime::identity::NameError| bad("site", &site, error.to_string()))?;
+        let trust = trust_domain
+            .parse()
+            .map_err(|error: runtime::identity::TrustDomainError| bad("trustDomain", &trust_domain, error.to_string()))?;
+        let endpoint: Uri = scheduler
+            .endpoint
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| bad("scheduler.endpoint", &scheduler.endpoint, error.to_string()))?;
+        if host_namespaces.is_empty() {
+            return Err(bad("hostNamespaces", "", "name at least one namespace with BareMetalHosts".to_owned()));
+        }
+        Ok(Self {
+            realm: Realm::new(trust, region_name),
+            site: site_name,
+            scheduler: endpoint,
+            host_namespaces,
+            not_installed,
+        })
+    }
+
+    /// Trust domain and region.
+    #[must_use]
+    pub fn realm(&self) -> &Realm {
+        &self.realm
+    }
+
+    /// Name of the site.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        self.site.as_str()
+    }
+
+    /// Where the region's scheduler is.
+    #[must_use]
+    pub fn scheduler(&self) -> &Uri {
+        &self.scheduler
+    }
+
+    /// Namespaces that hold `BareMetalHost`s and their networkData Secrets.
+    #[must_use]
+    pub fn host_namespaces(&self) -> &BTreeSet<String> {
+        &self.host_namespaces
+    }
+
+    /// Sections that no agent of this site serves: they gate nothing.
+    #[must_use]
+    pub fn not_installed(&self) -> &BTreeSet<Section> {
+        &self.not_installed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "
+region: lab
+site: site-a
+trustDomain: sip.example
+scheduler: {endpoint: 'https://127.0.0.1:7443'}
+hostNamespaces: [metal]
+notInstalled: [jumpHost, auth]
+";
+
+    #[test]
+    fn a_good_file_says_where_the_agent_works() {
+        let config = SiteConfig::parse(GOOD, "site.yaml").unwrap();
+        assert_eq!(config.site(), "site-a");
+        assert_eq!(config.not_installed(), &BTreeSet::from([Section::JumpHost, Section::Auth]));
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_with_its_name_the_field_the_value_and_the_rule() {
+        for (from, to, expected) in [
+            ("site: site-a", "site: 'a/b'", "site \"a/b\""),
+            ("[metal]", "[]", "hostNamespaces"),
+            ("https://127.0.0.1:7443", "not a uri", "scheduler.endpoint \"not a uri\""),
+            ("region: lab", "regio: lab", "expected form"),
+        ] {
+            let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml").unwrap_err().to_string();
+            assert!(error.contains("site.yaml") && error.contains(expected), "{error}");
+        }
+    }
+}

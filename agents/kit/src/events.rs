@@ -1,0 +1,55 @@
+//! Kubernetes Events: what a person would want to know, when it happens.
+
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+
+/// Longest note that the API server admits, in bytes.
+const NOTE: usize = 1024;
+
+/// Publishes Events under the agent's name. Equal ones within a short time are counted, not repeated.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// Events by the controller of that name.
+    #[must_use]
+    pub fn new(client: Client, controller: &str) -> Self {
+        Self { recorder: Recorder::new(client, Reporter { controller: controller.to_owned(), instance: None }) }
+    }
+
+    /// Something went as it should.
+    pub async fn normal(&self, object: &ObjectReference, reason: &str, note: &str) {
+        self.publish(object, EventType::Normal, reason, note).await;
+    }
+
+    /// Something that somebody should look at.
+    pub async fn warning(&self, object: &ObjectReference, reason: &str, note: &str) {
+        self.publish(object, EventType::Warning, reason, note).await;
+    }
+
+    /// An Event that cannot be written is logged: what it tells of has happened all the same.
+    async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
+        let end = (0..=note.len().min(NOTE)).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note[..end].to_owned()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, object).await {
+            tracing::warn!(reason, error = &error as &dyn std::error::Error, "an event could not be written");
+        }
+    }
+}
