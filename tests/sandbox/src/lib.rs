@@ -1,6 +1,6 @@
 //! Brings a site up: etcd, kube-apiserver, controllers, the scheduler and the agents as real processes.
 //!
-//! A [`Site`](site::Site) is a Kubernetes control plane of its own, a region the scheduler with
+//! A [`Site`](site::Site) is a Kubernetes control plane of its own, a [`Region`](region::Region) the scheduler with
 //! the certificates that it and the agents show each other. Both start ordinary processes on loopback ports, keep
 //! everything in one temporary directory each, and end what they started by process id: when they are dropped, when a
 //! test panics, and when the whole test process is killed (see [`process`]).
@@ -25,7 +25,9 @@ pub mod port;
 pub mod process;
 pub mod programs;
 pub mod readiness;
+pub mod region;
 pub mod repository;
+pub mod sip_clusters;
 pub mod site;
 pub mod tools;
 pub mod wait;

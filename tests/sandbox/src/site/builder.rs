@@ -85,7 +85,7 @@ impl Builder {
     pub async fn start(self) -> Result<Site, Error> {
         let mut attempt = 1;
         loop {
-            match self.start_once().await {
+            match Box::pin(self.start_once()).await {
                 Err(error) if attempt < ATTEMPTS && error.to_string().contains(PORT_TAKEN) => attempt += 1,
                 outcome => return outcome,
             }

@@ -14,6 +14,7 @@ use std::{
 
 pub use builder::Builder;
 pub use kubectl::Answer;
+pub(crate) use kubectl::run;
 pub use nodes::Nodes;
 
 use self::control_plane::ControlPlane;

@@ -1,5 +1,8 @@
 //! Brings a site up for people: to look at it, to try manifests on, or to be shown what the project does.
 
+mod demo;
+mod interrupted;
+mod steps;
 mod up;
 
 use std::process::ExitCode;
@@ -18,6 +21,11 @@ struct Arguments {
 enum Command {
     /// Brings an empty site up, prints how to reach it, and stays until Ctrl-C
     Up(up::Options),
+    /// Brings a region with one site up, places three clusters, and shows what came of it
+    ///
+    /// On a terminal it stays until Ctrl-C. Otherwise it ends, with exit status 0 only if two clusters became ready
+    /// and the third was refused with a reason.
+    Demo,
 }
 
 #[tokio::main]
@@ -25,6 +33,7 @@ async fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let outcome = match command {
         Command::Up(options) => up::run(options).await,
+        Command::Demo => demo::run().await,
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

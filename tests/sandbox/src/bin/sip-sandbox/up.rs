@@ -6,7 +6,8 @@ use sandbox::{
     crds,
     site::{Nodes, Site},
 };
-use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{interrupted::Interrupted, steps::Steps};
 
 /// What the site is to have.
 #[derive(Debug, clap::Args)]
@@ -21,15 +22,18 @@ pub(crate) struct Options {
 
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let Options { name, nodes } = options;
+    let steps = Steps::new();
+    let progress = steps.clone();
     let builder = Site::builder(&name)
         .nodes(Nodes::Kwok(nodes))
         .crds(crds::all())
-        .on_progress(|step| eprintln!("{step} ..."));
+        .on_progress(move |detail| progress.say(detail));
     let mut interrupted = Interrupted::new()?;
     let site = tokio::select! {
-        site = builder.start() => site?,
+        site = steps.step("the site comes up", builder.start()) => site?,
         () = interrupted.wait() => return Ok(()),
     };
+    steps.finish();
     let mut out = std::io::stdout().lock();
     writeln!(out, "export KUBECONFIG={}", site.admin_kubeconfig().display())?;
     writeln!(
@@ -42,23 +46,4 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     drop(out);
     interrupted.wait().await;
     Ok(())
-}
-
-/// Ctrl-C, or the end of the terminal, or a polite kill.
-pub(crate) struct Interrupted(Vec<tokio::signal::unix::Signal>);
-
-impl Interrupted {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
-        Ok(Self(kinds.into_iter().map(signal).collect::<Result<_, _>>()?))
-    }
-
-    pub(crate) async fn wait(&mut self) {
-        let signals = self.0.iter_mut().map(|signal| Box::pin(signal.recv()));
-        futures::future::select_all(signals).await;
-    }
 }

@@ -1,0 +1,69 @@
+# `make` prints the targets. Every target that needs something installed sets it up first.
+
+CARGO ?= cargo
+SETUP := tests/sandbox/setup
+# The path of a tool that the set-up has put into the cache.
+tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
+
+# Runs a command as a named step, and prints how long it took.
+define step
+@started=$$(date +%s); printf '\n== %s\n' '$(1)'; \
+$(2) </dev/null; status=$$?; \
+printf '== %s: %s s\n' '$(1)' "$$(($$(date +%s) - started))"; exit $$status
+endef
+
+.DEFAULT_GOAL := help
+# Steps use the same cargo target directory and the same two cores.
+.NOTPARALLEL:
+.PHONY: help demo test check bench lint generate clean setup setup-checks fmt clippy proto-lint dependencies unit all-tests
+
+help: ## prints this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
+
+demo: setup ## brings a region with one site up, places three clusters and shows what came of it
+	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) run --quiet --package sip-sandbox -- demo
+
+test: setup-checks fmt clippy lint all-tests ## everything that has to be green: format, lints, all tests
+
+check: setup fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
+
+bench: setup ## measures the placement decision, and a whole site with 1,000 hosts
+	$(CARGO) bench --workspace --benches
+	$(CARGO) build --release --workspace --bins
+	$(CARGO) run --release --package sip-sandbox -- bench
+
+lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
+
+generate: ## writes again what is generated from the code: custom resource definitions
+	$(CARGO) run --quiet --package sip-api --bin crds -- deploy/crd
+
+clean: ## removes what cargo has built; the tools in the user's cache directory stay
+	$(CARGO) clean
+
+setup: ## installs what running a site needs: Debian packages (as root), Go tools
+	$(call step,set-up,$(SETUP))
+
+setup-checks: ## the same, and what `make lint` needs
+	$(call step,set-up,$(SETUP) --checks)
+
+fmt:
+	$(call step,format,$(CARGO) fmt --all --check)
+
+clippy: setup
+	$(call step,clippy,$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings)
+
+proto-lint: setup-checks
+	$(call step,buf lint,$(call tool,buf) lint proto)
+
+dependencies: setup-checks
+	$(call step,cargo deny,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph bans licenses sources)
+	$(call step,cargo machete,$(call tool,cargo-machete))
+
+unit: setup
+	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)
+
+# Binaries first: tests start the project's programs as processes.
+all-tests: setup-checks
+	$(call step,build,$(CARGO) build --quiet --workspace --bins)
+	$(call step,tests,$(CARGO) test --workspace)

@@ -1,0 +1,189 @@
+//! `sip-sandbox demo`: a region with one site, two clusters that fit and one that cannot.
+//!
+//! The scheduler and the agents are processes of their own, with the certificates, `ServiceAccounts` and rights that
+//! they have in a real site. What is shown at the end is read from the API server and the scheduler, and is checked.
+
+mod check;
+mod report;
+
+use std::{io::IsTerminal as _, time::Duration};
+
+use anyhow::Context as _;
+use kube::{
+    Api,
+    api::{DynamicObject, ListParams},
+};
+use sandbox::{
+    crds, inventory,
+    region::{Agent, AgentProcess, Region},
+    repository, sip_clusters,
+    site::{Nodes, Site},
+    wait,
+};
+
+use crate::{interrupted::Interrupted, steps::Steps};
+
+/// Where the demonstration's hosts are.
+const HOSTS: &str = "metal";
+/// Namespace and name of each cluster; the sample file has the same name. The last one cannot fit.
+const FITTING: [(&str, &str); 2] = [("shop", "orders"), ("bank", "payments")];
+const TOO_BIG: (&str, &str) = ("lab", "training");
+
+/// How long one cluster may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Everything that runs. The fields are dropped in this order: the agents first.
+struct Stage {
+    agents: Vec<AgentProcess>,
+    site: Site,
+    region: Region,
+}
+
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let mut interrupted = Interrupted::new()?;
+    let steps = Steps::new();
+    let shown = tokio::select! {
+        shown = show(&steps) => shown,
+        () = interrupted.wait() => Err(anyhow::anyhow!("interrupted")),
+    };
+    steps.finish();
+    let stage = shown?;
+    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        println!("\nAll of it keeps running. Ctrl-C ends it.");
+        interrupted.wait().await;
+    }
+    drop(stage);
+    Ok(())
+}
+
+/// Sets the stage, plays the piece, and prints the report.
+async fn show(steps: &Steps) -> anyhow::Result<Stage> {
+    let mut stage = set_up(steps).await?;
+    match play(steps, &mut stage).await {
+        Ok(()) => Ok(stage),
+        Err(error) => {
+            eprintln!("{}{}", stage.site.log_tails(15), stage.region.log_tails(15));
+            Err(error)
+        }
+    }
+}
+
+async fn set_up(steps: &Steps) -> anyhow::Result<Stage> {
+    let progress = steps.clone();
+    let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
+    let builder = namespaces
+        .fold(Site::builder("site-a"), sandbox::site::Builder::namespace)
+        .namespace(HOSTS)
+        .nodes(Nodes::Kwok(3))
+        .crds(crds::all())
+        .on_progress(move |detail| progress.say(detail));
+    let (site, region) = steps
+        .step(
+            "a site: etcd, kube-apiserver, controllers, 3 nodes; a region: the scheduler",
+            async {
+                let (site, region) = tokio::join!(builder.start(), Region::start("north"));
+                anyhow::Ok((site?, region?))
+            },
+        )
+        .await?;
+    Ok(Stage {
+        agents: Vec::new(),
+        site,
+        region,
+    })
+}
+
+async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
+    let fleet = inventory::fleet(24, 4);
+    let title = format!("{} BareMetalHosts in 4 racks", fleet.len());
+    steps
+        .step(&title, inventory::load(&stage.site.client(), HOSTS, &fleet))
+        .await?;
+    steps
+        .step(
+            "the agents: own ServiceAccounts, own rights, own certificates",
+            start_agents(stage),
+        )
+        .await?;
+
+    steps
+        .step("clusters shop/orders and bank/payments become Ready", async {
+            for cluster in FITTING {
+                apply(stage, cluster).await?;
+            }
+            for cluster in FITTING {
+                until(stage, cluster, "Ready", |object| wait::is_true(object, "Ready")).await?;
+            }
+            anyhow::Ok(())
+        })
+        .await?;
+    // Only now: with all three at once, which two fit would depend on which came first.
+    steps
+        .step("cluster lab/training is refused", async {
+            apply(stage, TOO_BIG).await?;
+            until(stage, TOO_BIG, "refused", check::is_refused).await
+        })
+        .await?;
+
+    let hosts = inventory::api(stage.site.client(), HOSTS)
+        .list(&ListParams::default())
+        .await?
+        .items;
+    let clusters = all_clusters(stage).await?;
+    check::placements(&clusters, &hosts)?;
+    steps
+        .step(
+            "the scheduler answers grpcurl, by reflection",
+            check::scheduler(&stage.region, &stage.site),
+        )
+        .await?;
+    steps.finish();
+    report::print(&hosts, &clusters, stage);
+    Ok(())
+}
+
+async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.region.prepare_site(&stage.site).await?;
+    let config = stage.region.site_config(&stage.site);
+    for agent in [Agent::Cluster, Agent::LoadBalancer] {
+        stage
+            .agents
+            .push(stage.region.start_agent(&stage.site, agent, &config).await?);
+    }
+    for agent in &mut stage.agents {
+        agent.is_ready().await?;
+    }
+    Ok(())
+}
+
+async fn apply(stage: &Stage, (_, name): (&str, &str)) -> anyhow::Result<()> {
+    stage
+        .site
+        .apply_file(&repository::samples().join(format!("{name}.yaml")))
+        .await?;
+    Ok(())
+}
+
+async fn until(
+    stage: &Stage,
+    (namespace, name): (&str, &str),
+    what: &str,
+    true_now: impl Fn(&DynamicObject) -> bool,
+) -> anyhow::Result<()> {
+    let what = format!("SIPCluster {namespace}/{name} to be {what}");
+    wait::until(api(stage, namespace), name, &what, PATIENCE, true_now).await?;
+    Ok(())
+}
+
+async fn all_clusters(stage: &Stage) -> anyhow::Result<Vec<DynamicObject>> {
+    let mut clusters = Vec::new();
+    for (namespace, name) in FITTING.into_iter().chain([TOO_BIG]) {
+        let cluster = api(stage, namespace).get(name).await;
+        clusters.push(cluster.with_context(|| format!("get SIPCluster {namespace}/{name}"))?);
+    }
+    Ok(clusters)
+}
+
+fn api(stage: &Stage, namespace: &str) -> Api<DynamicObject> {
+    sip_clusters::api(stage.site.client(), namespace)
+}

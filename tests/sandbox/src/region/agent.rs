@@ -1,0 +1,167 @@
+//! The region's agents in a site: each a process with its own `ServiceAccount` and its own certificate.
+
+use std::fs;
+
+use serde::Serialize;
+
+use super::{Error, PATIENCE, Region};
+use crate::{
+    authority::Caller,
+    port,
+    process::{Process, Program},
+    programs, readiness, repository,
+    site::Site,
+};
+
+/// The namespace that the agents' `ServiceAccounts` and `Leases` are in.
+pub const AGENTS_NAMESPACE: &str = "sip-system";
+
+/// One of the programs that act in a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Agent {
+    /// Reports hosts, asks for placements, labels hosts.
+    Cluster,
+    /// Runs HAProxy in front of placed hosts.
+    LoadBalancer,
+}
+
+impl Agent {
+    /// Its name in identities.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::LoadBalancer => "load-balancer",
+        }
+    }
+
+    /// Its program, which is also its `ServiceAccount`.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Cluster => "sip-cluster-agent",
+            Self::LoadBalancer => "sip-load-balancer-agent",
+        }
+    }
+}
+
+/// What a site's agents are told about their site: the file of `--site-config`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteConfig {
+    region: String,
+    site: String,
+    trust_domain: &'static str,
+    scheduler: SchedulerConfig,
+    /// Where the site's `BareMetalHosts` are.
+    pub host_namespaces: Vec<String>,
+    /// Sections of a `SIPCluster` that no agent of this site answers.
+    pub not_installed: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct SchedulerConfig {
+    endpoint: String,
+}
+
+/// A running agent. Dropping it kills it.
+#[derive(Debug)]
+pub struct AgentProcess {
+    process: Process,
+    health: u16,
+}
+
+impl AgentProcess {
+    /// The process, to crash, pause and restart it.
+    #[must_use]
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// The port of `/readyz` and `/metrics`.
+    #[must_use]
+    pub fn health_port(&self) -> u16 {
+        self.health
+    }
+
+    /// Waits until the agent is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready: with the end of its log.
+    pub async fn is_ready(&mut self) -> Result<(), Error> {
+        Ok(readiness::http(&mut self.process, self.health, "/readyz", PATIENCE).await?)
+    }
+}
+
+impl Region {
+    /// What the agents of a site of this region are told: hosts in the namespace `metal`, no jump hosts, no identity
+    /// providers. Change what a test needs to be different.
+    #[must_use]
+    pub fn site_config(&self, site: &Site) -> SiteConfig {
+        SiteConfig {
+            region: self.name.clone(),
+            site: site.name().to_owned(),
+            trust_domain: crate::authority::TRUST_DOMAIN,
+            scheduler: SchedulerConfig {
+                endpoint: self.endpoint(),
+            },
+            host_namespaces: vec!["metal".to_owned()],
+            not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
+        }
+    }
+
+    /// Applies what the agents need in a site: `deploy/agents`, with their `ServiceAccounts` and rights.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn prepare_site(&self, site: &Site) -> Result<(), Error> {
+        site.create_namespace(AGENTS_NAMESPACE).await?;
+        site.apply_kustomization(&repository::deploy().join("agents"))
+            .await?;
+        Ok(())
+    }
+
+    /// Starts an agent in a site, under the `ServiceAccount` of its name. It ends with the site.
+    ///
+    /// The site must be prepared. Call [`AgentProcess::is_ready`] to wait for it.
+    ///
+    /// # Errors
+    /// When the agent was not built, or its `ServiceAccount` does not exist.
+    pub async fn start_agent(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+    ) -> Result<AgentProcess, Error> {
+        let config_file = site.directory().join(format!("{}.yaml", agent.program()));
+        let failed = |source| Error::File {
+            path: config_file.clone(),
+            source,
+        };
+        let text = serde_saphyr::to_string(config).map_err(|error| failed(std::io::Error::other(error)))?;
+        fs::write(&config_file, text).map_err(failed)?;
+        let identity = self.authority.issue(&Caller::Agent {
+            site: site.name(),
+            name: agent.name(),
+        })?;
+        let kubeconfig = site
+            .service_account_kubeconfig(AGENTS_NAMESPACE, agent.program())
+            .await?;
+        let health = port::reserve().map_err(Error::Port)?;
+        let program = Program::new(agent.program(), programs::path(agent.program())?)
+            .env("KUBECONFIG", kubeconfig)
+            .arg("--site-config")
+            .arg(&config_file)
+            .arg("--tls-cert")
+            .arg(&identity.certificate)
+            .arg("--tls-key")
+            .arg(&identity.key)
+            .arg("--tls-ca")
+            .arg(&identity.authority)
+            .args(["--health-listen".to_owned(), format!("127.0.0.1:{health}")]);
+        Ok(AgentProcess {
+            process: site.spawn(program)?,
+            health,
+        })
+    }
+}

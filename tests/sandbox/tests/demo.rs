@@ -1,0 +1,39 @@
+//! The demonstration tells the truth by its exit status, also when a program of the project does not run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Output, Stdio},
+};
+
+fn demo_with_scheduler(script: &str) -> Output {
+    let programs = tempfile::tempdir().unwrap();
+    let scheduler = programs.path().join("sip-scheduler");
+    fs::write(&scheduler, script).unwrap();
+    fs::set_permissions(&scheduler, fs::Permissions::from_mode(0o755)).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
+        .arg("demo")
+        .env("SIP_BIN_DIR", programs.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_scheduler_that_does_not_start_is_shown_with_its_log_and_fails_the_demonstration() {
+    let output = demo_with_scheduler("#!/bin/sh\necho 'the ledger is of a newer version'\nexit 3\n");
+
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    assert!(
+        errors.contains("sip-scheduler has ended: exit status: 3"),
+        "{errors}"
+    );
+    assert!(errors.contains("the ledger is of a newer version"), "{errors}");
+}
