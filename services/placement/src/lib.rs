@@ -1,1 +1,27 @@
-//! The decision: which hosts a cluster gets. Pure.
+//! The decision: which hosts a cluster gets. Pure: no I/O, clock, randomness, logging or order of a hash map; the same
+//! input gives the same output, whatever the order in which it was put together.
+
+mod decision;
+mod host;
+mod ineligible;
+mod names;
+mod policy;
+mod request;
+mod selector;
+mod site;
+
+pub use decision::{
+    Decision, Funnel, Help, Keep, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report, ReportKind, Take, Tight,
+};
+pub use host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
+pub use ineligible::Ineligible;
+pub use names::{
+    ClusterName, Error as NameError, HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName, Uid,
+};
+pub use policy::{Domain, Policy};
+pub use request::{FailReason, Holder, Member, MemberState, Request, Role};
+pub use selector::{Error as SelectorError, Expression, Requirement, Selector};
+pub use site::Site;
+
+/// The most entries of [`Refusal::helps`].
+pub const MAX_HELPS: usize = 8;

@@ -1,0 +1,274 @@
+//! What is decided, as types. Sentences for people are made from them in [`crate::sentences`].
+
+use std::collections::BTreeMap;
+
+use crate::host::Consumer;
+use crate::ineligible::Ineligible;
+use crate::names::{ClusterName, HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
+use crate::policy::Domain;
+use crate::request::FailReason;
+
+/// What a cluster keeps, gets and gives back. Every list is sorted by role, then host. Members that are already being
+/// released appear in none of the lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    /// Members that stay.
+    pub keep: Vec<Keep>,
+    /// Hosts to claim.
+    pub take: Vec<Take>,
+    /// Members to give back.
+    pub release: Vec<Release>,
+    /// What people should know though it changes nothing.
+    pub reports: Vec<Report>,
+    /// Why some role does not get what it wants; None exactly when every role has what it wants.
+    pub refusal: Option<Refusal>,
+}
+
+/// How a decision ends, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Every role has what it wants.
+    Placed,
+    /// A shrink or a replacement is decided, but not all that is wanted.
+    Partial,
+    /// Nothing is taken.
+    Refused,
+}
+
+impl Decision {
+    /// How it ends.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.refusal {
+            None => Outcome::Placed,
+            Some(refusal)
+                if refusal.kind == RefusalKind::ReplacementLimit || !self.take.is_empty() || !self.release.is_empty() =>
+            {
+                Outcome::Partial
+            }
+            Some(_) => Outcome::Refused,
+        }
+    }
+}
+
+/// A member that stays.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Keep {
+    /// Its role.
+    pub role: RoleName,
+    /// The host.
+    pub host: HostId,
+    /// Its value of the role's topology key; None without a key, or when the host has no such label.
+    pub domain: Option<LabelValue>,
+}
+
+/// A host to claim.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Take {
+    /// The role in which it serves.
+    pub role: RoleName,
+    /// The host.
+    pub host: HostId,
+    /// Its value of the role's topology key; None without a key.
+    pub domain: Option<LabelValue>,
+    /// The failed member whose place it takes; to be recorded in [`crate::Member::replaces`].
+    pub replaces: Option<HostId>,
+}
+
+/// A member to give back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// Its role.
+    pub role: RoleName,
+    /// The host.
+    pub host: HostId,
+    /// Why.
+    pub reason: ReleaseReason,
+    /// Who still uses the host. A surplus member with a consumer is only asked for: its release is decided anew whenever
+    /// a consumer changes, and one without a consumer goes first.
+    pub consumer: Option<Consumer>,
+}
+
+/// Why a member is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReleaseReason {
+    /// The role has more members than it wants, or is not wanted any more.
+    Surplus,
+    /// It failed and is replaced in this decision.
+    Failed(FailReason),
+    /// It was asked to be moved off, and its replacement is bound.
+    Moved,
+}
+
+/// Something that people should know about a member, or about the whole decision.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Report {
+    /// The role, if it is about one.
+    pub role: Option<RoleName>,
+    /// The host, if it is about one.
+    pub host: Option<HostName>,
+    /// What.
+    pub kind: ReportKind,
+}
+
+/// What a report says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReportKind {
+    /// The inventory does not have this member's host.
+    HostMissing,
+    /// The member could not be claimed today, for this reason; it stays.
+    WouldNotBeTaken(Ineligible),
+    /// Another member of the role is in the same domain (adopted so); both stay.
+    SharesDomain {
+        /// The topology key and its value.
+        domain: Domain,
+    },
+    /// The member's host has another value of the topology key than when it was last known.
+    DomainChanged {
+        /// The value as last known.
+        was: Option<LabelValue>,
+        /// The value now.
+        now: Option<LabelValue>,
+    },
+    /// The member failed, and its replacement waits until others are bound: so many at a time.
+    ReplacementWaits {
+        /// Why it failed.
+        reason: FailReason,
+        /// How many replacements the role may have under way.
+        limit: u32,
+    },
+    /// The member failed, and no host can replace it.
+    NoReplacement {
+        /// Why it failed.
+        reason: FailReason,
+    },
+    /// The member is kept until its replacement is bound.
+    BeingReplaced {
+        /// Its replacement.
+        by: HostName,
+    },
+    /// The host was taken though its state is not known.
+    StateUnknown,
+    /// The hosts are in several namespaces; Cluster API's provider for metal3 looks only in its own.
+    SpansNamespaces {
+        /// Which, sorted.
+        namespaces: Vec<Namespace>,
+    },
+}
+
+/// Why a cluster does not get all that it wants. It is a proof: see [`Tight`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What stands in the way.
+    pub kind: RefusalKind,
+    /// Each wanted role's funnel, the roles that get all they want included.
+    pub roles: BTreeMap<RoleName, Funnel>,
+    /// The bottleneck. Empty unless the kind is [`RefusalKind::NoFit`].
+    pub tight: Tight,
+    /// What would help, each verified by deciding again with it. Not complete, at most [`crate::MAX_HELPS`].
+    pub helps: Vec<Help>,
+}
+
+/// What stands in the way of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// There are no hosts that complete all roles.
+    NoFit,
+    /// The clusters of the namespace would hold more hosts than the site's policy allows.
+    Quota {
+        /// The namespace of the clusters.
+        namespace: Namespace,
+        /// What the policy allows.
+        limit: u32,
+        /// What other clusters of the namespace hold.
+        others: u32,
+        /// What this cluster wants in all.
+        wanted: u32,
+    },
+    /// Failed members wait for earlier replacements; hosts are not the problem.
+    ReplacementLimit,
+}
+
+/// How many hosts are left for a role after each condition. Counts are hosts unless they say otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Funnel {
+    /// The role's topology key.
+    pub key: Option<LabelKey>,
+    /// The role's selector.
+    pub selector: crate::selector::Selector,
+    /// Members wanted.
+    pub want: u32,
+    /// Members that stay and count: not releasing, failed ones that are not replaced included.
+    pub have: u32,
+    /// The most members that the role could have now, when the roles before it in order of name have theirs first.
+    pub placeable: u32,
+    /// Match the selector.
+    pub matched: u32,
+    /// Of those, have the topology label with a value; the same number without a key.
+    pub with_topology: u32,
+    /// Of those, are eligible.
+    pub eligible: u32,
+    /// Of those, are held by nobody.
+    pub free: u32,
+    /// The different values of the topology key among the free ones; the number of free ones without a key.
+    pub domains: u32,
+    /// `want - placeable`, and failed members for which there is no replacement.
+    pub short: u32,
+}
+
+/// Why it is impossible (Hall's theorem; the source side of a minimum cut). The roles of `roles` need `demand` more
+/// hosts. Every free host that could serve one of them there is in one of the `domains`, in which its role can have only
+/// one, or is one of the `hosts`, which can serve only one role each. `domains` and `hosts` together are `demand -
+/// deficit`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tight {
+    /// The roles that compete, sorted.
+    pub roles: Vec<RoleName>,
+    /// How many hosts they need.
+    pub demand: u32,
+    /// By how many they fail.
+    pub deficit: u32,
+    /// The domains that bind, one place each, sorted.
+    pub domains: Vec<(RoleName, LabelValue)>,
+    /// The hosts that bind, one place each, sorted.
+    pub hosts: Vec<HostName>,
+}
+
+/// Something that would make the whole request fit. Each was verified by deciding again with it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Help {
+    /// More eligible hosts for a role.
+    MoreHosts {
+        /// The role.
+        role: RoleName,
+        /// How many, each in a domain of its own where the role has a topology key.
+        count: u32,
+        /// Domains that would not do, since the role has its one place there taken, sorted.
+        not_in: Vec<LabelValue>,
+    },
+    /// Hosts that match but are not eligible, all for this one reason.
+    MakeEligible {
+        /// The role.
+        role: RoleName,
+        /// The reason that would have to go.
+        reason: Ineligible,
+        /// How many such hosts there are.
+        count: u32,
+        /// Some of them, the first by name.
+        hosts: Vec<HostName>,
+    },
+    /// Another cluster giving back one of its hosts.
+    FreeHosts {
+        /// The role.
+        role: RoleName,
+        /// The other cluster.
+        cluster: ClusterName,
+        /// How many hosts of it would fit the role.
+        count: u32,
+    },
+    /// Asking for less.
+    WantLess {
+        /// The roles that are short, with the number that fits.
+        roles: Vec<(RoleName, u32)>,
+    },
+}

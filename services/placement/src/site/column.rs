@@ -1,0 +1,140 @@
+//! One label key of all hosts: which values there are, who has which, and each host's value.
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+use smol_str::SmolStr;
+
+use super::set::{Set, Slot, at};
+
+/// A number of a value in its [`Column`]; given again after no host has the value.
+pub(crate) type Value = u32;
+
+/// No value.
+pub(crate) const NONE: Value = Value::MAX;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Column {
+    numbers: BTreeMap<SmolStr, Value>,
+    values: Vec<Entry>,
+    unused: Vec<Value>,
+    exists: Set,
+    not_empty: Set,
+    /// The value of each slot, while many hosts have the key; rare keys look into the host's own labels.
+    of: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    text: SmolStr,
+    hosts: Set,
+}
+
+impl Column {
+    pub(crate) fn exists(&self) -> &Set {
+        &self.exists
+    }
+
+    /// The hosts for which the key names a topology domain.
+    pub(crate) fn not_empty(&self) -> &Set {
+        &self.not_empty
+    }
+
+    pub(crate) fn hosts(&self, value: &str) -> Option<&Set> {
+        let number = self.numbers.get(value)?;
+        self.values.get(at(*number)).map(|entry| &entry.hosts)
+    }
+
+    pub(crate) fn number(&self, value: &str) -> Option<Value> {
+        self.numbers.get(value).copied()
+    }
+
+    pub(crate) fn text(&self, value: Value) -> Option<&SmolStr> {
+        self.values.get(at(value)).map(|entry| &entry.text)
+    }
+
+    /// One more than the greatest number of a value.
+    pub(crate) fn width(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.exists.is_empty()
+    }
+
+    /// The value of a slot, [`NONE`] without; None when the column does not know by itself.
+    pub(crate) fn value_of(&self, host: Slot) -> Option<Value> {
+        self.of.as_ref().map(|of| of.get(at(host)).copied().unwrap_or(NONE))
+    }
+
+    /// `site`: how many slots the site has.
+    pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, site: usize) -> Value {
+        let value = self.numbers.get(text).copied().unwrap_or_else(|| self.new_value(text));
+        if let Some(entry) = self.values.get_mut(at(value)) {
+            entry.hosts.insert(host, site);
+        }
+        self.exists.insert(host, site);
+        if !text.is_empty() {
+            self.not_empty.insert(host, site);
+        }
+        self.note(host, value, site);
+        value
+    }
+
+    pub(crate) fn remove(&mut self, host: Slot, value: Value, site: usize) {
+        if let Some(entry) = self.values.get_mut(at(value)) {
+            entry.hosts.remove(host, site);
+            if entry.hosts.is_empty() {
+                self.numbers.remove(&entry.text);
+                *entry = Entry::default();
+                self.unused.push(value);
+            }
+        }
+        self.exists.remove(host, site);
+        self.not_empty.remove(host, site);
+        self.note(host, NONE, site);
+    }
+
+    fn new_value(&mut self, text: &SmolStr) -> Value {
+        let entry = Entry { text: text.clone(), hosts: Set::default() };
+        let value = if let Some(value) = self.unused.pop() {
+            self.values[at(value)] = entry;
+            value
+        } else {
+            self.values.push(entry);
+            super::set::slot(self.values.len() - 1)
+        };
+        self.numbers.insert(text.clone(), value);
+        value
+    }
+
+    fn note(&mut self, host: Slot, value: Value, site: usize) {
+        if self.exists.len() * 16 < site {
+            self.of = None;
+        } else if let Some(of) = &mut self.of {
+            if of.len() <= at(host) {
+                of.resize(at(host) + 1, NONE);
+            }
+            of[at(host)] = value;
+        } else if self.exists.len() * 8 >= site {
+            self.of = Some(self.all_values(site));
+        }
+    }
+
+    fn all_values(&self, site: usize) -> Vec<Value> {
+        let mut of = vec![NONE; site];
+        for value in self.numbers.values() {
+            let mut hosts = FixedBitSet::with_capacity(site);
+            if let Some(entry) = self.values.get(at(*value)) {
+                match &entry.hosts {
+                    Set::Few(slots) => slots.iter().for_each(|host| of[at(*host)] = *value),
+                    Set::Many { bits, .. } => {
+                        hosts.union_with(bits);
+                        hosts.ones().for_each(|host| of[host] = *value);
+                    }
+                }
+            }
+        }
+        of
+    }
+}

@@ -1,0 +1,61 @@
+//! Who holds which host.
+
+use std::collections::BTreeMap;
+
+use super::Site;
+use crate::names::{HostId, Namespace};
+use crate::request::{Holder, MemberState};
+
+impl Site {
+    /// Records who holds a host, in place of whoever did. The host need not be in the inventory: a claim outlives a
+    /// host's absence, and another host of the same name (another uid) is not held by it.
+    pub fn hold(&mut self, id: &HostId, holder: Holder) {
+        count(&mut self.usage, self.holders.get(id), false);
+        count(&mut self.usage, Some(&holder), true);
+        self.holders.insert(id.clone(), holder);
+        self.index_claim_of(id);
+    }
+
+    /// Forgets who holds a host, and says who did.
+    pub fn unhold(&mut self, id: &HostId) -> Option<Holder> {
+        let holder = self.holders.remove(id);
+        count(&mut self.usage, holder.as_ref(), false);
+        self.index_claim_of(id);
+        holder
+    }
+
+    /// Who holds a host.
+    #[must_use]
+    pub fn holder(&self, id: &HostId) -> Option<&Holder> {
+        self.holders.get(id)
+    }
+
+    /// All that is held, by host; hosts that the inventory does not have included.
+    pub fn holders(&self) -> impl Iterator<Item = (&HostId, &Holder)> {
+        self.holders.iter()
+    }
+
+    /// How many hosts the clusters of a namespace hold, without those being released.
+    #[must_use]
+    pub fn usage(&self, namespace: &Namespace) -> u32 {
+        self.usage.get(namespace).copied().unwrap_or(0)
+    }
+
+    fn index_claim_of(&mut self, id: &HostId) {
+        let Some(number) = self.slot_of(id) else { return };
+        if let Some(host) = self.row(number).map(|row| row.host(self)) {
+            self.index_claim(number, &host);
+        }
+    }
+}
+
+fn count(usage: &mut BTreeMap<Namespace, u32>, holder: Option<&Holder>, more: bool) {
+    let Some(Holder::Cluster { cluster, role: _, state: MemberState::Claimed | MemberState::Bound }) = holder else {
+        return;
+    };
+    let used = usage.entry(cluster.namespace().clone()).or_default();
+    *used = if more { used.saturating_add(1) } else { used.saturating_sub(1) };
+    if *used == 0 {
+        usage.remove(cluster.namespace());
+    }
+}

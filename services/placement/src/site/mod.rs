@@ -1,0 +1,218 @@
+//! A site's hosts, indexed for the decision, and who holds which.
+
+mod column;
+mod hold;
+mod query;
+mod rank;
+mod row;
+mod set;
+
+use std::collections::BTreeMap;
+
+use fixedbitset::FixedBitSet;
+
+pub(crate) use column::{Column, NONE, Value};
+pub(crate) use row::{Key, Row};
+pub(crate) use set::{Slot, at};
+
+use crate::host::{Host, SipLabels};
+use crate::ineligible::{claim_reasons, own_reasons};
+use crate::names::{HostId, HostName, LabelKey, Namespace, NetworkId};
+use crate::policy::Policy;
+use crate::request::Holder;
+use rank::Ranks;
+use set::{Set, assign, slot};
+
+/// A site's inventory and who holds which host. What it answers does not depend on the order in which it was filled.
+///
+/// Every host has a slot number; labels, networks and states are sets of slots and columns over slots, kept up to date
+/// by each change, so that a decision intersects sets instead of looking at hosts.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    policy: Policy,
+    ranks: Ranks,
+    rows: Vec<Option<Row>>,
+    vacant: Vec<Slot>,
+    keys: BTreeMap<LabelKey, Key>,
+    columns: Vec<(LabelKey, Column)>,
+    networks: BTreeMap<NetworkId, u32>,
+    network_hosts: Vec<(NetworkId, Set)>,
+    namespaces: BTreeMap<Namespace, Set>,
+    live: FixedBitSet,
+    /// No reason against the host by itself, nor by its SIP labels; a cluster may hold it.
+    eligible: FixedBitSet,
+    held: FixedBitSet,
+    uninspected: FixedBitSet,
+    unpowered: FixedBitSet,
+    holders: BTreeMap<HostId, Holder>,
+    /// Hosts held per namespace of clusters; releasing ones do not count.
+    usage: BTreeMap<Namespace, u32>,
+}
+
+impl Site {
+    /// An empty site with this policy.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// The site's policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Replaces the policy; nothing that is held changes.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Whether there is no host.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The host of this name, as it was given.
+    #[must_use]
+    pub fn get(&self, name: &HostName) -> Option<Host> {
+        self.ranks.slot(name).and_then(|slot| self.row(slot)).map(|row| row.host(self))
+    }
+
+    /// Whether exactly this host, by name and uid, is there.
+    #[must_use]
+    pub fn contains(&self, id: &HostId) -> bool {
+        self.slot_of(id).is_some()
+    }
+
+    /// All hosts by name, as they were given.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        self.ranks.slots().filter_map(|slot| self.row(slot)).map(|row| row.host(self))
+    }
+
+    /// The ids of all hosts, by name.
+    pub fn ids(&self) -> impl Iterator<Item = &HostId> {
+        self.ranks.slots().filter_map(|slot| self.row(slot)).map(|row| &row.id)
+    }
+
+    /// Adds a host, or replaces what is known of the one with its name (also when that has another uid).
+    pub fn upsert(&mut self, host: Host) {
+        let number = self.ranks.slot(&host.id.name);
+        let number = if let Some(number) = number {
+            self.unindex(number);
+            number
+        } else {
+            let number = self.vacant.pop().unwrap_or_else(|| {
+                self.rows.push(None);
+                slot(self.rows.len() - 1)
+            });
+            self.ranks.insert(host.id.name.clone(), number);
+            number
+        };
+        self.index(number, host);
+    }
+
+    /// Removes the host of this name, whatever its uid; who holds it stays known. Whether there was one.
+    pub fn remove(&mut self, name: &HostName) -> bool {
+        let Some(number) = self.ranks.slot(name) else { return false };
+        self.unindex(number);
+        self.ranks.remove(name);
+        self.vacant.push(number);
+        true
+    }
+
+    /// Removes exactly this host, by name and uid; who holds it stays known. Whether it was there.
+    pub fn remove_id(&mut self, id: &HostId) -> bool {
+        self.contains(id) && self.remove(&id.name)
+    }
+
+    fn index(&mut self, number: Slot, host: Host) {
+        let site = self.rows.len();
+        let mut labels = Vec::with_capacity(host.labels.len());
+        for (key, value) in &host.labels {
+            let key = self.key_number(key);
+            labels.push((key, self.columns[at(key)].1.insert(number, value.shared(), site)));
+        }
+        labels.sort_unstable();
+        let mut networks = Vec::with_capacity(host.networks.len());
+        for network in &host.networks {
+            let network = self.network_number(network);
+            self.network_hosts[at(network)].1.insert(number, site);
+            networks.push(network);
+        }
+        networks.sort_unstable();
+        let namespace = host.id.name.namespace();
+        if let Some(hosts) = self.namespaces.get_mut(namespace) {
+            hosts.insert(number, site);
+        } else {
+            let mut hosts = Set::default();
+            hosts.insert(number, site);
+            self.namespaces.insert(namespace.clone(), hosts);
+        }
+        assign(&mut self.live, number, true);
+        assign(&mut self.uninspected, number, !host.inspected);
+        assign(&mut self.unpowered, number, !host.powered_on);
+        self.index_claim(number, &host);
+        self.rows[at(number)] = Some(Row::new(host, labels.into_boxed_slice(), networks.into_boxed_slice()));
+    }
+
+    fn unindex(&mut self, number: Slot) {
+        let site = self.rows.len();
+        let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else { return };
+        for (key, value) in &row.labels {
+            self.columns[at(*key)].1.remove(number, *value, site);
+        }
+        for network in &row.networks {
+            self.network_hosts[at(*network)].1.remove(number, site);
+        }
+        let namespace = row.id.name.namespace();
+        if let Some(hosts) = self.namespaces.get_mut(namespace) {
+            hosts.remove(number, site);
+            if hosts.is_empty() {
+                self.namespaces.remove(namespace);
+            }
+        }
+        for bits in
+            [&mut self.live, &mut self.eligible, &mut self.held, &mut self.uninspected, &mut self.unpowered]
+        {
+            assign(bits, number, false);
+        }
+    }
+
+    /// Keeps the two sets that depend on who holds the host.
+    fn index_claim(&mut self, number: Slot, host: &Host) {
+        let holder = self.holders.get(&host.id);
+        let held = matches!(holder, Some(Holder::Cluster { .. }));
+        let claimable = held || (holder.is_none() && host.sip_labels == SipLabels::None);
+        debug_assert_eq!(claimable, held || claim_reasons(host, holder).is_none());
+        let eligible = claimable && own_reasons(host).is_empty();
+        assign(&mut self.held, number, held);
+        assign(&mut self.eligible, number, eligible);
+    }
+
+    fn key_number(&mut self, key: &LabelKey) -> Key {
+        if let Some(number) = self.keys.get(key) {
+            return *number;
+        }
+        let number = slot(self.columns.len());
+        self.columns.push((key.clone(), Column::default()));
+        self.keys.insert(key.clone(), number);
+        number
+    }
+
+    fn network_number(&mut self, network: &NetworkId) -> u32 {
+        if let Some(number) = self.networks.get(network) {
+            return *number;
+        }
+        let number = slot(self.network_hosts.len());
+        self.network_hosts.push((network.clone(), Set::default()));
+        self.networks.insert(network.clone(), number);
+        number
+    }
+}

@@ -1,0 +1,134 @@
+//! Sets of hosts by slot number: sorted numbers while there are few, bits when there are many.
+
+use fixedbitset::FixedBitSet;
+
+/// A number of a host in a [`crate::Site`]; given again after the host is gone.
+pub(crate) type Slot = u32;
+
+/// A slot as an index.
+pub(crate) const fn at(slot: Slot) -> usize {
+    // Targets have at least 32 bits, see the assertion.
+    const { assert!(usize::BITS >= u32::BITS) };
+    slot as usize
+}
+
+/// An index below 2³² as a slot. [`crate::Site`] never has more hosts.
+pub(crate) fn slot(index: usize) -> Slot {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// Which hosts. Few hosts in a big site take 4 bytes each; many take one bit for every host of the site.
+#[derive(Debug, Clone)]
+pub(crate) enum Set {
+    Few(Vec<Slot>),
+    Many { bits: FixedBitSet, len: usize },
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+/// Above this many hosts bits are used; below a quarter of it numbers again, so that a set at the border is not turned
+/// back and forth. A 32nd of the site is where both take the same memory.
+fn many(site: usize) -> usize {
+    (site / 32).max(32)
+}
+
+impl Set {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Few(slots) => slots.len(),
+            Self::Many { len, .. } => *len,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `site`: how many slots the site has.
+    pub(crate) fn insert(&mut self, host: Slot, site: usize) {
+        match self {
+            Self::Few(slots) => {
+                if let Err(place) = slots.binary_search(&host) {
+                    slots.insert(place, host);
+                }
+                if slots.len() > many(site) {
+                    let len = slots.len();
+                    let mut bits = FixedBitSet::with_capacity(site);
+                    slots.iter().for_each(|host| put(&mut bits, *host));
+                    *self = Self::Many { bits, len };
+                }
+            }
+            Self::Many { bits, len } => {
+                if !bits.contains(at(host)) {
+                    put(bits, host);
+                    *len += 1;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, host: Slot, site: usize) {
+        match self {
+            Self::Few(slots) => {
+                if let Ok(place) = slots.binary_search(&host) {
+                    slots.remove(place);
+                }
+            }
+            Self::Many { bits, len } => {
+                if bits.contains(at(host)) {
+                    bits.set(at(host), false);
+                    *len -= 1;
+                }
+                if *len < many(site) / 4 {
+                    *self = Self::Few(bits.ones().map(slot).collect());
+                }
+            }
+        }
+    }
+
+    /// `mask ∩= self`.
+    pub(crate) fn keep_in(&self, mask: &mut FixedBitSet) {
+        match self {
+            Self::Few(slots) => {
+                let kept: Vec<Slot> = slots.iter().copied().filter(|host| mask.contains(at(*host))).collect();
+                mask.clear();
+                kept.iter().for_each(|host| put(mask, *host));
+            }
+            Self::Many { bits, .. } => mask.intersect_with(bits),
+        }
+    }
+
+    /// `mask ∖= self`.
+    pub(crate) fn drop_from(&self, mask: &mut FixedBitSet) {
+        match self {
+            Self::Few(slots) => slots.iter().for_each(|host| assign(mask, *host, false)),
+            Self::Many { bits, .. } => mask.difference_with(bits),
+        }
+    }
+
+    /// `mask ∪= self`.
+    pub(crate) fn add_to(&self, mask: &mut FixedBitSet) {
+        match self {
+            Self::Few(slots) => slots.iter().for_each(|host| put(mask, *host)),
+            Self::Many { bits, .. } => mask.union_with(bits),
+        }
+    }
+}
+
+/// Sets one bit, growing the set when needed.
+pub(crate) fn put(bits: &mut FixedBitSet, host: Slot) {
+    bits.grow_and_insert(at(host));
+}
+
+/// Sets or clears one bit.
+pub(crate) fn assign(bits: &mut FixedBitSet, host: Slot, value: bool) {
+    if value {
+        put(bits, host);
+    } else if at(host) < bits.len() {
+        bits.set(at(host), false);
+    }
+}
