@@ -1,5 +1,6 @@
 //! Brings a site up for people: to look at it, to try manifests on, or to be shown what the project does.
 
+mod bench;
 mod demo;
 mod interrupted;
 mod steps;
@@ -26,6 +27,8 @@ enum Command {
     /// On a terminal it stays until Ctrl-C. Otherwise it ends, with exit status 0 only if two clusters became ready
     /// and the third was refused with a reason.
     Demo,
+    /// Measures how long a site takes from a new cluster to its last labelled host
+    Bench(bench::Options),
 }
 
 #[tokio::main]
@@ -34,6 +37,7 @@ async fn main() -> ExitCode {
     let outcome = match command {
         Command::Up(options) => up::run(options).await,
         Command::Demo => demo::run().await,
+        Command::Bench(options) => Box::pin(bench::run(options)).await,
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

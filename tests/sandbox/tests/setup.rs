@@ -1,0 +1,269 @@
+//! The set-up script names what is missing, builds each tool once, and never leaves half of one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+/// A machine with nothing but what the script itself needs, and what a test adds.
+struct Machine {
+    root: tempfile::TempDir,
+}
+
+/// Commands that every Debian has.
+const ESSENTIAL: [&str; 21] = [
+    "bash",
+    "cat",
+    "chmod",
+    "cut",
+    "date",
+    "dirname",
+    "env",
+    "flock",
+    "grep",
+    "head",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "rm",
+    "rmdir",
+    "sed",
+    "sha256sum",
+    "sh",
+    "sleep",
+    "sort",
+    "tail",
+];
+
+/// A Go that writes down what it is asked to build, and takes a moment for it.
+const GO: &str = r#"#!/bin/sh
+case "$1" in
+env) echo go1.26.8 ;;
+list) case "$*" in *kwok*) echo "$FAKE_ROOT/kwok" ;; *) echo v1.36.3 ;; esac ;;
+build)
+  for last in "$@"; do :; done
+  echo "$last" >>"$FAKE_ROOT/built"
+  while [ "$1" != -o ]; do shift; done
+  printf half >"$2"
+  if [ -e "$FAKE_ROOT/fail" ]; then echo "cannot find module" >&2; exit 1; fi
+  sleep 0.1
+  printf whole >"$2"
+  chmod +x "$2"
+  ;;
+esac
+"#;
+
+impl Machine {
+    /// Everything is there but the tools, which this Go builds.
+    fn new() -> Self {
+        let machine = Self {
+            root: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir(machine.bin()).unwrap();
+        for command in ESSENTIAL {
+            symlink(find(command), machine.bin().join(command)).unwrap();
+        }
+        for command in ["cargo", "cc", "protoc", "haproxy"] {
+            machine.install(command, "#!/bin/sh\n");
+        }
+        machine.install("id", "#!/bin/sh\necho 1000\n");
+        machine.install("go", GO);
+        for stage in [
+            "node/fast/node-initialize",
+            "node/heartbeat-with-lease/node-heartbeat-with-lease",
+            "pod/fast/pod-ready",
+            "pod/fast/pod-complete",
+            "pod/fast/pod-delete",
+        ] {
+            let file = machine.path("kwok/kustomize/stage").join(format!("{stage}.yaml"));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, format!("kind: Stage # {stage}\n")).unwrap();
+        }
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.path("bin")
+    }
+
+    fn install(&self, command: &str, script: &str) {
+        let file = self.bin().join(command);
+        fs::write(&file, script).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn without(self, command: &str) -> Self {
+        fs::remove_file(self.bin().join(command)).unwrap();
+        self
+    }
+
+    fn start(&self, arguments: &[&str], environment: &[(&str, &Path)]) -> Child {
+        Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("setup"))
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.bin())
+            .env("HOME", self.root.path())
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("FAKE_ROOT", self.root.path())
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.start(arguments, &[]).wait_with_output().unwrap()
+    }
+
+    fn locate(&self, environment: &[(&str, &Path)]) -> BTreeMap<String, PathBuf> {
+        let output = self.start(&["--locate"], environment).wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(name, path)| (name.to_owned(), PathBuf::from(path)))
+            .collect()
+    }
+
+    fn built(&self) -> Vec<String> {
+        let mut built: Vec<String> = fs::read_to_string(self.path("built"))
+            .unwrap_or_default()
+            .lines()
+            .map(|package| package.rsplit('/').next().unwrap().to_owned())
+            .collect();
+        built.sort();
+        built
+    }
+}
+
+fn find(command: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(command))
+        .find(|file| file.exists())
+        .unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_is_missing_is_named_with_how_to_get_it() {
+    let old_go = Machine::new();
+    old_go.install("go", "#!/bin/sh\necho go1.19.8\n");
+    let cases = [
+        (
+            Machine::new().without("cargo"),
+            "cargo is missing. Install Rust with rustup: https://rustup.rs",
+        ),
+        (
+            Machine::new().without("go"),
+            "go is missing. Install Go 1.26 or newer: https://go.dev/dl",
+        ),
+        (old_go, "go 1.19.8 is too old. Install Go 1.26 or newer"),
+        (
+            Machine::new().without("protoc"),
+            "missing: protobuf-compiler. As root: apt-get install protobuf-compiler",
+        ),
+    ];
+
+    for (machine, expected) in cases {
+        let output = machine.run(&[]);
+
+        assert!(!output.status.success(), "{expected}");
+        assert!(errors(&output).contains(expected), "{}", errors(&output));
+        assert!(machine.built().is_empty());
+    }
+}
+
+#[test]
+fn two_runs_at_once_build_every_tool_once_and_a_third_builds_nothing() {
+    let machine = Machine::new();
+
+    let both =
+        [machine.start(&[], &[]), machine.start(&[], &[])].map(|child| child.wait_with_output().unwrap());
+
+    for output in &both {
+        assert!(output.status.success(), "{}", errors(output));
+    }
+    let all = [
+        "grpcurl",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+        "v3",
+    ];
+    assert_eq!(machine.built(), all);
+    let third = machine.run(&[]);
+    assert!(
+        third.status.success() && errors(&third).is_empty(),
+        "{}",
+        errors(&third)
+    );
+    assert_eq!(machine.built(), all);
+    let located = machine.locate(&[]);
+    assert_eq!(fs::read_to_string(&located["etcd"]).unwrap(), "whole");
+    assert_eq!(
+        fs::read_to_string(&located["kwok-stages"])
+            .unwrap()
+            .matches("kind: Stage")
+            .count(),
+        5
+    );
+}
+
+#[test]
+fn a_failed_build_shows_why_leaves_no_half_tool_and_is_done_again() {
+    let machine = Machine::new();
+    fs::write(machine.path("fail"), "").unwrap();
+
+    let failed = machine.run(&[]);
+
+    assert!(!failed.status.success());
+    assert!(
+        errors(&failed).contains("building etcd failed:\nsetup: cannot find module"),
+        "{}",
+        errors(&failed)
+    );
+    assert!(!machine.locate(&[])["etcd"].exists());
+    fs::remove_file(machine.path("fail")).unwrap();
+    assert!(machine.run(&[]).status.success());
+    assert_eq!(fs::read_to_string(&machine.locate(&[])["etcd"]).unwrap(), "whole");
+}
+
+#[test]
+fn binaries_that_are_given_are_used_and_not_built() {
+    let machine = Machine::new();
+    let assets = machine.path("assets");
+    fs::create_dir(&assets).unwrap();
+    for binary in ["etcd", "kube-apiserver", "kubectl"] {
+        symlink(find("true"), assets.join(binary)).unwrap();
+    }
+    let given = [("KUBEBUILDER_ASSETS", assets.as_path())];
+
+    let output = machine.start(&[], &given).wait_with_output().unwrap();
+
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(
+        machine.built(),
+        ["grpcurl", "kube-controller-manager", "kube-scheduler", "kwok"]
+    );
+    assert_eq!(machine.locate(&given)["kubectl"], assets.join("kubectl"));
+}
