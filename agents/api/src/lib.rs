@@ -1,1 +1,44 @@
-//! SIPCluster, BareMetalHost and networkData: types, and parsing into validated types.
+//! What the agents of a site read and write: `SIPCluster`, the part of metal3's `BareMetalHost` that placement needs,
+//! and the networkData of a host; and the parsers that turn them into types which cannot be wrong.
+//!
+//! The serde types ([`SIPCluster`], [`BareMetalHost`]) are as loose as SIP's own schema, so that every manifest written
+//! for SIP is still accepted by the API server. [`Cluster::parse`] and [`Host::parse`] are the doors: past them nothing
+//! needs to be checked again, and what they refuse names the object, the field's path, the value and the rule.
+
+mod bare_metal_host;
+mod cluster;
+mod crd;
+mod fault;
+mod host;
+mod label;
+mod network_data;
+mod sip_cluster;
+mod status;
+
+pub mod annotations;
+pub mod conditions;
+pub mod labels;
+
+pub use bare_metal_host::{
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, ConsumerReference, Provisioning,
+    SecretReference,
+};
+pub use cluster::{
+    Auth, Cluster, ClusterReference, ControlPlaneBalancer, Image, JumpHost, MAX_PORTS_PER_RANGE,
+    MAX_REPLICAS, NetworkId, ObjectName, Operator, PortRange, Requirement, Role, RoleName, Selector, Service,
+    WorkerBalancer,
+};
+pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
+pub use fault::{Fault, Invalid};
+pub use host::{BmcAddress, Host, OperationalStatus, PlacementRevision, ProvisioningState, RevisionError};
+pub use label::{Error as LabelError, LabelKey, LabelValue};
+pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
+
+pub use sip_cluster::{
+    AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
+    NodeSet, PortRangeSpec, SIPCluster, SIPClusterSpec, Services,
+};
+pub use status::{Applied, Counts, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
+
+/// Finalizer that keeps a SIPCluster until its hosts are released and its children are gone. Users' manifests carry it too.
+pub const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";

@@ -1,0 +1,16 @@
+//! Annotation keys. As metal3 does, the ones on hosts count by being there, whatever their value.
+
+/// On a host: metal3 does not reconcile it.
+pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
+/// On a host: metal3 lets go of it without touching it.
+pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
+/// On a host: Cluster API's metal3 provider found the machine on it unhealthy.
+pub const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
+/// On a host: an operator declares it failed; a member on it is replaced.
+pub const FAILED: &str = "sip.airshipit.org/failed";
+/// On a host: no new claim may take it. A member on it stays.
+pub const CORDONED: &str = "sip.airshipit.org/cordoned";
+/// On a host: revision of the placement that last wrote its labels. Makes any older writer's patch fail.
+pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
+/// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
+pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";

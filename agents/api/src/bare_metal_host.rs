@@ -1,0 +1,189 @@
+//! The part of metal3's `BareMetalHost` that a scheduler reads. Tolerant: everything is optional, enumerations are
+//! text, and what metal3 adds is passed over.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const GROUP: &str = "metal3.io";
+const VERSION: &str = "v1alpha1";
+const API_VERSION: &str = "metal3.io/v1alpha1";
+const KIND: &str = "BareMetalHost";
+const PLURAL: &str = "baremetalhosts";
+
+/// A bare-metal host, `metal3.io/v1alpha1`. Written out rather than derived because metal3 does not require `spec`:
+/// one host without it must not make a whole list unreadable.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHost {
+    /// Always `metal3.io/v1alpha1`.
+    #[serde(default = "api_version")]
+    pub api_version: String,
+    /// Always `BareMetalHost`.
+    #[serde(default = "kind")]
+    pub kind: String,
+    /// Name, namespace, uid, labels, annotations.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What is asked of the host.
+    #[serde(default)]
+    pub spec: BareMetalHostSpec,
+    /// What metal3 knows of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<BareMetalHostStatus>,
+}
+
+fn api_version() -> String {
+    API_VERSION.to_owned()
+}
+
+fn kind() -> String {
+    KIND.to_owned()
+}
+
+impl BareMetalHost {
+    /// A host with this name, nothing asked of it and nothing known of it. Namespace and uid are the API server's to give.
+    #[must_use]
+    pub fn new(name: &str, spec: BareMetalHostSpec) -> Self {
+        Self {
+            api_version: api_version(),
+            kind: kind(),
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec,
+            status: None,
+        }
+    }
+}
+
+impl kube::Resource for BareMetalHost {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn api_version((): &()) -> Cow<'_, str> {
+        API_VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// What is asked of a host.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostSpec {
+    /// Whether the host should be powered on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub online: Option<bool>,
+    /// How the host's BMC is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc: Option<Bmc>,
+    /// Secret with the host's networkData.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<SecretReference>,
+    /// What uses the host, for example Cluster API's `Metal3Machine`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumer_ref: Option<ConsumerReference>,
+}
+
+/// How a host's BMC is reached.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bmc {
+    /// URL, for example `redfish+https://192.0.2.12/redfish/v1/Systems/System.Embedded.1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Secret, in the host's namespace, with `username` and `password`. Never read by placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_name: Option<String>,
+    /// Whether the BMC's certificate is not verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_certificate_verification: Option<bool>,
+}
+
+/// Names a Secret.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretReference {
+    /// Name of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its namespace. Absent or empty: that of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// What uses a host.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsumerReference {
+    /// API version of the consumer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the consumer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Namespace of the consumer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of the consumer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What metal3 knows of a host.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostStatus {
+    /// Where the host is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<Provisioning>,
+    /// `OK`, `discovered`, `error`, `delayed`, `detached`, `servicing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operational_status: Option<String>,
+    /// What went wrong last; empty when nothing did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// Whether the host is powered on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub powered_on: Option<bool>,
+    /// What inspection found. Only whether it is there matters here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub hardware: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// Where a host is in its life.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Provisioning {
+    /// `available`, `ready`, `provisioned`, ….
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}

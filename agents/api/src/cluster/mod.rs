@@ -1,0 +1,205 @@
+//! A `SIPCluster` that has been checked: everything an agent acts on.
+
+mod ports;
+mod role;
+mod selector;
+mod service;
+
+use std::collections::BTreeSet;
+
+pub use ports::{MAX_PORTS_PER_RANGE, PortRange};
+pub use role::{Role, RoleName};
+pub use selector::{Operator, Requirement, Selector};
+pub use service::{
+    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Service, WorkerBalancer,
+};
+
+use crate::fault::{Fault, Invalid};
+use crate::label::LabelValue;
+use crate::sip_cluster::{SIPCluster, SIPClusterSpec};
+
+/// Which SIPCluster, and which incarnation of it.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ClusterReference {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl ClusterReference {
+    /// Namespace of the SIPCluster.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Name of the SIPCluster; also a valid label value.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `metadata.uid`.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
+/// A checked SIPCluster. Only [`Cluster::parse`] makes one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    reference: ClusterReference,
+    generation: i64,
+    deleting: bool,
+    roles: Vec<Role>,
+    load_balancers_control_plane: Vec<ControlPlaneBalancer>,
+    load_balancers_worker: Vec<WorkerBalancer>,
+    jump_hosts: Vec<JumpHost>,
+    auth: Vec<Auth>,
+}
+
+impl Cluster {
+    /// Checks a SIPCluster as it came from the API server.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, not only the first fault.
+    pub fn parse(object: &SIPCluster) -> Result<Self, Invalid> {
+        let mut faults = Vec::new();
+        let reference = reference(object, &mut faults);
+        let SIPClusterSpec { nodes, services } = &object.spec;
+        let roles = nodes
+            .iter()
+            .filter_map(|(name, set)| role::parse(name, set, &mut faults))
+            .collect();
+        let services = service::parse(services.as_ref(), &reference.name, &mut faults);
+        if faults.is_empty() {
+            let service::Parsed {
+                load_balancers_control_plane,
+                load_balancers_worker,
+                jump_hosts,
+                auth,
+            } = services;
+            Ok(Self {
+                reference,
+                generation: object.metadata.generation.unwrap_or_default(),
+                deleting: object.metadata.deletion_timestamp.is_some(),
+                roles,
+                load_balancers_control_plane,
+                load_balancers_worker,
+                jump_hosts,
+                auth,
+            })
+        } else {
+            let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
+            Err(Invalid::new(&object, faults))
+        }
+    }
+
+    /// Which SIPCluster this is.
+    #[must_use]
+    pub fn reference(&self) -> &ClusterReference {
+        &self.reference
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.reference.namespace
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.reference.name
+    }
+
+    /// Its `metadata.uid`.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.reference.uid
+    }
+
+    /// Its `metadata.generation`; 0 for an object that never was in an API server.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// Whether it is being deleted.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// The roles, by name.
+    #[must_use]
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// Load balancers in front of the API servers, in the order of the spec.
+    #[must_use]
+    pub fn load_balancers_control_plane(&self) -> &[ControlPlaneBalancer] {
+        &self.load_balancers_control_plane
+    }
+
+    /// Load balancers in front of the workers, in the order of the spec.
+    #[must_use]
+    pub fn load_balancers_worker(&self) -> &[WorkerBalancer] {
+        &self.load_balancers_worker
+    }
+
+    /// Jump hosts, in the order of the spec.
+    #[must_use]
+    pub fn jump_hosts(&self) -> &[JumpHost] {
+        &self.jump_hosts
+    }
+
+    /// Identity providers, in the order of the spec.
+    #[must_use]
+    pub fn auth(&self) -> &[Auth] {
+        &self.auth
+    }
+
+    /// What all service entries have in common, in the order of the sections above.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        let control_plane = self
+            .load_balancers_control_plane
+            .iter()
+            .map(ControlPlaneBalancer::service);
+        let worker = self.load_balancers_worker.iter().map(WorkerBalancer::service);
+        let jump_hosts = self.jump_hosts.iter().map(JumpHost::service);
+        let auth = self.auth.iter().map(Auth::service);
+        control_plane.chain(worker).chain(jump_hosts).chain(auth)
+    }
+
+    /// Ids of the networks in which every member must have an address, because a service connects there.
+    #[must_use]
+    pub fn network_ids(&self) -> BTreeSet<&NetworkId> {
+        self.services().map(Service::network_id).collect()
+    }
+}
+
+fn reference(object: &SIPCluster, faults: &mut Vec<Fault>) -> ClusterReference {
+    let mut required = |value: Option<&String>, path: &str| match value {
+        Some(text) if !text.is_empty() => text.clone(),
+        Some(_) | None => {
+            faults.push(Fault::absent(path, "must be set"));
+            String::new()
+        }
+    };
+    let reference = ClusterReference {
+        namespace: required(object.metadata.namespace.as_ref(), "metadata.namespace"),
+        name: required(object.metadata.name.as_ref(), "metadata.name"),
+        uid: required(object.metadata.uid.as_ref(), "metadata.uid"),
+    };
+    if reference.name.parse::<LabelValue>().is_err() {
+        let rule = format!(
+            "must be at most 63 characters, since hosts carry it as the label {}",
+            crate::labels::CLUSTER_NAME
+        );
+        faults.push(Fault::text("metadata.name", &reference.name, rule));
+    }
+    reference
+}

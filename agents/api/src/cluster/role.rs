@@ -1,0 +1,191 @@
+//! The roles of a cluster: how many hosts, which ones, and how they are spread.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::selector::{self, Selector};
+use crate::fault::Fault;
+use crate::label::{LabelKey, LabelValue};
+use crate::sip_cluster::{NodeCount, NodeSet};
+
+/// Name of a role: a label value that is not empty.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct RoleName(LabelValue);
+
+impl RoleName {
+    /// The role whose members the control-plane load balancers lead to.
+    pub const CONTROL_PLANE: &'static str = "ControlPlane";
+    /// The role whose members the worker load balancers lead to.
+    pub const WORKER: &'static str = "Worker";
+
+    /// The name as it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for RoleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A checked role.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Role {
+    name: RoleName,
+    selector: Selector,
+    topology_key: Option<LabelKey>,
+    active: u32,
+    standby: u32,
+    replace_after_error: Option<Duration>,
+}
+
+impl Role {
+    /// Name, unique in the cluster.
+    #[must_use]
+    pub fn name(&self) -> &RoleName {
+        &self.name
+    }
+
+    /// Which hosts may serve.
+    #[must_use]
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// At most one member per value of this label; `None`: no such limit.
+    #[must_use]
+    pub fn topology_key(&self) -> Option<&LabelKey> {
+        self.topology_key.as_ref()
+    }
+
+    /// Hosts at work.
+    #[must_use]
+    pub fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// Slack for upgrades, in hosts.
+    #[must_use]
+    pub fn standby(&self) -> u32 {
+        self.standby
+    }
+
+    /// Hosts that the role wants: active and standby. Parsing has shown that the sum does not overflow.
+    #[must_use]
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(self.standby)
+    }
+
+    /// How long a member may be in error before it counts as failed; `None`: error is never failure.
+    #[must_use]
+    pub fn replace_after_error(&self) -> Option<Duration> {
+        self.replace_after_error
+    }
+}
+
+pub(super) fn parse(name: &str, set: &NodeSet, faults: &mut Vec<Fault>) -> Option<Role> {
+    let path = format!("spec.nodes[{name}]");
+    let NodeSet {
+        label_selector,
+        topology_key,
+        count,
+        replace_after_error,
+    } = set;
+    let name = role_name(name, &path, faults);
+    let selector = selector::parse(label_selector.as_ref(), &format!("{path}.labelSelector"), faults);
+    let topology_key = key(topology_key.as_deref(), &format!("{path}.topologyKey"), faults);
+    let counts = counts(count.as_ref(), &format!("{path}.count"), faults);
+    let replace_after_error = duration(
+        replace_after_error.as_deref(),
+        &format!("{path}.replaceAfterError"),
+        faults,
+    );
+    let (active, standby) = counts?;
+    Some(Role {
+        name: name?,
+        selector: selector?,
+        topology_key,
+        active,
+        standby,
+        replace_after_error,
+    })
+}
+
+fn role_name(name: &str, path: &str, faults: &mut Vec<Fault>) -> Option<RoleName> {
+    if name.is_empty() {
+        faults.push(Fault::text(path, name, "the name of a role must not be empty"));
+        return None;
+    }
+    match name.parse() {
+        Ok(value) => Some(RoleName(value)),
+        Err(error) => {
+            let rule = format!(
+                "the name of a role becomes the label {}: {error}",
+                crate::labels::NODE_TYPE
+            );
+            faults.push(Fault::text(path, name, rule));
+            None
+        }
+    }
+}
+
+/// As in SIP, an empty key is no key.
+fn key(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<LabelKey> {
+    let text = text.filter(|text| !text.is_empty())?;
+    text.parse()
+        .map_err(|error| faults.push(Fault::text(path, text, error)))
+        .ok()
+}
+
+fn counts(count: Option<&NodeCount>, path: &str, faults: &mut Vec<Fault>) -> Option<(u32, u32)> {
+    let Some(NodeCount { active, standby }) = count else {
+        faults.push(Fault::absent(
+            path,
+            "must be set: the role has to say how many hosts it wants",
+        ));
+        return None;
+    };
+    let active = number(active.unwrap_or_default(), &format!("{path}.active"), faults);
+    let standby = number(standby.unwrap_or_default(), &format!("{path}.standby"), faults);
+    let (active, standby) = (active?, standby?);
+    if active.checked_add(standby).is_none() {
+        let sum = format!("{active} + {standby}");
+        faults.push(Fault::new(
+            path,
+            sum,
+            format!("active and standby together must be at most {}", u32::MAX),
+        ));
+        return None;
+    }
+    Some((active, standby))
+}
+
+fn number(value: i64, path: &str, faults: &mut Vec<Fault>) -> Option<u32> {
+    let rule = if value < 0 {
+        "must not be negative".to_owned()
+    } else {
+        format!("must be at most {}", u32::MAX)
+    };
+    u32::try_from(value)
+        .map_err(|_| faults.push(Fault::new(path, value, rule)))
+        .ok()
+}
+
+fn duration(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Duration> {
+    let text = text?;
+    let parsed = text
+        .parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|signed| Duration::try_from(signed).ok());
+    if parsed.is_none() {
+        faults.push(Fault::text(
+            path,
+            text,
+            "must be a duration that is not negative, such as 30m or 1h30m",
+        ));
+    }
+    parsed
+}

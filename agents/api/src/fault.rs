@@ -1,0 +1,126 @@
+//! What a parser found wrong, for people: where, what was there, and which rule it breaks.
+
+use std::fmt;
+
+/// How many characters of a value, and how many faults of an object, a message shows. Conditions and Events are bounded.
+const SHOWN_CHARACTERS: usize = 80;
+const SHOWN_FAULTS: usize = 20;
+const ABSENT: &str = "absent";
+
+/// One thing that is wrong with one field.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Fault {
+    path: String,
+    value: String,
+    rule: String,
+}
+
+impl Fault {
+    pub(crate) fn new(path: &str, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
+        Self {
+            path: escaped(path),
+            value: value.to_string(),
+            rule: rule.to_string(),
+        }
+    }
+
+    pub(crate) fn absent(path: &str, rule: impl fmt::Display) -> Self {
+        Self::new(path, ABSENT, rule)
+    }
+
+    /// A fault of a text, which is quoted, escaped and shortened: it may be hostile.
+    pub(crate) fn text(path: &str, value: &str, rule: impl fmt::Display) -> Self {
+        let shown: String = value.chars().take(SHOWN_CHARACTERS).collect();
+        let more = if shown.len() < value.len() { "…" } else { "" };
+        Self::new(path, format_args!("\"{}{more}\"", shown.escape_debug()), rule)
+    }
+
+    /// Path of the field, for example `spec.nodes[Worker].count.active`. No control characters.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The value as it was found: a number, a quoted text, or `absent`. No control characters.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// The rule that the value breaks, as a phrase that follows it: `must not be negative`.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}: {}", self.path, self.value, self.rule)
+    }
+}
+
+/// Everything that is wrong with one object.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub struct Invalid {
+    object: String,
+    faults: Vec<Fault>,
+}
+
+impl Invalid {
+    /// `object` says kind, namespace and name.
+    pub(crate) fn new(object: &str, faults: Vec<Fault>) -> Self {
+        Self {
+            object: escaped(object),
+            faults,
+        }
+    }
+
+    /// The object, for example `SIPCluster lab/wordpress`.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// What is wrong with it, in the order of its fields. Never empty.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.object)?;
+        for (index, fault) in self.faults.iter().take(SHOWN_FAULTS).enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{fault}")?;
+        }
+        match self.faults.len().saturating_sub(SHOWN_FAULTS) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+/// A path or a name in which nobody can hide a line break; also bounded, since map keys of a spec are the user's.
+fn escaped(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(4 * SHOWN_CHARACTERS)
+        .flat_map(|c| {
+            // Quotes are left alone; only what could break a line or a terminal is escaped.
+            let escape = if c.is_control() {
+                Some(c.escape_default())
+            } else {
+                None
+            };
+            let plain = if escape.is_none() { Some(c) } else { None };
+            escape.into_iter().flatten().chain(plain)
+        })
+        .collect();
+    if text.chars().count() > 4 * SHOWN_CHARACTERS {
+        shown.push('…');
+    }
+    shown
+}

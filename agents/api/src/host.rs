@@ -1,0 +1,444 @@
+//! A `BareMetalHost` that has been checked: what inventory reports of it. Never a credential.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::annotations;
+use crate::bare_metal_host::{BareMetalHost, BareMetalHostSpec, Bmc, ConsumerReference};
+use crate::cluster::NetworkId;
+use crate::fault::{Fault, Invalid};
+use crate::network_data::NetworkData;
+
+macro_rules! metal3_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+            /// One that this version does not know.
+            Other(String),
+        }
+
+        impl $name {
+            /// As metal3 writes it.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $text,)*
+                    Self::Other(text) => text,
+                }
+            }
+
+            fn parse(text: &str) -> Self {
+                match text {
+                    $($text => Self::$variant,)*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+metal3_enum! {
+    /// Where a host is in its life, `status.provisioning.state`.
+    /// <https://github.com/metal3-io/baremetal-operator/blob/main/docs/baremetalhost-states.md>
+    ProvisioningState {
+        /// Not known yet.
+        None = "",
+        /// No BMC details yet.
+        Unmanaged = "unmanaged",
+        /// The BMC is being checked.
+        Registering = "registering",
+        /// A hardware profile is being chosen (older metal3).
+        MatchProfile = "match profile",
+        /// Firmware and RAID are being set up.
+        Preparing = "preparing",
+        /// The older name of `available`.
+        Ready = "ready",
+        /// Can be provisioned.
+        Available = "available",
+        /// An image is being written.
+        Provisioning = "provisioning",
+        /// An image has been written.
+        Provisioned = "provisioned",
+        /// An image is there that metal3 did not write.
+        ExternallyProvisioned = "externally provisioned",
+        /// The image is being removed.
+        Deprovisioning = "deprovisioning",
+        /// The hardware is being inspected.
+        Inspecting = "inspecting",
+        /// Being shut down before it is removed.
+        PoweringOffBeforeDelete = "powering off before delete",
+        /// Being removed.
+        Deleting = "deleting",
+    }
+}
+
+metal3_enum! {
+    /// How metal3 gets on with a host, `status.operationalStatus`.
+    OperationalStatus {
+        /// Not known yet.
+        None = "",
+        /// All is well.
+        Ok = "OK",
+        /// Known, but BMC details are missing.
+        Discovered = "discovered",
+        /// See the error message.
+        Error = "error",
+        /// Waiting for capacity of the provisioner.
+        Delayed = "delayed",
+        /// Not managed at present.
+        Detached = "detached",
+        /// Firmware or settings are being changed in place.
+        Servicing = "servicing",
+    }
+}
+
+/// Epoch and revision of a placement, written `EPOCH.REVISION` in the annotation [`annotations::PLACEMENT_REVISION`].
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct PlacementRevision {
+    /// History of the scheduler's ledger.
+    pub epoch: u64,
+    /// Revision within the epoch.
+    pub revision: u64,
+}
+
+/// A text that is no [`PlacementRevision`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("must be an epoch and a revision, two numbers with a dot between them")]
+pub struct RevisionError;
+
+impl fmt::Display for PlacementRevision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.revision)
+    }
+}
+
+impl FromStr for PlacementRevision {
+    type Err = RevisionError;
+
+    fn from_str(text: &str) -> Result<Self, RevisionError> {
+        let (epoch, revision) = text.split_once('.').ok_or(RevisionError)?;
+        let number = |digits: &str| {
+            // `parse` alone would take a leading plus sign.
+            let parsed = digits
+                .bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| digits.parse().ok());
+            parsed.flatten().ok_or(RevisionError)
+        };
+        Ok(Self {
+            epoch: number(epoch)?,
+            revision: number(revision)?,
+        })
+    }
+}
+
+/// URL of a BMC, without user name and password.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct BmcAddress(String);
+
+impl BmcAddress {
+    /// The address as it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BmcAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A checked host.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own that metal3 or an operator states; they combine freely"
+)]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    namespace: String,
+    name: String,
+    uid: String,
+    labels: BTreeMap<String, String>,
+    provisioning_state: ProvisioningState,
+    operational_status: OperationalStatus,
+    error_message: String,
+    consumer: Option<ConsumerReference>,
+    addresses: BTreeMap<NetworkId, IpAddr>,
+    bmc_address: Option<BmcAddress>,
+    placement_revision: Option<PlacementRevision>,
+    online: bool,
+    powered_on: bool,
+    inspected: bool,
+    paused: bool,
+    detached: bool,
+    deleting: bool,
+    unhealthy: bool,
+    failed: bool,
+    cordoned: bool,
+    reports: Vec<Invalid>,
+}
+
+impl Host {
+    /// Checks a host as it came from the API server, with its networkData if it names any.
+    ///
+    /// What is wrong with one field is a report of the host ([`Host::reports`]); the rest of the host stands.
+    ///
+    /// # Errors
+    /// Only for an object without namespace, name or uid, which no API server serves.
+    pub fn parse(object: &BareMetalHost, network_data: Option<&NetworkData>) -> Result<Self, Invalid> {
+        let metadata = &object.metadata;
+        let [namespace, name, uid] = identity(object)?;
+        let mut faults = Vec::new();
+        let annotated = |key: &str| {
+            metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|annotations| annotations.contains_key(key))
+        };
+        let BareMetalHostSpec {
+            online,
+            bmc,
+            network_data: _,
+            consumer_ref,
+        } = &object.spec;
+        let status = object.status.clone().unwrap_or_default();
+        let operational_status =
+            OperationalStatus::parse(status.operational_status.as_deref().unwrap_or_default());
+        let state = status
+            .provisioning
+            .and_then(|provisioning| provisioning.state)
+            .unwrap_or_default();
+        let bmc_address = bmc_address(bmc.as_ref(), &mut faults);
+        let placement_revision = placement_revision(object, &mut faults);
+        let own =
+            (!faults.is_empty()).then(|| Invalid::new(&format!("BareMetalHost {namespace}/{name}"), faults));
+        Ok(Self {
+            namespace,
+            name,
+            uid,
+            labels: metadata.labels.clone().unwrap_or_default(),
+            provisioning_state: ProvisioningState::parse(&state),
+            error_message: status.error_message.unwrap_or_default(),
+            consumer: consumer_ref.clone(),
+            addresses: network_data
+                .map(|data| data.addresses().clone())
+                .unwrap_or_default(),
+            bmc_address,
+            placement_revision,
+            online: online.unwrap_or_default(),
+            powered_on: status.powered_on.unwrap_or_default(),
+            inspected: status.hardware.is_some(),
+            paused: annotated(annotations::PAUSED),
+            detached: annotated(annotations::DETACHED) || operational_status == OperationalStatus::Detached,
+            deleting: metadata.deletion_timestamp.is_some(),
+            unhealthy: annotated(annotations::UNHEALTHY),
+            failed: annotated(annotations::FAILED),
+            cordoned: annotated(annotations::CORDONED),
+            operational_status,
+            reports: own
+                .into_iter()
+                .chain(network_data.and_then(NetworkData::invalid).cloned())
+                .collect(),
+        })
+    }
+
+    /// Namespace of the BareMetalHost.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Name of the BareMetalHost.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its `metadata.uid`.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Every label, those of SIP included. An empty value is a value.
+    #[must_use]
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn provisioning_state(&self) -> &ProvisioningState {
+        &self.provisioning_state
+    }
+
+    /// How metal3 gets on with it.
+    #[must_use]
+    pub fn operational_status(&self) -> &OperationalStatus {
+        &self.operational_status
+    }
+
+    /// What went wrong last; empty when nothing did.
+    #[must_use]
+    pub fn error_message(&self) -> &str {
+        &self.error_message
+    }
+
+    /// Whether metal3 reports an error.
+    #[must_use]
+    pub fn is_in_error(&self) -> bool {
+        self.operational_status == OperationalStatus::Error
+    }
+
+    /// What uses it.
+    #[must_use]
+    pub fn consumer(&self) -> Option<&ConsumerReference> {
+        self.consumer.as_ref()
+    }
+
+    /// Its addresses, by network.
+    #[must_use]
+    pub fn addresses(&self) -> &BTreeMap<NetworkId, IpAddr> {
+        &self.addresses
+    }
+
+    /// Where its BMC is.
+    #[must_use]
+    pub fn bmc_address(&self) -> Option<&BmcAddress> {
+        self.bmc_address.as_ref()
+    }
+
+    /// Revision of the placement that last wrote its labels.
+    #[must_use]
+    pub fn placement_revision(&self) -> Option<PlacementRevision> {
+        self.placement_revision
+    }
+
+    /// Whether it should be powered on.
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        self.online
+    }
+
+    /// Whether it is powered on.
+    #[must_use]
+    pub fn is_powered_on(&self) -> bool {
+        self.powered_on
+    }
+
+    /// Whether its hardware has been inspected.
+    #[must_use]
+    pub fn is_inspected(&self) -> bool {
+        self.inspected
+    }
+
+    /// Whether metal3 is told not to reconcile it.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether metal3 has let go of it, or is told to.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// Whether it is being deleted.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// Whether Cluster API's metal3 provider found the machine on it unhealthy.
+    #[must_use]
+    pub fn is_unhealthy(&self) -> bool {
+        self.unhealthy
+    }
+
+    /// Whether an operator declares it failed.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Whether no new claim may take it.
+    #[must_use]
+    pub fn is_cordoned(&self) -> bool {
+        self.cordoned
+    }
+
+    /// What could not be read of it: of the object itself, then of its networkData.
+    #[must_use]
+    pub fn reports(&self) -> &[Invalid] {
+        &self.reports
+    }
+}
+
+fn identity(object: &BareMetalHost) -> Result<[String; 3], Invalid> {
+    let metadata = &object.metadata;
+    let fields = [
+        ("metadata.namespace", &metadata.namespace),
+        ("metadata.name", &metadata.name),
+        ("metadata.uid", &metadata.uid),
+    ];
+    let faults: Vec<_> = fields
+        .iter()
+        .filter(|(_, value)| value.as_ref().is_none_or(String::is_empty))
+        .map(|(path, _)| Fault::absent(path, "must be set"))
+        .collect();
+    let [namespace, name, uid] = fields.map(|(_, value)| value.clone().unwrap_or_default());
+    if faults.is_empty() {
+        Ok([namespace, name, uid])
+    } else {
+        Err(Invalid::new(&format!("BareMetalHost {namespace}/{name}"), faults))
+    }
+}
+
+/// An address that cannot be read is not shown either: it could hold a password.
+fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress> {
+    const PATH: &str = "spec.bmc.address";
+    let Bmc {
+        address,
+        credentials_name: _,
+        disable_certificate_verification: _,
+    } = bmc?;
+    let address = address.as_deref().filter(|text| !text.is_empty())?;
+    let rule = match address.parse::<http::Uri>() {
+        Err(_) => "must be a URL or a host with an optional port",
+        Ok(uri)
+            if uri
+                .authority()
+                .is_none_or(|authority| authority.as_str().contains('@')) =>
+        {
+            "must name a host, without user name and password: those belong into the credentials Secret"
+        }
+        Ok(_) => return Some(BmcAddress(address.to_owned())),
+    };
+    faults.push(Fault::new(PATH, "hidden", rule));
+    None
+}
+
+fn placement_revision(object: &BareMetalHost, faults: &mut Vec<Fault>) -> Option<PlacementRevision> {
+    let text = object
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(annotations::PLACEMENT_REVISION)?;
+    let path = format!("metadata.annotations[{}]", annotations::PLACEMENT_REVISION);
+    text.parse()
+        .map_err(|error: RevisionError| faults.push(Fault::text(&path, text, error)))
+        .ok()
+}

@@ -1,0 +1,24 @@
+//! Label keys and values that users script against. They are SIP's, letter for letter.
+
+/// On a placed host: namespace of the SIPCluster that holds it.
+pub const CLUSTER_NAMESPACE: &str = "sip.airshipit.org/cluster-namespace";
+/// On a placed host: name of the SIPCluster that holds it. A host without this label is free.
+pub const CLUSTER_NAME: &str = "sip.airshipit.org/cluster-name";
+/// On a placed host: the role that it serves.
+pub const NODE_TYPE: &str = "sip.airshipit.org/node-type";
+
+/// On a child of a SIPCluster: always [`PART_OF_SIP`].
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// On a child of a SIPCluster: kind of service, for example [`COMPONENT_LOAD_BALANCER`].
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+/// On a child of a SIPCluster: the software, for example [`NAME_HAPROXY`].
+pub const NAME: &str = "app.kubernetes.io/name";
+/// On a child of a SIPCluster: name of the object itself.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// Value of [`PART_OF`].
+pub const PART_OF_SIP: &str = "sip";
+/// Value of [`COMPONENT`] on a load balancer.
+pub const COMPONENT_LOAD_BALANCER: &str = "loadbalancer";
+/// Value of [`NAME`] on a load balancer.
+pub const NAME_HAPROXY: &str = "haproxy";

@@ -1,0 +1,205 @@
+//! networkData of a host: which address it has in which network.
+//!
+//! The format is OpenStack's `network_data`, as JSON or YAML
+//! (<https://docs.openstack.org/nova/latest/_downloads/9119ca7ac90aa2990e762c08baea3a36/network_data.json>), read
+//! tolerantly, since its makers are not strict: ViNO writes `type: bridge`, empty addresses, `dns_nameservers` that is no
+//! list. Only `networks[].id` and `networks[].ip_address` are read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::cluster::NetworkId;
+use crate::fault::{Fault, Invalid};
+
+/// Key of the Secret that holds the networkData.
+pub const KEY: &str = "networkData";
+
+/// Names a Secret.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SecretName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Addresses of a host, and what is wrong with the rest of its networkData. A fault in one network does not hide the
+/// others.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NetworkData {
+    addresses: BTreeMap<NetworkId, IpAddr>,
+    invalid: Option<Invalid>,
+}
+
+impl NetworkData {
+    /// Reads the value of a Secret's [`KEY`].
+    #[must_use]
+    pub fn parse(secret: &SecretName, bytes: &[u8]) -> Self {
+        let mut faults = Vec::new();
+        let addresses = addresses(bytes, &mut faults);
+        let invalid = (!faults.is_empty()).then(|| Invalid::new(&format!("Secret {secret}"), faults));
+        Self { addresses, invalid }
+    }
+
+    /// What is said of a host whose Secret does not exist or has no [`KEY`].
+    #[must_use]
+    pub fn missing(secret: &SecretName) -> Self {
+        let fault = Fault::absent(
+            &format!("data[{KEY}]"),
+            "must be set: the BareMetalHost names this Secret as its networkData",
+        );
+        Self {
+            addresses: BTreeMap::new(),
+            invalid: Some(Invalid::new(&format!("Secret {secret}"), vec![fault])),
+        }
+    }
+
+    /// The addresses, by network.
+    #[must_use]
+    pub fn addresses(&self) -> &BTreeMap<NetworkId, IpAddr> {
+        &self.addresses
+    }
+
+    /// What could not be read.
+    #[must_use]
+    pub fn invalid(&self) -> Option<&Invalid> {
+        self.invalid.as_ref()
+    }
+}
+
+fn addresses(bytes: &[u8], faults: &mut Vec<Fault>) -> BTreeMap<NetworkId, IpAddr> {
+    let path = format!("data[{KEY}]");
+    let document = match document(bytes) {
+        Ok(document) => document,
+        Err(place) => {
+            faults.push(Fault::new(
+                &path,
+                format_args!("{} bytes", bytes.len()),
+                format!("must be JSON or YAML{place}"),
+            ));
+            return BTreeMap::new();
+        }
+    };
+    let mut found = BTreeMap::new();
+    let networks = match &document {
+        Value::Object(fields) => fields.get("networks").unwrap_or(&Value::Null),
+        // An empty document: a host without networks.
+        Value::Null => &Value::Null,
+        other => {
+            faults.push(Fault::new(
+                &path,
+                kind(other),
+                "must be a mapping with the key networks",
+            ));
+            return found;
+        }
+    };
+    match networks {
+        Value::Null => {}
+        Value::Array(networks) => {
+            for (index, network) in networks.iter().enumerate() {
+                network_address(network, &format!("{path}.networks[{index}]"), &mut found, faults);
+            }
+        }
+        other => faults.push(Fault::new(
+            &format!("{path}.networks"),
+            kind(other),
+            "must be a list",
+        )),
+    }
+    found
+}
+
+fn network_address(
+    network: &Value,
+    path: &str,
+    found: &mut BTreeMap<NetworkId, IpAddr>,
+    faults: &mut Vec<Fault>,
+) {
+    let Value::Object(fields) = network else {
+        faults.push(Fault::new(
+            path,
+            kind(network),
+            "must be a mapping with the keys id and ip_address",
+        ));
+        return;
+    };
+    let Some(address) = fields
+        .get("ip_address")
+        .and_then(scalar)
+        .filter(|text| !text.is_empty())
+    else {
+        return;
+    };
+    let address_path = format!("{path}.ip_address");
+    let Some(address) = unicast(&address) else {
+        faults.push(Fault::text(
+            &address_path,
+            &address,
+            "must be one IPv4 or IPv6 address, without a prefix length",
+        ));
+        return;
+    };
+    let id = fields.get("id").and_then(scalar).unwrap_or_default();
+    let Some(id) = NetworkId::new(&id) else {
+        faults.push(Fault::text(
+            &format!("{path}.id"),
+            &id,
+            "must not be empty or contain control characters",
+        ));
+        return;
+    };
+    let first = *found.entry(id.clone()).or_insert(address);
+    if first != address {
+        let rule = format!("network {id} already has the address {first}, which is used");
+        faults.push(Fault::text(&address_path, &address.to_string(), rule));
+    }
+}
+
+/// An address that one host can have.
+fn unicast(text: &str) -> Option<IpAddr> {
+    let address: IpAddr = text.trim().parse().ok()?;
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    (!address.is_unspecified() && !address.is_multicast() && !broadcast).then_some(address)
+}
+
+/// JSON first, because not every JSON is YAML (tabs). The error says only where: parsers quote what they read, and
+/// a Secret's content belongs in no message.
+fn document(bytes: &[u8]) -> Result<Value, String> {
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Ok(value);
+    }
+    serde_saphyr::from_slice(bytes).map_err(|error| match error.location() {
+        Some(location) => format!(" (see line {}, column {})", location.line(), location.column()),
+        None => String::new(),
+    })
+}
+
+/// Ids written as bare numbers are texts to us.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}

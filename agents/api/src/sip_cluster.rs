@@ -1,0 +1,249 @@
+//! The `SIPCluster` resource as users write it. Never tighter than SIP's and treasuremap's schema: what is nonsense is
+//! refused by [`crate::Cluster::parse`] with a condition, not by the API server.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::status::SIPClusterStatus;
+
+#[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
+/// What a tenant asks for: hosts by role, and the services that lead to them.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "airship.airshipit.org",
+    version = "v1",
+    kind = "SIPCluster",
+    plural = "sipclusters",
+    shortname = "sip",
+    namespaced,
+    status = "SIPClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A tenant's cluster: which bare-metal hosts it holds, and the services that lead to them.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(
+        name = "Control-Plane",
+        type_ = "string",
+        json_path = ".status.counts.controlPlane",
+        description = "Control-plane members bound / wanted"
+    ),
+    printcolumn(
+        name = "Workers",
+        type_ = "string",
+        json_path = ".status.counts.workers",
+        description = "Workers bound / wanted"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SIPClusterSpec {
+    /// Hosts to place, by role. `ControlPlane` and `Worker` are in use; any valid label value is accepted as a role.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, NodeSet>,
+    /// Services that lead to the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<Services>,
+}
+
+/// The hosts that one role wants.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSet {
+    /// Which `BareMetalHost`s may serve, by their labels. `{}` selects every host; leaving it out is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+    /// Label of a host whose value is its failure domain: at most one host of this role per value. Without it there is no such limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_key: Option<String>,
+    /// How many hosts the role wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<NodeCount>,
+    /// How long a host of this role may be in error before it is replaced, for example `30m`. Without it, error alone never replaces a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_after_error: Option<String>,
+}
+
+/// Number of hosts of a role: the role wants the sum.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCount {
+    /// Hosts at work. Left out: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<i64>,
+    /// Slack for upgrades, in hosts. Left out: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<i64>,
+}
+
+/// Services that lead to a cluster's hosts. Each list may hold several entries.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Services {
+    /// Load balancers in front of the tenant's API servers, port 6443.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_control_plane: Option<Vec<LoadBalancerControlPlaneSpec>>,
+    /// Load balancers in front of the workers, a range of ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_worker: Option<Vec<LoadBalancerWorkerSpec>>,
+    /// ssh entries to the cluster's nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jump_host: Option<Vec<JumpHostSpec>>,
+    /// OIDC identity providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Vec<AuthSpec>>,
+}
+
+/// A load balancer in front of the tenant's API servers.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancerControlPlaneSpec {
+    /// Container image with HAProxy 2.2 or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Labels of the site's nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_interface_id: Option<String>,
+    /// IP address under which users reach the service.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<String>,
+    /// Number of pods, 0 to 32. Left out: 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Port on the site's nodes that leads to port 6443 of the API servers. Left out: the site picks one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i64>,
+}
+
+/// A load balancer in front of the workers. Service port, node port and the workers' port are the same number.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancerWorkerSpec {
+    /// Container image with HAProxy 2.2 or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Labels of the site's nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// `id` of the network, in the hosts' networkData, whose address the load balancer connects to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_interface_id: Option<String>,
+    /// IP address under which users reach the service.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<String>,
+    /// Number of pods, 0 to 32. Left out: 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Accepted because older manifests carry it, and ignored: `nodePortRange` says the ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i64>,
+    /// Ports that are balanced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port_range: Option<PortRangeSpec>,
+}
+
+/// A range of ports, both ends included.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortRangeSpec {
+    /// First port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<i64>,
+    /// Last port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<i64>,
+}
+
+/// An ssh entry to the cluster's nodes.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JumpHostSpec {
+    /// Container image with sshd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Labels of the site's nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// `id` of the network, in the hosts' networkData, whose address ssh connects to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_interface_id: Option<String>,
+    /// IP address under which users reach the service.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<String>,
+    /// Number of pods, 0 to 32. Left out: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Port on the site's nodes that leads to sshd. Left out: the site picks one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i64>,
+    /// How the hosts' BMCs are reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc: Option<BmcSpec>,
+    /// Public keys that may log in, one `authorized_keys` line each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_authorized_keys: Option<Vec<String>>,
+    /// Secret in the SIPCluster's namespace whose values are private keys for the nodes.
+    #[serde(
+        default,
+        rename = "nodeSSHPrivateKeys",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub node_ssh_private_keys: Option<String>,
+}
+
+/// How the hosts' BMCs are reached.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BmcSpec {
+    /// Whether BMCs are reached through the proxy of the environment. Left out: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<bool>,
+}
+
+/// An OIDC identity provider for the cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthSpec {
+    /// Container image with Dex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Labels of the site's nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// `id` of the network, in the hosts' networkData, from which the provider is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_interface_id: Option<String>,
+    /// IP address under which users reach the service.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<String>,
+    /// Number of pods, 0 to 32. Left out: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Port on the site's nodes that leads to the provider. Left out: the site picks one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i64>,
+    /// Secret in the SIPCluster's namespace with the CA that the provider's certificate is issued from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<String>,
+}

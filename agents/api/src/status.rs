@@ -1,0 +1,147 @@
+//! The status of a `SIPCluster`. Several agents write it with server-side apply, each its own entries; so every list is
+//! a map with keys, and nothing is required.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What has come of a SIPCluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SIPClusterStatus {
+    /// Generation of the spec that the cluster agent last acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Whether each step is done. Every type has one owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Which hosts the cluster holds. Nothing acts on a claim that is not written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// What each service agent has applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
+    pub applied: Vec<Applied>,
+    /// Where the cluster's services are reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub endpoints: Vec<Endpoint>,
+    /// Members per role, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
+}
+
+/// The placement that the scheduler decided, as last seen by the cluster agent.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// History of the scheduler's ledger. An agent never acts on a lower one than it has seen.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: u64,
+    /// Revision of the cluster's record within the epoch.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub revision: u64,
+    /// Generation of the spec that the placement answers.
+    #[serde(default)]
+    pub generation: i64,
+    /// Hosts that the cluster holds, by namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
+    pub members: Vec<Member>,
+}
+
+/// One host that the cluster holds.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Namespace of the BareMetalHost.
+    pub namespace: String,
+    /// Name of the BareMetalHost.
+    pub name: String,
+    /// `metadata.uid` of the BareMetalHost: a re-created host is another host.
+    pub uid: String,
+    /// Role that the host serves.
+    pub role: String,
+    /// Value of the role's topology key on the host; absent when the role has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// How far the claim has come.
+    pub state: MemberState,
+    /// Revision at which the member came into this state.
+    #[schemars(with = "i64", range(min = 0))]
+    pub revision: u64,
+    /// When the member came into this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// How far a claim on a host has come.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum MemberState {
+    /// Promised by the scheduler; not labelled yet.
+    Claimed,
+    /// Labelled; Cluster API may use it.
+    Bound,
+    /// Being given back; not free yet.
+    Releasing,
+}
+
+/// What a service agent has applied to the API server.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    /// Name of the service's object, for example `loadbalancer-worker-wordpress`.
+    pub service: String,
+    /// Epoch of the placement that was applied.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: u64,
+    /// Revision of the placement that was applied.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub revision: u64,
+    /// Generation of the spec that was applied.
+    #[serde(default)]
+    pub generation: i64,
+}
+
+/// Where a service of the cluster is reached.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// Name, unique within the cluster, for example `loadbalancer-controlplane-wordpress` or `loadbalancer-worker-wordpress:30003`.
+    pub name: String,
+    /// IP address or host name. Absent while none is known: any node of the site answers on the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Port on that address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+    /// What is spoken there: `https`, `tcp`, `ssh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// OIDC issuer URL, on an identity provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// OIDC client id, on an identity provider.
+    #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Secret with the CA certificate that the endpoint's certificate is issued from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<String>,
+}
+
+/// Members bound of members wanted, such as `3/3`, for `kubectl get`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Of the role `ControlPlane`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<String>,
+    /// Of every other role together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<String>,
+}
