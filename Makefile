@@ -21,7 +21,7 @@ help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 demo: setup ## brings a region with one site up, places three clusters and shows what came of it
-	@$(CARGO) build --quiet --workspace --bins
+	@$(CARGO) build --workspace --bins
 	@$(CARGO) run --quiet --package sip-sandbox -- demo
 
 test: setup-checks fmt clippy lint all-tests ## everything that has to be green: format, lints, all tests
@@ -58,7 +58,7 @@ proto-lint: setup-checks
 
 dependencies: setup-checks
 	$(call step,cargo deny,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph bans licenses sources)
-	$(call step,cargo machete,$(call tool,cargo-machete))
+	$(call step,cargo machete,$(call tool,cargo-machete) --with-metadata)
 
 unit: setup
 	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)

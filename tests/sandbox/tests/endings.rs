@@ -141,7 +141,7 @@ async fn stop_kills_what_does_not_heed_it_and_its_children() {
 
     assert_eq!(ended_by_itself, None);
     assert_eq!(process.pid(), None);
-    assert!(group_members(pid).is_empty());
+    wait_for_no_child(pid);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_killed_process_can_be_restarted_and_its_log_goes_on() {
 
     let second = process.pid().unwrap();
     assert_ne!(first, second);
-    assert!(group_members(first).is_empty());
+    wait_for_no_child(first);
     wait_for_child(second);
     assert_eq!(process.log_tail(10), "started\nstarted");
 }
@@ -231,6 +231,13 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 fn wait_for_child(pid: u32) {
     wait_for("the process has no child", || group_members(pid).len() > 1);
+}
+
+/// The signal has been sent to all of the group; that the process itself has ended says nothing of its children.
+fn wait_for_no_child(pid: u32) {
+    wait_for("the process has left a child behind", || {
+        group_members(pid).is_empty()
+    });
 }
 
 fn wait_for_state(pid: u32, expected: impl Fn(&str) -> bool) {
