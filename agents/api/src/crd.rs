@@ -147,6 +147,9 @@ fn object() -> JSONSchemaProps {
 
 /// Keeps what the schema does not name: metal3 has many more fields than placement reads.
 fn open(mut schema: JSONSchemaProps) -> JSONSchemaProps {
+    // The API server wants these at the top of a document only.
+    schema.schema = None;
+    schema.title = None;
     schema.x_kubernetes_preserve_unknown_fields = Some(true);
     for property in schema
         .properties

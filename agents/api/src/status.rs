@@ -37,15 +37,12 @@ pub struct SIPClusterStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     /// History of the scheduler's ledger. An agent never acts on a lower one than it has seen.
-    #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
     /// Revision of the cluster's record within the epoch.
-    #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
     /// Generation of the spec that the placement answers.
-    #[serde(default)]
     pub generation: i64,
     /// Hosts that the cluster holds, by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,15 +93,12 @@ pub struct Applied {
     /// Name of the service's object, for example `loadbalancer-worker-wordpress`.
     pub service: String,
     /// Epoch of the placement that was applied.
-    #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
     /// Revision of the placement that was applied.
-    #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
     /// Generation of the spec that was applied.
-    #[serde(default)]
     pub generation: i64,
 }
 
