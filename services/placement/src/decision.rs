@@ -42,7 +42,9 @@ impl Decision {
         match &self.refusal {
             None => Outcome::Placed,
             Some(refusal)
-                if refusal.kind == RefusalKind::ReplacementLimit || !self.take.is_empty() || !self.release.is_empty() =>
+                if refusal.kind == RefusalKind::ReplacementLimit
+                    || !self.take.is_empty()
+                    || !self.release.is_empty() =>
             {
                 Outcome::Partial
             }
@@ -218,8 +220,8 @@ pub struct Funnel {
 
 /// Why it is impossible (Hall's theorem; the source side of a minimum cut). The roles of `roles` need `demand` more
 /// hosts. Every free host that could serve one of them there is in one of the `domains`, in which its role can have only
-/// one, or is one of the `hosts`, which can serve only one role each. `domains` and `hosts` together are `demand -
-/// deficit`.
+/// one, or is one of the `hosts`, which can serve only one role each, or is in a failed member's domain that `waiting`
+/// replacements use up. `domains`, `hosts` and `waiting` together are `demand - deficit`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tight {
     /// The roles that compete, sorted.
@@ -232,6 +234,8 @@ pub struct Tight {
     pub domains: Vec<(RoleName, LabelValue)>,
     /// The hosts that bind, one place each, sorted.
     pub hosts: Vec<HostName>,
+    /// Places in the domains of failed members that may not all be replaced now.
+    pub waiting: u32,
 }
 
 /// Something that would make the whole request fit. Each was verified by deciding again with it.

@@ -9,6 +9,10 @@ use crate::names::{ClusterName, HostId, LabelKey, LabelValue, NetworkId, RoleNam
 
 /// What the decision reads of a `BareMetalHost` and its networkData. Never a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts about one host, as metal3 reports them"
+)]
 pub struct Host {
     /// Namespace, name and uid.
     pub id: HostId,
@@ -79,8 +83,16 @@ pub struct Consumer {
 
 impl fmt::Display for Consumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, namespace, name } = self;
-        if namespace.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {namespace}/{name}") }
+        let Self {
+            kind,
+            namespace,
+            name,
+        } = self;
+        if namespace.is_empty() {
+            write!(f, "{kind} {name}")
+        } else {
+            write!(f, "{kind} {namespace}/{name}")
+        }
     }
 }
 

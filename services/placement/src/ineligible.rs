@@ -95,9 +95,15 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         (*paused, Ineligible::Paused),
         (*marked_failed, Ineligible::MarkedFailed),
         (*cordoned, Ineligible::Cordoned),
-        (!provisioning.is_claimable(), Ineligible::State(provisioning.clone())),
+        (
+            !provisioning.is_claimable(),
+            Ineligible::State(provisioning.clone()),
+        ),
     ];
-    let mut reasons: Vec<Ineligible> = flags.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect();
+    let mut reasons: Vec<Ineligible> = flags
+        .into_iter()
+        .filter_map(|(holds, reason)| holds.then_some(reason))
+        .collect();
     reasons.extend(status);
     reasons.extend(detached);
     reasons.extend(problem.clone().map(Ineligible::Problem));
@@ -109,9 +115,11 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
 /// The reasons that follow from SIP's labels on a host and who holds it.
 pub(crate) fn claim_reasons(host: &Host, holder: Option<&Holder>) -> Option<Ineligible> {
     match (holder, &host.sip_labels) {
-        (Some(Holder::Cluster { cluster, role, state }), _) => {
-            Some(Ineligible::Held { cluster: cluster.clone(), role: role.clone(), state: *state })
-        }
+        (Some(Holder::Cluster { cluster, role, state }), _) => Some(Ineligible::Held {
+            cluster: cluster.clone(),
+            role: role.clone(),
+            state: *state,
+        }),
         (Some(Holder::Orphaned), _) => Some(Ineligible::Orphaned),
         (None, SipLabels::Partial) => Some(Ineligible::PartialLabels),
         (None, SipLabels::Complete { cluster, role: _ }) => Some(Ineligible::Labelled(cluster.clone())),
@@ -127,7 +135,10 @@ pub(crate) fn all_reasons(
     request: &Request,
     role: &Role,
 ) -> Vec<Ineligible> {
-    let unmet = role.selector.requirements().filter(|requirement| !requirement.matches(&host.labels));
+    let unmet = role
+        .selector
+        .requirements()
+        .filter(|requirement| !requirement.matches(&host.labels));
     let mut reasons: Vec<Ineligible> = unmet.cloned().map(Ineligible::Selector).collect();
     if let Some(key) = &role.topology_key {
         match host.labels.get(key) {
@@ -137,9 +148,15 @@ pub(crate) fn all_reasons(
         }
     }
     reasons.extend(own_reasons(host));
-    let cordoned = policy.cordoned.iter().filter(|domain| host.labels.get(&domain.key) == Some(&domain.value));
+    let cordoned = policy
+        .cordoned
+        .iter()
+        .filter(|domain| host.labels.get(&domain.key) == Some(&domain.value));
     reasons.extend(cordoned.cloned().map(Ineligible::CordonedDomain));
-    let missing = request.networks.iter().filter(|network| !host.networks.contains(*network));
+    let missing = request
+        .networks
+        .iter()
+        .filter(|network| !host.networks.contains(*network));
     reasons.extend(missing.cloned().map(Ineligible::NoAddress));
     reasons.extend(claim_reasons(host, holder));
     reasons.sort();

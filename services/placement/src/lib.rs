@@ -1,6 +1,7 @@
 //! The decision: which hosts a cluster gets. Pure: no I/O, clock, randomness, logging or order of a hash map; the same
 //! input gives the same output, whatever the order in which it was put together.
 
+mod decide;
 mod decision;
 mod host;
 mod ineligible;
@@ -8,15 +9,19 @@ mod names;
 mod policy;
 mod request;
 mod selector;
+mod sentences;
 mod site;
 
+pub use decide::{decide, explain, failure};
 pub use decision::{
-    Decision, Funnel, Help, Keep, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report, ReportKind, Take, Tight,
+    Decision, Funnel, Help, Keep, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report, ReportKind,
+    Take, Tight,
 };
 pub use host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
 pub use ineligible::Ineligible;
 pub use names::{
-    ClusterName, Error as NameError, HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName, Uid,
+    ClusterName, Error as NameError, HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName,
+    Uid,
 };
 pub use policy::{Domain, Policy};
 pub use request::{FailReason, Holder, Member, MemberState, Request, Role};

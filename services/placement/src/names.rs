@@ -17,7 +17,8 @@ pub struct Error {
     pub rule: &'static str,
 }
 
-const SUBDOMAIN: &str = "at most 253 characters: lower-case letters, digits, '-' and '.', letter or digit at both ends";
+const SUBDOMAIN: &str =
+    "at most 253 characters: lower-case letters, digits, '-' and '.', letter or digit at both ends";
 const LABEL_VALUE: &str =
     "at most 63 characters: letters, digits, '-', '_' and '.', letter or digit at both ends, or empty";
 const LABEL_KEY: &str = "an optional DNS name and '/', then 1 to 63 letters, digits, '-', '_' and '.', letter or digit at both ends";
@@ -40,7 +41,9 @@ fn is_label_name(text: &str) -> bool {
     text.len() <= 63
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
+        && bytes
+            .iter()
+            .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
 }
 
 fn is_label_key(text: &str) -> bool {
@@ -270,7 +273,17 @@ mod tests {
         for good in ["a", "airshipit.org/rack", "A_b.c-d", "x.y/0"] {
             assert!(LabelKey::new(good).is_ok(), "{good}");
         }
-        for bad in ["", "/a", "a/", "a/b/c", "-a", "a-", "UPPER.org/a", "a b", &"a".repeat(64)] {
+        for bad in [
+            "",
+            "/a",
+            "a/",
+            "a/b/c",
+            "-a",
+            "a-",
+            "UPPER.org/a",
+            "a b",
+            &"a".repeat(64),
+        ] {
             assert!(LabelKey::new(bad).is_err(), "{bad}");
         }
     }
@@ -286,7 +299,15 @@ mod tests {
     fn object_names_are_parsed_from_their_display() {
         let name: HostName = "metal/host-1.rack".parse().expect("valid");
         assert_eq!(name.to_string(), "metal/host-1.rack");
-        for bad in ["metal", "metal/", "/x", "Metal/x", "metal/X", "metal/a..b", "a.b/c"] {
+        for bad in [
+            "metal",
+            "metal/",
+            "/x",
+            "Metal/x",
+            "metal/X",
+            "metal/a..b",
+            "a.b/c",
+        ] {
             assert!(bad.parse::<HostName>().is_err(), "{bad}");
         }
     }

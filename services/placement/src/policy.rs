@@ -7,7 +7,10 @@ use crate::names::{LabelKey, LabelValue, Namespace};
 /// A site's policy. The default one has no hierarchy, cordons, quotas or preferences.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "camelCase", deny_unknown_fields, default))]
+#[cfg_attr(
+    feature = "serde",
+    serde(rename_all = "camelCase", deny_unknown_fields, default)
+)]
 pub struct Policy {
     /// Label keys of the site's failure domains from the outermost inwards, e.g. room, rack. Hosts of a role are
     /// spread over them as evenly as their selectors and topology keys allow; a preference, never a refusal.

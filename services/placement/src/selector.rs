@@ -91,10 +91,16 @@ impl Selector {
     ///
     /// # Errors
     /// The first rule that is broken, with its path and value.
-    pub fn compile(match_labels: &BTreeMap<String, String>, match_expressions: &[Expression]) -> Result<Self, Error> {
+    pub fn compile(
+        match_labels: &BTreeMap<String, String>,
+        match_expressions: &[Expression],
+    ) -> Result<Self, Error> {
         let labels = match_labels.iter().map(|(key, value)| {
             let path = format!("matchLabels[{key:?}]");
-            let key = LabelKey::new(key).map_err(|source| Error::Key { path: path.clone(), source })?;
+            let key = LabelKey::new(key).map_err(|source| Error::Key {
+                path: path.clone(),
+                source,
+            })?;
             let value = LabelValue::new(value).map_err(|source| Error::Value { path, source })?;
             Ok(Requirement::In(key, BTreeSet::from([value])))
         });
@@ -102,13 +108,17 @@ impl Selector {
             .iter()
             .enumerate()
             .map(|(index, expression)| expression.compile(&format!("matchExpressions[{index}]")));
-        Ok(Self { requirements: labels.chain(expressions).collect::<Result<_, _>>()? })
+        Ok(Self {
+            requirements: labels.chain(expressions).collect::<Result<_, _>>()?,
+        })
     }
 
     /// A selector of these requirements.
     #[must_use]
     pub fn of(requirements: impl IntoIterator<Item = Requirement>) -> Self {
-        Self { requirements: requirements.into_iter().collect() }
+        Self {
+            requirements: requirements.into_iter().collect(),
+        }
     }
 
     /// The requirements, sorted.
@@ -119,30 +129,48 @@ impl Selector {
     /// Whether a host with these labels fits.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<LabelKey, LabelValue>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(labels))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.matches(labels))
     }
 }
 
 impl Expression {
     fn compile(&self, path: &str) -> Result<Requirement, Error> {
-        let Self { key, operator, values } = self;
-        let key = LabelKey::new(key).map_err(|source| Error::Key { path: format!("{path}.key"), source })?;
+        let Self {
+            key,
+            operator,
+            values,
+        } = self;
+        let key = LabelKey::new(key).map_err(|source| Error::Key {
+            path: format!("{path}.key"),
+            source,
+        })?;
         match operator.as_str() {
             "In" => Ok(Requirement::In(key, some(path, "In", values)?)),
             "NotIn" => Ok(Requirement::NotIn(key, some(path, "NotIn", values)?)),
             "Exists" => none(path, "Exists", values).map(|()| Requirement::Exists(key)),
             "DoesNotExist" => none(path, "DoesNotExist", values).map(|()| Requirement::DoesNotExist(key)),
-            other => Err(Error::Operator { path: format!("{path}.operator"), operator: other.to_owned() }),
+            other => Err(Error::Operator {
+                path: format!("{path}.operator"),
+                operator: other.to_owned(),
+            }),
         }
     }
 }
 
 fn some(path: &str, operator: &'static str, values: &[String]) -> Result<BTreeSet<LabelValue>, Error> {
     if values.is_empty() {
-        return Err(Error::ValuesMissing { path: format!("{path}.values"), operator });
+        return Err(Error::ValuesMissing {
+            path: format!("{path}.values"),
+            operator,
+        });
     }
     let parse = |(index, value)| {
-        LabelValue::new(value).map_err(|source| Error::Value { path: format!("{path}.values[{index}]"), source })
+        LabelValue::new(value).map_err(|source| Error::Value {
+            path: format!("{path}.values[{index}]"),
+            source,
+        })
     };
     values.iter().enumerate().map(parse).collect()
 }
@@ -151,7 +179,11 @@ fn none(path: &str, operator: &'static str, values: &[String]) -> Result<(), Err
     if values.is_empty() {
         return Ok(());
     }
-    Err(Error::ValuesForbidden { path: format!("{path}.values"), operator, count: values.len() })
+    Err(Error::ValuesForbidden {
+        path: format!("{path}.values"),
+        operator,
+        count: values.len(),
+    })
 }
 
 impl Requirement {
@@ -179,7 +211,11 @@ impl fmt::Display for Requirement {
     /// The notation of `kubectl -l`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |values: &BTreeSet<LabelValue>| {
-            values.iter().map(LabelValue::as_str).collect::<Vec<_>>().join(",")
+            values
+                .iter()
+                .map(LabelValue::as_str)
+                .collect::<Vec<_>>()
+                .join(",")
         };
         match self {
             Self::In(key, values) if values.len() == 1 => write!(f, "{key}={}", list(values)),
@@ -211,12 +247,19 @@ mod tests {
 
     fn expression(key: &str, operator: &str, values: &[&str]) -> Expression {
         let values = values.iter().map(|value| (*value).to_owned()).collect();
-        Expression { key: key.to_owned(), operator: operator.to_owned(), values }
+        Expression {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values,
+        }
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<LabelKey, LabelValue> {
         let pair = |(key, value): &(&str, &str)| {
-            (LabelKey::new(key).expect("a key"), LabelValue::new(value).expect("a value"))
+            (
+                LabelKey::new(key).expect("a key"),
+                LabelValue::new(value).expect("a value"),
+            )
         };
         pairs.iter().map(pair).collect()
     }
@@ -230,10 +273,15 @@ mod tests {
             ("DoesNotExist", &[], false, false, true),
         ];
         for (operator, values, on_a, on_c, on_absent) in table {
-            let selector = Selector::compile(&BTreeMap::new(), &[expression("k", operator, values)]).expect("valid");
+            let selector =
+                Selector::compile(&BTreeMap::new(), &[expression("k", operator, values)]).expect("valid");
             assert_eq!(selector.matches(&labels(&[("k", "a")])), on_a, "{operator} on a");
             assert_eq!(selector.matches(&labels(&[("k", "c")])), on_c, "{operator} on c");
-            assert_eq!(selector.matches(&labels(&[])), on_absent, "{operator} on a host without it");
+            assert_eq!(
+                selector.matches(&labels(&[])),
+                on_absent,
+                "{operator} on a host without it"
+            );
         }
     }
 
@@ -250,13 +298,31 @@ mod tests {
     #[test]
     fn an_error_names_the_path_the_value_and_the_rule() {
         let table = [
-            (expression("k", "in", &["a"]), "matchExpressions[0].operator: \"in\" is not an operator"),
-            (expression("k", "In", &[]), "matchExpressions[0].values: In needs at least one value"),
-            (expression("k", "NotIn", &[]), "matchExpressions[0].values: NotIn needs at least one value"),
-            (expression("k", "Exists", &["a"]), "matchExpressions[0].values: Exists must have no values, but has 1"),
-            (expression("k", "DoesNotExist", &["a"]), "matchExpressions[0].values: DoesNotExist must have no values"),
+            (
+                expression("k", "in", &["a"]),
+                "matchExpressions[0].operator: \"in\" is not an operator",
+            ),
+            (
+                expression("k", "In", &[]),
+                "matchExpressions[0].values: In needs at least one value",
+            ),
+            (
+                expression("k", "NotIn", &[]),
+                "matchExpressions[0].values: NotIn needs at least one value",
+            ),
+            (
+                expression("k", "Exists", &["a"]),
+                "matchExpressions[0].values: Exists must have no values, but has 1",
+            ),
+            (
+                expression("k", "DoesNotExist", &["a"]),
+                "matchExpressions[0].values: DoesNotExist must have no values",
+            ),
             (expression("-", "Exists", &[]), "matchExpressions[0].key"),
-            (expression("k", "In", &["a", "b c"]), "matchExpressions[0].values[1]"),
+            (
+                expression("k", "In", &["a", "b c"]),
+                "matchExpressions[0].values[1]",
+            ),
         ];
         for (written, start) in table {
             let error = Selector::compile(&BTreeMap::new(), &[written]).expect_err("invalid");
@@ -265,7 +331,9 @@ mod tests {
         let bad = BTreeMap::from([("k".to_owned(), "a b".to_owned())]);
         let error = Selector::compile(&bad, &[]).expect_err("invalid");
         assert_eq!(error.to_string(), "matchLabels[\"k\"]");
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let source = std::error::Error::source(&error)
+            .map(ToString::to_string)
+            .unwrap_or_default();
         assert!(source.starts_with("label value \"a b\" is not valid"), "{source}");
     }
 
@@ -273,7 +341,8 @@ mod tests {
     fn the_order_and_repeats_of_requirements_do_not_matter() {
         let (a, b) = (expression("a", "In", &["x", "y"]), expression("b", "Exists", &[]));
         let one = Selector::compile(&BTreeMap::new(), &[a.clone(), b.clone()]).expect("valid");
-        let other = Selector::compile(&BTreeMap::new(), &[b, expression("a", "In", &["y", "x", "y"]), a]).expect("valid");
+        let other = Selector::compile(&BTreeMap::new(), &[b, expression("a", "In", &["y", "x", "y"]), a])
+            .expect("valid");
         assert_eq!(one, other);
         assert_eq!(one.to_string(), "a in (x,y),b");
     }

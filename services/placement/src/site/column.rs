@@ -58,18 +58,20 @@ impl Column {
         self.values.len()
     }
 
-    pub(crate) fn is_unused(&self) -> bool {
-        self.exists.is_empty()
-    }
-
     /// The value of a slot, [`NONE`] without; None when the column does not know by itself.
     pub(crate) fn value_of(&self, host: Slot) -> Option<Value> {
-        self.of.as_ref().map(|of| of.get(at(host)).copied().unwrap_or(NONE))
+        self.of
+            .as_ref()
+            .map(|of| of.get(at(host)).copied().unwrap_or(NONE))
     }
 
     /// `site`: how many slots the site has.
     pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, site: usize) -> Value {
-        let value = self.numbers.get(text).copied().unwrap_or_else(|| self.new_value(text));
+        let value = self
+            .numbers
+            .get(text)
+            .copied()
+            .unwrap_or_else(|| self.new_value(text));
         if let Some(entry) = self.values.get_mut(at(value)) {
             entry.hosts.insert(host, site);
         }
@@ -96,7 +98,10 @@ impl Column {
     }
 
     fn new_value(&mut self, text: &SmolStr) -> Value {
-        let entry = Entry { text: text.clone(), hosts: Set::default() };
+        let entry = Entry {
+            text: text.clone(),
+            hosts: Set::default(),
+        };
         let value = if let Some(value) = self.unused.pop() {
             self.values[at(value)] = entry;
             value

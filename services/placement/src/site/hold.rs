@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::Site;
-use crate::names::{HostId, Namespace};
+use crate::names::{ClusterName, HostId, Namespace};
 use crate::request::{Holder, MemberState};
 
 impl Site {
     /// Records who holds a host, in place of whoever did. The host need not be in the inventory: a claim outlives a
     /// host's absence, and another host of the same name (another uid) is not held by it.
     pub fn hold(&mut self, id: &HostId, holder: Holder) {
-        count(&mut self.usage, self.holders.get(id), false);
-        count(&mut self.usage, Some(&holder), true);
+        let before = self.holders.get(id).cloned();
+        self.count(before.as_ref(), false);
+        self.count(Some(&holder), true);
         self.holders.insert(id.clone(), holder);
         self.index_claim_of(id);
     }
@@ -19,7 +20,7 @@ impl Site {
     /// Forgets who holds a host, and says who did.
     pub fn unhold(&mut self, id: &HostId) -> Option<Holder> {
         let holder = self.holders.remove(id);
-        count(&mut self.usage, holder.as_ref(), false);
+        self.count(holder.as_ref(), false);
         self.index_claim_of(id);
         holder
     }
@@ -41,21 +42,40 @@ impl Site {
         self.usage.get(namespace).copied().unwrap_or(0)
     }
 
+    /// How many hosts one cluster holds, without those being released.
+    pub(crate) fn usage_of(&self, cluster: &ClusterName) -> u32 {
+        self.cluster_usage.get(cluster).copied().unwrap_or(0)
+    }
+
     fn index_claim_of(&mut self, id: &HostId) {
         let Some(number) = self.slot_of(id) else { return };
         if let Some(host) = self.row(number).map(|row| row.host(self)) {
             self.index_claim(number, &host);
         }
     }
+
+    fn count(&mut self, holder: Option<&Holder>, more: bool) {
+        let Some(Holder::Cluster {
+            cluster,
+            role: _,
+            state: MemberState::Claimed | MemberState::Bound,
+        }) = holder
+        else {
+            return;
+        };
+        step(&mut self.usage, cluster.namespace(), more);
+        step(&mut self.cluster_usage, cluster, more);
+    }
 }
 
-fn count(usage: &mut BTreeMap<Namespace, u32>, holder: Option<&Holder>, more: bool) {
-    let Some(Holder::Cluster { cluster, role: _, state: MemberState::Claimed | MemberState::Bound }) = holder else {
-        return;
+fn step<K: Ord + Clone>(counts: &mut BTreeMap<K, u32>, key: &K, more: bool) {
+    let count = counts.entry(key.clone()).or_default();
+    *count = if more {
+        count.saturating_add(1)
+    } else {
+        count.saturating_sub(1)
     };
-    let used = usage.entry(cluster.namespace().clone()).or_default();
-    *used = if more { used.saturating_add(1) } else { used.saturating_sub(1) };
-    if *used == 0 {
-        usage.remove(cluster.namespace());
+    if *count == 0 {
+        counts.remove(key);
     }
 }

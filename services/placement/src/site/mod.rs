@@ -17,7 +17,7 @@ pub(crate) use set::{Slot, at};
 
 use crate::host::{Host, SipLabels};
 use crate::ineligible::{claim_reasons, own_reasons};
-use crate::names::{HostId, HostName, LabelKey, Namespace, NetworkId};
+use crate::names::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId};
 use crate::policy::Policy;
 use crate::request::Holder;
 use rank::Ranks;
@@ -47,13 +47,17 @@ pub struct Site {
     holders: BTreeMap<HostId, Holder>,
     /// Hosts held per namespace of clusters; releasing ones do not count.
     usage: BTreeMap<Namespace, u32>,
+    cluster_usage: BTreeMap<ClusterName, u32>,
 }
 
 impl Site {
     /// An empty site with this policy.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy, ..Self::default() }
+        Self {
+            policy,
+            ..Self::default()
+        }
     }
 
     /// The site's policy.
@@ -82,7 +86,10 @@ impl Site {
     /// The host of this name, as it was given.
     #[must_use]
     pub fn get(&self, name: &HostName) -> Option<Host> {
-        self.ranks.slot(name).and_then(|slot| self.row(slot)).map(|row| row.host(self))
+        self.ranks
+            .slot(name)
+            .and_then(|slot| self.row(slot))
+            .map(|row| row.host(self))
     }
 
     /// Whether exactly this host, by name and uid, is there.
@@ -93,12 +100,18 @@ impl Site {
 
     /// All hosts by name, as they were given.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
-        self.ranks.slots().filter_map(|slot| self.row(slot)).map(|row| row.host(self))
+        self.ranks
+            .slots()
+            .filter_map(|slot| self.row(slot))
+            .map(|row| row.host(self))
     }
 
     /// The ids of all hosts, by name.
     pub fn ids(&self) -> impl Iterator<Item = &HostId> {
-        self.ranks.slots().filter_map(|slot| self.row(slot)).map(|row| &row.id)
+        self.ranks
+            .slots()
+            .filter_map(|slot| self.row(slot))
+            .map(|row| &row.id)
     }
 
     /// Adds a host, or replaces what is known of the one with its name (also when that has another uid).
@@ -120,7 +133,9 @@ impl Site {
 
     /// Removes the host of this name, whatever its uid; who holds it stays known. Whether there was one.
     pub fn remove(&mut self, name: &HostName) -> bool {
-        let Some(number) = self.ranks.slot(name) else { return false };
+        let Some(number) = self.ranks.slot(name) else {
+            return false;
+        };
         self.unindex(number);
         self.ranks.remove(name);
         self.vacant.push(number);
@@ -159,12 +174,18 @@ impl Site {
         assign(&mut self.uninspected, number, !host.inspected);
         assign(&mut self.unpowered, number, !host.powered_on);
         self.index_claim(number, &host);
-        self.rows[at(number)] = Some(Row::new(host, labels.into_boxed_slice(), networks.into_boxed_slice()));
+        self.rows[at(number)] = Some(Row::new(
+            host,
+            labels.into_boxed_slice(),
+            networks.into_boxed_slice(),
+        ));
     }
 
     fn unindex(&mut self, number: Slot) {
         let site = self.rows.len();
-        let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else { return };
+        let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else {
+            return;
+        };
         for (key, value) in &row.labels {
             self.columns[at(*key)].1.remove(number, *value, site);
         }
@@ -178,9 +199,13 @@ impl Site {
                 self.namespaces.remove(namespace);
             }
         }
-        for bits in
-            [&mut self.live, &mut self.eligible, &mut self.held, &mut self.uninspected, &mut self.unpowered]
-        {
+        for bits in [
+            &mut self.live,
+            &mut self.eligible,
+            &mut self.held,
+            &mut self.uninspected,
+            &mut self.unpowered,
+        ] {
             assign(bits, number, false);
         }
     }

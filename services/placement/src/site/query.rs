@@ -6,7 +6,7 @@ use fixedbitset::FixedBitSet;
 
 use super::set::{Slot, at};
 use super::{Column, Key, NONE, Row, Site, Value};
-use crate::names::{HostId, HostName, LabelKey, Namespace, NetworkId};
+use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId};
 use crate::selector::{Requirement, Selector};
 
 impl Site {
@@ -16,7 +16,9 @@ impl Site {
 
     pub(crate) fn slot_of(&self, id: &HostId) -> Option<Slot> {
         let host = self.ranks.slot(&id.name)?;
-        self.row(host).is_some_and(|row| row.id.uid == id.uid).then_some(host)
+        self.row(host)
+            .is_some_and(|row| row.id.uid == id.uid)
+            .then_some(host)
     }
 
     pub(crate) fn slot_named(&self, name: &HostName) -> Option<Slot> {
@@ -53,9 +55,22 @@ impl Site {
     pub(crate) fn value(&self, key: Key, host: Slot) -> Value {
         let looked_up = || {
             let labels = self.row(host).map(|row| &*row.labels).unwrap_or_default();
-            labels.binary_search_by_key(&key, |(key, _)| *key).map_or(NONE, |place| labels[place].1)
+            labels
+                .binary_search_by_key(&key, |(key, _)| *key)
+                .map_or(NONE, |place| labels[place].1)
         };
-        self.column_at(key).and_then(|(_, column)| column.value_of(host)).unwrap_or_else(looked_up)
+        self.column_at(key)
+            .and_then(|(_, column)| column.value_of(host))
+            .unwrap_or_else(looked_up)
+    }
+
+    /// The value of a host's label.
+    pub(crate) fn label(&self, key: &LabelKey, host: Slot) -> Option<LabelValue> {
+        let (number, column) = self.column(key)?;
+        column
+            .text(self.value(number, host))
+            .cloned()
+            .map(LabelValue::of_shared)
     }
 
     /// The hosts that match a selector.
@@ -75,7 +90,10 @@ impl Site {
             (Requirement::Exists(_), Some(column)) => column.exists().keep_in(mask),
             (Requirement::DoesNotExist(_), Some(column)) => column.exists().drop_from(mask),
             (Requirement::NotIn(_, values), Some(column)) => {
-                values.iter().filter_map(|value| column.hosts(value.as_str())).for_each(|hosts| hosts.drop_from(mask));
+                values
+                    .iter()
+                    .filter_map(|value| column.hosts(value.as_str()))
+                    .for_each(|hosts| hosts.drop_from(mask));
             }
             (Requirement::In(_, values), Some(column)) => {
                 let mut sets = values.iter().filter_map(|value| column.hosts(value.as_str()));
@@ -84,7 +102,10 @@ impl Site {
                     (Some(only), None) => only.keep_in(mask),
                     (Some(first), Some(second)) => {
                         let mut any = FixedBitSet::with_capacity(mask.len());
-                        [first, second].into_iter().chain(sets).for_each(|hosts| hosts.add_to(&mut any));
+                        [first, second]
+                            .into_iter()
+                            .chain(sets)
+                            .for_each(|hosts| hosts.add_to(&mut any));
                         mask.intersect_with(&any);
                     }
                 }
@@ -104,13 +125,20 @@ impl Site {
     pub(crate) fn keep_eligible(&self, networks: &BTreeSet<NetworkId>, mask: &mut FixedBitSet) {
         mask.intersect_with(&self.eligible);
         for network in networks {
-            match self.networks.get(network).and_then(|number| self.network_hosts.get(at(*number))) {
+            match self
+                .networks
+                .get(network)
+                .and_then(|number| self.network_hosts.get(at(*number)))
+            {
                 Some((_, hosts)) => hosts.keep_in(mask),
                 None => mask.clear(),
             }
         }
         for domain in &self.policy.cordoned {
-            if let Some(hosts) = self.column(&domain.key).and_then(|(_, column)| column.hosts(domain.value.as_str())) {
+            if let Some(hosts) = self
+                .column(&domain.key)
+                .and_then(|(_, column)| column.hosts(domain.value.as_str()))
+            {
                 hosts.drop_from(mask);
             }
         }

@@ -42,7 +42,11 @@ impl Ranks {
     }
 
     pub(crate) fn insert(&mut self, name: HostName, host: Slot) {
-        let below = self.by_name.range(..&name).next_back().map(|(_, slot)| self.label(*slot));
+        let below = self
+            .by_name
+            .range(..&name)
+            .next_back()
+            .map(|(_, slot)| self.label(*slot));
         let above = self
             .by_name
             .range((Bound::Excluded(&name), Bound::Unbounded))
@@ -106,8 +110,16 @@ fn loop_until_room(ranks: &mut Ranks, below: Option<u64>, above: Option<u64>, na
             return label;
         }
         ranks.make_room(below.or(above).unwrap_or_default());
-        below = ranks.by_name.range(..name).next_back().map(|(_, slot)| ranks.label(*slot));
-        above = ranks.by_name.range(name..).next().map(|(_, slot)| ranks.label(*slot));
+        below = ranks
+            .by_name
+            .range(..name)
+            .next_back()
+            .map(|(_, slot)| ranks.label(*slot));
+        above = ranks
+            .by_name
+            .range(name..)
+            .next()
+            .map(|(_, slot)| ranks.label(*slot));
     }
 }
 
@@ -116,7 +128,11 @@ mod tests {
     use super::*;
 
     fn in_order(ranks: &Ranks) -> bool {
-        ranks.slots().map(|slot| ranks.label(slot)).is_sorted_by(|a, b| a < b) && ranks.by_label.len() == ranks.len()
+        ranks
+            .slots()
+            .map(|slot| ranks.label(slot))
+            .is_sorted_by(|a, b| a < b)
+            && ranks.by_label.len() == ranks.len()
     }
 
     #[test]
@@ -126,7 +142,15 @@ mod tests {
             |i| 5000 - i,
             |i| i.wrapping_mul(2_654_435_761) % 5003,
             |i| if i % 2 == 0 { i } else { 10_000 - i },
-            |i| if i == 0 { 9999 } else if i == 1 { 0 } else { 9000 - i },
+            |i| {
+                if i == 0 {
+                    9999
+                } else if i == 1 {
+                    0
+                } else {
+                    9000 - i
+                }
+            },
         ];
         for order in orders {
             let mut ranks = Ranks::default();
@@ -137,8 +161,12 @@ mod tests {
                 }
             }
             assert!(in_order(&ranks));
-            let odd: Vec<HostName> =
-                ranks.by_name.iter().filter(|(_, slot)| *slot % 2 == 1).map(|(name, _)| name.clone()).collect();
+            let odd: Vec<HostName> = ranks
+                .by_name
+                .iter()
+                .filter(|(_, slot)| *slot % 2 == 1)
+                .map(|(name, _)| name.clone())
+                .collect();
             for name in odd {
                 assert!(ranks.remove(&name).is_some());
             }

@@ -26,7 +26,10 @@ pub(crate) struct Row {
 }
 
 #[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts about one host, as metal3 reports them")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts about one host, as metal3 reports them"
+)]
 struct Flags {
     paused: bool,
     detached: bool,
@@ -62,7 +65,15 @@ impl Row {
             networks,
             provisioning,
             operational,
-            flags: Flags { paused, detached, deleting, powered_on, inspected, cordoned, marked_failed },
+            flags: Flags {
+                paused,
+                detached,
+                deleting,
+                powered_on,
+                inspected,
+                cordoned,
+                marked_failed,
+            },
             consumer: consumer.map(Box::new),
             problem: problem.map(String::into_boxed_str),
             sip_labels: (sip_labels != SipLabels::None).then(|| Box::new(sip_labels)),
@@ -79,7 +90,15 @@ impl Row {
             let (name, column) = site.column_at(*key)?;
             Some((name.clone(), LabelValue::of_shared(column.text(*value)?.clone())))
         };
-        let Flags { paused, detached, deleting, powered_on, inspected, cordoned, marked_failed } = self.flags;
+        let Flags {
+            paused,
+            detached,
+            deleting,
+            powered_on,
+            inspected,
+            cordoned,
+            marked_failed,
+        } = self.flags;
         Host {
             id: self.id.clone(),
             labels: self.labels.iter().filter_map(label).collect(),
@@ -93,7 +112,12 @@ impl Row {
             cordoned,
             marked_failed,
             consumer: self.consumer.as_deref().cloned(),
-            networks: self.networks.iter().filter_map(|n| site.network_at(*n)).cloned().collect::<BTreeSet<_>>(),
+            networks: self
+                .networks
+                .iter()
+                .filter_map(|n| site.network_at(*n))
+                .cloned()
+                .collect::<BTreeSet<_>>(),
             problem: self.problem.as_deref().map(str::to_owned),
             sip_labels: self.sip_labels.as_deref().cloned().unwrap_or_default(),
         }

@@ -58,7 +58,9 @@ impl Set {
                 if slots.len() > many(site) {
                     let len = slots.len();
                     let mut bits = FixedBitSet::with_capacity(site);
-                    slots.iter().for_each(|host| put(&mut bits, *host));
+                    for host in slots.iter() {
+                        put(&mut bits, *host);
+                    }
                     *self = Self::Many { bits, len };
                 }
             }
@@ -94,9 +96,15 @@ impl Set {
     pub(crate) fn keep_in(&self, mask: &mut FixedBitSet) {
         match self {
             Self::Few(slots) => {
-                let kept: Vec<Slot> = slots.iter().copied().filter(|host| mask.contains(at(*host))).collect();
+                let kept: Vec<Slot> = slots
+                    .iter()
+                    .copied()
+                    .filter(|host| mask.contains(at(*host)))
+                    .collect();
                 mask.clear();
-                kept.iter().for_each(|host| put(mask, *host));
+                for host in kept {
+                    put(mask, host);
+                }
             }
             Self::Many { bits, .. } => mask.intersect_with(bits),
         }

@@ -1,0 +1,273 @@
+//! Min-cost flow by successive shortest paths, with convex prices.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A price; compared as one number, though it is several in order of importance (see [`super::price`]).
+pub(crate) type Price = i128;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cost {
+    /// The same for each unit.
+    Fixed(Price),
+    /// `unit × load²` for the load in all, of which `load` is there already: each unit costs more than the one before.
+    Convex { unit: Price, load: u32 },
+}
+
+impl Cost {
+    /// The price of one unit more when `flow` units are there.
+    fn next(self, flow: u32) -> Price {
+        match self {
+            Self::Fixed(price) => price,
+            Self::Convex { unit, load } => unit * (2 * (Price::from(load) + Price::from(flow)) + 1),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Edge {
+    from: u32,
+    to: u32,
+    room: u32,
+    flow: u32,
+    cost: Cost,
+}
+
+/// A network whose flow is always the cheapest of its amount for what was sent from each source so far.
+///
+/// Each [`Network::send`] augments along a cheapest path, found by Dijkstra's algorithm on reduced prices; it ends as
+/// soon as the sink is settled, and only the nodes settled before change their potentials. Prices must not be negative.
+/// Ties are broken by node number, so equal input gives equal output.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    edges: Vec<Edge>,
+    sink: u32,
+    /// `arcs[first[v]..first[v + 1]]` are the edges at node `v`, with their direction.
+    first: Vec<u32>,
+    arcs: Vec<(u32, bool)>,
+    potential: Vec<Price>,
+    distance: Vec<Price>,
+    came_by: Vec<(u32, bool)>,
+}
+
+const FAR: Price = Price::MAX;
+
+fn at(index: u32) -> usize {
+    crate::site::at(index)
+}
+
+pub(crate) fn id(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// Collects the nodes and edges of a [`Network`].
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    nodes: u32,
+    edges: Vec<Edge>,
+}
+
+impl Builder {
+    pub(crate) fn node(&mut self) -> u32 {
+        self.nodes += 1;
+        self.nodes - 1
+    }
+
+    pub(crate) fn edge(&mut self, from: u32, to: u32, room: u32, cost: Cost) -> u32 {
+        self.edges.push(Edge {
+            from,
+            to,
+            room,
+            flow: 0,
+            cost,
+        });
+        id(self.edges.len() - 1)
+    }
+
+    pub(crate) fn build(self, sink: u32) -> Network {
+        let Self { nodes, edges } = self;
+        let nodes = at(nodes);
+        let mut first = vec![0_u32; nodes + 1];
+        for edge in &edges {
+            first[at(edge.from) + 1] += 1;
+            first[at(edge.to) + 1] += 1;
+        }
+        for node in 0..nodes {
+            first[node + 1] += first[node];
+        }
+        let mut next = first.clone();
+        let mut arcs = vec![(0, true); 2 * edges.len()];
+        for (index, edge) in edges.iter().enumerate() {
+            for (node, forward) in [(edge.from, true), (edge.to, false)] {
+                arcs[at(next[at(node)])] = (id(index), forward);
+                next[at(node)] += 1;
+            }
+        }
+        Network {
+            edges,
+            sink,
+            first,
+            arcs,
+            potential: vec![0; nodes],
+            distance: vec![FAR; nodes],
+            came_by: vec![(0, true); nodes],
+        }
+    }
+}
+
+impl Network {
+    pub(crate) fn flow(&self, edge: u32) -> u32 {
+        self.edges[at(edge)].flow
+    }
+
+    pub(crate) fn is_full(&self, edge: u32) -> bool {
+        self.edges[at(edge)].flow >= self.edges[at(edge)].room
+    }
+
+    /// Lowers the room of an edge, not below what flows.
+    pub(crate) fn narrow(&mut self, edge: u32, room: u32) {
+        let edge = &mut self.edges[at(edge)];
+        edge.room = room.max(edge.flow);
+    }
+
+    fn arcs_at(&self, node: u32) -> impl Iterator<Item = (u32, bool)> {
+        self.arcs[at(self.first[at(node)])..at(self.first[at(node) + 1])]
+            .iter()
+            .copied()
+    }
+
+    /// The other end and the price of an arc that has room.
+    fn residual(&self, (edge, forward): (u32, bool)) -> Option<(u32, Price)> {
+        let edge = &self.edges[at(edge)];
+        if forward {
+            (edge.flow < edge.room).then(|| (edge.to, edge.cost.next(edge.flow)))
+        } else {
+            (edge.flow > 0).then(|| (edge.from, -edge.cost.next(edge.flow - 1)))
+        }
+    }
+
+    /// Sends up to `amount` units from `source` to the sink; answers how many there was room for.
+    pub(crate) fn send(&mut self, source: u32, amount: u32) -> u32 {
+        (0..amount)
+            .take_while(|_| self.augment(source))
+            .fold(0, |sent, _| sent + 1)
+    }
+
+    fn augment(&mut self, source: u32) -> bool {
+        let mut touched = vec![source];
+        let mut heap = BinaryHeap::from([Reverse((0, source))]);
+        self.distance[at(source)] = 0;
+        while let Some(Reverse((distance, node))) = heap.pop() {
+            if distance > self.distance[at(node)] {
+                continue;
+            }
+            if node == self.sink {
+                break;
+            }
+            for place in self.first[at(node)]..self.first[at(node) + 1] {
+                let arc = self.arcs[at(place)];
+                let Some((to, price)) = self.residual(arc) else {
+                    continue;
+                };
+                let through = distance + price + self.potential[at(node)] - self.potential[at(to)];
+                if through < self.distance[at(to)] {
+                    if self.distance[at(to)] == FAR {
+                        touched.push(to);
+                    }
+                    self.distance[at(to)] = through;
+                    self.came_by[at(to)] = arc;
+                    heap.push(Reverse((through, to)));
+                }
+            }
+        }
+        let end = self.distance[at(self.sink)];
+        let found = end != FAR;
+        for node in touched {
+            let distance = std::mem::replace(&mut self.distance[at(node)], FAR);
+            if found && distance < end {
+                self.potential[at(node)] += distance - end;
+            }
+        }
+        if found {
+            self.push_along_path(source);
+        }
+        found
+    }
+
+    fn push_along_path(&mut self, source: u32) {
+        let mut node = self.sink;
+        while node != source {
+            let (edge, forward) = self.came_by[at(node)];
+            let edge = &mut self.edges[at(edge)];
+            if forward {
+                edge.flow += 1;
+                node = edge.from;
+            } else {
+                edge.flow -= 1;
+                node = edge.to;
+            }
+        }
+    }
+
+    /// The nodes to which more could flow from any of the sources: the source side of a minimum cut once no source can
+    /// send more.
+    pub(crate) fn reachable(&self, sources: &[u32]) -> Vec<bool> {
+        let mut seen = vec![false; self.potential.len()];
+        let mut stack = sources.to_vec();
+        for source in sources {
+            seen[at(*source)] = true;
+        }
+        while let Some(node) = stack.pop() {
+            for (to, _) in self.arcs_at(node).filter_map(|arc| self.residual(arc)) {
+                if !std::mem::replace(&mut seen[at(to)], true) {
+                    stack.push(to);
+                }
+            }
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dearer_path_is_rerouted_when_a_later_unit_needs_the_cheap_one() {
+        let mut builder = Builder::default();
+        let [a, b, x, y, sink] = std::array::from_fn(|_| builder.node());
+        let a_x = builder.edge(a, x, 1, Cost::Fixed(1));
+        let a_y = builder.edge(a, y, 1, Cost::Fixed(5));
+        let b_x = builder.edge(b, x, 1, Cost::Fixed(1));
+        builder.edge(x, sink, 1, Cost::Fixed(0));
+        builder.edge(y, sink, 1, Cost::Fixed(0));
+        let mut network = builder.build(sink);
+        assert_eq!(network.send(a, 1), 1);
+        assert_eq!((network.flow(a_x), network.flow(a_y)), (1, 0));
+        assert_eq!(network.send(b, 1), 1);
+        assert_eq!(
+            (network.flow(a_x), network.flow(a_y), network.flow(b_x)),
+            (0, 1, 1)
+        );
+        assert_eq!(network.send(b, 1), 0);
+        let side = network.reachable(&[b]);
+        assert_eq!(
+            (side[at(b)], side[at(a)]),
+            (true, false),
+            "b has one edge and it is full"
+        );
+    }
+
+    #[test]
+    fn convex_prices_level_the_load() {
+        let mut builder = Builder::default();
+        let [s, x, y, sink] = std::array::from_fn(|_| builder.node());
+        let to_x = builder.edge(s, x, 9, Cost::Convex { unit: 1, load: 2 });
+        let to_y = builder.edge(s, y, 9, Cost::Convex { unit: 1, load: 0 });
+        builder.edge(x, sink, 9, Cost::Fixed(0));
+        builder.edge(y, sink, 9, Cost::Fixed(0));
+        let mut network = builder.build(sink);
+        assert_eq!(network.send(s, 4), 4);
+        assert_eq!((network.flow(to_x), network.flow(to_y)), (1, 3));
+    }
+}

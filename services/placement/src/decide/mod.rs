@@ -1,0 +1,212 @@
+//! The decision.
+
+mod account;
+mod flow;
+mod helps;
+mod network;
+mod pool;
+mod refuse;
+mod reports;
+mod score;
+mod solve;
+mod victims;
+
+use std::collections::BTreeSet;
+
+use account::{Account, Accounts, Known, given_back};
+use pool::Stages;
+use solve::{Choice, Found, Inputs, Solution};
+
+use crate::decision::{Decision, Keep, ReleaseReason, Take};
+use crate::names::{HostId, Namespace};
+use crate::request::{FailReason, Member, Request};
+use crate::site::Site;
+
+/// Decides what a cluster keeps, gets and gives back.
+///
+/// - Members that are claimed or bound and have not failed stay, in their role, whatever their hosts are like now.
+/// - A role with more members than it wants gives back exactly the surplus, whatever else happens.
+/// - Failed members are replaced, as many as the limits and the hosts allow.
+/// - Missing members of all roles are found together or not at all. If there are hosts that complete every role (within
+///   the limits of replacement) they are found; otherwise [`Decision::refusal`] proves that there are none.
+/// - Among all possible placements the best is taken: in one namespace where that is possible, then the most even
+///   spread over the policy's hierarchy, then leaving hosts that other roles match, then inspected and powered hosts,
+///   then by name. For one role that is the optimum in this order; for several it is the optimum of the sums over
+///   the roles.
+///
+/// The hosts of `members` are never taken again, whether the site knows that they are held or not.
+#[must_use]
+pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
+    let accounts = Accounts::new(site, request, members);
+    let stages: Vec<Stages> = accounts
+        .roles
+        .iter()
+        .map(|account| Stages::new(site, request, account.role))
+        .collect();
+    let own = solve::own(site, members);
+    let inputs = Inputs {
+        site,
+        accounts: &accounts,
+        stages: &stages,
+        own: &own,
+    };
+    let solution = inputs.solve_in_best_namespace(&kept_namespaces(&accounts));
+    let quota = refuse::quota(site, request, &accounts);
+    let grows = quota.is_none() && solution.grows();
+
+    let mut decision = Decision {
+        release: accounts.release.clone(),
+        ..Decision::default()
+    };
+    for (index, account) in accounts.roles.iter().enumerate() {
+        let found = if grows {
+            &solution.found[index]
+        } else {
+            &solution.replacements_only[index]
+        };
+        settle(site, account, found, &mut decision);
+    }
+    reports::add(site, request, &accounts, members, &solution, &mut decision);
+    decision.refusal = refuse::refusal(&inputs, &solution, quota);
+    sort(&mut decision);
+    decision
+}
+
+/// The namespaces of the members that stay.
+fn kept_namespaces<'a>(accounts: &'a Accounts<'a>) -> Vec<&'a Namespace> {
+    let namespaces: BTreeSet<&Namespace> = accounts
+        .roles
+        .iter()
+        .flat_map(|account| &account.present)
+        .map(|known| known.member.host.name.namespace())
+        .collect();
+    namespaces.into_iter().collect()
+}
+
+fn keep(known: &Known<'_>) -> Keep {
+    Keep {
+        role: known.member.role.clone(),
+        host: known.member.host.clone(),
+        domain: known.domain.clone(),
+    }
+}
+
+/// Writes one role's part of the decision.
+fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
+    let name = &account.role.name;
+    let replaced = replaced(site, account, found);
+    decision.keep.extend(account.present.iter().map(keep));
+    decision
+        .keep
+        .extend(account.outgoing.iter().map(|(known, _)| keep(known)));
+    for known in &account.failed {
+        let is_replaced = replaced.iter().any(|(old, _)| *old == known.member.host);
+        match known.failed {
+            Some(reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError)) if is_replaced => {
+                decision
+                    .release
+                    .push(given_back(known, ReleaseReason::Failed(reason)));
+            }
+            Some(_) | None => decision.keep.push(keep(known)),
+        }
+    }
+    for choice in &found.choices {
+        let Some(row) = site.row(choice.host) else {
+            continue;
+        };
+        decision.take.push(Take {
+            role: name.clone(),
+            host: row.id.clone(),
+            domain: solve::domain_text(site, account, choice.domain),
+            replaces: replaced
+                .iter()
+                .find(|(_, by)| by == choice)
+                .map(|(old, _)| old.clone()),
+        });
+    }
+}
+
+/// Which failed member each replacement is for: the one whose domain it uses, the others in the order of their reasons.
+fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(HostId, Choice)> {
+    let mut waiting: Vec<&Known<'_>> = account.candidates().collect();
+    let (yielding, free): (Vec<Choice>, Vec<Choice>) = found.choices.iter().partition(|choice| choice.yields);
+    let mut pairs = Vec::new();
+    for choice in yielding {
+        let domain = solve::domain_text(site, account, choice.domain);
+        if let Some(place) = waiting.iter().position(|known| known.domain == domain) {
+            pairs.push((waiting.remove(place).member.host.clone(), choice));
+        }
+    }
+    let rest = solve::to_usize(found.replaced).saturating_sub(pairs.len());
+    pairs.extend(
+        waiting
+            .into_iter()
+            .zip(free)
+            .take(rest)
+            .map(|(known, choice)| (known.member.host.clone(), choice)),
+    );
+    pairs
+}
+
+fn sort(decision: &mut Decision) {
+    let Decision {
+        keep,
+        take,
+        release,
+        reports,
+        refusal: _,
+    } = decision;
+    keep.sort();
+    take.sort();
+    release.sort();
+    reports.sort();
+}
+
+/// Why a member must be replaced, or None. `in_error_for` is how long its host has been in error, if it is.
+///
+/// A host that the site does not have counts as gone; ask only for a site whose inventory is complete.
+#[must_use]
+pub fn failure(
+    site: &Site,
+    role: &crate::request::Role,
+    member: &Member,
+    in_error_for: Option<std::time::Duration>,
+) -> Option<FailReason> {
+    let Some(row) = site.slot_of(&member.host).and_then(|slot| site.row(slot)) else {
+        return Some(FailReason::Gone);
+    };
+    if row.is_marked_failed() {
+        return Some(FailReason::Marked);
+    }
+    let too_long = role
+        .replace_after_error
+        .zip(in_error_for)
+        .is_some_and(|(limit, since)| since >= limit);
+    too_long.then_some(FailReason::InError)
+}
+
+/// Every reason why a host cannot be claimed for a role of a request, in order; empty when it can. Whether its domain is
+/// used up by a member is not a reason of the host; the decision's refusal says that.
+#[must_use]
+pub fn explain(
+    site: &Site,
+    request: &Request,
+    role: &crate::request::Role,
+    host: &crate::names::HostName,
+) -> Vec<crate::ineligible::Ineligible> {
+    match site.get(host) {
+        Some(host) => {
+            crate::ineligible::all_reasons(&host, site.holder(&host.id), site.policy(), request, role)
+        }
+        None => vec![crate::ineligible::Ineligible::NotFound],
+    }
+}
+
+/// Whether all that is demanded was found.
+fn is_satisfied(solution: &Solution, accounts: &Accounts<'_>) -> bool {
+    solution.is_complete()
+        && accounts
+            .roles
+            .iter()
+            .all(|account| account.failed.len() <= solve::to_usize(account.replaceable))
+}
