@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use crate::annotations;
 use crate::bare_metal_host::{BareMetalHost, BareMetalHostSpec, Bmc, ConsumerReference};
@@ -102,46 +101,6 @@ metal3_enum! {
     }
 }
 
-/// Epoch and revision of a placement, written `EPOCH.REVISION` in the annotation [`annotations::PLACEMENT_REVISION`].
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct PlacementRevision {
-    /// History of the scheduler's ledger.
-    pub epoch: u64,
-    /// Revision within the epoch.
-    pub revision: u64,
-}
-
-/// A text that is no [`PlacementRevision`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("must be an epoch and a revision, two numbers with a dot between them")]
-pub struct RevisionError;
-
-impl fmt::Display for PlacementRevision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.revision)
-    }
-}
-
-impl FromStr for PlacementRevision {
-    type Err = RevisionError;
-
-    fn from_str(text: &str) -> Result<Self, RevisionError> {
-        let (epoch, revision) = text.split_once('.').ok_or(RevisionError)?;
-        let number = |digits: &str| {
-            // `parse` alone would take a leading plus sign.
-            let parsed = digits
-                .bytes()
-                .all(|byte| byte.is_ascii_digit())
-                .then(|| digits.parse().ok());
-            parsed.flatten().ok_or(RevisionError)
-        };
-        Ok(Self {
-            epoch: number(epoch)?,
-            revision: number(revision)?,
-        })
-    }
-}
-
 /// URL of a BMC, without user name and password.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct BmcAddress(String);
@@ -177,7 +136,7 @@ pub struct Host {
     consumer: Option<ConsumerReference>,
     addresses: BTreeMap<NetworkId, IpAddr>,
     bmc_address: Option<BmcAddress>,
-    placement_revision: Option<PlacementRevision>,
+    placement_revision: Option<u64>,
     online: bool,
     powered_on: bool,
     inspected: bool,
@@ -322,7 +281,7 @@ impl Host {
 
     /// Revision of the placement that last wrote its labels.
     #[must_use]
-    pub fn placement_revision(&self) -> Option<PlacementRevision> {
+    pub fn placement_revision(&self) -> Option<u64> {
         self.placement_revision
     }
 
@@ -431,14 +390,15 @@ fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress>
     None
 }
 
-fn placement_revision(object: &BareMetalHost, faults: &mut Vec<Fault>) -> Option<PlacementRevision> {
+fn placement_revision(object: &BareMetalHost, faults: &mut Vec<Fault>) -> Option<u64> {
     let text = object
         .metadata
         .annotations
         .as_ref()?
         .get(annotations::PLACEMENT_REVISION)?;
     let path = format!("metadata.annotations[{}]", annotations::PLACEMENT_REVISION);
+    let rule = "must be a revision, a whole number";
     text.parse()
-        .map_err(|error: RevisionError| faults.push(Fault::text(&path, text, error)))
+        .map_err(|_| faults.push(Fault::text(&path, text, rule)))
         .ok()
 }

@@ -30,7 +30,7 @@ pub use cluster::{
 };
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
-pub use host::{BmcAddress, Host, OperationalStatus, PlacementRevision, ProvisioningState, RevisionError};
+pub use host::{BmcAddress, Host, OperationalStatus, ProvisioningState};
 pub use label::{Error as LabelError, LabelKey, LabelValue};
 pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 
