@@ -176,3 +176,6 @@ fn schema_of<T: schemars::JsonSchema>() -> Result<JSONSchemaProps, serde_json::E
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 fn definition(kind: &str) -> Value {
-    let definitions = api::custom_resource_definitions().unwrap();
+    let definitions = crate::custom_resource_definitions().unwrap();
     let found = definitions
         .iter()
         .find(|(_, definition)| definition.spec.names.kind == kind);
@@ -34,10 +34,10 @@ fn walk(value: &Value, path: &str, visit: &mut impl FnMut(&str, &serde_json::Map
 #[test]
 fn deploy_crd_holds_what_the_types_say() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crd");
-    for (file, definition) in api::custom_resource_definitions().unwrap() {
+    for (file, definition) in crate::custom_resource_definitions().unwrap() {
         let found = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
         assert!(
-            found == api::crd_to_yaml(&definition).unwrap(),
+            found == crate::crd_to_yaml(&definition).unwrap(),
             "deploy/crd/{file} differs from the types: run `cargo run -p sip-api --bin crds -- --write deploy/crd`"
         );
     }
