@@ -1,1 +1,11 @@
-//! The SIPCluster life cycle: inventory, placement, status, labels.
+//! The cluster agent: it reports the site's hosts, asks for placements, and puts labels on hosts.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
+//! | [`reconcile`] | one `SIPCluster`: declare, write status, label or unlabel hosts, conditions |
+//! | [`run`] | the process |
+
+pub mod inventory;
+pub mod reconcile;
+pub mod run;

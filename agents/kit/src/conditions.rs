@@ -8,6 +8,9 @@ use k8s_openapi::{
 /// Longest message that the schema of a condition admits, in bytes.
 const MESSAGE: usize = 32_768;
 
+/// Reason by which an agent says that the objects it made for a cluster are removed.
+pub const REMOVED: &str = "Removed";
+
 /// What an agent finds; it becomes a [`Condition`] against the one that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

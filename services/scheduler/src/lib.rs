@@ -1,1 +1,24 @@
-//! The scheduler service: gRPC, inventory, ledger.
+//! The scheduler service: one per region. It alone decides which hosts a tenant cluster gets.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`api`] | gRPC: who may call, requests in, answers out |
+//! | [`region`] | sites behind their locks, and the order of every step: reserve, decide, stage, wait |
+//! | [`site`] | one site: inventory, sessions, the protocol of claims, what watchers are told |
+//! | [`record`], [`spec`] | what the ledger holds of a cluster |
+//! | [`ledger`] | durable storage, group commit |
+//! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
+//! | [`error`] | what can go wrong, and its gRPC status |
+//!
+//! The decision itself is the pure crate `placement`.
+
+pub mod answer;
+pub mod api;
+pub mod convert;
+pub mod error;
+pub mod ledger;
+pub mod record;
+pub mod region;
+pub mod server;
+pub mod site;
+pub mod spec;

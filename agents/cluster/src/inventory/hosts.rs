@@ -1,0 +1,147 @@
+//! A `BareMetalHost` as it is reported.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use api::{BareMetalHost, Host, NetworkData, OperationalStatus, ProvisioningState, SecretName};
+use proto::inventory::v1 as wire;
+
+use super::Key;
+
+/// Longest error message that is reported, in bytes.
+const MESSAGE: usize = 1024;
+
+/// A host as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostState {
+    /// What is reported of it.
+    pub host: wire::Host,
+    /// Its `resourceVersion`: a write is conditioned on it.
+    pub resource_version: String,
+    /// The Secret with its addresses.
+    pub secret: Option<SecretName>,
+    /// What could not be read of the object itself.
+    faults: Vec<String>,
+}
+
+impl HostState {
+    /// Reads an object, without its addresses; `None` for one without namespace, name or uid, which no API server
+    /// serves.
+    pub(super) fn of(object: &BareMetalHost) -> Option<Self> {
+        let host = Host::parse(object, None).ok()?;
+        let secret = object.spec.network_data.as_ref().and_then(|reference| {
+            let name = reference.name.clone().filter(|name| !name.is_empty())?;
+            let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());
+            Some(SecretName { namespace: namespace.unwrap_or_else(|| host.namespace().to_owned()), name })
+        });
+        Some(Self {
+            faults: host.reports().iter().map(ToString::to_string).collect(),
+            host: reported(&host),
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            secret,
+        })
+    }
+
+    /// Its namespace and name.
+    pub(super) fn key(&self) -> Key {
+        let host = self.host.r#ref.clone().unwrap_or_default();
+        Key { namespace: host.namespace, name: host.name }
+    }
+
+    /// Takes its addresses from the Secret that it names.
+    pub(super) fn read(&mut self, networks: &BTreeMap<SecretName, NetworkData>) {
+        let missing;
+        let data = match &self.secret {
+            None => None,
+            Some(secret) => Some(match networks.get(secret) {
+                Some(data) => data,
+                None => {
+                    missing = NetworkData::missing(secret);
+                    &missing
+                }
+            }),
+        };
+        let addresses = data.map(NetworkData::addresses).into_iter().flatten();
+        self.host.addresses = addresses.map(|(id, address)| (id.as_str().to_owned(), address.to_string())).collect();
+        self.host.problems.clone_from(&self.faults);
+        self.host.problems.extend(data.and_then(NetworkData::invalid).map(ToString::to_string));
+    }
+
+    /// Keeps the time since when it is in error, of an earlier look at the same host.
+    pub(super) fn remember(&mut self, before: Option<&Self>, now: SystemTime) {
+        let in_error = self.host.operational_status() == wire::OperationalStatus::Error;
+        let uid = |host: &wire::Host| host.r#ref.as_ref().map(|known| known.uid.clone());
+        let known = before.filter(|before| uid(&before.host) == uid(&self.host));
+        let since = known.and_then(|before| before.host.error_since);
+        self.host.error_since = in_error.then(|| since.unwrap_or_else(|| now.into()));
+    }
+}
+
+fn reported(host: &Host) -> wire::Host {
+    let mut message = host.error_message().to_owned();
+    if message.len() > MESSAGE {
+        let end = (0..=MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+    }
+    wire::Host {
+        r#ref: Some(wire::HostRef {
+            namespace: host.namespace().to_owned(),
+            name: host.name().to_owned(),
+            uid: host.uid().to_owned(),
+        }),
+        labels: host.labels().clone(),
+        provisioning_state: provisioning(host.provisioning_state()).into(),
+        operational_status: operational(host.operational_status()).into(),
+        error_message: message,
+        error_since: None,
+        paused: host.is_paused(),
+        detached: host.is_detached(),
+        deleting: host.is_deleting(),
+        powered_on: host.is_powered_on(),
+        inspected: host.is_inspected(),
+        cordoned: host.is_cordoned(),
+        marked_failed: host.is_failed() || host.is_unhealthy(),
+        consumer: host.consumer().map(|consumer| wire::Consumer {
+            api_version: consumer.api_version.clone().unwrap_or_default(),
+            kind: consumer.kind.clone().unwrap_or_default(),
+            namespace: consumer.namespace.clone().unwrap_or_default(),
+            name: consumer.name.clone().unwrap_or_default(),
+        }),
+        addresses: BTreeMap::new(),
+        bmc_address: host.bmc_address().map(ToString::to_string).unwrap_or_default(),
+        release_mark: host.placement_revision().unwrap_or_default(),
+        problems: Vec::new(),
+    }
+}
+
+fn provisioning(state: &ProvisioningState) -> wire::ProvisioningState {
+    use wire::ProvisioningState as Wire;
+    match state {
+        ProvisioningState::None | ProvisioningState::Other(_) => Wire::Unspecified,
+        ProvisioningState::Unmanaged => Wire::Unmanaged,
+        ProvisioningState::Registering => Wire::Registering,
+        ProvisioningState::MatchProfile => Wire::MatchProfile,
+        ProvisioningState::Preparing => Wire::Preparing,
+        ProvisioningState::Ready => Wire::Ready,
+        ProvisioningState::Available => Wire::Available,
+        ProvisioningState::Provisioning => Wire::Provisioning,
+        ProvisioningState::Provisioned => Wire::Provisioned,
+        ProvisioningState::ExternallyProvisioned => Wire::ExternallyProvisioned,
+        ProvisioningState::Deprovisioning => Wire::Deprovisioning,
+        ProvisioningState::Inspecting => Wire::Inspecting,
+        ProvisioningState::PoweringOffBeforeDelete => Wire::PoweringOffBeforeDelete,
+        ProvisioningState::Deleting => Wire::Deleting,
+    }
+}
+
+fn operational(status: &OperationalStatus) -> wire::OperationalStatus {
+    use wire::OperationalStatus as Wire;
+    match status {
+        OperationalStatus::None | OperationalStatus::Other(_) => Wire::Unspecified,
+        OperationalStatus::Ok => Wire::Ok,
+        OperationalStatus::Discovered => Wire::Discovered,
+        OperationalStatus::Error => Wire::Error,
+        OperationalStatus::Delayed => Wire::Delayed,
+        OperationalStatus::Detached => Wire::Detached,
+        OperationalStatus::Servicing => Wire::Servicing,
+    }
+}

@@ -1,0 +1,25 @@
+//! What the site has: hosts with their addresses, and `SIPCluster`s. Watches fill it; the reporter and the reconciler read it.
+//!
+//! Objects are not kept: a host is reduced to what is reported of it, a Secret to the addresses in it.
+
+mod clusters;
+mod hosts;
+mod report;
+mod store;
+mod watch;
+
+pub use report::report;
+pub use hosts::HostState;
+pub use store::{Changes, Inventory, Key};
+pub use watch::{Listed, watch_clusters, watch_hosts, watch_network_data};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+pub use clusters::reference;
+
+/// A Kubernetes time as it is reported.
+#[must_use]
+pub fn time(time: &Time) -> prost_types::Timestamp {
+    let nanos = time.0.subsec_nanosecond();
+    prost_types::Timestamp { seconds: time.0.as_second(), nanos }
+}

@@ -1,0 +1,139 @@
+//! The stream of reports: a snapshot, then deltas, for ever. A lost stream is opened again, with a new snapshot.
+
+use std::convert::Infallible;
+
+use futures::StreamExt as _;
+use kit::scheduler::{Scheduler, pauses};
+use proto::inventory::v1::{Hello, HostChanges, ReportHostsRequest, SnapshotEnd, report_hosts_request::Message};
+use runtime::readiness::Gate;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::{Changes, Inventory, Listed};
+
+/// Hosts or clusters in one message.
+const CHUNK: usize = 500;
+/// Messages that may wait to be sent: the scheduler's pace is ours.
+const QUEUE: usize = 4;
+
+/// Reports the inventory once every watch in `listed` is complete. `gate` is ready while the scheduler has all of it;
+/// `told` is called each time it has: clusters can be placed then.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn report(
+    scheduler: Scheduler,
+    inventory: Inventory,
+    listed: Vec<Listed>,
+    gate: Gate,
+    told: impl Fn() + Send + Sync,
+) -> Result<(), Infallible> {
+    for watch in listed {
+        watch.wait().await;
+    }
+    let mut pause = pauses();
+    loop {
+        let mut session = Session { inventory: &inventory, sequence: 0, snapshot_end: None };
+        let ended = session.run(&scheduler, &gate, &told).await;
+        if session.complete() {
+            pause = pauses();
+        }
+        gate.not_ready(format!("reports are interrupted: {}", ended.message()));
+        tracing::warn!(code = ?ended.code(), message = ended.message(), "reports are interrupted and begin anew");
+        tokio::time::sleep(pause.next().unwrap_or_default()).await;
+    }
+}
+
+/// One stream.
+struct Session<'a> {
+    inventory: &'a Inventory,
+    /// Number of the last message.
+    sequence: u64,
+    /// Number of the snapshot's end, once it was sent.
+    snapshot_end: Option<u64>,
+}
+
+impl Session<'_> {
+    fn complete(&self) -> bool {
+        self.snapshot_end.is_some()
+    }
+
+    /// Reports until the stream ends, and says why it did.
+    async fn run(&mut self, scheduler: &Scheduler, gate: &Gate, told: &(impl Fn() + Send + Sync)) -> Status {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let hello = Hello {
+            site: scheduler.site().to_owned(),
+            lease_uid: String::new(),
+            lease_transitions: 0,
+            highest_seen: self.inventory.highest_seen(),
+        };
+        // There is room: nothing has been sent yet.
+        let _ = sender.try_send(self.message(Message::Hello(hello)));
+        let answers = match scheduler.inventory().report_hosts(ReceiverStream::new(receiver)).await {
+            Ok(answers) => answers.into_inner(),
+            Err(status) => return status,
+        };
+        let snapshot_end = tokio::sync::watch::Sender::new(None);
+        let acknowledged = async {
+            let mut answers = answers;
+            loop {
+                match answers.next().await {
+                    Some(Ok(answer)) => {
+                        let end = *snapshot_end.borrow();
+                        if let Some(end) = end.filter(|end| answer.acknowledged >= *end) {
+                            gate.ready();
+                            if answer.acknowledged == end {
+                                told();
+                            }
+                        }
+                    }
+                    Some(Err(status)) => return status,
+                    None => return Status::unavailable("the scheduler has ended the stream"),
+                }
+            }
+        };
+        tokio::select! {
+            status = acknowledged => status,
+            () = self.send(sender, &snapshot_end) => Status::unavailable("the stream is closed"),
+        }
+    }
+
+    async fn send(&mut self, sender: mpsc::Sender<ReportHostsRequest>, end: &tokio::sync::watch::Sender<Option<u64>>) {
+        let mut changed = self.inventory.watch();
+        self.inventory.tell_all();
+        loop {
+            changed.mark_unchanged();
+            loop {
+                let changes = self.inventory.take(CHUNK);
+                if changes.is_empty() {
+                    break;
+                }
+                let message = self.message(Message::Changes(wire(changes)));
+                if sender.send(message).await.is_err() {
+                    return;
+                }
+            }
+            if self.snapshot_end.is_none() {
+                let message = self.message(Message::SnapshotEnd(SnapshotEnd {}));
+                self.snapshot_end = Some(self.sequence);
+                end.send_replace(self.snapshot_end);
+                if sender.send(message).await.is_err() {
+                    return;
+                }
+            }
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn message(&mut self, message: Message) -> ReportHostsRequest {
+        self.sequence += 1;
+        ReportHostsRequest { sequence: self.sequence, message: Some(message) }
+    }
+}
+
+fn wire(Changes { hosts, deleted_hosts, clusters, deleted_clusters }: Changes) -> HostChanges {
+    HostChanges { hosts, deleted_hosts, clusters, deleted_clusters }
+}

@@ -1,0 +1,185 @@
+//! Watches of the API server, into the inventory. Each is a task that never ends: it lists again when it must.
+
+use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
+
+use api::{BareMetalHost, NetworkData, SIPCluster, SecretName};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::SetOnce;
+
+use super::{Inventory, Key, clusters};
+
+/// Set once a watch has listed everything that there is. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Listed(Arc<SetOnce<()>>);
+
+impl Listed {
+    /// The first list is complete. Saying it again changes nothing.
+    pub fn done(&self) {
+        // Fails only when it is set already.
+        let _ = self.0.set(());
+    }
+
+    /// Waits for it.
+    pub async fn wait(&self) {
+        self.0.wait().await;
+    }
+}
+
+/// What the task of one watch does with what it sees.
+trait Sink<K> {
+    /// An object as it is now.
+    fn put(&self, object: K);
+    /// An object that is gone.
+    fn delete(&self, object: K);
+    /// All objects that there are.
+    fn retain(&self, present: &BTreeSet<Key>);
+}
+
+/// Watches one namespace's hosts. `told` is called for each host that changed, and `listed` is set once the
+/// first list is complete.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn watch_hosts(
+    client: Client,
+    namespace: String,
+    inventory: Inventory,
+    listed: Listed,
+    told: impl Fn(Key) + Send + Sync + 'static,
+) -> Result<(), Infallible> {
+    let api = Api::<BareMetalHost>::namespaced(client, &namespace);
+    run(api, listed, &Hosts { namespace, inventory, told }).await
+}
+
+struct Hosts<F> {
+    namespace: String,
+    inventory: Inventory,
+    told: F,
+}
+
+impl<F: Fn(Key)> Sink<BareMetalHost> for Hosts<F> {
+    fn put(&self, object: BareMetalHost) {
+        // Told even when nothing that is reported changed: a write waits for the new resourceVersion.
+        self.inventory.put_host(&object);
+        (self.told)(key(&object));
+    }
+
+    fn delete(&self, object: BareMetalHost) {
+        let key = key(&object);
+        self.inventory.delete_host(&key);
+        (self.told)(key);
+    }
+
+    fn retain(&self, present: &BTreeSet<Key>) {
+        self.inventory.retain_hosts(&self.namespace, present);
+    }
+}
+
+/// Watches one namespace's Secrets and keeps the addresses of those that hold networkData; every other is let go of at
+/// once.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn watch_network_data(
+    client: Client,
+    namespace: String,
+    inventory: Inventory,
+    listed: Listed,
+) -> Result<(), Infallible> {
+    let api = Api::<Secret>::namespaced(client, &namespace);
+    run(api, listed, &Secrets { namespace, inventory }).await
+}
+
+struct Secrets {
+    namespace: String,
+    inventory: Inventory,
+}
+
+impl Sink<Secret> for Secrets {
+    fn put(&self, object: Secret) {
+        let secret = secret(&object);
+        let data = object.data.unwrap_or_default().remove(api::NETWORK_DATA_KEY);
+        let parsed = data.map(|data| NetworkData::parse(&secret, &data.0));
+        self.inventory.put_network_data(secret, parsed);
+    }
+
+    fn delete(&self, object: Secret) {
+        self.inventory.put_network_data(secret(&object), None);
+    }
+
+    fn retain(&self, present: &BTreeSet<Key>) {
+        self.inventory.retain_network_data(&self.namespace, present);
+    }
+}
+
+/// Watches the site's `SIPCluster`s, for what is reported of them.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn watch_clusters(client: Client, inventory: Inventory, listed: Listed) -> Result<(), Infallible> {
+    run(Api::<SIPCluster>::all(client), listed, &Clusters { inventory }).await
+}
+
+struct Clusters {
+    inventory: Inventory,
+}
+
+impl Sink<SIPCluster> for Clusters {
+    fn put(&self, object: SIPCluster) {
+        self.inventory.put_cluster(key(&object), clusters::observed(&object));
+    }
+
+    fn delete(&self, object: SIPCluster) {
+        self.inventory.delete_cluster(&key(&object));
+    }
+
+    fn retain(&self, present: &BTreeSet<Key>) {
+        self.inventory.retain_clusters(present);
+    }
+}
+
+fn secret(object: &Secret) -> SecretName {
+    SecretName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+fn key(object: &impl kube::Resource) -> Key {
+    Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+async fn run<K>(api: Api<K>, listed: Listed, sink: &impl Sink<K>) -> Result<(), Infallible>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let kind = K::plural(&());
+    let mut events = pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    let mut present = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => present.clear(),
+            Ok(Event::InitApply(object)) => {
+                present.insert(key(&object));
+                sink.put(object);
+            }
+            Ok(Event::InitDone) => {
+                sink.retain(&std::mem::take(&mut present));
+                listed.done();
+            }
+            Ok(Event::Apply(object)) => sink.put(object),
+            Ok(Event::Delete(object)) => sink.delete(object),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(%kind, error, "a watch was interrupted and is tried again");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! A `SIPCluster` that is being deleted: hosts are released and unlabelled first, then each agent deletes its own
+//! children, then the finalizer goes.
+
+use std::time::Duration;
+
+use api::{Cluster, SIPCluster, conditions};
+use k8s_openapi::jiff::Timestamp;
+use kit::conditions::{Finding, REMOVED, find};
+use kube::runtime::controller::Action;
+use proto::placement::v1 as placed;
+
+use super::{
+    Context, Error, act_on_hosts, finalizer,
+    hosts::{self, Need, Step},
+    key, never_older, services, status, write,
+};
+use crate::inventory;
+
+/// Takes the next step.
+pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
+    let reference = inventory::reference(object);
+    let released = context.scheduler.release(reference.clone()).await;
+    let Some(placement) = released.map_err(|status| Error::Scheduler(Box::new(status)))? else {
+        return finish(object, context).await;
+    };
+    never_older(object, &placement)?;
+    context.triggers.holds(&key(object), placement.members.iter().map(hosts::key).collect());
+    let steps: Vec<Step<'_>> =
+        placement.members.iter().map(|member| Step::of(&reference, member, &context.inventory, true)).collect();
+    let why = progress(&steps);
+    let own = status::Own {
+        findings: findings(&why, &steps),
+        placement: Some(status::placement(&placement)),
+        ..status::Own::default()
+    };
+    write(object, context, own).await?;
+    let again = act_on_hosts(object, &placement, &steps, context).await?;
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+fn progress(steps: &[Step<'_>]) -> String {
+    let waits: Vec<String> = steps
+        .iter()
+        .filter_map(|step| match &step.need {
+            Need::Waits(why) | Need::Blocked(why) => {
+                let hosts::Key { namespace, name } = hosts::key(step.member);
+                Some(format!("{namespace}/{name}: {why}"))
+            }
+            Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm => None,
+        })
+        .collect();
+    if waits.is_empty() {
+        format!("{} hosts are being given back", steps.len())
+    } else {
+        format!("{} hosts are being given back; {}", steps.len(), waits.join("; "))
+    }
+}
+
+fn findings(why: &str, steps: &[Step<'_>]) -> Vec<Finding> {
+    let blocked = steps.iter().any(|step| matches!(step.need, Need::Blocked(_)));
+    let reason =
+        if blocked { conditions::ready::UNABLE_TO_DECOMMISSION } else { conditions::ready::PROGRESSING };
+    vec![
+        Finding::no(conditions::SCHEDULED, "Deleting", "the cluster is being deleted"),
+        Finding::no(conditions::HOSTS_LABELED, "Waiting", why),
+        Finding::no(conditions::READY, reason, why),
+    ]
+}
+
+/// Nothing is held any more: the other agents delete their children, and the finalizer goes.
+async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
+    context.triggers.holds(&key(object), std::collections::BTreeSet::new());
+    let waiting = children(object, context);
+    let empty = status::placement(&placed::Placement {
+        revision: object.status.as_ref().and_then(|status| status.placement.as_ref()).map(|placement| {
+            proto::inventory::v1::Revision { epoch: placement.epoch, revision: placement.revision }
+        }),
+        generation: object.metadata.generation.unwrap_or_default(),
+        ..placed::Placement::default()
+    });
+    if waiting.is_empty() {
+        finalizer::remove(&context.client, object).await?;
+        return Ok(Action::await_change());
+    }
+    let why = format!("every host is given back; waiting for the removal of: {}", waiting.join(", "));
+    let own = status::Own {
+        findings: findings(&why, &[]),
+        placement: Some(empty),
+        ..status::Own::default()
+    };
+    write(object, context, own).await?;
+    Ok(Action::requeue(services::ANSWER_WITHIN + Duration::from_secs(1)))
+}
+
+/// Sections whose agents have answered before and have not said that their children are removed. An agent that
+/// does not answer within a minute is not waited for: the children's owner references see to them.
+fn children(object: &SIPCluster, context: &Context) -> Vec<String> {
+    let Ok(cluster) = Cluster::parse(object) else { return Vec::new() };
+    let deleted = object.metadata.deletion_timestamp.as_ref();
+    let waited = deleted.map_or(Duration::ZERO, |time| Timestamp::now().duration_since(time.0).unsigned_abs());
+    if waited > services::ANSWER_WITHIN {
+        return Vec::new();
+    }
+    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let (gating, _) = services::sections(&cluster, &context.not_installed);
+    gating
+        .into_iter()
+        .filter(|section| find(said, services::condition_of(*section)).is_some_and(|c| c.reason != REMOVED))
+        .map(|section| section.to_string())
+        .collect()
+}

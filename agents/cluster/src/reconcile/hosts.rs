@@ -1,0 +1,195 @@
+//! Labels on hosts: the last step of a placement, and the first of a release.
+//!
+//! Each write is one merge patch that is conditioned on the host's uid and resourceVersion, as the inventory has them. If
+//! the host has changed since, the API server answers 409, and the change comes in by the watch.
+
+use api::{BareMetalHost, annotations, labels};
+use futures::{FutureExt as _, StreamExt as _};
+use kit::apply::{self, Manager};
+use kube::{Api, Client};
+use proto::{inventory::v1 as wire, placement::v1::Member};
+use serde_json::json;
+
+pub use crate::inventory::Key;
+use crate::inventory::{HostState, Inventory};
+
+/// Host writes under way at once, for one cluster.
+const CONCURRENT: usize = 16;
+
+/// What a member's host needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is as it should be.
+    Nothing,
+    /// The three labels must be put on it.
+    Label,
+    /// The labels must be taken off it, and the release be marked.
+    Unlabel,
+    /// Its release is on the API server, or the host is gone: the scheduler must be told.
+    Confirm,
+    /// It cannot be written now; for people.
+    Blocked(String),
+    /// It waits for something that will come; for people.
+    Waits(String),
+}
+
+/// The name of a member's host.
+#[must_use]
+pub fn key(member: &Member) -> Key {
+    let host = member.host.clone().unwrap_or_default();
+    Key { namespace: host.namespace, name: host.name }
+}
+
+/// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
+#[must_use]
+pub fn need_to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&HostState>, served: bool) -> Need {
+    let Some(host) = incarnation(member, host) else {
+        return Need::Blocked("its BareMetalHost is gone".to_owned());
+    };
+    match carried(host, cluster, &member.role) {
+        Carried::Ours => Need::Nothing,
+        Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
+        // Labels that a person removed are put back while the host is in use; a new claim must find it unused.
+        Carried::None | Carried::Part
+            if member.state() == wire::MemberState::Claimed && host.host.consumer.is_some() =>
+        {
+            Need::Blocked(format!("it is used by {} already", consumer(host)))
+        }
+        Carried::None | Carried::Part if !served => {
+            Need::Waits("the load balancers have not taken it in yet".to_owned())
+        }
+        Carried::None | Carried::Part => Need::Label,
+    }
+}
+
+/// What the host of a releasing member needs.
+#[must_use]
+pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option<&HostState>) -> Need {
+    let Some(host) = incarnation(member, host) else { return Need::Confirm };
+    let marked = host.host.release_mark >= member.revision;
+    match carried(host, cluster, &member.role) {
+        Carried::None if marked => Need::Confirm,
+        Carried::None => Need::Unlabel,
+        Carried::Ours | Carried::Part if host.host.consumer.is_some() => {
+            Need::Waits(format!("it is still used by {}", consumer(host)))
+        }
+        Carried::Ours | Carried::Part => Need::Unlabel,
+        Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
+    }
+}
+
+fn incarnation<'a>(member: &Member, host: Option<&'a HostState>) -> Option<&'a HostState> {
+    let uid = member.host.as_ref().map(|host| &*host.uid);
+    host.filter(|host| host.host.r#ref.as_ref().map(|known| &*known.uid) == uid)
+}
+
+fn consumer(host: &HostState) -> String {
+    let wire::Consumer { api_version: _, kind, namespace, name } = host.host.consumer.clone().unwrap_or_default();
+    format!("{kind} {namespace}/{name}")
+}
+
+enum Carried {
+    None,
+    Part,
+    Ours,
+    Others(String),
+}
+
+fn carried(host: &HostState, cluster: &wire::ClusterRef, role: &str) -> Carried {
+    let wanted =
+        [(labels::CLUSTER_NAMESPACE, &*cluster.namespace), (labels::CLUSTER_NAME, &*cluster.name), (labels::NODE_TYPE, role)];
+    let found: Vec<_> = wanted.iter().filter_map(|(key, _)| host.host.labels.get_key_value(*key)).collect();
+    let strange = found.iter().any(|(key, value)| !wanted.iter().any(|(k, v)| k == key && v == value));
+    match (found.len(), strange) {
+        (0, _) => Carried::None,
+        (_, true) => {
+            Carried::Others(found.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", "))
+        }
+        (3, false) => Carried::Ours,
+        (_, false) => Carried::Part,
+    }
+}
+
+/// What has come of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is on the API server.
+    Done,
+    /// The host has changed meanwhile, or is gone: the watch will tell.
+    Changed,
+    /// The API server refused it; its words.
+    Refused(String),
+}
+
+/// A member, and what its host needs according to what was seen of the host.
+#[derive(Clone, Debug)]
+pub struct Step<'a> {
+    /// The member.
+    pub member: &'a Member,
+    /// What its host needs.
+    pub need: Need,
+    /// The host's `resourceVersion` when that was found: the write is conditioned on it.
+    seen: String,
+}
+
+impl<'a> Step<'a> {
+    /// Looks at a member's host once, and finds what it needs.
+    #[must_use]
+    pub fn of(cluster: &wire::ClusterRef, member: &'a Member, inventory: &Inventory, served: bool) -> Self {
+        let host = inventory.host(&key(member));
+        let need = if member.state() == wire::MemberState::Releasing {
+            need_to_release(cluster, member, host.as_ref())
+        } else {
+            need_to_hold(cluster, member, host.as_ref(), served)
+        };
+        Self { member, need, seen: host.map(|host| host.resource_version).unwrap_or_default() }
+    }
+}
+
+/// Where hosts are written, and for whom.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// The site's API server.
+    pub client: &'a Client,
+    /// Under which name.
+    pub manager: Manager,
+    /// Whose labels.
+    pub cluster: &'a wire::ClusterRef,
+}
+
+impl Writer<'_> {
+    /// Takes the steps, several at once, and returns what has come of each, in their order.
+    pub async fn write(&self, steps: &[&Step<'_>]) -> Vec<Written> {
+        // Boxed and collected first: the compiler cannot see that a lazily mapped stream of borrows is Send.
+        let writes: Vec<_> = steps.iter().map(|step| self.one(step).boxed()).collect();
+        futures::stream::iter(writes).buffered(CONCURRENT).collect().await
+    }
+
+    async fn one(&self, step: &Step<'_>) -> Written {
+        let Step { member, need, seen } = step;
+        let change = match need {
+            Need::Label => json!({ "labels": {
+                labels::CLUSTER_NAMESPACE: self.cluster.namespace,
+                labels::CLUSTER_NAME: self.cluster.name,
+                labels::NODE_TYPE: member.role,
+            }}),
+            Need::Unlabel => json!({
+                "labels": {
+                    labels::CLUSTER_NAMESPACE: null,
+                    labels::CLUSTER_NAME: null,
+                    labels::NODE_TYPE: null,
+                },
+                "annotations": { annotations::PLACEMENT_REVISION: member.revision.to_string() },
+            }),
+            Need::Nothing | Need::Confirm | Need::Blocked(_) | Need::Waits(_) => return Written::Done,
+        };
+        let key = key(member);
+        let uid = member.host.as_ref().map_or("", |host| &*host.uid);
+        let hosts: Api<BareMetalHost> = Api::namespaced(self.client.clone(), &key.namespace);
+        match apply::merge_metadata(&hosts, self.manager, &key.name, (uid, seen), change).await {
+            Ok(_) => Written::Done,
+            Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Written::Changed,
+            Err(error) => Written::Refused(apply::reason(&error)),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! One `SIPCluster`: validate → declare → write status → act on hosts, in this order, every time.
+//!
+//! Nothing acts on a claim before the status holds it. Labels come last: they are what Cluster API consumes.
+
+mod delete;
+mod desired;
+mod findings;
+mod finalizer;
+pub mod hosts;
+mod services;
+mod status;
+mod triggers;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use api::{Cluster, SIPCluster, conditions};
+use kit::{
+    apply::Manager,
+    conditions::Finding,
+    config::Section,
+    events::Events,
+    scheduler::{self, Scheduler},
+};
+use kube::{
+    Client, Resource as _, ResourceExt as _,
+    runtime::controller::Action,
+};
+use proto::placement::v1 as placed;
+use tonic::{Code, Status};
+
+pub use triggers::Triggers;
+
+use crate::inventory::{self, Inventory, Key};
+use hosts::{Need, Step, Writer, Written};
+
+/// Name under which this agent owns fields and publishes Events.
+pub const MANAGER: Manager = Manager("sip-cluster-agent");
+/// Pause after which a host that changed under a write is looked at again, should the watch not have told by then.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Pauses after a failure: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// What every look at a cluster needs.
+pub struct Context {
+    /// The site's API server.
+    pub client: Client,
+    /// The region's scheduler.
+    pub scheduler: Scheduler,
+    /// What the site has.
+    pub inventory: Inventory,
+    /// What makes a cluster be looked at.
+    pub triggers: Triggers,
+    /// Events.
+    pub events: Events,
+    /// Sections that no agent of the site serves.
+    pub not_installed: BTreeSet<Section>,
+}
+
+/// Why a look at a cluster was cut short; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("the API server: {action}")]
+    Kubernetes {
+        /// What was tried.
+        action: &'static str,
+        /// What it said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The scheduler did not answer.
+    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    Scheduler(Box<Status>),
+    /// The scheduler is at an older epoch than the status.
+    #[error("the scheduler answers from epoch {answered}, and epoch {seen} was seen already")]
+    OldEpoch {
+        /// In the answer.
+        answered: u64,
+        /// In the status.
+        seen: u64,
+    },
+}
+
+impl Error {
+    fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes { action, source: Box::new(source) }
+    }
+}
+
+/// Looks at one cluster and does what is to be done now.
+///
+/// # Errors
+/// What cut it short.
+pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
+    if object.metadata.deletion_timestamp.is_some() {
+        return delete::run(&object, &context).await;
+    }
+    let cluster = match Cluster::parse(&object) {
+        Ok(cluster) => cluster,
+        Err(invalid) => return refuse(&object, &context, &invalid.to_string()).await,
+    };
+    finalizer::ensure(&context.client, &object).await?;
+    let placement = match context.scheduler.apply(desired::declaration(&object, &cluster)).await {
+        Ok(placement) => placement,
+        Err(status) if status.code() == Code::InvalidArgument => {
+            return refuse(&object, &context, &scheduler::reason(&status)).await;
+        }
+        Err(status) => return Err(stale(&object, &context, status).await),
+    };
+    act(&object, &cluster, &placement, &context).await
+}
+
+/// A spec that cannot be acted on: the condition and an Event say why. What runs is left as it is.
+async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Action, Error> {
+    let own = status::Own {
+        findings: vec![
+            Finding::no(conditions::SCHEDULED, "InvalidSpec", why),
+            Finding::no(conditions::READY, conditions::ready::UNSCHEDULABLE, why),
+        ]
+        .into_iter()
+        .chain(findings::kept(object, &[conditions::HOSTS_LABELED, conditions::SERVICES_SKIPPED]))
+        .collect(),
+        ..status::Own::default()
+    };
+    if write(object, context, own).await? {
+        context.events.warning(&object.object_ref(&()), "InvalidSpec", why).await;
+    }
+    Ok(Action::await_change())
+}
+
+/// The scheduler cannot be asked: everything stays as it is, and an Event says so.
+async fn stale(object: &SIPCluster, context: &Context, status: Status) -> Error {
+    if status.code() == Code::Unavailable && object.status.is_some() {
+        let note = format!("the scheduler cannot be asked, everything stays as it is: {}", scheduler::reason(&status));
+        context.events.warning(&object.object_ref(&()), "Stale", &note).await;
+    }
+    Error::Scheduler(Box::new(status))
+}
+
+async fn write(object: &SIPCluster, context: &Context, own: status::Own) -> Result<bool, Error> {
+    status::write(&context.client, MANAGER, object, own).await.map_err(Error::kubernetes("write the status"))
+}
+
+/// Writes the placement into the status, and then acts on the hosts.
+async fn act(
+    object: &SIPCluster,
+    cluster: &Cluster,
+    placement: &placed::Placement,
+    context: &Context,
+) -> Result<Action, Error> {
+    never_older(object, placement)?;
+    let key = key(object);
+    context.triggers.holds(&key, placement.members.iter().map(hosts::key).collect());
+    let (gating, skipped) = services::sections(cluster, &context.not_installed);
+    let reference = inventory::reference(object);
+    let epoch = placement.revision.unwrap_or_default().epoch;
+    let steps: Vec<Step<'_>> = placement
+        .members
+        .iter()
+        .map(|member| {
+            let served = services::served(cluster, &gating, object, epoch, member);
+            Step::of(&reference, member, &context.inventory, served)
+        })
+        .collect();
+    let wanted = cluster.roles().iter().map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let own = status::Own {
+        findings: findings::all(object, placement, &steps, &gating, &skipped),
+        placement: Some(status::placement(placement)),
+        counts: Some(status::counts(placement, wanted)),
+    };
+    let before = findings::scheduled(object);
+    if write(object, context, own).await? {
+        tell(object, placement, before.as_deref(), context).await;
+    }
+    let again = act_on_hosts(object, placement, &steps, context).await?;
+    let pending = findings::revisit(object, &gating);
+    Ok([again, pending].into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
+}
+
+/// An agent never acts on an older epoch than it has seen.
+fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(), Error> {
+    let seen = object.status.as_ref().and_then(|status| status.placement.as_ref()).map_or(0, |p| p.epoch);
+    let answered = placement.revision.unwrap_or_default().epoch;
+    if answered < seen { Err(Error::OldEpoch { answered, seen }) } else { Ok(()) }
+}
+
+/// Events for what a person would want to know of a placement that has just been written.
+async fn tell(object: &SIPCluster, placement: &placed::Placement, before: Option<&str>, context: &Context) {
+    let reference = object.object_ref(&());
+    match &placement.refusal {
+        Some(refusal) if before != Some(&*refusal.message) => {
+            context.events.warning(&reference, "Unschedulable", &refusal.message).await;
+        }
+        None if before.is_none_or(|before| !before.is_empty()) => {
+            let note = format!("{} hosts are held", placement.members.len());
+            context.events.normal(&reference, "Scheduled", &note).await;
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// Labels hosts that join, and releases hosts that leave. Returns when to look again, if the watches may not tell.
+async fn act_on_hosts(
+    object: &SIPCluster,
+    placement: &placed::Placement,
+    steps: &[Step<'_>],
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let cluster = inventory::reference(object);
+    let due: Vec<&Step<'_>> = steps.iter().filter(|step| matches!(step.need, Need::Label | Need::Unlabel)).collect();
+    let writer = Writer { client: &context.client, manager: MANAGER, cluster: &cluster };
+    let written = writer.write(&due).await;
+    let mut again = None;
+    for (step, written) in due.iter().zip(&written) {
+        match written {
+            Written::Done => {}
+            Written::Changed => again = Some(LOOK_AGAIN),
+            Written::Refused(words) => {
+                again = Some(RETRY.1);
+                let Key { namespace, name } = hosts::key(step.member);
+                let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
+                context.events.warning(&object.object_ref(&()), "UnableToApplyLabels", &note).await;
+            }
+        }
+    }
+    let released: Vec<_> = steps
+        .iter()
+        .filter(|step| step.need == Need::Confirm)
+        .map(|step| step.member)
+        .chain(
+            due.iter()
+                .zip(&written)
+                .filter(|(step, written)| step.need == Need::Unlabel && **written == Written::Done)
+                .map(|(step, _)| step.member),
+        )
+        .map(|member| placed::ReleaseConfirmation { host: member.host.clone(), revision: member.revision })
+        .collect();
+    if !released.is_empty() {
+        context.scheduler.confirm(cluster, released).await.map_err(|status| Error::Scheduler(Box::new(status)))?;
+    }
+    if placement.members.is_empty() {
+        context.triggers.holds(&key(object), BTreeSet::new());
+    }
+    Ok(again)
+}
+
+fn key(object: &SIPCluster) -> Key {
+    Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+/// When a cluster whose look was cut short is looked at again.
+#[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
+pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
+    let cluster = key(&object);
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(namespace = cluster.namespace, name = cluster.name, error, "a cluster is tried again");
+    Action::requeue(RETRY.0)
+}

@@ -1,0 +1,135 @@
+//! The part of a `SIPCluster`'s status that this agent owns, and when it is written: only when it differs.
+
+use api::{Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus, conditions};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kit::{
+    apply::{self, Manager},
+    conditions::Finding,
+};
+use kube::{Client, ResourceExt as _};
+use proto::{inventory::v1 as wire, placement::v1 as placed};
+
+/// Condition types that this agent owns.
+const OWN: [&str; 4] =
+    [conditions::SCHEDULED, conditions::HOSTS_LABELED, conditions::READY, conditions::SERVICES_SKIPPED];
+
+/// What this agent says of a `SIPCluster`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Own {
+    /// Conditions of the types that it owns.
+    pub findings: Vec<Finding>,
+    /// The placement; `None` leaves the one that is there.
+    pub placement: Option<Placement>,
+    /// Members for people.
+    pub counts: Option<Counts>,
+}
+
+/// Writes the status if it differs from the one there. Returns whether it did.
+///
+/// # Errors
+/// What the API server answers.
+pub(super) async fn write(client: &Client, manager: Manager, object: &SIPCluster, own: Own) -> kube::Result<bool> {
+    let next = next(object, own, Timestamp::now());
+    if owned(object) == next {
+        return Ok(false);
+    }
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    apply::apply_status::<SIPCluster>(client, manager, &namespace, &name, &next).await?;
+    Ok(true)
+}
+
+/// The part of the status there that is this agent's.
+fn owned(object: &SIPCluster) -> SIPClusterStatus {
+    let status = object.status.clone().unwrap_or_default();
+    SIPClusterStatus {
+        observed_generation: status.observed_generation,
+        conditions: sorted(status.conditions.into_iter().filter(|c| OWN.contains(&&*c.type_)).collect()),
+        placement: status.placement,
+        counts: status.counts,
+        ..SIPClusterStatus::default()
+    }
+}
+
+fn next(object: &SIPCluster, own: Own, now: Timestamp) -> SIPClusterStatus {
+    let Own { findings, placement, counts } = own;
+    let before = object.status.clone().unwrap_or_default();
+    let generation = object.metadata.generation.unwrap_or_default();
+    let said: Vec<Condition> =
+        findings.into_iter().map(|finding| finding.condition(&before.conditions, generation, now)).collect();
+    SIPClusterStatus {
+        observed_generation: Some(generation),
+        conditions: sorted(said),
+        placement: placement.map(|next| since(next, before.placement.as_ref(), now)).or(before.placement),
+        counts: counts.or(before.counts),
+        ..SIPClusterStatus::default()
+    }
+}
+
+fn sorted(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    conditions
+}
+
+/// Keeps the time at which each member came into its state.
+fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Placement {
+    for member in &mut next.members {
+        let known = before.and_then(|before| before.members.iter().find(|known| known.uid == member.uid));
+        let same = known.filter(|known| known.state == member.state);
+        member.since = same.map_or_else(|| Some(Time(now)), |known| known.since.clone());
+    }
+    next
+}
+
+/// The scheduler's placement as the status holds it.
+#[must_use]
+pub(super) fn placement(placed: &placed::Placement) -> Placement {
+    let revision = placed.revision.unwrap_or_default();
+    Placement {
+        epoch: revision.epoch,
+        revision: revision.revision,
+        generation: placed.generation,
+        members: placed.members.iter().map(member).collect(),
+    }
+}
+
+fn member(placed: &placed::Member) -> Member {
+    let host = placed.host.clone().unwrap_or_default();
+    Member {
+        namespace: host.namespace,
+        name: host.name,
+        uid: host.uid,
+        role: placed.role.clone(),
+        domain: (!placed.domain.is_empty()).then(|| placed.domain.clone()),
+        state: match placed.state() {
+            wire::MemberState::Bound => MemberState::Bound,
+            wire::MemberState::Releasing => MemberState::Releasing,
+            wire::MemberState::Claimed | wire::MemberState::Unspecified => MemberState::Claimed,
+        },
+        revision: placed.revision,
+        since: None,
+    }
+}
+
+/// Members bound of members wanted, by role: the control plane, and all others together.
+#[must_use]
+pub(super) fn counts(placed: &placed::Placement, wanted: impl IntoIterator<Item = (String, u32)>) -> Counts {
+    let bound = |control_plane: bool| {
+        let members = placed.members.iter().filter(|member| member.state() == wire::MemberState::Bound);
+        members.filter(|member| (member.role == CONTROL_PLANE) == control_plane).count()
+    };
+    let (mut control_plane, mut workers) = (None, None);
+    for (role, want) in wanted {
+        let sum = if role == CONTROL_PLANE { &mut control_plane } else { &mut workers };
+        *sum = Some(sum.unwrap_or(0) + u64::from(want));
+    }
+    Counts {
+        control_plane: control_plane.map(|wanted| format!("{}/{wanted}", bound(true))),
+        workers: workers.map(|wanted| format!("{}/{wanted}", bound(false))),
+    }
+}
+
+/// SIP's name of the control plane's role.
+const CONTROL_PLANE: &str = "ControlPlane";

@@ -1,0 +1,122 @@
+//! What makes a `SIPCluster` be looked at, besides its own changes: its hosts and its placement.
+//!
+//! A set, not a queue: however often a cluster is named before it is its turn, it is looked at once, so memory is bounded
+//! by the number of clusters and nobody who names one waits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use api::SIPCluster;
+use futures::Stream;
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::Notify;
+
+use crate::inventory::Key;
+
+/// Names clusters to look at. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Triggers {
+    state: Arc<Mutex<State>>,
+    named: Arc<Notify>,
+    all: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeSet<Key>,
+    /// Cluster by host that it holds.
+    holders: BTreeMap<Key, Key>,
+    /// Hosts by cluster.
+    holdings: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+impl Triggers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cluster's placement has changed.
+    pub fn cluster(&self, cluster: Key) {
+        self.lock().waiting.insert(cluster);
+        self.named.notify_one();
+    }
+
+    /// A host has changed: the cluster that holds it is looked at.
+    pub fn host(&self, host: &Key) {
+        let mut state = self.lock();
+        let Some(cluster) = state.holders.get(host).cloned() else { return };
+        state.waiting.insert(cluster);
+        drop(state);
+        self.named.notify_one();
+    }
+
+    /// Anything may have changed: every cluster is looked at.
+    pub fn all(&self) {
+        self.all.notify_one();
+    }
+
+    /// These are the hosts that a cluster holds now.
+    pub fn holds(&self, cluster: &Key, hosts: BTreeSet<Key>) {
+        let mut state = self.lock();
+        for host in state.holdings.remove(cluster).unwrap_or_default() {
+            if state.holders.get(&host) == Some(cluster) {
+                state.holders.remove(&host);
+            }
+        }
+        for host in &hosts {
+            state.holders.insert(host.clone(), cluster.clone());
+        }
+        if !hosts.is_empty() {
+            state.holdings.insert(cluster.clone(), hosts);
+        }
+    }
+
+    /// The clusters that were named.
+    pub fn named(&self) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + use<> {
+        futures::stream::unfold(self.clone(), |triggers| async move {
+            loop {
+                let next = triggers.lock().waiting.pop_first();
+                if let Some(Key { namespace, name }) = next {
+                    return Some((ObjectRef::new(&name).within(&namespace), triggers));
+                }
+                triggers.named.notified().await;
+            }
+        })
+    }
+
+    /// Once for each [`Triggers::all`] that was not yet answered.
+    pub fn everything(&self) -> impl Stream<Item = ()> + Send + use<> {
+        futures::stream::unfold(Arc::clone(&self.all), |all| async move {
+            all.notified().await;
+            Some(((), all))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, StreamExt as _};
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { namespace: "ns".to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_host_names_the_cluster_that_holds_it_once_however_often_it_changes() {
+        let triggers = Triggers::default();
+        triggers.holds(&key("cluster"), BTreeSet::from([key("host")]));
+        triggers.host(&key("host"));
+        triggers.host(&key("host"));
+        triggers.host(&key("stranger"));
+        let mut named = Box::pin(triggers.named());
+        assert_eq!(named.next().now_or_never().flatten(), Some(ObjectRef::new("cluster").within("ns")));
+        assert_eq!(named.next().now_or_never(), None);
+        triggers.holds(&key("cluster"), BTreeSet::new());
+        triggers.host(&key("host"));
+        assert_eq!(named.next().now_or_never(), None);
+    }
+}

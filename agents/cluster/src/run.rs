@@ -1,0 +1,124 @@
+//! The process: watches, reports, and the controller, each a supervised task.
+
+use std::{convert::Infallible, pin::pin, sync::Arc};
+
+use api::SIPCluster;
+use futures::StreamExt as _;
+use kit::{
+    events::Events,
+    scheduler::{Scheduler, Watched},
+    start::{Agent, AgentArgs},
+};
+use kube::{
+    Api, Client,
+    runtime::{Controller, controller, watcher},
+};
+use runtime::readiness::Gate;
+
+use crate::{
+    inventory::{self, Inventory, Key, Listed},
+    reconcile::{self, Context, MANAGER, Triggers},
+};
+
+/// Clusters that are looked at at once.
+const CONCURRENT: u16 = 16;
+
+/// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
+#[derive(Debug, clap::Parser)]
+#[command(name = "sip-cluster-agent", version)]
+pub struct Args {
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Runs until a signal comes or a part fails.
+///
+/// # Errors
+/// Why the process could not start, or what failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
+    let client = agent.kubernetes().await?;
+    let inventory = Inventory::default();
+    let triggers = Triggers::default();
+    let listed = watch(&mut agent, &client, &inventory, &triggers);
+
+    let reported = agent.process.readiness.gate("inventory");
+    let told = {
+        let triggers = triggers.clone();
+        move || triggers.all()
+    };
+    let report = inventory::report(agent.scheduler.clone(), inventory.clone(), listed, reported, told);
+    agent.process.tasks.spawn("report", report);
+
+    let watching = agent.process.readiness.gate("placements");
+    agent.process.tasks.spawn("placements", follow(agent.scheduler.clone(), triggers.clone(), watching));
+
+    let context = Context {
+        client: client.clone(),
+        scheduler: agent.scheduler.clone(),
+        inventory,
+        triggers,
+        events: Events::new(client, MANAGER.0),
+        not_installed: agent.config.not_installed().clone(),
+    };
+    let shutdown = agent.process.shutdown.clone();
+    agent.process.tasks.spawn("controller", control(context, shutdown.cancelled_owned()));
+    agent.process.run().await?;
+    Ok(())
+}
+
+/// Starts the watches; the returned are set when each has listed everything.
+fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &Triggers) -> Vec<Listed> {
+    let clusters = Listed::default();
+    let mut listed = vec![clusters.clone()];
+    let tasks = &mut agent.process.tasks;
+    tasks.spawn("watch SIPClusters", inventory::watch_clusters(client.clone(), inventory.clone(), clusters));
+    for namespace in agent.config.host_namespaces() {
+        let (hosts, secrets) = (Listed::default(), Listed::default());
+        listed.extend([hosts.clone(), secrets.clone()]);
+        let triggers = triggers.clone();
+        let told = move |host: Key| triggers.host(&host);
+        let hosts = inventory::watch_hosts(client.clone(), namespace.clone(), inventory.clone(), hosts, told);
+        tasks.spawn(format!("watch BareMetalHosts in {namespace}"), hosts);
+        let secrets = inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);
+        tasks.spawn(format!("watch Secrets in {namespace}"), secrets);
+    }
+    listed
+}
+
+/// Names the clusters whose placement changes.
+async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<(), Infallible> {
+    let mut events = pin!(scheduler.watch());
+    while let Some(event) = events.next().await {
+        match event {
+            Watched::Changed(cluster) => {
+                triggers.cluster(Key { namespace: cluster.namespace, name: cluster.name });
+            }
+            Watched::Reset => triggers.all(),
+            Watched::Synced => {
+                gate.ready();
+                triggers.all();
+            }
+            Watched::Disconnected(status) => gate.not_ready(format!("is interrupted: {}", status.message())),
+        }
+    }
+    Ok(())
+}
+
+async fn control(context: Context, shutdown: impl Future<Output = ()> + Send + Sync + 'static) -> Result<(), Infallible> {
+    let clusters: Api<SIPCluster> = Api::all(context.client.clone());
+    let triggers = context.triggers.clone();
+    Controller::new(clusters, watcher::Config::default())
+        .with_config(controller::Config::default().concurrency(CONCURRENT))
+        .reconcile_on(triggers.named())
+        .reconcile_all_on(triggers.everything())
+        .graceful_shutdown_on(shutdown)
+        .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
+        .for_each(|outcome| async move {
+            if let Err(error) = outcome {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a look at a cluster failed");
+            }
+        })
+        .await;
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Decisions as callers see them.
+
+use ::placement::{
+    self as decision, ClusterName, Decision, HostId, Ineligible, Member, MemberState, Namespace, RefusalKind, ReportKind,
+    Request,
+};
+use proto::{inventory::v1 as inventory, placement::v1 as api};
+
+use crate::{
+    convert,
+    error::{Error, Violation},
+    record::ReleaseReason,
+    spec::Spec,
+};
+
+/// Most reports in an answer.
+const REPORTS: usize = 64;
+/// Most domains of a tight set in an answer.
+const DOMAINS: usize = 16;
+/// Most suggestions in an answer.
+const HELPS: usize = 8;
+
+/// Why a member is given back, as the ledger keeps it.
+#[must_use]
+pub fn release_reason(reason: decision::ReleaseReason) -> ReleaseReason {
+    match reason {
+        decision::ReleaseReason::Surplus => ReleaseReason::Surplus,
+        decision::ReleaseReason::Failed(decision::FailReason::Gone) => ReleaseReason::Gone,
+        decision::ReleaseReason::Failed(
+            decision::FailReason::Marked | decision::FailReason::InError | decision::FailReason::ReplaceRequested,
+        )
+        | decision::ReleaseReason::Moved => ReleaseReason::Failed,
+    }
+}
+
+/// Why a cluster does not get all that it wants.
+#[must_use]
+pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
+    let kind = match refusal.kind {
+        RefusalKind::NoFit => "no-fit",
+        RefusalKind::Quota { namespace: _, limit: _, others: _, wanted: _ } => "quota",
+        RefusalKind::ReplacementLimit => "replacement-limit",
+    };
+    api::Refusal {
+        kind: kind.to_owned(),
+        roles: refusal
+            .roles
+            .iter()
+            .map(|(role, funnel)| api::Funnel {
+                role: role.to_string(),
+                wanted: funnel.want,
+                matched: funnel.matched,
+                with_topology: funnel.with_topology,
+                eligible: funnel.eligible,
+                free: funnel.free,
+                domains: funnel.domains,
+                short: funnel.short,
+            })
+            .collect(),
+        tight_roles: refusal.tight.roles.iter().map(ToString::to_string).collect(),
+        tight_domains: refusal.tight.domains.iter().take(DOMAINS).map(|(_, domain)| domain.to_string()).collect(),
+        helps: refusal.helps.iter().take(HELPS).map(|help| refusal.help_message(help)).collect(),
+        message: refusal.message(),
+    }
+}
+
+/// What people should know.
+#[must_use]
+pub fn reports(reports: &[decision::Report]) -> Vec<api::Report> {
+    let report = |report: &decision::Report| api::Report {
+        kind: report_kind(&report.kind).to_owned(),
+        host: report.host.as_ref().map(|host| inventory::HostRef {
+            namespace: host.namespace().to_string(),
+            name: host.name().to_owned(),
+            uid: String::new(),
+        }),
+        role: report.role.as_ref().map(ToString::to_string).unwrap_or_default(),
+        message: sentence(report),
+    };
+    reports.iter().take(REPORTS).map(report).collect()
+}
+
+fn sentence(report: &decision::Report) -> String {
+    match &report.host {
+        Some(host) => format!("{host}: {}", report.kind),
+        None => report.kind.to_string(),
+    }
+}
+
+/// The stable name of a report's kind.
+fn report_kind(kind: &ReportKind) -> &'static str {
+    match kind {
+        ReportKind::HostMissing => "host-missing",
+        ReportKind::WouldNotBeTaken(reason) => ineligible_kind(reason),
+        ReportKind::SharesDomain { domain: _ } => "topology-shared",
+        ReportKind::DomainChanged { was: _, now: _ } => "domain-changed",
+        ReportKind::ReplacementWaits { reason: _, limit: _ } => "replacement-waits",
+        ReportKind::NoReplacement { reason: _ } => "no-replacement",
+        ReportKind::BeingReplaced { by: _ } => "being-replaced",
+        ReportKind::StateUnknown => "state-unknown",
+        ReportKind::SpansNamespaces { namespaces: _ } => "spans-namespaces",
+    }
+}
+
+/// The stable name of a reason why a host cannot be claimed.
+#[must_use]
+pub fn ineligible_kind(reason: &Ineligible) -> &'static str {
+    match reason {
+        Ineligible::NotFound => "not-found",
+        Ineligible::Selector(_) => "selector",
+        Ineligible::NoTopologyLabel(_) => "no-topology-label",
+        Ineligible::EmptyTopologyLabel(_) => "empty-topology-label",
+        Ineligible::Problem(_) => "problem",
+        Ineligible::Deleting => "deleting",
+        Ineligible::Paused => "paused",
+        Ineligible::Detached => "detached",
+        Ineligible::InError => "in-error",
+        Ineligible::Servicing => "servicing",
+        Ineligible::UnknownStatus(_) => "unknown-status",
+        Ineligible::State(_) => "state",
+        Ineligible::MarkedFailed => "marked-failed",
+        Ineligible::Cordoned => "cordoned",
+        Ineligible::CordonedDomain(_) => "cordoned-domain",
+        Ineligible::NoAddress(_) => "no-address",
+        Ineligible::Consumed(_) => "consumed",
+        Ineligible::Orphaned => "orphaned",
+        Ineligible::PartialLabels => "partial-labels",
+        Ineligible::Labelled(_) => "labelled",
+        Ineligible::Held { cluster: _, role: _, state: _ } => "held",
+    }
+}
+
+/// A decision that claims nothing.
+#[must_use]
+pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
+    let planned = |host: &HostId, role: &decision::RoleName, domain: Option<String>, change: &str| api::PlannedMember {
+        host: Some(convert::host_ref(host)),
+        role: role.to_string(),
+        domain: domain.unwrap_or_default(),
+        change: change.to_owned(),
+    };
+    let text = |domain: &Option<decision::LabelValue>| domain.as_ref().map(ToString::to_string);
+    let keep = decision.keep.iter().map(|kept| planned(&kept.host, &kept.role, text(&kept.domain), "keep"));
+    let take = decision.take.iter().map(|taken| planned(&taken.host, &taken.role, text(&taken.domain), "take"));
+    let release = decision.release.iter().map(|given| planned(&given.host, &given.role, None, "release"));
+    let mut members: Vec<_> = keep.chain(take).chain(release).collect();
+    members.sort_by(|a, b| {
+        let name = |member: &api::PlannedMember| member.host.as_ref().map(|h| (h.namespace.clone(), h.name.clone()));
+        name(a).cmp(&name(b))
+    });
+    api::PlanClusterResponse {
+        members,
+        refusal: decision.refusal.as_ref().map(refusal),
+        reports: reports(&decision.reports),
+    }
+}
+
+/// The name of a cluster that is only asked about.
+///
+/// # Errors
+/// When the namespace cannot hold clusters.
+pub(crate) fn probe(namespace: &Namespace, copy: u32) -> Result<ClusterName, Error> {
+    ClusterName::new(namespace.as_str(), format!("capacity-{copy}"))
+        .map_err(|error| Error::Invalid(vec![Violation::new("namespace", error)]))
+}
+
+/// How many copies of a cluster fit one after the other, and why not one more.
+///
+/// # Errors
+/// When the namespace cannot hold clusters.
+pub fn capacity(
+    mut model: decision::Site,
+    spec: &Spec,
+    namespace: &Namespace,
+    most: u32,
+) -> Result<(u32, String), Error> {
+    for copy in 0..most {
+        let cluster = probe(namespace, copy)?;
+        let request =
+            Request { cluster: cluster.clone(), roles: spec.roles().to_vec(), networks: spec.networks().clone() };
+        let none: [Member; 0] = [];
+        let decision = decision::decide(&model, &request, &none);
+        if let Some(refusal) = decision.refusal {
+            return Ok((copy, refusal.message()));
+        }
+        for taken in decision.take {
+            let state = MemberState::Claimed;
+            model.hold(&taken.host, decision::Holder::Cluster { cluster: cluster.clone(), role: taken.role, state });
+        }
+    }
+    Ok((most, String::new()))
+}

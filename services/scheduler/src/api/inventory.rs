@@ -1,0 +1,218 @@
+//! `sip.inventory.v1.InventoryService`.
+
+use std::{ops::Bound, pin::Pin, sync::Arc};
+
+use ::placement::{HostId, HostName, Namespace, NetworkId, Selector};
+use futures::Stream;
+use proto::inventory::v1::{
+    ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse, GetHostRequest,
+    GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse, ListSitesRequest,
+    ListSitesResponse, ReportHostsRequest, ReportHostsResponse, SiteCapacity,
+    inventory_service_server::InventoryService,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{
+    authorize::{Call, authorize},
+    page, reports,
+};
+use crate::{
+    answer,
+    error::{Error, Violation},
+    region::Region,
+    site::Site,
+    spec::{self, Spec},
+};
+
+/// Most copies of a cluster that are counted in a site.
+const COPIES: u32 = 1000;
+
+/// The service on a region.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    region: Region,
+}
+
+impl Inventory {
+    /// The service on a region.
+    #[must_use]
+    pub fn new(region: Region) -> Self {
+        Self { region }
+    }
+
+    fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
+        let ListHostsRequest { site, label_selector, page_size, page_token } = request;
+        let size = page::size(page_size)?;
+        let mut violations = Vec::new();
+        let selector = label_selector.and_then(|wire| spec::selector(&wire, "label_selector", &mut violations));
+        if !violations.is_empty() {
+            return Err(Error::Invalid(violations));
+        }
+        let from = match page::parse::<2>(&page_token)? {
+            Some([namespace, name]) => Bound::Excluded(host_name(&namespace, &name, "page_token")?),
+            None => Bound::Unbounded,
+        };
+        let shared = self.region.site(&site)?;
+        let site = shared.lock();
+        let selected = |name: &HostName| match (&selector, site.model().get(name)) {
+            (None, _) => true,
+            (Some(selector), Some(host)) => Selector::matches(selector, &host.labels),
+            (Some(_), None) => false,
+        };
+        let range = site.hosts().range((from, Bound::Unbounded));
+        let mut names: Vec<&HostName> = range.map(|(name, _)| name).filter(|name| selected(name)).take(size + 1).collect();
+        let more = names.len() > size;
+        names.truncate(size);
+        let next_page_token = match names.last() {
+            Some(last) if more => page::token(&[last.namespace().as_str(), last.name()]),
+            _ => String::new(),
+        };
+        let hosts = names.into_iter().filter_map(|name| host_record(&site, name)).collect();
+        Ok(ListHostsResponse { hosts, next_page_token })
+    }
+
+    fn sites(&self, request: &ListSitesRequest) -> Result<ListSitesResponse, Error> {
+        let size = page::size(request.page_size)?;
+        let from = match page::parse::<1>(&request.page_token)? {
+            Some([name]) => Bound::Excluded(name),
+            None => Bound::Unbounded,
+        };
+        let sites = self.region.sites();
+        let mut found: Vec<_> = sites.range((from, Bound::Unbounded)).take(size + 1).collect();
+        let more = found.len() > size;
+        found.truncate(size);
+        let next_page_token = match found.last() {
+            Some((name, _)) if more => page::token(&[name]),
+            _ => String::new(),
+        };
+        Ok(ListSitesResponse { sites: found.iter().map(|(_, site)| site.lock().summary()).collect(), next_page_token })
+    }
+
+    fn capacity(&self, request: FindCapacityRequest) -> Result<FindCapacityResponse, Error> {
+        let FindCapacityRequest { spec, namespace, max_copies } = request;
+        let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
+        let spec = Spec::parse(spec, "spec").map_err(Error::Invalid)?;
+        let namespace = Namespace::new(if namespace.is_empty() { "default" } else { &namespace })
+            .map_err(|error| invalid("namespace", error))?;
+        let most = max_copies.clamp(1, COPIES);
+        let mut sites = Vec::new();
+        for (name, shared) in self.region.sites() {
+            let locked = shared.lock();
+            if locked.require_synced().is_err() {
+                continue;
+            }
+            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
+            let model = locked.model().clone();
+            drop(locked);
+            let (copies, limit) = answer::capacity(model, &spec, &namespace, most)?;
+            sites.push(SiteCapacity { site: name, copies, limit });
+        }
+        Ok(FindCapacityResponse { sites })
+    }
+
+    fn explain(&self, request: ExplainHostRequest) -> Result<ExplainHostResponse, Error> {
+        let ExplainHostRequest { site, namespace, name, role, network_ids } = request;
+        let host = host_name(&namespace, &name, "name")?;
+        let role = role.ok_or_else(|| invalid("role", "is missing"))?;
+        let mut violations = Vec::new();
+        let role = spec::role(&role, "role", &mut violations);
+        let mut networks = std::collections::BTreeSet::new();
+        for (index, id) in network_ids.iter().enumerate() {
+            match NetworkId::new(id) {
+                Ok(id) => {
+                    networks.insert(id);
+                }
+                Err(error) => violations.push(Violation::new(format!("network_ids[{index}]"), error)),
+            }
+        }
+        let Some(role) = role.filter(|_| violations.is_empty()) else { return Err(Error::Invalid(violations)) };
+        let shared = self.region.site(&site)?;
+        let site = shared.lock();
+        if !site.hosts().contains_key(&host) {
+            return Err(not_found(&host, site.name()));
+        }
+        let request = ::placement::Request { cluster: answer::probe(host.namespace(), 0)?, roles: Vec::new(), networks };
+        let reasons = ::placement::explain(site.model(), &request, &role, &host);
+        let reasons = reasons
+            .into_iter()
+            .map(|reason| Ineligibility { reason: answer::ineligible_kind(&reason).to_owned(), message: reason.to_string() })
+            .collect();
+        Ok(ExplainHostResponse { reasons })
+    }
+
+    fn get(&self, request: &GetHostRequest) -> Result<GetHostResponse, Error> {
+        let name = host_name(&request.namespace, &request.name, "name")?;
+        let shared = self.region.site(&request.site)?;
+        let site = shared.lock();
+        let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
+        Ok(GetHostResponse { host: Some(host) })
+    }
+}
+
+fn host_record(site: &Site, name: &HostName) -> Option<HostRecord> {
+    let host = site.hosts().get(name)?.clone();
+    let holder = host_id(&host, name).and_then(|id| site.holder(&id));
+    Some(HostRecord { host: Some(host), holder })
+}
+
+fn host_id(host: &proto::inventory::v1::Host, name: &HostName) -> Option<HostId> {
+    let uid = host.r#ref.as_ref().map(|known| &*known.uid)?;
+    Some(HostId { name: name.clone(), uid: uid.parse().ok()? })
+}
+
+fn invalid(field: &str, rule: impl std::fmt::Display) -> Error {
+    Error::Invalid(vec![Violation::new(field, rule)])
+}
+
+fn host_name(namespace: &str, name: &str, field: &str) -> Result<HostName, Error> {
+    HostName::new(namespace, name).map_err(|error| invalid(field, error))
+}
+
+fn not_found(host: &HostName, site: &str) -> Error {
+    Error::NotFound { what: format!("host {host} in site {site:?}") }
+}
+
+#[tonic::async_trait]
+impl InventoryService for Inventory {
+    type ReportHostsStream = Pin<Box<dyn Stream<Item = Result<ReportHostsResponse, Status>> + Send>>;
+
+    async fn report_hosts(
+        &self,
+        request: Request<Streaming<ReportHostsRequest>>,
+    ) -> Result<Response<Self::ReportHostsStream>, Status> {
+        let (_, extensions, requests) = request.into_parts();
+        let answers = reports::stream(self.region.clone(), Arc::new(extensions), requests).await?;
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn list_hosts(&self, request: Request<ListHostsRequest>) -> Result<Response<ListHostsResponse>, Status> {
+        authorize(request.extensions(), Call::ListHosts, Some(&request.get_ref().site))?;
+        Ok(Response::new(self.list(request.into_inner())?))
+    }
+
+    async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
+        authorize(request.extensions(), Call::GetHost, Some(&request.get_ref().site))?;
+        Ok(Response::new(self.get(request.get_ref())?))
+    }
+
+    async fn list_sites(&self, request: Request<ListSitesRequest>) -> Result<Response<ListSitesResponse>, Status> {
+        authorize(request.extensions(), Call::ListSites, None)?;
+        Ok(Response::new(self.sites(request.get_ref())?))
+    }
+
+    async fn find_capacity(
+        &self,
+        request: Request<FindCapacityRequest>,
+    ) -> Result<Response<FindCapacityResponse>, Status> {
+        authorize(request.extensions(), Call::FindCapacity, None)?;
+        Ok(Response::new(self.capacity(request.into_inner())?))
+    }
+
+    async fn explain_host(
+        &self,
+        request: Request<ExplainHostRequest>,
+    ) -> Result<Response<ExplainHostResponse>, Status> {
+        authorize(request.extensions(), Call::ExplainHost, Some(&request.get_ref().site))?;
+        Ok(Response::new(self.explain(request.into_inner())?))
+    }
+}

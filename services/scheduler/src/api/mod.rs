@@ -1,0 +1,11 @@
+//! The gRPC services: parse at the door, ask the region, answer.
+
+pub(crate) mod authorize;
+mod inventory;
+mod page;
+mod placement;
+mod reports;
+mod watch;
+
+pub use inventory::Inventory;
+pub use placement::Placements;

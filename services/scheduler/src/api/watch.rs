@@ -1,0 +1,111 @@
+//! `WatchPlacements`: the newest state of each cluster that changed, at the watcher's own pace.
+//!
+//! Nothing is queued for a watcher. It has a cursor; when the connection has room for another event, the next changes
+//! after the cursor are read. A slow watcher sees fewer states in between, never a gap, and costs no memory.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use futures::Stream;
+use proto::placement::v1::{
+    Removed, Reset, Synced, WatchPlacementsResponse, watch_placements_response::Event,
+};
+use tokio::sync::watch;
+use tonic::Status;
+
+use crate::{
+    convert,
+    error::Error,
+    ledger::{Position, commit::Stopped},
+    region::{Region, SharedSite},
+    site::{Changed, Cursor},
+};
+
+/// Changes that are read at once.
+const READ: usize = 64;
+
+struct Watcher {
+    name: String,
+    site: Arc<SharedSite>,
+    durable: watch::Receiver<Position>,
+    cursor: Cursor,
+    /// Read and not sent yet.
+    ready: VecDeque<WatchPlacementsResponse>,
+    /// Everything up to here was told, `Synced` included; `None` before the first time.
+    told: Option<u64>,
+}
+
+/// The events of a site, from a revision or from the beginning.
+///
+/// # Errors
+/// [`Error::NotFound`].
+pub(super) fn stream(
+    region: &Region,
+    name: &str,
+    resume: Option<Position>,
+) -> Result<impl Stream<Item = Result<WatchPlacementsResponse, Status>> + Send + use<>, Error> {
+    let site = region.site(name)?;
+    let durable = region.committer().watch();
+    let here = *durable.borrow();
+    let resumed = resume.filter(|at| at.epoch == here.epoch && at.revision <= here.revision);
+    let mut watcher = Watcher {
+        name: name.to_owned(),
+        cursor: Cursor::resume(resumed.unwrap_or_default().revision),
+        site,
+        durable,
+        ready: VecDeque::new(),
+        told: None,
+    };
+    if resumed.is_none() {
+        watcher.reset(here);
+    }
+    Ok(futures::stream::unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await.map_err(|stopped| Status::from(Error::Stopped(stopped)));
+        Some((event, watcher))
+    }))
+}
+
+impl Watcher {
+    fn reset(&mut self, here: Position) {
+        self.cursor = self.site.lock().beginning();
+        self.ready.clear();
+        self.ready.push_back(event(Position { revision: 0, ..here }, Event::Reset(Reset {})));
+    }
+
+    async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            let here = *self.durable.borrow_and_update();
+            let changes = self.site.lock().changes(self.cursor, here.revision, READ);
+            match changes {
+                None => self.reset(here),
+                Some(changes) if changes.is_empty() => {
+                    self.cursor.advance(here.revision);
+                    if self.told.is_none_or(|told| told < here.revision) && self.told.replace(here.revision).is_none() {
+                        return Ok(event(here, Event::Synced(Synced {})));
+                    }
+                    self.durable.changed().await.map_err(|_| Stopped)?;
+                }
+                Some(changes) => {
+                    for change in changes {
+                        self.cursor.advance(change.revision());
+                        self.ready.push_back(self.event(here.epoch, change));
+                    }
+                }
+            }
+        }
+    }
+
+    fn event(&self, epoch: u64, change: Changed) -> WatchPlacementsResponse {
+        let at = Position { epoch, revision: change.revision() };
+        match change {
+            Changed::Record(record) => event(at, Event::Changed(convert::placement(&self.name, epoch, &record))),
+            Changed::Removed { revision: _, cluster } => event(at, Event::Removed(Removed { cluster: Some(cluster) })),
+        }
+    }
+}
+
+fn event(at: Position, event: Event) -> WatchPlacementsResponse {
+    WatchPlacementsResponse { revision: Some(at.into()), event: Some(event) }
+}

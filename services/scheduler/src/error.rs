@@ -1,0 +1,151 @@
+//! What can go wrong, grouped by who must act, and the one place where it becomes a gRPC status.
+
+use std::{fmt, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
+
+use crate::ledger;
+
+/// Domain of every `google.rpc.ErrorInfo`.
+pub const DOMAIN: &str = "sip.airshipit.org";
+
+/// A field of a request that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, for example `spec.roles[0].label_selector`.
+    pub field: String,
+    /// The value and the rule that it breaks.
+    pub rule: String,
+}
+
+impl Violation {
+    /// A violation of `rule` by `field`.
+    pub fn new(field: impl Into<String>, rule: impl fmt::Display) -> Self {
+        Self { field: field.into(), rule: rule.to_string() }
+    }
+}
+
+/// Why a call is not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller must mend the request.
+    #[error("{}", sentence(.0))]
+    Invalid(Vec<Violation>),
+    /// The caller has no certificate that this server understands.
+    #[error("the connection carries no identity")]
+    Unauthenticated,
+    /// The caller may not do that.
+    #[error("{caller} may not call {call} for {site}")]
+    Forbidden {
+        /// Who called.
+        caller: String,
+        /// Method.
+        call: &'static str,
+        /// Site, or `every site`.
+        site: String,
+    },
+    /// There is no such thing.
+    #[error("{what} is not known")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+    },
+    /// The site must report first.
+    #[error("site {site}: {why}; nothing is placed in it until its cluster agent has reported a complete snapshot")]
+    NotSynced {
+        /// Site.
+        site: String,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The caller acts on an older state than the ledger's.
+    #[error("{cluster}: generation {asked} is older than generation {applied}, which was applied already")]
+    StaleGeneration {
+        /// Cluster.
+        cluster: String,
+        /// Generation in the request.
+        asked: i64,
+        /// Generation in the ledger.
+        applied: i64,
+    },
+    /// The cluster is on its way out.
+    #[error("{cluster}: is being released and takes no new shape")]
+    Releasing {
+        /// Cluster.
+        cluster: String,
+    },
+    /// A newer incarnation of the caller or its object has taken over.
+    #[error("{what} has been superseded by {by}")]
+    Superseded {
+        /// What the caller is or speaks for.
+        what: String,
+        /// What replaced it.
+        by: String,
+    },
+    /// The message breaks the stream's protocol.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// Too much to do.
+    #[error("the ledger has more to write than it can take at once")]
+    Overloaded,
+    /// The ledger has stopped; the process is ending.
+    #[error(transparent)]
+    Stopped(#[from] ledger::commit::Stopped),
+    /// The ledger failed while reading.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+}
+
+fn sentence(violations: &[Violation]) -> String {
+    let each: Vec<String> = violations.iter().map(|Violation { field, rule }| format!("{field}: {rule}")).collect();
+    each.join("; ")
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        let mut details = ErrorDetails::new();
+        let (code, reason) = match error {
+            Error::Invalid(violations) => {
+                details.set_bad_request(
+                    violations.into_iter().map(|v| FieldViolation::new(v.field, v.rule)).collect::<Vec<_>>(),
+                );
+                (Code::InvalidArgument, "INVALID")
+            }
+            Error::Unauthenticated => (Code::Unauthenticated, "NO_IDENTITY"),
+            Error::Forbidden { caller: _, call: _, site: _ } => (Code::PermissionDenied, "FORBIDDEN"),
+            Error::NotFound { what: _ } => (Code::NotFound, "NOT_FOUND"),
+            Error::NotSynced { site, why } => {
+                details.set_precondition_failure(vec![PreconditionViolation::new("SITE", site, why)]);
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "SITE_NOT_SYNCED")
+            }
+            Error::StaleGeneration { cluster, asked: _, applied: _ } => {
+                details.set_precondition_failure(vec![PreconditionViolation::new("GENERATION", cluster, &*message)]);
+                (Code::FailedPrecondition, "STALE_GENERATION")
+            }
+            Error::Releasing { cluster } => {
+                details.set_precondition_failure(vec![PreconditionViolation::new("RELEASING", cluster, &*message)]);
+                (Code::FailedPrecondition, "RELEASING")
+            }
+            Error::Superseded { what: _, by: _ } => (Code::Aborted, "SUPERSEDED"),
+            Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
+            Error::Overloaded => {
+                details.set_retry_info(Some(Duration::from_millis(100)));
+                (Code::ResourceExhausted, "OVERLOADED")
+            }
+            Error::Stopped(_) => {
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "LEDGER_STOPPED")
+            }
+            Error::Ledger(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the ledger cannot be read");
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "LEDGER_UNREADABLE")
+            }
+        };
+        details.set_error_info(reason, DOMAIN, std::collections::HashMap::new());
+        Status::with_error_details(code, message, details)
+    }
+}

@@ -1,0 +1,140 @@
+//! Group commit: many decisions, one sync.
+//!
+//! A decision is made under its site's lock and *staged* there, which numbers it and queues it in the same
+//! breath; one thread takes all that is queued, stores it as one batch, and then says up to which number all
+//! is durable. Whoever answers waits for the number of what it says. So the order of numbers, of the queue
+//! and of the decisions is one and the same, no lock is held while the disk works, and a slow disk makes
+//! batches larger instead of queues longer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, watch};
+
+use super::{Change, Error, Ledger, Position};
+
+/// Changes that may wait for the disk; more callers wait for a place before they decide.
+const QUEUE: usize = 1024;
+/// Changes in one batch.
+const BATCH: usize = 512;
+
+/// The ledger no longer takes changes; the process is ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger has stopped")]
+pub struct Stopped;
+
+/// A handle to stage changes and to wait for them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Committer {
+    sender: mpsc::Sender<Change>,
+    staged: Arc<Mutex<Position>>,
+    durable: watch::Receiver<Position>,
+}
+
+/// A reserved place in the queue: with it, staging cannot fail or wait.
+#[derive(Debug)]
+pub struct Permit {
+    place: mpsc::OwnedPermit<Change>,
+    staged: Arc<Mutex<Position>>,
+}
+
+/// The thread's side.
+#[derive(Debug)]
+pub struct Writer {
+    receiver: mpsc::Receiver<Change>,
+    durable: watch::Sender<Position>,
+}
+
+/// Makes both sides, for a ledger that stands at `position`.
+#[must_use]
+pub fn committer(position: Position) -> (Committer, Writer) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (durable, seen) = watch::channel(position);
+    (
+        Committer { sender, staged: Arc::new(Mutex::new(position)), durable: seen },
+        Writer { receiver, durable },
+    )
+}
+
+impl Committer {
+    /// Waits for a place in the queue.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the writer has ended.
+    pub async fn reserve(&self) -> Result<Permit, Stopped> {
+        let place = self.sender.clone().reserve_owned().await.map_err(|_| Stopped)?;
+        Ok(Permit { place, staged: Arc::clone(&self.staged) })
+    }
+
+    /// Takes a place in the queue if one is free at once.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the writer has ended; `Ok(None)` when the queue is full.
+    pub fn try_reserve(&self) -> Result<Option<Permit>, Stopped> {
+        match self.sender.clone().try_reserve_owned() {
+            Ok(place) => Ok(Some(Permit { place, staged: Arc::clone(&self.staged) })),
+            Err(mpsc::error::TrySendError::Full(_)) => Ok(None),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
+        }
+    }
+
+    /// Waits until all up to `revision` is durable.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the writer has ended before.
+    pub async fn durable(&self, revision: u64) -> Result<Position, Stopped> {
+        let mut durable = self.durable.clone();
+        let position = durable.wait_for(|position| position.revision >= revision).await.map_err(|_| Stopped)?;
+        Ok(*position)
+    }
+
+    /// Where the durable history stands, and how to be told of its growth.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Position> {
+        self.durable.clone()
+    }
+
+    /// The epoch that staged changes are in.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner).epoch
+    }
+}
+
+impl Permit {
+    /// Numbers a change and queues it. Call it while holding the lock under which it was decided.
+    pub fn stage(self, change: impl FnOnce(Position) -> Change) -> u64 {
+        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        let change = change(Position { revision: staged.revision + 1, ..*staged });
+        // A new epoch may begin at a higher number: it must be above all that a site has seen.
+        let revision = change.revision().max(staged.revision + 1);
+        *staged = match &change {
+            Change::Epoch { epoch, revision: _ } => Position { epoch: *epoch, revision },
+            Change::Record { key: _, record: _, decision: _, revision: _ } => Position { revision, ..*staged },
+        };
+        self.place.send(change);
+        revision
+    }
+}
+
+impl Writer {
+    /// Stores what is queued until every [`Committer`] is gone. Blocks: it wants a thread of its own.
+    ///
+    /// # Errors
+    /// When the ledger fails. What was not stored is lost, none of it was answered, and the process must
+    /// start anew from what is on disk.
+    pub fn run(mut self, ledger: &dyn Ledger) -> Result<(), Error> {
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.receiver.blocking_recv_many(&mut batch, BATCH) > 0 {
+            ledger.commit(&batch)?;
+            self.durable.send_modify(|position| {
+                for change in batch.drain(..) {
+                    position.revision = change.revision();
+                    if let Change::Epoch { epoch, revision: _ } = change {
+                        position.epoch = epoch;
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! The durable truth: who holds which host, and the log of decisions.
+//!
+//! The ledger records claims, not inventory. [`Ledger`] is the storage seam: a backend stores batches
+//! atomically and durably, in the order in which it gets them. [`commit`] batches changes and tells who
+//! waits; [`codec`] is the one place where records become bytes.
+
+pub mod codec;
+pub mod commit;
+pub mod redb;
+
+use std::fmt;
+
+use placement::ClusterName;
+use proto::{inventory::v1 as inventory, placement::v1 as api};
+
+use crate::record::Record;
+
+/// Where the ledger's history stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Position {
+    /// History: raised above all that a site has seen when the ledger was lost or restored.
+    pub epoch: u64,
+    /// Commit number within the region. 0 before the first.
+    pub revision: u64,
+}
+
+impl From<Position> for inventory::Revision {
+    fn from(Position { epoch, revision }: Position) -> Self {
+        Self { epoch, revision }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.revision)
+    }
+}
+
+/// Names a record: at most one lives per site and cluster name, whatever the uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordKey {
+    /// Site of the cluster.
+    pub site: String,
+    /// Namespace and name of the `SIPCluster`.
+    pub cluster: ClusterName,
+}
+
+/// One committed step.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A cluster's record changed, or is gone.
+    Record {
+        /// Which record.
+        key: RecordKey,
+        /// Its new content; `None` removes it.
+        record: Option<Box<Record>>,
+        /// The entry for the audit log; its revision is that of the change.
+        decision: Box<api::Decision>,
+        /// Number of this commit.
+        revision: u64,
+    },
+    /// The history continues in a higher epoch.
+    Epoch {
+        /// The new epoch.
+        epoch: u64,
+        /// Number of this commit.
+        revision: u64,
+    },
+}
+
+impl Change {
+    /// Number of the commit.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        match self {
+            Self::Record { revision, .. } | Self::Epoch { revision, .. } => *revision,
+        }
+    }
+}
+
+/// All that a ledger holds, as read when it is opened.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Where its history stands.
+    pub position: Position,
+    /// Every record, by key.
+    pub records: std::collections::BTreeMap<RecordKey, Record>,
+}
+
+/// Storage of the ledger.
+///
+/// Promises of a backend: [`commit`](Ledger::commit) returns `Ok` only when the whole batch is durable; after
+/// a crash at any byte the contents are those of some prefix of the submitted batches that includes every
+/// batch whose commit returned.
+pub trait Ledger: Send + Sync + 'static {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// When the storage cannot be read or holds what this version does not understand.
+    fn load(&self) -> Result<Contents, Error>;
+
+    /// Stores a batch, all of it or nothing, and returns when it is durable. Blocks.
+    ///
+    /// # Errors
+    /// When the batch may not be durable.
+    fn commit(&self, batch: &[Change]) -> Result<(), Error>;
+
+    /// Reads at most `limit` log entries older than revision `before`, newest first, that `wanted` accepts.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    fn decisions(
+        &self,
+        before: u64,
+        limit: usize,
+        wanted: &dyn Fn(&api::Decision) -> bool,
+    ) -> Result<Vec<api::Decision>, Error>;
+}
+
+/// Why the ledger failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The storage failed.
+    #[error("ledger: {action}")]
+    Storage {
+        /// What was tried.
+        action: &'static str,
+        /// What the storage said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The file was written by another version.
+    #[error("ledger: schema version {found}, this program understands {understood}")]
+    Schema {
+        /// Version in the file.
+        found: u64,
+        /// Version of this program.
+        understood: u64,
+    },
+    /// A stored value does not parse.
+    #[error("ledger: {what}: {rule}")]
+    Corrupt {
+        /// Which value.
+        what: String,
+        /// What is wrong.
+        rule: String,
+    },
+}
+
+impl Error {
+    fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        move |source| Self::Storage { action, source: source.into() }
+    }
+}

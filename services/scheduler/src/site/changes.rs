@@ -1,0 +1,124 @@
+//! What to tell watchers: the newest state of each cluster that changed, in the order of commits.
+
+use std::collections::BTreeMap;
+
+use ::placement::ClusterName;
+use proto::inventory::v1 as inventory;
+
+use super::Site;
+use crate::record::Record;
+
+/// Clusters that are gone and still remembered. A watcher that missed more than these starts anew.
+const REMEMBERED: usize = 4096;
+
+/// Clusters by the revision of their last change: one entry per cluster, so its size is that of the site.
+#[derive(Debug)]
+pub(super) struct Changes {
+    changed: BTreeMap<u64, ClusterName>,
+    removed: BTreeMap<u64, inventory::ClusterRef>,
+    /// Before this revision removals are not known.
+    horizon: u64,
+}
+
+/// One cluster's newest state.
+#[derive(Debug)]
+pub enum Changed {
+    /// It holds or wants hosts.
+    Record(Box<Record>),
+    /// It is gone.
+    Removed {
+        /// Revision of the removal.
+        revision: u64,
+        /// The cluster.
+        cluster: inventory::ClusterRef,
+    },
+}
+
+impl Changed {
+    /// Revision of the change.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        match self {
+            Self::Record(record) => record.revision,
+            Self::Removed { revision, cluster: _ } => *revision,
+        }
+    }
+}
+
+/// How far a watcher has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    /// Everything up to this revision was told.
+    after: u64,
+    /// Removals up to this revision do not concern the watcher: it began after them.
+    base: u64,
+}
+
+impl Cursor {
+    /// A watcher that was told everything up to `revision`, by this process or another.
+    #[must_use]
+    pub fn resume(revision: u64) -> Self {
+        Self { after: revision, base: revision }
+    }
+
+    /// Moves on.
+    pub fn advance(&mut self, revision: u64) {
+        self.after = revision;
+    }
+}
+
+impl Changes {
+    pub(super) fn new(horizon: u64) -> Self {
+        Self { changed: BTreeMap::new(), removed: BTreeMap::new(), horizon }
+    }
+
+    pub(super) fn put(&mut self, before: Option<u64>, revision: u64, name: ClusterName) {
+        if let Some(before) = before {
+            self.changed.remove(&before);
+        }
+        self.changed.insert(revision, name);
+    }
+
+    pub(super) fn remove(&mut self, before: u64, revision: u64, cluster: inventory::ClusterRef) {
+        self.changed.remove(&before);
+        self.removed.insert(revision, cluster);
+        while self.removed.len() > REMEMBERED {
+            if let Some((revision, _)) = self.removed.pop_first() {
+                self.horizon = revision;
+            }
+        }
+    }
+}
+
+impl Site {
+    /// Where a watcher begins that knows nothing.
+    #[must_use]
+    pub fn beginning(&self) -> Cursor {
+        Cursor { after: 0, base: self.changes.horizon }
+    }
+
+    /// The newest state of every cluster that changed after `cursor` and up to `upto`, at most `limit` of them, in the
+    /// order of revisions. A cluster that has changed again after `upto` is told of then. `None`: removals may have
+    /// been missed, so the watcher must forget what it knows and begin anew.
+    #[must_use]
+    pub fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
+        let Cursor { after, base } = cursor;
+        let Changes { changed, removed, horizon } = &self.changes;
+        if after.max(base) < *horizon {
+            return None;
+        }
+        if after >= upto {
+            return Some(Vec::new());
+        }
+        let span = after + 1..=upto;
+        let records = changed.range(span.clone()).filter_map(|(_, name)| self.record(name));
+        let mut changes: Vec<Changed> =
+            records.take(limit).map(|record| Changed::Record(Box::new(record.clone()))).collect();
+        changes.extend(
+            removed.range(span).take(limit).map(|(&revision, cluster)| Changed::Removed { revision, cluster: cluster.clone() }),
+        );
+        changes.sort_by_key(Changed::revision);
+        changes.truncate(limit);
+        Some(changes)
+    }
+}

@@ -1,0 +1,411 @@
+//! How a record changes: the protocol of claims.
+//!
+//! Every step is a function of the record, the inventory and the request. It is applied to a copy, and only if the copy
+//! differs is it staged: so every call is idempotent, and repeating one costs no commit.
+//!
+//! ```text
+//!          decide               labels observed            surplus, failed, deleted
+//! (free) ─────────▶ claimed ─────────────────────▶ bound ───────────────────────────▶ releasing ──▶ (free)
+//!                      └──────────────────────────────────────────────────────────────▶   when the agent has
+//!                                                              confirmed its write and the inventory shows it
+//! ```
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use ::placement::{ClusterName, FailReason, HostId, MemberState, Request, Role, SipLabels};
+use proto::{inventory::v1 as wire, placement::v1 as api};
+
+use super::Site;
+use crate::{
+    answer, convert,
+    error::Error,
+    ledger::{Change, Position, commit::Permit},
+    record::{Member, Record, ReleaseReason},
+    spec::Spec,
+};
+
+/// Revision of a claim or release that is decided and gets its number when it is staged.
+const UNNUMBERED: u64 = 0;
+
+/// What an agent declares of a cluster.
+#[derive(Clone, Debug)]
+pub struct Apply {
+    /// Which cluster.
+    pub cluster: ClusterName,
+    /// uid of the `SIPCluster`.
+    pub uid: String,
+    /// Its generation.
+    pub generation: i64,
+    /// When it was created.
+    pub created: Option<SystemTime>,
+    /// The whole wanted shape.
+    pub spec: Spec,
+}
+
+/// Who acts, for the audit log.
+#[derive(Clone, Debug)]
+pub struct Author<'a> {
+    /// SPIFFE path of the caller, or `scheduler`.
+    pub caller: &'a str,
+    /// What is done.
+    pub action: &'static str,
+    /// When.
+    pub now: SystemTime,
+}
+
+/// The state after a step; it may be told when the ledger has reached its revision.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The record; `None` when the cluster holds nothing any more.
+    pub record: Option<Record>,
+    /// Commit that must be durable before anyone is told.
+    pub revision: u64,
+}
+
+impl Site {
+    /// Declares a cluster's shape, and decides.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`].
+    pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
+        self.require_synced()?;
+        let Apply { cluster, uid, generation, created, spec } = apply;
+        let mut record = match self.records.get(&cluster) {
+            None => Record::new(cluster.clone(), uid, created, generation, spec),
+            Some(known) if known.uid != uid => {
+                // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
+                Record { uid, created, generation, spec, releasing: false, ..known.clone() }
+            }
+            Some(known) if known.releasing => return Err(Error::Releasing { cluster: cluster.to_string() }),
+            Some(known) if generation < known.generation => {
+                return Err(Error::StaleGeneration {
+                    cluster: cluster.to_string(),
+                    asked: generation,
+                    applied: known.generation,
+                });
+            }
+            Some(known) => Record { created, generation, spec, ..known.clone() },
+        };
+        self.settle_record(&mut record, author.now);
+        self.decide_record(&mut record, author.now);
+        Ok(self.store(record, author, permit))
+    }
+
+    /// Begins to give everything back. `None`: nothing is known of the cluster, so nothing is held.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
+    pub fn release(
+        &mut self,
+        cluster: &ClusterName,
+        uid: &str,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Option<Outcome>, Error> {
+        let mut record = match self.records.get(cluster) {
+            Some(known) if known.uid != uid => return Err(superseded(known, uid)),
+            Some(known) => known.clone(),
+            None => {
+                // Hosts may carry its labels though the ledger was lost: they are given back too.
+                self.require_synced()?;
+                if !self.labelled.contains_key(cluster) {
+                    return Ok(None);
+                }
+                let spec = Spec::default();
+                Record::new(cluster.clone(), uid.to_owned(), None, 0, spec)
+            }
+        };
+        self.settle_record(&mut record, author.now);
+        record.releasing = true;
+        record.refusal = None;
+        record.reports.clear();
+        for member in record.members.values_mut() {
+            begin_release(member, ReleaseReason::Deleted);
+        }
+        self.settle_record(&mut record, author.now);
+        Ok(Some(self.store(record, author, permit)))
+    }
+
+    /// Takes in that the agent has written releases to the API server.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
+    pub fn confirm(
+        &mut self,
+        cluster: &ClusterName,
+        uid: &str,
+        released: &BTreeMap<HostId, u64>,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Option<Outcome>, Error> {
+        let Some(known) = self.records.get(cluster) else { return Ok(None) };
+        if known.uid != uid {
+            return Err(superseded(known, uid));
+        }
+        let mut record = known.clone();
+        for (id, revision) in released {
+            if let Some(member) = record.members.get_mut(id)
+                && member.state == MemberState::Releasing
+                && member.revision == *revision
+            {
+                member.confirmed = true;
+            }
+        }
+        self.settle_record(&mut record, author.now);
+        Ok(Some(self.store(record, author, permit)))
+    }
+
+    /// Compares a record with the inventory. Whether another decision is due is told by [`Record::waits`].
+    pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
+        let Some(mut record) = self.records.get(cluster).cloned() else { return };
+        self.settle_record(&mut record, author.now);
+        self.store(record, author, permit);
+    }
+
+    /// Decides again for a cluster that waits.
+    pub fn retry(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
+        if self.require_synced().is_err() {
+            return;
+        }
+        let Some(mut record) = self.records.get(cluster).filter(|record| record.waits()).cloned() else { return };
+        self.settle_record(&mut record, author.now);
+        self.decide_record(&mut record, author.now);
+        self.store(record, author, permit);
+    }
+
+    /// The decision for a shape, claiming nothing.
+    #[must_use]
+    pub fn plan(&self, cluster: &ClusterName, spec: &Spec, now: SystemTime) -> ::placement::Decision {
+        let empty = || Record::new(cluster.clone(), String::new(), None, 0, spec.clone());
+        let mut record = self.records.get(cluster).cloned().unwrap_or_else(empty);
+        record.spec = spec.clone();
+        self.settle_record(&mut record, now);
+        self.decision(&record, now)
+    }
+
+    /// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
+    fn settle_record(&self, record: &mut Record, now: SystemTime) {
+        self.adopt(record);
+        let synced = self.session.synced();
+        let cluster = record.cluster.clone();
+        let spec = record.spec.clone();
+        record.members.retain(|id, member| {
+            let reported = self.reported(id);
+            if let Some(host) = reported {
+                refresh(member, host);
+            }
+            let host = self.model.get(&id.name).filter(|host| host.id == *id);
+            let gone = synced && host.is_none();
+            match member.state {
+                MemberState::Releasing => {
+                    let shown = reported.is_some_and(|host| shows_release(host, member.revision));
+                    !(gone || member.confirmed && shown)
+                }
+                MemberState::Claimed | MemberState::Bound => {
+                    if let Some(host) = &host
+                        && holds_labels(&host.sip_labels, &cluster, member)
+                    {
+                        member.state = MemberState::Bound;
+                    }
+                    let role = spec.roles().iter().find(|role| role.name == member.role);
+                    let failed = synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
+                    member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
+                    true
+                }
+            }
+        });
+    }
+
+    /// Hosts that carry the cluster's labels and that nobody holds become members: SIP placed them, or a ledger
+    /// that is lost.
+    fn adopt(&self, record: &mut Record) {
+        for id in self.labelled.get(&record.cluster).into_iter().flatten() {
+            if record.members.contains_key(id) || self.model.holder(id).is_some() {
+                continue;
+            }
+            let Some(host) = self.model.get(&id.name) else { continue };
+            let SipLabels::Complete { cluster: _, role } = &host.sip_labels else { continue };
+            let key = record.spec.roles().iter().find(|wanted| wanted.name == *role).and_then(|role| role.topology_key.as_ref());
+            let mut member = Member {
+                role: role.clone(),
+                domain: key.and_then(|key| host.labels.get(key)).cloned(),
+                state: MemberState::Bound,
+                revision: UNNUMBERED,
+                addresses: BTreeMap::new(),
+                bmc_address: String::new(),
+                failed_since: None,
+                replaces: None,
+                release_reason: None,
+                confirmed: false,
+            };
+            if let Some(reported) = self.reported(id) {
+                refresh(&mut member, reported);
+            }
+            record.members.insert(id.clone(), member);
+        }
+    }
+
+    fn decision(&self, record: &Record, now: SystemTime) -> ::placement::Decision {
+        let request = Request {
+            cluster: record.cluster.clone(),
+            roles: record.spec.roles().to_vec(),
+            networks: record.spec.networks().clone(),
+        };
+        let failed = |id: &HostId, member: &Member| {
+            let role = record.spec.roles().iter().find(|role| role.name == member.role);
+            member.failed_since.and_then(|_| self.failure(id, member, role?, now))
+        };
+        let members: Vec<_> =
+            record.members.iter().map(|(id, member)| self::member(id, member, failed(id, member))).collect();
+        ::placement::decide(&self.model, &request, &members)
+    }
+
+    fn failure(&self, id: &HostId, member: &Member, role: &Role, now: SystemTime) -> Option<FailReason> {
+        let since = self.reported(id).and_then(|host| convert::time(host.error_since));
+        let in_error_for = since.and_then(|since| now.duration_since(since).ok());
+        ::placement::failure(&self.model, role, &self::member(id, member, None), in_error_for)
+    }
+
+    fn decide_record(&self, record: &mut Record, now: SystemTime) {
+        let decision = self.decision(record, now);
+        for taken in &decision.take {
+            let mut member = Member {
+                role: taken.role.clone(),
+                domain: taken.domain.clone(),
+                state: MemberState::Claimed,
+                revision: UNNUMBERED,
+                addresses: BTreeMap::new(),
+                bmc_address: String::new(),
+                failed_since: None,
+                replaces: taken.replaces.clone(),
+                release_reason: None,
+                confirmed: false,
+            };
+            if let Some(reported) = self.reported(&taken.host) {
+                refresh(&mut member, reported);
+            }
+            record.members.insert(taken.host.clone(), member);
+        }
+        for release in &decision.release {
+            if let Some(member) = record.members.get_mut(&release.host) {
+                begin_release(member, answer::release_reason(release.reason));
+            }
+        }
+        record.reports = answer::reports(&decision.reports);
+        record.refusal = decision.refusal.as_ref().map(answer::refusal);
+    }
+
+    /// Stages the record if it differs from the one before, and returns what may be told when.
+    fn store(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Outcome {
+        let before = self.records.get(&record.cluster);
+        if before == Some(&record) {
+            return Outcome { revision: record.revision, record: Some(record) };
+        }
+        let name = record.cluster.clone();
+        let gone = record.releasing && record.members.is_empty();
+        let key = self.key(&name);
+        let entry = entry(&self.name, before, &record, author);
+        let reference = record.reference();
+        let earlier = before.map(|before| before.revision);
+        let mut record = Some(record).filter(|_| !gone);
+        let revision = permit.stage(|position| {
+            if let Some(record) = &mut record {
+                number(record, position.revision);
+            }
+            Change::Record {
+                key,
+                record: record.clone().map(Box::new),
+                decision: Box::new(api::Decision { revision: Some(position.into()), ..entry }),
+                revision: position.revision,
+            }
+        });
+        self.install(&name, record.clone());
+        match (&record, earlier) {
+            (Some(_), earlier) => self.changes.put(earlier, revision, name),
+            (None, earlier) => self.changes.remove(earlier.unwrap_or(revision), revision, reference),
+        }
+        Outcome { record, revision }
+    }
+}
+
+/// A member as the decision reads it.
+fn member(id: &HostId, member: &Member, failed: Option<FailReason>) -> ::placement::Member {
+    ::placement::Member {
+        host: id.clone(),
+        role: member.role.clone(),
+        state: member.state,
+        domain: member.domain.clone(),
+        failed,
+        replaces: member.replaces.clone(),
+    }
+}
+
+/// Gives the step's number to the record and to every claim and release that it began.
+fn number(record: &mut Record, revision: u64) {
+    record.revision = revision;
+    for member in record.members.values_mut() {
+        if member.revision == UNNUMBERED {
+            member.revision = revision;
+        }
+    }
+}
+
+fn begin_release(member: &mut Member, reason: ReleaseReason) {
+    if member.state != MemberState::Releasing {
+        member.state = MemberState::Releasing;
+        member.revision = UNNUMBERED;
+        member.release_reason = Some(reason);
+        member.confirmed = false;
+    }
+}
+
+/// Takes over what the host's data say now; an address that vanished stays as last known.
+fn refresh(member: &mut Member, host: &wire::Host) {
+    member.addresses.extend(convert::addresses(&host.addresses));
+    if !host.bmc_address.is_empty() {
+        member.bmc_address.clone_from(&host.bmc_address);
+    }
+}
+
+fn holds_labels(labels: &SipLabels, cluster: &ClusterName, member: &Member) -> bool {
+    match labels {
+        SipLabels::Complete { cluster: named, role } => named == cluster && *role == member.role,
+        SipLabels::None | SipLabels::Partial => false,
+    }
+}
+
+/// Whether the host carries no SIP label and the mark of this release or a later one. Revisions ascend through epochs,
+/// so the number alone orders them.
+fn shows_release(host: &wire::Host, revision: u64) -> bool {
+    let unlabelled = [convert::sip_label::NAMESPACE, convert::sip_label::NAME, convert::sip_label::ROLE]
+        .iter()
+        .all(|key| !host.labels.contains_key(*key));
+    unlabelled && host.release_mark >= revision
+}
+
+fn superseded(known: &Record, uid: &str) -> Error {
+    Error::Superseded { what: format!("{} with uid {uid}", known.cluster), by: format!("uid {}", known.uid) }
+}
+
+/// The audit entry for the step from `before` to `after`; its revision is set when it is staged.
+fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_>) -> api::Decision {
+    let old = |id: &HostId| before.and_then(|before| before.members.get(id)).map(|member| member.state);
+    let entered = |state: MemberState| {
+        let new = after.members.iter().filter(move |(id, member)| member.state == state && old(id) != Some(state));
+        new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
+    };
+    let freed = before.into_iter().flat_map(|before| before.members.keys());
+    api::Decision {
+        time: Some(author.now.into()),
+        revision: Some(Position::default().into()),
+        caller: author.caller.to_owned(),
+        site: site.to_owned(),
+        cluster: Some(after.reference()),
+        action: author.action.to_owned(),
+        taken: entered(MemberState::Claimed),
+        releasing: entered(MemberState::Releasing),
+        bound: entered(MemberState::Bound),
+        freed: freed.filter(|id| !after.members.contains_key(id)).map(convert::host_ref).collect(),
+        reason: after.refusal.as_ref().map(|refusal| refusal.message.clone()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,166 @@
+//! What the site reports goes into the model. Claims are not touched here: each change names the clusters whose
+//! records must be settled against it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
+
+use ::placement::{ClusterName, Holder, HostId, HostName, SipLabels};
+use proto::inventory::v1 as wire;
+
+use super::{Fence, Session, SessionId, Site};
+use crate::{convert, error::Error};
+
+impl Site {
+    /// Lets a new reporter in, which must send a snapshot first.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] when a later election has reported already.
+    pub fn open_session(&mut self, fence: Fence) -> Result<Session, Error> {
+        self.session.open(&self.name, fence)
+    }
+
+    /// Ends a session: nothing is placed in the site until another has reported.
+    pub fn close_session(&mut self, id: &SessionId) {
+        self.session.close(id);
+    }
+
+    /// Takes hosts and `SIPCluster`s in. Returns the clusters whose records must be settled.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] when the session is not the site's any more.
+    pub fn report(
+        &mut self,
+        id: &SessionId,
+        changes: wire::HostChanges,
+        now: SystemTime,
+    ) -> Result<BTreeSet<ClusterName>, Error> {
+        let wire::HostChanges { hosts, deleted_hosts, clusters, deleted_clusters } = changes;
+        if let Some(seen) = self.session.seen(&self.name, id)? {
+            seen.hosts.extend(hosts.iter().filter_map(|host| host_name(host.r#ref.as_ref())));
+            seen.clusters.extend(clusters.iter().filter_map(|cluster| cluster_name(cluster.r#ref.as_ref())));
+        }
+        self.last_report = Some(now);
+        let mut touched = BTreeSet::new();
+        for host in hosts {
+            self.upsert_host(host, &mut touched);
+        }
+        for deleted in deleted_hosts {
+            if let Ok(id) = convert::host_id(&deleted)
+                && self.incarnation(&id.name).is_some_and(|known| known == id)
+            {
+                self.remove_host(&id.name, &mut touched);
+            }
+        }
+        for cluster in clusters {
+            if let Some(name) = cluster_name(cluster.r#ref.as_ref()) {
+                self.clusters.insert(name, cluster);
+            }
+        }
+        for deleted in deleted_clusters {
+            if let Some(name) = cluster_name(Some(&deleted))
+                && self.clusters.get(&name).is_some_and(|known| uid(known) == deleted.uid)
+            {
+                self.clusters.remove(&name);
+            }
+        }
+        Ok(touched)
+    }
+
+    /// Ends the snapshot: what it did not name is gone. Returns the clusters whose records must be settled, which are
+    /// all of them.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already.
+    pub fn complete_snapshot(&mut self, id: &SessionId) -> Result<BTreeSet<ClusterName>, Error> {
+        let seen = self.session.complete(&self.name, id)?;
+        let gone: Vec<HostName> = self.hosts.keys().filter(|name| !seen.hosts.contains(*name)).cloned().collect();
+        let mut touched: BTreeSet<ClusterName> = self.records.keys().cloned().collect();
+        for name in gone {
+            self.remove_host(&name, &mut touched);
+        }
+        self.clusters.retain(|name, _| seen.clusters.contains(name));
+        Ok(touched)
+    }
+
+    fn upsert_host(&mut self, reported: wire::Host, touched: &mut BTreeSet<ClusterName>) {
+        let host = match convert::host(&reported) {
+            Ok(host) => host,
+            Err(error) => {
+                tracing::warn!(site = self.name, %error, "a reported host has no usable identity and is left out");
+                return;
+            }
+        };
+        let name = host.id.name.clone();
+        if self.incarnation(&name).is_some_and(|known| known != host.id) {
+            self.remove_host(&name, touched);
+        }
+        self.forget_labels(&name);
+        if let SipLabels::Complete { cluster, role: _ } = &host.sip_labels {
+            self.labelled.entry(cluster.clone()).or_default().insert(host.id.clone());
+            touched.extend(self.records.contains_key(cluster).then(|| cluster.clone()));
+        }
+        touched.extend(self.holding_cluster(&host.id));
+        self.hosts.insert(name, reported);
+        self.model.upsert(host);
+    }
+
+    fn remove_host(&mut self, name: &HostName, touched: &mut BTreeSet<ClusterName>) {
+        self.forget_labels(name);
+        if let Some(id) = self.incarnation(name) {
+            touched.extend(self.holding_cluster(&id));
+        }
+        self.hosts.remove(name);
+        self.model.remove(name);
+    }
+
+    fn forget_labels(&mut self, name: &HostName) {
+        let Some(host) = self.model.get(name) else { return };
+        let (id, labels) = (host.id, host.sip_labels);
+        if let SipLabels::Complete { cluster, role: _ } = labels
+            && let Some(hosts) = self.labelled.get_mut(&cluster)
+        {
+            hosts.remove(&id);
+            if hosts.is_empty() {
+                self.labelled.remove(&cluster);
+            }
+        }
+    }
+
+    /// The identity of the host that has this name now.
+    pub(super) fn incarnation(&self, name: &HostName) -> Option<HostId> {
+        self.hosts.get(name).and_then(|host| convert::host_id(host.r#ref.as_ref()?).ok())
+    }
+
+    /// What was reported of exactly this host; `None` when it is gone or another has its name.
+    pub(super) fn reported(&self, id: &HostId) -> Option<&wire::Host> {
+        let host = self.hosts.get(&id.name)?;
+        (host.r#ref.as_ref().map(|known| &*known.uid) == Some(id.uid.as_str())).then_some(host)
+    }
+
+    fn holding_cluster(&self, id: &HostId) -> Option<ClusterName> {
+        match self.model.holder(id)? {
+            Holder::Cluster { cluster, role: _, state: _ } => Some(cluster.clone()),
+            Holder::Orphaned => None,
+        }
+    }
+
+    /// The `SIPCluster`s of the site as reported.
+    #[must_use]
+    pub fn observed_clusters(&self) -> &BTreeMap<ClusterName, wire::ObservedCluster> {
+        &self.clusters
+    }
+}
+
+fn host_name(wire: Option<&wire::HostRef>) -> Option<HostName> {
+    wire.and_then(|host| HostName::new(&host.namespace, &host.name).ok())
+}
+
+fn cluster_name(wire: Option<&wire::ClusterRef>) -> Option<ClusterName> {
+    wire.and_then(|cluster| ClusterName::new(&cluster.namespace, &cluster.name).ok())
+}
+
+fn uid(cluster: &wire::ObservedCluster) -> &str {
+    cluster.r#ref.as_ref().map_or("", |cluster| &cluster.uid)
+}

@@ -1,0 +1,152 @@
+//! One site as the scheduler holds it: what it reported, who holds what, and what to tell watchers.
+//!
+//! Everything here is synchronous and works on memory; [`crate::region`] puts it behind a lock and waits for
+//! the ledger. Inventory lives only here; records are copies of what the ledger holds or is about to hold.
+
+mod changes;
+mod claims;
+mod inventory;
+mod session;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
+
+use ::placement::{ClusterName, Holder, HostId, HostName, Policy};
+use proto::inventory::v1 as inventory_api;
+
+pub use changes::{Changed, Cursor};
+pub use claims::{Apply, Author, Outcome};
+pub use session::{Fence, Session, SessionId};
+
+use crate::{convert, error::Error, ledger::RecordKey, record::Record};
+
+/// The state of one site.
+#[derive(Debug)]
+pub struct Site {
+    name: String,
+    /// Hosts as columns, with their holders: what decisions are made on.
+    model: ::placement::Site,
+    /// Hosts as they were reported.
+    hosts: BTreeMap<HostName, inventory_api::Host>,
+    /// Hosts by the cluster that their labels name, whoever holds them.
+    labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
+    /// `SIPCluster`s as they were reported.
+    clusters: BTreeMap<ClusterName, inventory_api::ObservedCluster>,
+    /// Records, committed or about to be.
+    records: BTreeMap<ClusterName, Record>,
+    changes: changes::Changes,
+    session: session::Sessions,
+    last_report: Option<SystemTime>,
+}
+
+impl Site {
+    /// A site with the records that the ledger holds of it, not synced yet.
+    #[must_use]
+    pub fn new(name: String, policy: Policy, records: BTreeMap<ClusterName, Record>, revision: u64) -> Self {
+        let mut site = Self {
+            name,
+            model: ::placement::Site::new(policy),
+            hosts: BTreeMap::new(),
+            labelled: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            records: BTreeMap::new(),
+            changes: changes::Changes::new(revision),
+            session: session::Sessions::default(),
+            last_report: None,
+        };
+        for (name, record) in records {
+            site.install(&name, Some(record));
+        }
+        site
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key of a cluster's record.
+    #[must_use]
+    pub fn key(&self, cluster: &ClusterName) -> RecordKey {
+        RecordKey { site: self.name.clone(), cluster: cluster.clone() }
+    }
+
+    /// The record of a cluster; it may not be durable yet.
+    #[must_use]
+    pub fn record(&self, cluster: &ClusterName) -> Option<&Record> {
+        self.records.get(cluster)
+    }
+
+    /// Every record, by name.
+    #[must_use]
+    pub fn records(&self) -> &BTreeMap<ClusterName, Record> {
+        &self.records
+    }
+
+    /// Hosts as columns.
+    #[must_use]
+    pub fn model(&self) -> &::placement::Site {
+        &self.model
+    }
+
+    /// Hosts as they were reported, by name.
+    #[must_use]
+    pub fn hosts(&self) -> &BTreeMap<HostName, inventory_api::Host> {
+        &self.hosts
+    }
+
+    /// Who holds a host, as callers see it.
+    #[must_use]
+    pub fn holder(&self, id: &HostId) -> Option<inventory_api::Holder> {
+        match self.model.holder(id)? {
+            Holder::Cluster { cluster, role, state } => Some(inventory_api::Holder {
+                cluster: self.records.get(cluster).map(Record::reference),
+                role: role.to_string(),
+                state: convert::state(*state).into(),
+            }),
+            Holder::Orphaned => None,
+        }
+    }
+
+    /// A summary for people.
+    #[must_use]
+    pub fn summary(&self) -> inventory_api::Site {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        inventory_api::Site {
+            name: self.name.clone(),
+            synced: self.session.synced(),
+            hosts: count(self.hosts.len()),
+            held_hosts: count(self.records.values().map(|record| record.members.len()).sum()),
+            clusters: count(self.records.len()),
+            last_report: self.last_report.map(Into::into),
+        }
+    }
+
+    /// Refuses while the site's state is not fully known.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`].
+    pub fn require_synced(&self) -> Result<(), Error> {
+        self.session.require_synced(&self.name)
+    }
+
+    /// Puts a record in the place of the one before it, and lets the model know who holds what.
+    fn install(&mut self, name: &ClusterName, record: Option<Record>) {
+        if let Some(before) = self.records.remove(name) {
+            for id in before.members.keys() {
+                self.model.unhold(id);
+            }
+        }
+        if let Some(record) = record {
+            for (id, member) in &record.members {
+                let holder =
+                    Holder::Cluster { cluster: name.clone(), role: member.role.clone(), state: member.state };
+                self.model.hold(id, holder);
+            }
+            self.records.insert(name.clone(), record);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The wanted shape of a cluster, parsed at the door.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use placement::{Expression, LabelKey, NetworkId, Role, RoleName, Selector};
+use proto::inventory::v1 as inventory;
+
+use crate::error::Violation;
+
+/// Most roles of a cluster.
+const ROLES: usize = 64;
+/// Most hosts that a role may want: more than any site has, and far from overflow.
+const WANTED: u32 = 100_000;
+
+/// What a cluster wants (the default is nothing): as it came, for comparison and storage, and parsed, for the decision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spec {
+    wire: inventory::ClusterSpec,
+    roles: Vec<Role>,
+    networks: BTreeSet<NetworkId>,
+}
+
+impl Spec {
+    /// Parses a shape; every violation is returned, with paths below `path`.
+    ///
+    /// # Errors
+    /// Every field that breaks a rule.
+    pub fn parse(wire: inventory::ClusterSpec, path: &str) -> Result<Self, Vec<Violation>> {
+        let mut violations = Vec::new();
+        if wire.roles.len() > ROLES {
+            let rule = format!("{} roles, at most {ROLES} are allowed", wire.roles.len());
+            return Err(vec![Violation::new(format!("{path}.roles"), rule)]);
+        }
+        let mut roles: Vec<Role> = Vec::with_capacity(wire.roles.len());
+        for (index, role) in wire.roles.iter().enumerate() {
+            let path = format!("{path}.roles[{index}]");
+            if let Some(role) = self::role(role, &path, &mut violations) {
+                if roles.iter().any(|other| other.name == role.name) {
+                    violations.push(Violation::new(format!("{path}.name"), format!("{} is there twice", role.name)));
+                }
+                roles.push(role);
+            }
+        }
+        let mut networks = BTreeSet::new();
+        for (index, id) in wire.network_ids.iter().enumerate() {
+            match NetworkId::new(id) {
+                Ok(id) => {
+                    networks.insert(id);
+                }
+                Err(error) => violations.push(Violation::new(format!("{path}.network_ids[{index}]"), error)),
+            }
+        }
+        if violations.is_empty() { Ok(Self { wire, roles, networks }) } else { Err(violations) }
+    }
+
+    /// As it came.
+    #[must_use]
+    pub fn wire(&self) -> &inventory::ClusterSpec {
+        &self.wire
+    }
+
+    /// Wanted roles.
+    #[must_use]
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// Networks in which every member needs an address.
+    #[must_use]
+    pub fn networks(&self) -> &BTreeSet<NetworkId> {
+        &self.networks
+    }
+}
+
+/// Parses one role; `None` when something in it broke a rule.
+pub(crate) fn role(wire: &inventory::Role, path: &str, violations: &mut Vec<Violation>) -> Option<Role> {
+    let inventory::Role { name, label_selector, topology_key, active, standby, replace_after_error } = wire;
+    let before = violations.len();
+    let mut check = |field: &str, result: Result<(), String>| {
+        if let Err(rule) = result {
+            violations.push(Violation::new(format!("{path}.{field}"), rule));
+        }
+    };
+    let role_name = RoleName::new(name).map_err(|error| error.to_string());
+    check("name", role_name.as_ref().map(drop).map_err(Clone::clone));
+    let key = (!topology_key.is_empty()).then(|| LabelKey::new(topology_key)).transpose().map_err(|e| e.to_string());
+    check("topology_key", key.as_ref().map(drop).map_err(Clone::clone));
+    let want = active.checked_add(*standby).filter(|want| *want <= WANTED);
+    check("active", want.map(drop).ok_or(format!("{active} + {standby} standby hosts, at most {WANTED} are allowed")));
+    let grace = replace_after_error.map(|duration| {
+        Duration::try_from(duration).map_err(|_| format!("{duration:?} must be a duration that is not negative"))
+    });
+    let grace = grace.transpose();
+    check("replace_after_error", grace.as_ref().map(drop).map_err(Clone::clone));
+    let selector = match label_selector {
+        Some(wire) => selector(wire, &format!("{path}.label_selector"), violations),
+        None => {
+            let rule = "is missing; an empty selector selects every host";
+            violations.push(Violation::new(format!("{path}.label_selector"), rule));
+            None
+        }
+    };
+    if violations.len() > before {
+        return None;
+    }
+    Some(Role {
+        name: role_name.ok()?,
+        selector: selector?,
+        topology_key: key.ok()?,
+        want: want?,
+        replace_after_error: grace.ok()?,
+    })
+}
+
+/// Compiles one selector; `None` when it breaks a rule.
+pub(crate) fn selector(
+    wire: &inventory::LabelSelector,
+    path: &str,
+    violations: &mut Vec<Violation>,
+) -> Option<Selector> {
+    let inventory::LabelSelector { match_labels, match_expressions } = wire;
+    let expressions: Vec<Expression> = match_expressions
+        .iter()
+        .map(|inventory::LabelSelectorRequirement { key, operator, values }| Expression {
+            key: key.clone(),
+            operator: operator.clone(),
+            values: values.clone(),
+        })
+        .collect();
+    Selector::compile(match_labels, &expressions)
+        .map_err(|error| violations.push(Violation::new(path, chain(&error))))
+        .ok()
+}
+
+/// An error with its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
