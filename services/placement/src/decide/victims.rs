@@ -11,11 +11,12 @@ use crate::site::Site;
 /// Why one member goes before another: the smallest goes first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order<'a> {
-    /// Failed ones first, the most pressing reason before others; None is greater than any here.
+    /// Failed ones first.
     well: bool,
-    reason: Option<FailReason>,
     /// Then those that nobody uses.
     consumed: bool,
+    /// Of the failed, the most pressing reason.
+    reason: Option<FailReason>,
     /// Then from the most loaded outer domains, outermost first, and last the most loaded topology domain.
     load: Vec<Reverse<u32>>,
     /// At last by name, the highest first.
@@ -56,8 +57,8 @@ pub(crate) fn choose<'a>(site: &Site, counted: &mut Vec<Known<'a>>, surplus: usi
             let load = places[index].iter().enumerate();
             Order {
                 well: known.failed.is_none(),
-                reason: known.failed,
                 consumed: known.consumer.is_some(),
+                reason: known.failed,
                 load: load
                     .map(|(level, domain)| Reverse(loads.get(&(level, domain.clone())).copied().unwrap_or(0)))
                     .collect(),

@@ -1,0 +1,270 @@
+//! The rules of the decision once more, as plainly as can be: every placement is tried.
+#![allow(
+    clippy::expect_used,
+    reason = "the oracle is only used on cases that it can hold"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placement::{
+    Decision, Host, HostName, LabelValue, Member, MemberState, Release, ReleaseReason, Role, SipLabels,
+};
+
+use crate::fixtures::random::World;
+
+/// One role as the oracle sees it.
+pub(crate) struct Role1<'a> {
+    pub(crate) role: &'a Role,
+    pub(crate) present: Vec<&'a Member>,
+    pub(crate) failed: Vec<&'a Member>,
+    pub(crate) used: BTreeSet<LabelValue>,
+    pub(crate) growth: usize,
+    pub(crate) replaceable: usize,
+}
+
+impl Role1<'_> {
+    pub(crate) fn failed_domains(&self) -> BTreeSet<LabelValue> {
+        let domains = self.failed.iter().filter_map(|member| domain(self.role, member));
+        domains.filter(|domain| !self.used.contains(domain)).collect()
+    }
+}
+
+fn domain(role: &Role, member: &Member) -> Option<LabelValue> {
+    role.topology_key.as_ref().and(member.domain.clone())
+}
+
+/// The accounts after the surplus that the decision released; `Err` when that is not what the rules say.
+pub(crate) fn accounts<'a>(world: &'a World, decision: &Decision) -> Result<Vec<Role1<'a>>, String> {
+    let mut roles: Vec<&Role> = world.request.roles.iter().collect();
+    roles.sort_by(|a, b| a.name.cmp(&b.name));
+    roles
+        .into_iter()
+        .map(|role| account(world, decision, role))
+        .collect()
+}
+
+fn account<'a>(world: &'a World, decision: &Decision, role: &'a Role) -> Result<Role1<'a>, String> {
+    let of_role = || world.members.iter().filter(|member| member.role == role.name);
+    let live: Vec<&Member> = of_role()
+        .filter(|member| member.state != MemberState::Releasing)
+        .collect();
+    let surplus = live.len().saturating_sub(role.want as usize);
+    let is_victim =
+        |release: &&Release| release.role == role.name && release.reason == ReleaseReason::Surplus;
+    let victims: BTreeSet<&HostName> = decision
+        .release
+        .iter()
+        .filter(is_victim)
+        .map(|release| &release.host.name)
+        .collect();
+    if victims.len() != surplus {
+        return Err(format!("{}: surplus {surplus}, released {victims:?}", role.name));
+    }
+    let consumed = |member: &Member| {
+        world
+            .hosts
+            .iter()
+            .any(|h| h.id == member.host && h.consumer.is_some())
+    };
+    let class = |member: &Member| (member.failed.is_none(), consumed(member));
+    let (gone, stay): (Vec<&Member>, Vec<&Member>) =
+        live.into_iter().partition(|m| victims.contains(&m.host.name));
+    let last = gone.iter().map(|member| class(member)).max();
+    if last.is_some() && stay.iter().any(|member| Some(class(member)) < last) {
+        return Err(format!("{}: wrong victims {victims:?}", role.name));
+    }
+    let growth = (role.want as usize).saturating_sub(stay.len());
+    let (failed, present): (Vec<&Member>, Vec<&Member>) =
+        stay.into_iter().partition(|member| member.failed.is_some());
+    let releasing = of_role().filter(|member| member.state == MemberState::Releasing);
+    let used = present
+        .iter()
+        .copied()
+        .chain(gone)
+        .chain(releasing)
+        .filter_map(|member| domain(role, member))
+        .collect();
+    // Wants are below 20, so the limit is 1 for every role.
+    Ok(Role1 {
+        role,
+        replaceable: failed.len().min(1),
+        present,
+        failed,
+        used,
+        growth,
+    })
+}
+
+/// Whether a host can be claimed for a role, by the rules for one host.
+pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
+    let labelled = role
+        .topology_key
+        .as_ref()
+        .is_none_or(|key| host.labels.get(key).is_some_and(|v| !v.is_empty()));
+    role.selector.matches(&host.labels)
+        && labelled
+        && !host.paused
+        && !host.cordoned
+        && host.consumer.is_none()
+        && host.sip_labels == SipLabels::None
+        && !world.held.contains(&host.id)
+        && !world
+            .members
+            .iter()
+            .any(|member| member.host.name == host.id.name)
+}
+
+/// What a placement costs: spread over rooms, scarce, uninspected, unpowered.
+pub(crate) type Cost = (u64, u32, u32, u32);
+
+/// The best placement of so many hosts per role, with the replacements among them; hosts per role, sorted.
+pub(crate) struct Search<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) roles: &'a [Role1<'a>],
+    pub(crate) namespace: Option<&'a str>,
+}
+
+impl Search<'_> {
+    /// `replaced` may use failed members' domains, at most so many of them per role.
+    pub(crate) fn best(&self, counts: &[usize], replaced: &[usize]) -> Option<(Cost, Vec<Vec<&Host>>)> {
+        let mut hosts: Vec<&Host> = self.world.hosts.iter().collect();
+        hosts.retain(|host| {
+            self.namespace
+                .is_none_or(|ns| host.id.name.namespace().as_str() == ns)
+        });
+        hosts.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut chosen = vec![Vec::new(); self.roles.len()];
+        let mut best = None;
+        self.walk(&hosts, counts, replaced, &mut chosen, &mut best);
+        best
+    }
+
+    fn walk<'h>(
+        &self,
+        hosts: &[&'h Host],
+        counts: &[usize],
+        replaced: &[usize],
+        chosen: &mut Vec<Vec<&'h Host>>,
+        best: &mut Option<(Cost, Vec<Vec<&'h Host>>)>,
+    ) {
+        let missing: usize = counts
+            .iter()
+            .zip(chosen.iter())
+            .map(|(count, hosts)| count - hosts.len())
+            .sum();
+        if missing == 0 {
+            let cost = self.cost(chosen);
+            if best
+                .as_ref()
+                .is_none_or(|(least, names)| (cost, &names_of(chosen)) < (*least, &names_of(names)))
+            {
+                *best = Some((cost, chosen.clone()));
+            }
+            return;
+        }
+        let Some((host, rest)) = hosts.split_first() else {
+            return;
+        };
+        if missing > hosts.len() {
+            return;
+        }
+        for role in 0..self.roles.len() {
+            if chosen[role].len() < counts[role] && self.fits(role, host, &chosen[role], replaced[role]) {
+                chosen[role].push(host);
+                self.walk(rest, counts, replaced, chosen, best);
+                chosen[role].pop();
+            }
+        }
+        self.walk(rest, counts, replaced, chosen, best);
+    }
+
+    fn fits(&self, role: usize, host: &Host, chosen: &[&Host], replaced: usize) -> bool {
+        let Role1 { role, used, .. } = &self.roles[role];
+        if !is_free(self.world, role, host) {
+            return false;
+        }
+        let Some(key) = &role.topology_key else {
+            return true;
+        };
+        let value = &host.labels[key];
+        let failed = self
+            .roles
+            .iter()
+            .find(|r| r.role.name == role.name)
+            .expect("itself")
+            .failed_domains();
+        let in_failed = chosen
+            .iter()
+            .filter(|host| failed.contains(&host.labels[key]))
+            .count();
+        !used.contains(value)
+            && chosen.iter().all(|other| other.labels[key] != *value)
+            && (!failed.contains(value) || in_failed < replaced)
+    }
+
+    /// Cost of hosts per role.
+    pub(crate) fn cost(&self, chosen: &[Vec<&Host>]) -> Cost {
+        let mut cost: Cost = (0, 0, 0, 0);
+        for (role, hosts) in self.roles.iter().zip(chosen) {
+            let mut rooms: BTreeMap<LabelValue, u64> = BTreeMap::new();
+            let key = &self.world.policy.hierarchy[0];
+            let present = role
+                .present
+                .iter()
+                .filter_map(|m| self.world.hosts.iter().find(|h| h.id == m.host));
+            for host in present.chain(hosts.iter().copied()) {
+                *rooms.entry(host.labels[key].clone()).or_default() += 1;
+            }
+            cost.0 += rooms.values().map(|load| load * load).sum::<u64>();
+            for host in hosts {
+                let others = self
+                    .roles
+                    .iter()
+                    .filter(|other| other.role.name != role.role.name);
+                cost.1 += u32::try_from(others.filter(|o| o.role.selector.matches(&host.labels)).count())
+                    .expect("few");
+                cost.2 += u32::from(!host.inspected);
+                cost.3 += u32::from(!host.powered_on);
+            }
+        }
+        cost
+    }
+
+    /// The replacements and whether growth fits with them: as many replacements as possible, the first roles first.
+    pub(crate) fn outcome(&self) -> (Vec<usize>, bool) {
+        let most: Vec<usize> = self.roles.iter().map(|role| role.replaceable).collect();
+        let mut vectors = vec![Vec::new()];
+        for most in &most {
+            vectors = vectors
+                .iter()
+                .flat_map(|v| (0..=*most).rev().map(move |k| [v.as_slice(), &[k]].concat()))
+                .collect();
+        }
+        let feasible: Vec<Vec<usize>> = vectors
+            .into_iter()
+            .filter(|v| self.best(v, v).is_some())
+            .collect();
+        let first = feasible.iter().max().expect("none is feasible").clone();
+        let total = feasible.iter().map(|v| v.iter().sum::<usize>()).max();
+        assert_eq!(
+            Some(first.iter().sum()),
+            total,
+            "the first roles first is as many as possible"
+        );
+        let all: Vec<usize> = self
+            .roles
+            .iter()
+            .zip(&first)
+            .map(|(role, k)| role.growth + k)
+            .collect();
+        let grows = self.best(&all, &first).is_some();
+        (first, grows)
+    }
+}
+
+pub(crate) fn names_of(chosen: &[Vec<&Host>]) -> Vec<Vec<HostName>> {
+    chosen
+        .iter()
+        .map(|hosts| hosts.iter().map(|host| host.id.name.clone()).collect())
+        .collect()
+}
