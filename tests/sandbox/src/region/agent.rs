@@ -15,6 +15,8 @@ use crate::{
 
 /// The namespace that the agents' `ServiceAccounts` and `Leases` are in.
 pub const AGENTS_NAMESPACE: &str = "sip-system";
+/// Where the sandbox keeps its hosts, as in `deploy/sandbox`.
+pub const HOSTS_NAMESPACE: &str = "metal";
 
 /// One of the programs that act in a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,18 +107,18 @@ impl Region {
             scheduler: SchedulerConfig {
                 endpoint: self.endpoint(),
             },
-            host_namespaces: vec!["metal".to_owned()],
+            host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
         }
     }
 
-    /// Applies what the agents need in a site: `deploy/agents`, with their `ServiceAccounts` and rights.
+    /// Applies what the agents need in a site: `deploy/sandbox`, with their `ServiceAccounts` and rights.
     ///
     /// # Errors
     /// When the API server refuses it.
     pub async fn prepare_site(&self, site: &Site) -> Result<(), Error> {
-        site.create_namespace(AGENTS_NAMESPACE).await?;
-        site.apply_kustomization(&repository::deploy().join("agents"))
+        site.create_namespace(HOSTS_NAMESPACE).await?;
+        site.apply_kustomization(&repository::deploy().join("sandbox"))
             .await?;
         Ok(())
     }

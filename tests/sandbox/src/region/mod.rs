@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, SiteConfig};
+pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, SiteConfig};
 
 use crate::{
     authority::{Authority, Caller, Identity, TRUST_DOMAIN},
