@@ -14,7 +14,7 @@ use crate::sip_cluster::{
 };
 
 /// Most pods that one service may have, as in the OpenStack operators.
-pub const MAX_REPLICAS: u32 = 32;
+pub const MAX_REPLICAS: u8 = 32;
 
 /// A container image: not empty, no white space, no control characters.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -62,7 +62,7 @@ pub struct Service {
     node_labels: BTreeMap<LabelKey, LabelValue>,
     network_id: NetworkId,
     cluster_ip: Option<IpAddr>,
-    replicas: u32,
+    replicas: u8,
 }
 
 impl Service {
@@ -98,7 +98,7 @@ impl Service {
 
     /// Number of pods, at most [`MAX_REPLICAS`].
     #[must_use]
-    pub fn replicas(&self) -> u32 {
+    pub fn replicas(&self) -> u8 {
         self.replicas
     }
 }
@@ -213,7 +213,7 @@ struct Entry<'a> {
     prefix: &'static str,
     index: usize,
     path: String,
-    default_replicas: u32,
+    default_replicas: u8,
 }
 
 impl<'a> Entry<'a> {
@@ -225,7 +225,7 @@ impl<'a> Entry<'a> {
     fn all<T>(
         items: Option<&'a Vec<T>>,
         cluster: &'a str,
-        (section, prefix, default_replicas): (&'a str, &'static str, u32),
+        (section, prefix, default_replicas): (&'a str, &'static str, u8),
     ) -> impl Iterator<Item = (Entry<'a>, &'a T)> {
         items.into_iter().flatten().enumerate().map(move |(index, item)| {
             let path = format!("spec.services.{section}[{index}]");
@@ -522,11 +522,11 @@ fn cluster_ip(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option
         .ok()
 }
 
-fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u32> {
+fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u8> {
     let Some(value) = value else {
         return Some(entry.default_replicas);
     };
-    let replicas = u32::try_from(value)
+    let replicas = u8::try_from(value)
         .ok()
         .filter(|replicas| *replicas <= MAX_REPLICAS);
     if replicas.is_none() {

@@ -1,0 +1,132 @@
+//! HAProxy in front of a cluster's API servers or workers: a Secret with its configuration, a Deployment, a Service.
+
+mod config;
+mod objects;
+
+use std::net::IpAddr;
+
+use api::{Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Secret, Service};
+
+/// Key of the Secret, and file in the pod, that holds the configuration.
+pub const CONFIG_FILE: &str = "haproxy.cfg";
+/// Port of the tenant's API servers, and of the Service in front of them.
+pub const API_SERVER_PORT: u16 = 6443;
+
+/// A host that is balanced to. Ordered by namespace and name, which together are unique in a site.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Member {
+    /// Namespace of the BareMetalHost.
+    pub namespace: String,
+    /// Name of the BareMetalHost.
+    pub name: String,
+    /// Its address in the network that the load balancer's entry names.
+    pub address: IpAddr,
+}
+
+/// Everything that one load balancer consists of. Apply the Secret first: the Deployment mounts it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// Holds the configuration under [`CONFIG_FILE`].
+    pub secret: Secret,
+    /// Runs HAProxy. Its pod template carries the configuration's hash, so that a change rolls out.
+    pub deployment: Deployment,
+    /// Leads to the pods, by node port.
+    pub service: Service,
+    /// The configuration as text.
+    pub config: String,
+}
+
+/// A load balancer in front of the API servers on `members`. Without members its configuration is valid and refuses
+/// connections.
+#[must_use]
+pub fn control_plane(cluster: &Cluster, balancer: &ControlPlaneBalancer, members: &[Member]) -> Objects {
+    let port = Port {
+        // SIP's name for it; users may refer to it.
+        name: "http".to_owned(),
+        number: API_SERVER_PORT,
+        at_nodes: balancer.node_port().map(std::num::NonZeroU16::get),
+    };
+    Plan {
+        cluster,
+        entry: balancer.service(),
+        check: Check::ApiServer,
+        ports: vec![port],
+    }
+    .objects(members)
+}
+
+/// A load balancer in front of the workers `members`, one port of the range to the same port of the workers.
+#[must_use]
+pub fn worker(cluster: &Cluster, balancer: &WorkerBalancer, members: &[Member]) -> Objects {
+    let ports = balancer.ports().ports().map(|port| Port {
+        name: format!("port-{port}"),
+        number: port.get(),
+        at_nodes: Some(port.get()),
+    });
+    Plan {
+        cluster,
+        entry: balancer.service(),
+        check: Check::Connect,
+        ports: ports.collect(),
+    }
+    .objects(members)
+}
+
+/// How a member is known to be healthy.
+#[derive(Clone, Copy)]
+enum Check {
+    /// `GET /readyz` over TLS answers 200.
+    ApiServer,
+    /// It accepts connections.
+    Connect,
+}
+
+/// One balanced port: listener, Service port and the members' port are the same number.
+struct Port {
+    name: String,
+    number: u16,
+    /// The port on the site's nodes; `None`: the API server picks one.
+    at_nodes: Option<u16>,
+}
+
+/// What both kinds come down to.
+struct Plan<'a> {
+    cluster: &'a Cluster,
+    entry: &'a Entry,
+    check: Check,
+    ports: Vec<Port>,
+}
+
+impl Plan<'_> {
+    fn objects(&self, members: &[Member]) -> Objects {
+        let mut members: Vec<_> = members.iter().collect();
+        members.sort_unstable();
+        members.dedup_by_key(|member| (&member.namespace, &member.name));
+        let config = config::Config {
+            plan: self,
+            members: &members,
+        }
+        .to_string();
+        Objects {
+            secret: objects::secret(self, &config),
+            deployment: objects::deployment(self, &config),
+            service: objects::service(self),
+            config,
+        }
+    }
+
+    /// Port of the listener that answers probes: HAProxy itself, never the members behind it.
+    fn health_port(&self) -> u16 {
+        const PREFERRED: u16 = 8404;
+        let balanced = |candidate: &u16| self.ports.iter().any(|port| port.number == *candidate);
+        // A range holds at most a thousand ports, so one is free well before the end.
+        (PREFERRED..=u16::MAX)
+            .find(|candidate| !balanced(candidate))
+            .unwrap_or(PREFERRED)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The Kubernetes objects, for server-side apply: everything that is ours, and nothing else.
+
+use std::collections::BTreeMap;
+
+use api::{annotations, labels};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Probe, ResourceRequirements, SeccompProfile, Secret, SecretVolumeSource, SecurityContext, Service,
+    ServicePort, ServiceSpec, Sysctl, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use sha2::{Digest as _, Sha256};
+
+use super::{CONFIG_FILE, Plan};
+use crate::metadata;
+
+/// SIP's name of the container; with another, its container would stay beside ours.
+const CONTAINER: &str = "loadbalancer";
+const CONFIG_VOLUME: &str = "haproxy-config";
+const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
+const HEALTH_PORT_NAME: &str = "health";
+/// `nobody`: HAProxy needs no account, and the image need not have one.
+const NOBODY: i64 = 65_534;
+const FIRST_UNPRIVILEGED_PORT: u16 = 1_024;
+
+fn pod_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
+    metadata::labels(
+        labels::COMPONENT_LOAD_BALANCER,
+        labels::NAME_HAPROXY,
+        plan.entry.object_name(),
+    )
+}
+
+fn child(plan: &Plan<'_>) -> ObjectMeta {
+    metadata::child(plan.cluster, plan.entry.object_name(), pod_labels(plan))
+}
+
+pub(super) fn secret(plan: &Plan<'_>, config: &str) -> Secret {
+    Secret {
+        metadata: child(plan),
+        type_: Some("Opaque".to_owned()),
+        data: Some([(CONFIG_FILE.to_owned(), ByteString(config.as_bytes().to_vec()))].into()),
+        ..Secret::default()
+    }
+}
+
+pub(super) fn service(plan: &Plan<'_>) -> Service {
+    let ports = plan.ports.iter().map(|port| ServicePort {
+        name: Some(port.name.clone()),
+        port: i32::from(port.number),
+        target_port: Some(IntOrString::Int(i32::from(port.number))),
+        node_port: port.at_nodes.map(i32::from),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    });
+    Service {
+        metadata: child(plan),
+        spec: Some(ServiceSpec {
+            type_: Some("NodePort".to_owned()),
+            selector: Some(pod_labels(plan)),
+            ports: Some(ports.collect()),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
+    let hash = format!("{:x}", Sha256::digest(config.as_bytes()));
+    Deployment {
+        metadata: child(plan),
+        spec: DeploymentSpec {
+            replicas: Some(i32::from(plan.entry.replicas())),
+            revision_history_limit: Some(3),
+            selector: LabelSelector {
+                match_labels: Some(pod_labels(plan)),
+                match_expressions: None,
+            },
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".to_owned()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_surge: Some(IntOrString::Int(1)),
+                    max_unavailable: Some(IntOrString::Int(0)),
+                }),
+            }),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod_labels(plan)),
+                    annotations: Some([(annotations::CONFIG_HASH.to_owned(), hash)].into()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(pod(plan)),
+            },
+            ..DeploymentSpec::default()
+        },
+        ..Deployment::default()
+    }
+}
+
+fn pod(plan: &Plan<'_>) -> PodSpec {
+    let node_labels = plan.entry.node_labels();
+    let node_selector = node_labels
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect();
+    PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        containers: vec![container(plan)],
+        node_selector: (!node_labels.is_empty()).then_some(node_selector),
+        security_context: Some(pod_security(plan)),
+        topology_spread_constraints: Some(vec![TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: "kubernetes.io/hostname".to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            label_selector: Some(LabelSelector {
+                match_labels: Some(pod_labels(plan)),
+                match_expressions: None,
+            }),
+            ..TopologySpreadConstraint::default()
+        }]),
+        volumes: Some(vec![Volume {
+            name: CONFIG_VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(plan.entry.object_name().to_string()),
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]),
+        ..PodSpec::default()
+    }
+}
+
+fn pod_security(plan: &Plan<'_>) -> PodSecurityContext {
+    let privileged = plan
+        .ports
+        .iter()
+        .any(|port| port.number < FIRST_UNPRIVILEGED_PORT);
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(NOBODY),
+        run_as_group: Some(NOBODY),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
+        // The pod has a network of its own, so this concerns nobody else; it spares HAProxy a capability.
+        sysctls: privileged.then(|| {
+            vec![Sysctl {
+                name: "net.ipv4.ip_unprivileged_port_start".to_owned(),
+                value: "0".to_owned(),
+            }]
+        }),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn container(plan: &Plan<'_>) -> Container {
+    let balanced = plan
+        .ports
+        .iter()
+        .map(|port| container_port(&port.name, port.number));
+    let config_path = format!("{CONFIG_DIRECTORY}/{CONFIG_FILE}");
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(plan.entry.image().to_string()),
+        // Ours rather than the image's, which may want to be root or a daemon.
+        command: Some(
+            ["haproxy", "-W", "-db", "-f", &config_path]
+                .map(str::to_owned)
+                .into(),
+        ),
+        ports: Some(
+            balanced
+                .chain([container_port(HEALTH_PORT_NAME, plan.health_port())])
+                .collect(),
+        ),
+        readiness_probe: Some(probe(5)),
+        liveness_probe: Some(probe(10)),
+        resources: Some(ResourceRequirements {
+            requests: Some(quantities([("cpu", "50m"), ("memory", "64Mi")])),
+            limits: Some(quantities([("memory", "1Gi")])),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: CONFIG_VOLUME.to_owned(),
+            mount_path: CONFIG_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+fn container_port(name: &str, number: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+fn probe(period_seconds: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/healthz".to_owned()),
+            port: IntOrString::String(HEALTH_PORT_NAME.to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period_seconds),
+        ..Probe::default()
+    }
+}
+
+fn quantities<const N: usize>(quantities: [(&str, &str); N]) -> BTreeMap<String, Quantity> {
+    quantities
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .into()
+}
