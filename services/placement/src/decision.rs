@@ -228,7 +228,7 @@ pub struct Tight {
     pub roles: Vec<RoleName>,
     /// How many hosts they need.
     pub demand: u32,
-    /// By how many they fail.
+    /// By how many they fail at least; all roles' `short` together may be more, since replacements go before growth.
     pub deficit: u32,
     /// The domains that bind, one place each, sorted.
     pub domains: Vec<(RoleName, LabelValue)>,

@@ -438,3 +438,27 @@ fn a_refusal_is_a_sentence_that_names_the_counts_and_the_key() {
         "{message}"
     );
 }
+
+#[test]
+fn a_refusal_is_a_proof_though_another_roles_replacement_took_the_last_host() {
+    let site = site([host("a").rack("r2"), host("b").rack("r2"), host("c")]);
+    let members = [
+        member("b", "Storage", "r2").failed(FailReason::Marked),
+        member("c", "ControlPlane", "r9").failed(FailReason::Marked),
+    ];
+    let wanted = request([
+        any_rack(role("ControlPlane", Selector::default(), 1)),
+        role("Storage", Selector::default(), 2),
+    ]);
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(taken(&decision), ["ControlPlane/a"]);
+    let tight = decision.refusal.expect("no host is left for Storage").tight;
+    assert_eq!(
+        (
+            tight.demand,
+            tight.deficit,
+            tight.hosts.len() + tight.domains.len()
+        ),
+        (3, 2, 1)
+    );
+}

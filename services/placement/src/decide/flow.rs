@@ -124,8 +124,8 @@ impl Network {
         self.edges[at(edge)].flow >= self.edges[at(edge)].room
     }
 
-    /// Lowers the room of an edge, not below what flows.
-    pub(crate) fn narrow(&mut self, edge: u32, room: u32) {
+    /// Changes the room of an edge, not below what flows.
+    pub(crate) fn resize(&mut self, edge: u32, room: u32) {
         let edge = &mut self.edges[at(edge)];
         edge.room = room.max(edge.flow);
     }
@@ -192,6 +192,36 @@ impl Network {
             self.push_along_path(source);
         }
         found
+    }
+
+    /// Sends up to `amount` units at whatever price; afterwards only reachability is meaningful.
+    pub(crate) fn send_at_any_price(&mut self, source: u32, amount: u32) -> u32 {
+        (0..amount)
+            .take_while(|_| self.augment_at_any_price(source))
+            .fold(0, |sent, _| sent + 1)
+    }
+
+    fn augment_at_any_price(&mut self, source: u32) -> bool {
+        let mut seen = vec![false; self.potential.len()];
+        let mut stack = vec![source];
+        seen[at(source)] = true;
+        while let Some(node) = stack.pop() {
+            if node == self.sink {
+                self.push_along_path(source);
+                return true;
+            }
+            for place in self.first[at(node)]..self.first[at(node) + 1] {
+                let arc = self.arcs[at(place)];
+                let Some((to, _)) = self.residual(arc) else {
+                    continue;
+                };
+                if !std::mem::replace(&mut seen[at(to)], true) {
+                    self.came_by[at(to)] = arc;
+                    stack.push(to);
+                }
+            }
+        }
+        false
     }
 
     fn push_along_path(&mut self, source: u32) {

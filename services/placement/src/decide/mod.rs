@@ -1,6 +1,7 @@
 //! The decision.
 
 mod account;
+mod cut;
 mod flow;
 mod helps;
 mod network;

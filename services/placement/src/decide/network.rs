@@ -199,10 +199,10 @@ impl Layout {
         }
     }
 
-    /// Lets no more replacements use failed members' domains than are decided.
+    /// Lets so many replacements use failed members' domains.
     pub(crate) fn limit_replacements(&mut self, role: usize, replaced: u32) {
         if let Some((_, edge)) = self.roles[role].failed {
-            self.network.narrow(edge, replaced);
+            self.network.resize(edge, replaced);
         }
     }
 

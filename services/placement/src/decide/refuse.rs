@@ -1,16 +1,12 @@
 //! Why a request does not fit: funnels, and the bottleneck from the minimum cut.
 
-use std::collections::BTreeSet;
-
 use super::account::{Account, Accounts, count};
-use super::helps;
-use super::network::sources;
 use super::pool::Stages;
-use super::solve::{Found, Inputs, Solution, domain_text};
+use super::solve::{Found, Inputs, Solution};
+use super::{cut, helps};
 use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
-use crate::names::{HostName, LabelValue, RoleName};
 use crate::request::Request;
-use crate::site::{NONE, Site};
+use crate::site::Site;
 
 /// The quota that the request would break by growing. What other clusters hold counts, and all that this one wants; a
 /// replacement never breaks it.
@@ -44,7 +40,7 @@ pub(crate) fn refusal(
         return None;
     }
     let (tight, helps) = match (&quota, no_fit) {
-        (None, true) => (tight(inputs, solution), helps::find(inputs, solution)),
+        (None, true) => (cut::tight(inputs, solution), helps::find(inputs, solution)),
         (Some(_), _) | (None, false) => (Tight::default(), Vec::new()),
     };
     let kind = quota.unwrap_or(if no_fit {
@@ -87,70 +83,4 @@ fn funnel(site: &Site, account: &Account<'_>, stages: &Stages, found: &Found) ->
         domains: stages.domains(site, role.topology_key.as_ref()),
         short: account.growth - found.grown + account.replaceable - found.replaced,
     }
-}
-
-/// The source side of a minimum cut, as roles, domains and hosts.
-///
-/// Everything that the roles short of hosts could reach by rerouting is on that side; what flows out of it is full:
-/// spots in use that nobody on that side could vacate, hosts in use, and failed members' domains where the limit of
-/// replacements binds. The pools hold one host more per spot than others can use, and as many spots per path as the
-/// request needs hosts; so a cut through them is one through all hosts (a pool that left something out has something
-/// unused, and then more could flow).
-fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
-    let Solution {
-        demands,
-        layout,
-        found,
-        replacements_only: _,
-    } = solution;
-    let unmet = demands
-        .iter()
-        .zip(found)
-        .enumerate()
-        .filter(|(_, (demand, found))| found.replaced < demand.replace || found.grown < demand.growth);
-    let side = layout
-        .network
-        .reachable(&sources(layout, unmet.map(|(role, _)| role)));
-    let inside = |node: u32| side[super::solve::to_usize(node)];
-    let mut tight = Tight {
-        deficit: solution.deficit(),
-        ..Tight::default()
-    };
-    let mut hosts: BTreeSet<HostName> = BTreeSet::new();
-    let mut domains: BTreeSet<(RoleName, LabelValue)> = BTreeSet::new();
-    for (role, nodes) in layout
-        .roles
-        .iter()
-        .enumerate()
-        .filter(|(_, nodes)| inside(nodes.role))
-    {
-        let account = &inputs.accounts.roles[role];
-        tight.roles.push(account.role.name.clone());
-        tight.demand = tight.demand.saturating_add(account.demand());
-        tight.waiting += layout.failed_cut(role, inside);
-        for (spot, nodes) in demands[role].spots.iter().zip(&nodes.spots) {
-            if !inside(nodes.from) || inside(nodes.node) || !layout.network.is_full(nodes.edge) {
-                continue;
-            }
-            let host =
-                super::network::used_offer(&layout.network, nodes).and_then(|index| spot.offers.get(index));
-            match domain_text(inputs.site, account, spot.domain) {
-                Some(domain) => drop(domains.insert((account.role.name.clone(), domain))),
-                None => hosts.extend(host.and_then(|offer| name(inputs.site, offer.host))),
-            }
-            debug_assert!(spot.domain != NONE || account.role.topology_key.is_none());
-        }
-    }
-    let used = layout
-        .hosts
-        .iter()
-        .filter(|(_, node, edge)| inside(*node) && layout.network.is_full(*edge));
-    hosts.extend(used.filter_map(|(host, _, _)| name(inputs.site, *host)));
-    tight.domains = domains.into_iter().collect();
-    tight.hosts = hosts.into_iter().collect();
-    tight
-}
-
-fn name(site: &Site, host: crate::site::Slot) -> Option<HostName> {
-    site.row(host).map(|row| row.id.name.clone())
 }

@@ -58,11 +58,12 @@ impl Solution {
             .all(|(demand, found)| found.grown == demand.growth)
     }
 
-    pub(crate) fn deficit(&self) -> u32 {
+    /// How many hosts each role lacks.
+    pub(crate) fn missing(&self) -> Vec<u32> {
         let missing = |(demand, found): (&Demand, &Found)| {
             demand.replace - found.replaced + demand.growth - found.grown
         };
-        self.demands.iter().zip(&self.found).map(missing).sum()
+        self.demands.iter().zip(&self.found).map(missing).collect()
     }
 
     pub(crate) fn quality(&self, levels: usize) -> Quality {
