@@ -1,1 +1,9 @@
-//! HAProxy for tenant API servers and workers.
+//! The load-balancer agent: HAProxy for the tenants' API servers and workers.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`reconcile`] | one `SIPCluster`: validate → render → apply → status |
+//! | [`run`] | the process |
+
+pub mod reconcile;
+pub mod run;

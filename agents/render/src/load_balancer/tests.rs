@@ -1,1 +1,159 @@
+//! Objects and configuration as snapshots, and the configuration through a real haproxy.
 
+mod fixtures;
+mod haproxy;
+mod names;
+mod running;
+mod takeover;
+
+use fixtures::{cluster, member, members};
+use insta::{assert_snapshot, assert_yaml_snapshot};
+
+use super::{Member, Objects, control_plane, worker};
+
+fn api_servers(members: &[Member]) -> Objects {
+    let cluster = cluster(fixtures::SITE);
+    control_plane(&cluster, &cluster.load_balancers_control_plane()[0], members)
+}
+
+fn workers(members: &[Member]) -> Objects {
+    let cluster = cluster(fixtures::SITE);
+    worker(&cluster, &cluster.load_balancers_worker()[0], members)
+}
+
+#[test]
+fn the_objects_in_front_of_the_api_servers() {
+    let Objects {
+        mut secret,
+        deployment,
+        service,
+        config,
+    } = api_servers(&members());
+    let data = std::mem::take(secret.data.as_mut().unwrap());
+    assert_eq!(
+        data.into_iter()
+            .map(|(key, value)| (key, value.0))
+            .collect::<Vec<_>>(),
+        [("haproxy.cfg".to_owned(), config.clone().into_bytes())]
+    );
+    assert_snapshot!(config);
+    assert_yaml_snapshot!((secret, deployment, service));
+}
+
+#[test]
+fn the_objects_in_front_of_the_workers() {
+    let Objects {
+        secret: _,
+        deployment,
+        service,
+        config,
+    } = workers(&members());
+    assert_snapshot!(config);
+    assert_yaml_snapshot!((deployment, service));
+}
+
+#[test]
+fn without_members_there_are_listeners_and_no_servers() {
+    let config = api_servers(&[]).config;
+    assert!(config.contains("bind :::6443 v4v6"));
+    assert!(
+        !config
+            .lines()
+            .any(|line| line.trim_start().starts_with("server "))
+    );
+}
+
+#[test]
+fn the_order_of_members_does_not_matter() {
+    let mut turned = members();
+    turned.reverse();
+    assert_eq!(api_servers(&turned), api_servers(&members()));
+}
+
+#[test]
+fn a_host_named_twice_is_one_server() {
+    let [first, ..] = &members()[..] else {
+        panic!("there are members")
+    };
+    let twice = api_servers(&[first.clone(), first.clone()]);
+    assert_eq!(twice, api_servers(std::slice::from_ref(first)));
+}
+
+#[test]
+fn a_change_of_members_rolls_the_pods() {
+    let hash = |objects: &Objects| {
+        let template = &objects.deployment.spec.template;
+        template.metadata.clone().unwrap().annotations.unwrap()[api::annotations::CONFIG_HASH].clone()
+    };
+    let all = members();
+    assert_ne!(hash(&api_servers(&all)), hash(&api_servers(&all[1..])));
+    let mut moved = all.clone();
+    moved[0].address = "192.0.2.99".parse().unwrap();
+    assert_ne!(hash(&api_servers(&all)), hash(&api_servers(&moved)));
+}
+
+#[test]
+fn node_labels_select_nodes_and_no_labels_select_every_node() {
+    let selector = |objects: Objects| objects.deployment.spec.template.spec.unwrap().node_selector;
+    assert_eq!(selector(workers(&[])), None);
+    let expected = [("kubernetes.io/os".to_owned(), "linux".to_owned())];
+    assert_eq!(selector(api_servers(&[])), Some(expected.into()));
+}
+
+#[test]
+fn without_a_node_port_the_api_server_picks_one() {
+    let cluster = cluster(&fixtures::SITE.replace("nodePort: 30001", ""));
+    let objects = control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &members());
+    let ports = objects.service.spec.unwrap().ports.unwrap();
+    assert_eq!(ports[0].node_port, None);
+    assert_eq!(ports[0].port, 6443);
+}
+
+#[test]
+fn the_health_listener_keeps_out_of_the_way_of_balanced_ports() {
+    let cluster = cluster(
+        &fixtures::SITE
+            .replace("start: 30002", "start: 8404")
+            .replace("end: 30003", "end: 8406"),
+    );
+    let objects = worker(&cluster, &cluster.load_balancers_worker()[0], &members());
+    let container = &objects.deployment.spec.template.spec.unwrap().containers[0];
+    let health = container
+        .ports
+        .iter()
+        .flatten()
+        .find(|port| port.name.as_deref() == Some("health"));
+    assert_eq!(health.unwrap().container_port, 8407);
+    assert!(
+        objects
+            .config
+            .contains("bind :::8407 v4v6\n  option httplog\n  monitor-uri /healthz")
+    );
+}
+
+#[test]
+fn low_ports_need_no_capability() {
+    let sysctls = |objects: Objects| {
+        objects
+            .deployment
+            .spec
+            .template
+            .spec
+            .unwrap()
+            .security_context
+            .unwrap()
+            .sysctls
+    };
+    assert_eq!(sysctls(workers(&[])), None);
+    let cluster = cluster(
+        &fixtures::SITE
+            .replace("start: 30002", "start: 80")
+            .replace("end: 30003", "end: 81"),
+    );
+    let low = sysctls(worker(
+        &cluster,
+        &cluster.load_balancers_worker()[0],
+        &[member("lab", "a", "192.0.2.1")],
+    ));
+    assert_eq!(low.unwrap()[0].name, "net.ipv4.ip_unprivileged_port_start");
+}

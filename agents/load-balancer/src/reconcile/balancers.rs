@@ -1,0 +1,97 @@
+//! The load balancers that a spec asks for, and the members behind each.
+
+use std::collections::BTreeMap;
+
+use api::{Cluster, ControlPlaneBalancer, NetworkId, Placement, Service, WorkerBalancer};
+use proto::{inventory::v1 as wire, placement::v1 as placed};
+use render::load_balancer::{self, Member, Objects};
+
+/// SIP's names of the roles that are balanced to.
+const CONTROL_PLANE: &str = "ControlPlane";
+const WORKER: &str = "Worker";
+
+/// One load balancer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Balancer<'a> {
+    ControlPlane(&'a ControlPlaneBalancer),
+    Worker(&'a WorkerBalancer),
+}
+
+/// Objects, and members that could not be put in.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    pub(super) objects: Objects,
+    /// Members without an address in the network that the entry names, as `namespace/name`.
+    pub(super) without_address: Vec<String>,
+}
+
+impl Balancer<'_> {
+    /// What its entry has in common with every service.
+    pub(super) fn entry(&self) -> &Service {
+        match self {
+            Self::ControlPlane(balancer) => balancer.service(),
+            Self::Worker(balancer) => balancer.service(),
+        }
+    }
+
+    /// Name of its objects.
+    pub(super) fn name(&self) -> &str {
+        self.entry().object_name().as_str()
+    }
+
+    fn role(&self) -> &'static str {
+        match self {
+            Self::ControlPlane(_) => CONTROL_PLANE,
+            Self::Worker(_) => WORKER,
+        }
+    }
+
+    /// Its objects with the members of its role.
+    pub(super) fn render(&self, cluster: &Cluster, members: &BTreeMap<&str, Vec<&placed::Member>>) -> Rendered {
+        let network = self.entry().network_id();
+        let (mut balanced, mut without_address) = (Vec::new(), Vec::new());
+        for placed in members.get(self.role()).into_iter().flatten() {
+            match member(placed, network) {
+                Ok(member) => balanced.push(member),
+                Err(host) => without_address.push(host),
+            }
+        }
+        let objects = match self {
+            Self::ControlPlane(balancer) => load_balancer::control_plane(cluster, balancer, &balanced),
+            Self::Worker(balancer) => load_balancer::worker(cluster, balancer, &balanced),
+        };
+        Rendered { objects, without_address }
+    }
+}
+
+fn member(placed: &placed::Member, network: &NetworkId) -> Result<Member, String> {
+    let host = placed.host.clone().unwrap_or_default();
+    let address = placed.addresses.get(network.as_str()).and_then(|address| address.parse().ok());
+    match address {
+        Some(address) => Ok(Member { namespace: host.namespace, name: host.name, address }),
+        None => Err(format!("{}/{}", host.namespace, host.name)),
+    }
+}
+
+/// The load balancers of a spec, in its order.
+pub(super) fn wanted(cluster: &Cluster) -> Vec<Balancer<'_>> {
+    let control_plane = cluster.load_balancers_control_plane().iter().map(Balancer::ControlPlane);
+    control_plane.chain(cluster.load_balancers_worker().iter().map(Balancer::Worker)).collect()
+}
+
+/// The members to balance to, by role: those that the status holds and that are not on their way out. Nothing acts on a
+/// claim before the status holds it.
+pub(super) fn members<'a>(
+    held: &Placement,
+    placement: &'a placed::Placement,
+) -> BTreeMap<&'a str, Vec<&'a placed::Member>> {
+    let mut by_role: BTreeMap<&str, Vec<&placed::Member>> = BTreeMap::new();
+    for member in &placement.members {
+        let uid = member.host.as_ref().map(|host| &*host.uid);
+        let known = held.members.iter().any(|held| Some(&*held.uid) == uid);
+        if known && member.state() != wire::MemberState::Releasing {
+            by_role.entry(&member.role).or_default().push(member);
+        }
+    }
+    by_role
+}

@@ -1,0 +1,136 @@
+//! One `SIPCluster`: validate → render → apply → status, in this order, every time.
+
+mod apply;
+mod balancers;
+mod conflict;
+mod remove;
+mod status;
+
+use std::{sync::Arc, time::Duration};
+
+use api::{Cluster, Placement, SIPCluster};
+use kit::{
+    apply::Manager,
+    events::Events,
+    scheduler::{self, Scheduler},
+};
+use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
+use proto::inventory::v1 as wire;
+use tonic::Status;
+
+use apply::Applied;
+
+/// Name under which this agent owns fields and publishes Events.
+pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_millis(500);
+/// Pause after which a port that was taken is tried again.
+const PORT_RETRY: Duration = Duration::from_secs(15);
+/// Objects that nobody changes are applied again after this time: a Secret is not watched.
+const REFRESH: Duration = Duration::from_secs(300);
+
+/// What every look at a cluster needs.
+pub struct Context {
+    /// The site's API server.
+    pub client: Client,
+    /// The region's scheduler.
+    pub scheduler: Scheduler,
+    /// Events.
+    pub events: Events,
+}
+
+/// Why a look at a cluster was cut short; it is tried again. What runs is left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("the API server: {action}")]
+    Kubernetes {
+        /// What was tried.
+        action: &'static str,
+        /// What it said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The scheduler did not answer.
+    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    Scheduler(Box<Status>),
+}
+
+impl Error {
+    fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes { action, source: Box::new(source) }
+    }
+}
+
+/// Looks at one cluster and does what is to be done now.
+///
+/// # Errors
+/// What cut it short.
+pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
+    if object.metadata.deletion_timestamp.is_some() {
+        return remove::run(&object, &context).await;
+    }
+    // A spec that cannot be read is the cluster agent's to report; what runs is left as it is.
+    let Ok(cluster) = Cluster::parse(&object) else { return Ok(Action::await_change()) };
+    let wanted = balancers::wanted(&cluster);
+    remove::superfluous(&object, &wanted, &context).await?;
+    if wanted.is_empty() {
+        status::withdraw(&object, &context.client).await?;
+        return Ok(Action::await_change());
+    }
+    let Some(held) = object.status.as_ref().and_then(|status| status.placement.as_ref()) else {
+        status::waiting(&object, &context.client).await?;
+        return Ok(Action::await_change());
+    };
+    let Some(placement) = placement(&object, held, &context).await? else {
+        status::waiting(&object, &context.client).await?;
+        return Ok(Action::requeue(RETRY));
+    };
+    let members = balancers::members(held, &placement);
+    let mut applied = Vec::with_capacity(wanted.len());
+    for balancer in &wanted {
+        let rendered = balancer.render(&cluster, &members);
+        applied.push(apply::apply(&context.client, balancer, &rendered).await?);
+    }
+    report(&object, held, &applied, &context).await
+}
+
+/// What the scheduler says the cluster holds, not older than what the status says.
+async fn placement(
+    object: &SIPCluster,
+    held: &Placement,
+    context: &Context,
+) -> Result<Option<proto::placement::v1::Placement>, Error> {
+    let cluster = wire::ClusterRef {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+    };
+    let seen = wire::Revision { epoch: held.epoch, revision: held.revision };
+    context.scheduler.placement(cluster, Some(seen)).await.map_err(|status| Error::Scheduler(Box::new(status)))
+}
+
+async fn report(
+    object: &SIPCluster,
+    held: &Placement,
+    applied: &[Applied],
+    context: &Context,
+) -> Result<Action, Error> {
+    let said = status::of(held, applied);
+    let (reason, message) = (said.finding.reason, said.finding.message.clone());
+    let failed = said.finding.status == Some(false) && reason != api::conditions::ready::PROGRESSING;
+    if status::write(object, &context.client, said).await? && failed {
+        context.events.warning(&object.object_ref(&()), reason, &message).await;
+    }
+    let refused = applied.iter().any(|applied| matches!(applied, Applied::Refused { .. }));
+    Ok(Action::requeue(if refused { PORT_RETRY } else { REFRESH }))
+}
+
+/// When a cluster whose look was cut short is looked at again.
+#[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
+pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(namespace = object.namespace(), name = object.name_any(), error, "a cluster is tried again");
+    Action::requeue(RETRY)
+}

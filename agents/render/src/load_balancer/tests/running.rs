@@ -1,0 +1,153 @@
+//! A haproxy that runs with what is rendered.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{cluster, fixtures, member};
+use crate::load_balancer::{control_plane, worker};
+
+const HEALTH_PORT: u16 = 8404;
+
+/// Ends with the test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two loopback addresses of this process and test alone, so that the ports on them are free: a member's and our own.
+fn own_addresses(test: u8) -> [Ipv4Addr; 2] {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    [0, 1].map(|which| Ipv4Addr::from([127, (high & 0x0f) | (test << 5) | (which << 4), middle, low]))
+}
+
+fn ask(address: SocketAddr, question: &[u8]) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(address)?;
+    connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+    connection.write_all(question)?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Answers the first connection that asks; health checks only connect and leave.
+fn serve(listener: TcpListener) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        loop {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut asked = [0; 5];
+            if connection.read_exact(&mut asked).is_ok() {
+                connection.write_all(b"hello from the member").unwrap();
+                return;
+            }
+        }
+    })
+}
+
+fn start(config: &str, directory: &Path) -> (Running, ChildStdout) {
+    let file = directory.join("haproxy.cfg");
+    std::fs::write(&file, config).unwrap();
+    let mut process = Command::new("haproxy")
+        .args(["-db", "-f"])
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("this test needs haproxy in PATH (Debian package haproxy): {error}"));
+    let log = process.stdout.take().unwrap();
+    (Running(process), log)
+}
+
+/// In a site, members are other machines; here a wildcard listener would clash with theirs, and with other tests.
+fn listening_on(front: Ipv4Addr, config: &str) -> String {
+    config
+        .replace("bind :::", &format!("bind {front}:"))
+        .replace(" v4v6", "")
+}
+
+#[test]
+fn haproxy_answers_probes_and_leads_to_the_member() {
+    let [member_address, front] = own_addresses(1);
+    let listener = TcpListener::bind((member_address, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = serve(listener);
+
+    let site = fixtures::SITE
+        .replace("30002", &port.to_string())
+        .replace("30003", &port.to_string());
+    let cluster = cluster(&site);
+    let members = [member("lab", "a", &member_address.to_string())];
+    let config = worker(&cluster, &cluster.load_balancers_worker()[0], &members).config;
+    let directory = tempfile::tempdir().unwrap();
+    let (_running, _log) = start(&listening_on(front, &config), directory.path());
+
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let health = loop {
+        match ask((front, HEALTH_PORT).into(), b"GET /healthz HTTP/1.0\r\n\r\n") {
+            Ok(answer) => break answer,
+            Err(error) => assert!(Instant::now() < deadline, "haproxy does not listen: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    assert_eq!(
+        ask((front, port).into(), b"hello").unwrap(),
+        "hello from the member"
+    );
+    serving.join().unwrap();
+}
+
+/// The log says when a member leaves. Reading it ends with the process, at the latest when the test does.
+fn leaves_within_ten_seconds(config: &str, front: Ipv4Addr) {
+    let directory = tempfile::tempdir().unwrap();
+    let (running, log) = start(&listening_on(front, config), directory.path());
+    let started = Instant::now();
+    let (said, log_lines) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            if said.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut lines = Vec::new();
+    let down = loop {
+        let left = Duration::from_secs(10).saturating_sub(started.elapsed());
+        match log_lines.recv_timeout(left) {
+            Ok(line) if line.contains("/lab.dead is DOWN") => break true,
+            Ok(line) => lines.push(line),
+            Err(_) => break false,
+        }
+    };
+    drop(running);
+    drop(log_lines);
+    reader.join().unwrap();
+    assert!(down, "the dead member is still in after 10 s: {lines:#?}");
+}
+
+#[test]
+fn a_dead_worker_leaves_within_ten_seconds() {
+    let [dead, front] = own_addresses(2);
+    let cluster = cluster(fixtures::SITE);
+    let members = [member("lab", "dead", &dead.to_string())];
+    leaves_within_ten_seconds(
+        &worker(&cluster, &cluster.load_balancers_worker()[0], &members).config,
+        front,
+    );
+}
+
+#[test]
+fn a_dead_api_server_leaves_within_ten_seconds() {
+    let [dead, front] = own_addresses(3);
+    let cluster = cluster(fixtures::SITE);
+    let members = [member("lab", "dead", &dead.to_string())];
+    let balancer = &cluster.load_balancers_control_plane()[0];
+    leaves_within_ten_seconds(&control_plane(&cluster, balancer, &members).config, front);
+}
