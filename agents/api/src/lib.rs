@@ -9,6 +9,8 @@ mod bare_metal_host;
 mod cluster;
 mod crd;
 mod fault;
+#[cfg(test)]
+mod fixtures;
 mod host;
 mod label;
 mod network_data;

@@ -203,3 +203,6 @@ fn reference(object: &SIPCluster, faults: &mut Vec<Fault>) -> ClusterReference {
     }
     reference
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Checks the entries of `spec.services`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use super::{
+    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Parsed, Service,
+    WorkerBalancer,
+};
+use crate::cluster::ports::{self, Claims};
+use crate::cluster::selector::{label_key, label_value};
+use crate::fault::Fault;
+use crate::label::{is_dns_label, is_dns_subdomain};
+use crate::sip_cluster::{
+    AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, Services,
+};
+
+/// One entry while it is parsed.
+struct Entry<'a> {
+    cluster: &'a str,
+    prefix: &'static str,
+    index: usize,
+    path: String,
+    default_replicas: u8,
+}
+
+impl<'a> Entry<'a> {
+    fn field(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    /// Entries of a section, which is called `section` in the spec and whose objects' names begin with `prefix`.
+    fn all<T>(
+        items: Option<&'a Vec<T>>,
+        cluster: &'a str,
+        (section, prefix, default_replicas): (&'a str, &'static str, u8),
+    ) -> impl Iterator<Item = (Entry<'a>, &'a T)> {
+        items.into_iter().flatten().enumerate().map(move |(index, item)| {
+            let path = format!("spec.services.{section}[{index}]");
+            (
+                Entry {
+                    cluster,
+                    prefix,
+                    index,
+                    path,
+                    default_replicas,
+                },
+                item,
+            )
+        })
+    }
+}
+
+/// The fields that every entry has, as they were written.
+struct Common<'a> {
+    image: Option<&'a str>,
+    node_labels: Option<&'a BTreeMap<String, String>>,
+    node_interface_id: Option<&'a str>,
+    cluster_ip: Option<&'a str>,
+    replicas: Option<i64>,
+}
+
+pub(in crate::cluster) fn parse(
+    services: Option<&Services>,
+    cluster: &str,
+    faults: &mut Vec<Fault>,
+) -> Parsed {
+    let Some(Services {
+        load_balancer_control_plane,
+        load_balancer_worker,
+        jump_host,
+        auth,
+    }) = services
+    else {
+        return Parsed::default();
+    };
+    let mut claims = Claims::default();
+    let section = ("loadBalancerControlPlane", "loadbalancer-controlplane", 2);
+    let load_balancers_control_plane = Entry::all(load_balancer_control_plane.as_ref(), cluster, section)
+        .filter_map(|(entry, item)| control_plane_balancer(&entry, item, &mut claims, faults))
+        .collect();
+    let section = ("loadBalancerWorker", "loadbalancer-worker", 2);
+    let load_balancers_worker = Entry::all(load_balancer_worker.as_ref(), cluster, section)
+        .filter_map(|(entry, item)| worker_balancer(&entry, item, &mut claims, faults))
+        .collect();
+    let jump_hosts = Entry::all(jump_host.as_ref(), cluster, ("jumpHost", "jumphost", 1))
+        .filter_map(|(entry, item)| self::jump_host(&entry, item, &mut claims, faults))
+        .collect();
+    let auth = Entry::all(auth.as_ref(), cluster, ("auth", "auth", 1))
+        .filter_map(|(entry, item)| self::auth(&entry, item, &mut claims, faults))
+        .collect();
+    Parsed {
+        load_balancers_control_plane,
+        load_balancers_worker,
+        jump_hosts,
+        auth,
+    }
+}
+
+fn control_plane_balancer(
+    entry: &Entry<'_>,
+    spec: &LoadBalancerControlPlaneSpec,
+    claims: &mut Claims,
+    faults: &mut Vec<Fault>,
+) -> Option<ControlPlaneBalancer> {
+    let LoadBalancerControlPlaneSpec {
+        image,
+        node_labels,
+        node_interface_id,
+        cluster_ip,
+        replicas,
+        node_port,
+    } = spec;
+    let common = Common {
+        image: image.as_deref(),
+        node_labels: node_labels.as_ref(),
+        node_interface_id: node_interface_id.as_deref(),
+        cluster_ip: cluster_ip.as_deref(),
+        replicas: *replicas,
+    };
+    let service = self::service(entry, &common, faults);
+    let node_port = self::node_port(entry, *node_port, claims, faults);
+    Some(ControlPlaneBalancer {
+        service: service?,
+        node_port,
+    })
+}
+
+fn worker_balancer(
+    entry: &Entry<'_>,
+    spec: &LoadBalancerWorkerSpec,
+    claims: &mut Claims,
+    faults: &mut Vec<Fault>,
+) -> Option<WorkerBalancer> {
+    let LoadBalancerWorkerSpec {
+        image,
+        node_labels,
+        node_interface_id,
+        cluster_ip,
+        replicas,
+        // treasuremap's schema required it; the range alone says the ports.
+        node_port: _,
+        node_port_range,
+    } = spec;
+    let common = Common {
+        image: image.as_deref(),
+        node_labels: node_labels.as_ref(),
+        node_interface_id: node_interface_id.as_deref(),
+        cluster_ip: cluster_ip.as_deref(),
+        replicas: *replicas,
+    };
+    let service = self::service(entry, &common, faults);
+    let path = entry.field("nodePortRange");
+    let ports = ports::range(node_port_range.as_ref(), &path, faults)?;
+    claims.add(ports.ports(), &path, faults);
+    Some(WorkerBalancer {
+        service: service?,
+        ports,
+    })
+}
+
+fn jump_host(
+    entry: &Entry<'_>,
+    spec: &JumpHostSpec,
+    claims: &mut Claims,
+    faults: &mut Vec<Fault>,
+) -> Option<JumpHost> {
+    let JumpHostSpec {
+        image,
+        node_labels,
+        node_interface_id,
+        cluster_ip,
+        replicas,
+        node_port,
+        bmc,
+        ssh_authorized_keys,
+        node_ssh_private_keys,
+    } = spec;
+    let common = Common {
+        image: image.as_deref(),
+        node_labels: node_labels.as_ref(),
+        node_interface_id: node_interface_id.as_deref(),
+        cluster_ip: cluster_ip.as_deref(),
+        replicas: *replicas,
+    };
+    let service = self::service(entry, &common, faults);
+    let node_port = self::node_port(entry, *node_port, claims, faults);
+    let keys = ssh_authorized_keys.as_deref().unwrap_or_default();
+    for (index, key) in keys.iter().enumerate() {
+        if key.contains(char::is_control) {
+            let path = entry.field(&format!("sshAuthorizedKeys[{index}]"));
+            faults.push(Fault::text(
+                &path,
+                key,
+                "must be one line without control characters",
+            ));
+        }
+    }
+    let secret = secret_name(
+        entry,
+        "nodeSSHPrivateKeys",
+        node_ssh_private_keys.as_deref(),
+        faults,
+    );
+    Some(JumpHost {
+        service: service?,
+        node_port,
+        bmc_proxy: bmc
+            .as_ref()
+            .and_then(|BmcSpec { proxy }| *proxy)
+            .unwrap_or_default(),
+        ssh_authorized_keys: keys.to_vec(),
+        node_ssh_private_keys: secret,
+    })
+}
+
+fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Vec<Fault>) -> Option<Auth> {
+    let AuthSpec {
+        image,
+        node_labels,
+        node_interface_id,
+        cluster_ip,
+        replicas,
+        node_port,
+        ca_secret,
+    } = spec;
+    let common = Common {
+        image: image.as_deref(),
+        node_labels: node_labels.as_ref(),
+        node_interface_id: node_interface_id.as_deref(),
+        cluster_ip: cluster_ip.as_deref(),
+        replicas: *replicas,
+    };
+    let service = self::service(entry, &common, faults);
+    let node_port = self::node_port(entry, *node_port, claims, faults);
+    let ca_secret = secret_name(entry, "caSecret", ca_secret.as_deref(), faults);
+    Some(Auth {
+        service: service?,
+        node_port,
+        ca_secret,
+    })
+}
+
+fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> Option<Service> {
+    let Common {
+        image,
+        node_labels,
+        node_interface_id,
+        cluster_ip,
+        replicas,
+    } = common;
+    let object_name = object_name(entry, faults);
+    let image = self::image(*image, &entry.field("image"), faults);
+    let node_labels = node_labels
+        .iter()
+        .copied()
+        .flatten()
+        .filter_map(|(key, value)| {
+            let path = entry.field(&format!("nodeLabels[{key}]"));
+            let key = label_key(key, &path, faults);
+            let value = label_value(value, &path, faults);
+            Some((key?, value?))
+        })
+        .collect();
+    let network_id = self::network_id(*node_interface_id, &entry.field("nodeInterfaceId"), faults);
+    let cluster_ip = self::cluster_ip(*cluster_ip, &entry.field("clusterIP"), faults);
+    let replicas = self::replicas(*replicas, entry, faults);
+    Some(Service {
+        object_name: object_name?,
+        image: image?,
+        node_labels,
+        network_id: network_id?,
+        cluster_ip,
+        replicas: replicas?,
+    })
+}
+
+/// SIP's name for the first entry; the others get their index, so that no two collide.
+fn object_name(entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<ObjectName> {
+    let name = match entry.index {
+        0 => format!("{}-{}", entry.prefix, entry.cluster),
+        index => format!("{}-{}-{index}", entry.prefix, entry.cluster),
+    };
+    if is_dns_label(&name) {
+        return Some(ObjectName(name));
+    }
+    let rule = format!(
+        "the Service of {} would be called \"{name}\", which must be at most 63 lowercase letters, digits and '-'",
+        entry.path
+    );
+    faults.push(Fault::text("metadata.name", entry.cluster, rule));
+    None
+}
+
+fn image(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Image> {
+    match text {
+        None | Some("") => faults.push(Fault::absent(path, "must be set")),
+        Some(text) if text.contains(|c: char| c.is_control() || c.is_whitespace()) => {
+            faults.push(Fault::text(
+                path,
+                text,
+                "must not contain white space or control characters",
+            ));
+        }
+        Some(text) => return Some(Image(text.to_owned())),
+    }
+    None
+}
+
+fn network_id(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<NetworkId> {
+    match text {
+        None | Some("") => {
+            faults.push(Fault::absent(
+                path,
+                "must be set: the id of a network in the hosts' networkData",
+            ));
+            None
+        }
+        Some(text) => {
+            let id = NetworkId::new(text);
+            if id.is_none() {
+                faults.push(Fault::text(path, text, "must not contain control characters"));
+            }
+            id
+        }
+    }
+}
+
+/// As in SIP, empty is absent.
+fn cluster_ip(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<IpAddr> {
+    let text = text.filter(|text| !text.is_empty())?;
+    text.parse()
+        .map_err(|_| faults.push(Fault::text(path, text, "must be an IPv4 or IPv6 address")))
+        .ok()
+}
+
+fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u8> {
+    let Some(value) = value else {
+        return Some(entry.default_replicas);
+    };
+    let replicas = u8::try_from(value)
+        .ok()
+        .filter(|replicas| *replicas <= MAX_REPLICAS);
+    if replicas.is_none() {
+        faults.push(Fault::new(
+            &entry.field("replicas"),
+            value,
+            format!("must be 0 to {MAX_REPLICAS}"),
+        ));
+    }
+    replicas
+}
+
+fn node_port(
+    entry: &Entry<'_>,
+    value: Option<i64>,
+    claims: &mut Claims,
+    faults: &mut Vec<Fault>,
+) -> Option<NonZeroU16> {
+    let path = entry.field("nodePort");
+    let port = ports::port(value?, &path, faults)?;
+    claims.add(std::iter::once(port), &path, faults);
+    Some(port)
+}
+
+/// As in SIP, empty is absent.
+fn secret_name(
+    entry: &Entry<'_>,
+    field: &str,
+    text: Option<&str>,
+    faults: &mut Vec<Fault>,
+) -> Option<String> {
+    let text = text.filter(|text| !text.is_empty())?;
+    if is_dns_subdomain(text) {
+        return Some(text.to_owned());
+    }
+    let rule = "must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'";
+    faults.push(Fault::text(&entry.field(field), text, rule));
+    None
+}

@@ -1,0 +1,195 @@
+use serde_json::{Value, json};
+
+use crate::fixtures::{faults, parse, real, sample, sample_with};
+use crate::{Cluster, NetworkId, SIPCluster};
+
+#[test]
+fn the_sample_is_read_in_full() {
+    let cluster = parse(sample()).unwrap();
+    insta::assert_debug_snapshot!(cluster);
+    assert_eq!(
+        (cluster.namespace(), cluster.name(), cluster.uid()),
+        ("tenants", "shop", "5a1e")
+    );
+    assert_eq!(cluster.generation(), 7);
+    assert!(!cluster.is_deleting());
+    let wanted: Vec<_> = cluster
+        .roles()
+        .iter()
+        .map(|role| (role.name().as_str(), role.wanted()))
+        .collect();
+    assert_eq!(wanted, [("ControlPlane", 3), ("Worker", 5)]);
+    let networks: Vec<_> = cluster.network_ids().into_iter().map(NetworkId::as_str).collect();
+    assert_eq!(networks, ["data", "oam"]);
+    let names: Vec<_> = cluster
+        .services()
+        .map(|service| service.object_name().as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "loadbalancer-controlplane-shop",
+            "loadbalancer-worker-shop",
+            "jumphost-shop",
+            "auth-shop"
+        ]
+    );
+}
+
+#[test]
+fn a_spec_survives_a_round_trip() {
+    let sample = sample();
+    let typed: SIPCluster = serde_json::from_value(sample.clone()).unwrap();
+    assert_eq!(serde_json::to_value(typed).unwrap(), sample);
+}
+
+#[test]
+fn real_samples_are_accepted_and_survive_a_round_trip() {
+    for file in [
+        "sip/sipcluster.yaml",
+        "treasuremap/lma-sipcluster.yaml",
+        "treasuremap/wordpress-sipcluster.yaml",
+    ] {
+        for object in real(file) {
+            let typed: SIPCluster = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(serde_json::to_value(&typed).unwrap(), object, "{file}");
+            let mut served = object;
+            served["metadata"]["uid"] = "u".into();
+            // Where a manifest has no namespace, kubectl sets one.
+            served["metadata"]["namespace"] = "default".into();
+            let cluster = parse(served).unwrap();
+            assert_eq!(cluster.roles().len(), 2, "{file}");
+            assert_eq!(cluster.services().count(), 3, "{file}");
+        }
+    }
+}
+
+#[test]
+fn a_sipcluster_that_sip_left_is_accepted() {
+    let clusters: Vec<_> = real("sip/leftovers.yaml")
+        .into_iter()
+        .filter(|object| object["kind"] == "SIPCluster")
+        .collect();
+    for mut object in clusters {
+        object["metadata"]["uid"] = "u".into();
+        assert_eq!(faults(object), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn what_sip_accepted_is_accepted() {
+    let cases: [(&str, Value); 14] = [
+        // No members, no services: satisfied at once.
+        ("/nodes", Value::Null),
+        ("/services", Value::Null),
+        ("/nodes/Worker/labelSelector", json!({})),
+        (
+            "/nodes/Worker/labelSelector",
+            json!({ "matchLabels": { "k": "" } }),
+        ),
+        ("/nodes/Worker/topologyKey", Value::Null),
+        ("/nodes/Worker/topologyKey", json!("")),
+        ("/nodes/Worker/count", json!({ "active": 1 })),
+        ("/nodes/Worker/count", json!({ "standby": 1 })),
+        ("/nodes/Worker/count", json!({})),
+        (
+            "/nodes/etcd-1",
+            json!({ "labelSelector": {}, "count": { "active": 1 } }),
+        ),
+        ("/services/loadBalancerControlPlane/0/nodePort", Value::Null),
+        ("/services/loadBalancerControlPlane/0/clusterIP", json!("")),
+        // The range says the ports; this one is only there for an older schema.
+        ("/services/loadBalancerWorker/0/nodePort", json!(30_001)),
+        ("/services/jumpHost/0/bmc", Value::Null),
+    ];
+    for (pointer, value) in cases {
+        assert_eq!(
+            faults(sample_with(pointer, value.clone())),
+            [] as [&str; 0],
+            "{pointer} = {value}"
+        );
+    }
+}
+
+#[test]
+fn an_object_without_spec_is_an_empty_cluster() {
+    // As the API server serves it, with the default of the schema.
+    let cluster = parse(json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "spec": {},
+        "metadata": { "name": "empty", "namespace": "tenants", "uid": "u" },
+    }));
+    assert!(cluster.unwrap().roles().is_empty());
+}
+
+#[test]
+fn match_labels_and_expressions_become_sorted_requirements() {
+    let cluster = parse(sample()).unwrap();
+    let worker = &cluster.roles()[1];
+    let shown: Vec<_> = worker
+        .selector()
+        .requirements()
+        .iter()
+        .map(|requirement| {
+            let values: Vec<_> = requirement
+                .values()
+                .iter()
+                .map(crate::LabelValue::as_str)
+                .collect();
+            format!(
+                "{} {} {}",
+                requirement.key(),
+                requirement.operator().as_str(),
+                values.join(",")
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "example.org/flavor In worker",
+            "example.org/rack In r1,r2,r3",
+            "example.org/retired DoesNotExist "
+        ]
+    );
+}
+
+#[test]
+fn the_second_entry_of_a_kind_gets_its_index() {
+    let second = json!({ "image": "haproxy", "nodeInterfaceId": "oam", "nodePort": 30_100 });
+    let cluster = parse(sample_with("/services/loadBalancerControlPlane/1", second)).unwrap();
+    let names: Vec<_> = cluster
+        .load_balancers_control_plane()
+        .iter()
+        .map(|balancer| balancer.service().object_name().as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "loadbalancer-controlplane-shop",
+            "loadbalancer-controlplane-shop-1"
+        ]
+    );
+}
+
+#[test]
+fn a_name_of_37_characters_leaves_room_for_the_longest_service() {
+    let mut object = sample();
+    object["metadata"]["name"] = "n".repeat(37).into();
+    assert!(parse(object.clone()).is_ok());
+    object["metadata"]["name"] = "n".repeat(38).into();
+    let faults = faults(object);
+    assert_eq!(faults.len(), 1, "{faults:#?}");
+    assert!(faults[0].starts_with("metadata.name is \"nnn"));
+    assert!(
+        faults[0].contains("must be at most 63 lowercase letters"),
+        "{}",
+        faults[0]
+    );
+}
+
+#[test]
+fn deletion_is_seen() {
+    let mut object = sample();
+    object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+    assert!(parse(object).as_ref().is_ok_and(Cluster::is_deleting));
+}

@@ -1,0 +1,323 @@
+use serde_json::{Value, json};
+
+use crate::fixtures::{faults, parse, sample, sample_with};
+
+/// The one fault of the sample with one value changed.
+#[track_caller]
+fn refused(pointer: &str, value: Value, expected: &str) {
+    assert_eq!(faults(sample_with(pointer, value)), [expected]);
+}
+
+#[test]
+fn counts() {
+    for (pointer, value, expected) in [
+        (
+            "/nodes/Worker/count",
+            Value::Null,
+            "spec.nodes[Worker].count is absent: must be set: the role has to say how many hosts it wants",
+        ),
+        (
+            "/nodes/Worker/count/active",
+            json!(-1),
+            "spec.nodes[Worker].count.active is -1: must not be negative",
+        ),
+        (
+            "/nodes/Worker/count/standby",
+            json!(i64::MIN),
+            "spec.nodes[Worker].count.standby is -9223372036854775808: must not be negative",
+        ),
+        (
+            "/nodes/Worker/count/active",
+            json!(4_294_967_296_i64),
+            "spec.nodes[Worker].count.active is 4294967296: must be at most 4294967295",
+        ),
+        (
+            "/nodes/Worker/count/active",
+            json!(4_294_967_295_i64),
+            "spec.nodes[Worker].count is 4294967295 + 1: active and standby together must be at most 4294967295",
+        ),
+    ] {
+        refused(pointer, value, expected);
+    }
+}
+
+#[test]
+fn selectors() {
+    let operators = "must be In, NotIn, Exists or DoesNotExist";
+    let key = crate::LabelError::KeyName;
+    let value = crate::LabelError::Value;
+    let at = "spec.nodes[Worker].labelSelector";
+    for (selector, expected) in [
+        (
+            Value::Null,
+            format!("{at} is absent: must be set; {{}} selects every host"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "Gt", "values": ["1"] }] }),
+            format!("{at}.matchExpressions[0].operator is \"Gt\": {operators}"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "in", "values": ["1"] }] }),
+            format!("{at}.matchExpressions[0].operator is \"in\": {operators}"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] }),
+            format!(
+                "{at}.matchExpressions[0].values is absent: must have at least one value with operator In"
+            ),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "NotIn", "values": [] }] }),
+            format!(
+                "{at}.matchExpressions[0].values is absent: must have at least one value with operator NotIn"
+            ),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "Exists", "values": ["x", "y"] }] }),
+            format!("{at}.matchExpressions[0].values is 2 values: must be empty with operator Exists"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "DoesNotExist", "values": ["x"] }] }),
+            format!("{at}.matchExpressions[0].values is 1 values: must be empty with operator DoesNotExist"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a b", "operator": "Exists" }] }),
+            format!("{at}.matchExpressions[0].key is \"a b\": {key}"),
+        ),
+        (
+            json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["ok", "not ok"] }] }),
+            format!("{at}.matchExpressions[0].values[1] is \"not ok\": {value}"),
+        ),
+        (
+            json!({ "matchLabels": { "": "x" } }),
+            format!("{at}.matchLabels[] is \"\": {key}"),
+        ),
+        (
+            json!({ "matchLabels": { "a": "x/y" } }),
+            format!("{at}.matchLabels[a] is \"x/y\": {value}"),
+        ),
+    ] {
+        refused("/nodes/Worker/labelSelector", selector, &expected);
+    }
+}
+
+#[test]
+fn roles() {
+    let set = json!({ "labelSelector": {}, "count": {} });
+    refused(
+        "/nodes/",
+        set.clone(),
+        "spec.nodes[] is \"\": the name of a role must not be empty",
+    );
+    refused(
+        "/nodes/not a label",
+        set,
+        &format!(
+            "spec.nodes[not a label] is \"not a label\": the name of a role becomes the label sip.airshipit.org/node-type: {}",
+            crate::LabelError::Value
+        ),
+    );
+    refused(
+        "/nodes/Worker/topologyKey",
+        json!("Rack/"),
+        &format!(
+            "spec.nodes[Worker].topologyKey is \"Rack/\": {}",
+            crate::LabelError::KeyPrefix
+        ),
+    );
+    for bad in ["soon", "-5m", "5"] {
+        refused(
+            "/nodes/Worker/replaceAfterError",
+            json!(bad),
+            &format!(
+                "spec.nodes[Worker].replaceAfterError is \"{bad}\": must be a duration that is not negative, such as 30m or 1h30m"
+            ),
+        );
+    }
+}
+
+#[test]
+fn fields_of_every_service() {
+    for (index, section) in [
+        "loadBalancerControlPlane",
+        "loadBalancerWorker",
+        "jumpHost",
+        "auth",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("spec.services.{section}[0]");
+        for (field, value, rest) in [
+            ("image", Value::Null, "absent: must be set".to_owned()),
+            ("image", json!(""), "absent: must be set".to_owned()),
+            (
+                "image",
+                json!("haproxy latest"),
+                "\"haproxy latest\": must not contain white space or control characters".to_owned(),
+            ),
+            (
+                "nodeInterfaceId",
+                json!(""),
+                "absent: must be set: the id of a network in the hosts' networkData".to_owned(),
+            ),
+            (
+                "nodeInterfaceId",
+                json!("a\u{7}"),
+                "\"a\\u{7}\": must not contain control characters".to_owned(),
+            ),
+            (
+                "clusterIP",
+                json!("vip.example.org"),
+                "\"vip.example.org\": must be an IPv4 or IPv6 address".to_owned(),
+            ),
+            ("replicas", json!(-1), "-1: must be 0 to 32".to_owned()),
+            ("replicas", json!(33), "33: must be 0 to 32".to_owned()),
+        ] {
+            let pointer = format!("/services/{section}/0/{field}");
+            refused(&pointer, value, &format!("{path}.{field} is {rest}"));
+        }
+        refused(
+            &format!("/services/{section}/0/nodeLabels"),
+            json!({ "os": "a b" }),
+            &format!("{path}.nodeLabels[os] is \"a b\": {}", crate::LabelError::Value),
+        );
+        if index != 1 {
+            for port in [-1, 0, 65_536] {
+                let pointer = format!("/services/{section}/0/nodePort");
+                let expected = format!("{path}.nodePort is {port}: must be a port, 1 to 65535");
+                refused(&pointer, json!(port), &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn port_ranges() {
+    let at = "spec.services.loadBalancerWorker[0].nodePortRange";
+    for (range, expected) in [
+        (
+            Value::Null,
+            format!("{at} is absent: must be set: it says which ports are balanced"),
+        ),
+        (json!({ "start": 1 }), format!("{at}.end is absent: must be set")),
+        (
+            json!({ "start": 0, "end": 1 }),
+            format!("{at}.start is 0: must be a port, 1 to 65535"),
+        ),
+        (
+            json!({ "start": 2, "end": 70_000 }),
+            format!("{at}.end is 70000: must be a port, 1 to 65535"),
+        ),
+        (
+            json!({ "start": 30_003, "end": 30_002 }),
+            format!("{at} is 30003-30002: start must not be greater than end"),
+        ),
+        (
+            json!({ "start": 1, "end": 1_001 }),
+            format!("{at} is 1-1001: must be at most 1000 ports"),
+        ),
+    ] {
+        refused("/services/loadBalancerWorker/0/nodePortRange", range, &expected);
+    }
+    assert!(
+        parse(sample_with(
+            "/services/loadBalancerWorker/0/nodePortRange",
+            json!({ "start": 1, "end": 1_000 })
+        ))
+        .is_ok()
+    );
+}
+
+#[test]
+fn ports_asked_for_twice() {
+    let taken = |owner: &str| format!("the node port is already asked for by spec.services.{owner}");
+    refused(
+        "/services/auth/0/nodePort",
+        json!(30_000),
+        &format!(
+            "spec.services.auth[0].nodePort is 30000: {}",
+            taken("jumpHost[0].nodePort")
+        ),
+    );
+    refused(
+        "/services/jumpHost/0/nodePort",
+        json!(30_005),
+        &format!(
+            "spec.services.jumpHost[0].nodePort is 30005: {}",
+            taken("loadBalancerWorker[0].nodePortRange")
+        ),
+    );
+    let second = json!({ "image": "haproxy", "nodeInterfaceId": "oam", "nodePortRange": { "start": 30_009, "end": 30_018 } });
+    refused(
+        "/services/loadBalancerWorker/1",
+        second,
+        &format!(
+            "spec.services.loadBalancerWorker[1].nodePortRange is 30009: {}",
+            taken("loadBalancerWorker[0].nodePortRange")
+        ),
+    );
+}
+
+#[test]
+fn keys_and_secrets_of_a_jump_host() {
+    refused(
+        "/services/jumpHost/0/sshAuthorizedKeys/1",
+        json!("ssh-ed25519 AAAA\ncommand=\"x\" ssh-rsa BBBB"),
+        "spec.services.jumpHost[0].sshAuthorizedKeys[1] is \"ssh-ed25519 AAAA\\ncommand=\\\"x\\\" ssh-rsa BBBB\": must be one line without control characters",
+    );
+    refused(
+        "/services/jumpHost/0/nodeSSHPrivateKeys",
+        json!("../other"),
+        "spec.services.jumpHost[0].nodeSSHPrivateKeys is \"../other\": must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'",
+    );
+}
+
+#[test]
+fn names_that_no_service_can_have() {
+    let mut object = sample();
+    object["metadata"]["name"] = "a.b".into();
+    let faults = faults(object.clone());
+    assert_eq!(faults.len(), 4, "one per service: {faults:#?}");
+    object["spec"]["services"] = json!({});
+    assert!(parse(object.clone()).is_ok(), "only services need DNS labels");
+    object["metadata"]["name"] = "n".repeat(64).into();
+    let invalid = parse(object).unwrap_err();
+    assert!(
+        invalid.faults()[0]
+            .rule()
+            .starts_with("must be at most 63 characters, since hosts carry it"),
+        "{invalid}"
+    );
+}
+
+#[test]
+fn an_object_without_identity() {
+    let mut object = sample();
+    for field in ["name", "namespace", "uid"] {
+        object["metadata"][field] = Value::Null;
+    }
+    let faults = faults(object);
+    for field in ["namespace", "name", "uid"] {
+        assert!(
+            faults.contains(&format!("metadata.{field} is absent: must be set")),
+            "{faults:#?}"
+        );
+    }
+}
+
+#[test]
+fn every_fault_is_told_in_the_order_of_the_fields() {
+    let mut object = sample();
+    object["spec"]["nodes"]["ControlPlane"]["count"]["active"] = (-3).into();
+    object["spec"]["nodes"]["Worker"]["labelSelector"] = Value::Null;
+    object["spec"]["services"]["jumpHost"][0]["image"] = Value::Null;
+    let invalid = parse(object).unwrap_err();
+    assert_eq!(
+        invalid.to_string(),
+        "SIPCluster tenants/shop: spec.nodes[ControlPlane].count.active is -3: must not be negative; \
+         spec.nodes[Worker].labelSelector is absent: must be set; {} selects every host; \
+         spec.services.jumpHost[0].image is absent: must be set"
+    );
+    assert_eq!(invalid.object(), "SIPCluster tenants/shop");
+}

@@ -1,0 +1,208 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixtures::real;
+
+fn secret() -> SecretName {
+    SecretName {
+        namespace: "lab".to_owned(),
+        name: "host-1-network-data".to_owned(),
+    }
+}
+
+fn read(text: &str) -> (Vec<(String, String)>, Vec<String>) {
+    let data = NetworkData::parse(&secret(), text.as_bytes());
+    let addresses = data
+        .addresses()
+        .iter()
+        .map(|(id, address)| (id.to_string(), address.to_string()))
+        .collect();
+    let faults = data
+        .invalid()
+        .map(|invalid| invalid.faults().iter().map(ToString::to_string).collect());
+    (addresses, faults.unwrap_or_default())
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected
+        .iter()
+        .map(|(id, address)| ((*id).to_owned(), (*address).to_owned()))
+        .collect()
+}
+
+const JSON: &str = r#"{
+	"links": [{ "id": "eno4", "type": "phy", "mtu": 1500 }],
+	"networks": [
+		{ "id": "oam-ipv6", "type": "ipv6", "link": "eno4", "ip_address": "2001:db8::139", "routes": [] },
+		{ "id": "oam-ipv4", "type": "ipv4", "link": "eno4", "ip_address": "192.0.2.139", "netmask": "255.255.255.128" }
+	]
+}"#;
+
+/// As ViNO writes it.
+const VINO: &str = "
+links:
+- {id: br0, name: br0, type: bridge, mtu: 1500}
+networks:
+- {id: management, type: ipv4, link: br0, ip_address: 192.0.2.20, netmask: 255.255.255.0, dns_nameservers: 192.0.2.53}
+- {id: external, type: ipv4, link: br0, ip_address: ''}
+- {id: spare, type: ipv4, link: br0, ip_address: null}
+- {id: unset, type: ipv4_dhcp, link: br0}
+";
+
+#[test]
+fn json_with_tabs_and_yaml_are_read() {
+    let expected = pairs(&[("oam-ipv4", "192.0.2.139"), ("oam-ipv6", "2001:db8::139")]);
+    assert_eq!(read(JSON), (expected, Vec::new()));
+    assert_eq!(read(VINO), (pairs(&[("management", "192.0.2.20")]), Vec::new()));
+}
+
+#[test]
+fn a_host_without_networks_has_no_addresses_and_no_fault() {
+    for text in ["", "{}", "links: []", "networks:", "networks: []", "null"] {
+        assert_eq!(read(text), (Vec::new(), Vec::new()), "{text:?}");
+    }
+}
+
+#[test]
+fn faults_name_the_path_the_value_and_the_rule_and_hide_no_other_network() {
+    let good = ("ok", "192.0.2.1");
+    for (network, fault) in [
+        (
+            "{id: a, ip_address: banana}",
+            "data[networkData].networks[0].ip_address is \"banana\": must be one IPv4 or IPv6 address, without a prefix length",
+        ),
+        (
+            "{id: a, ip_address: 192.0.2.7/24}",
+            "data[networkData].networks[0].ip_address is \"192.0.2.7/24\": must be one IPv4 or IPv6 address, without a prefix length",
+        ),
+        (
+            "{id: a, ip_address: 0.0.0.0}",
+            "data[networkData].networks[0].ip_address is \"0.0.0.0\": must be one IPv4 or IPv6 address, without a prefix length",
+        ),
+        (
+            "{id: a, ip_address: \"192.0.2.7\\nserver evil\"}",
+            "data[networkData].networks[0].ip_address is \"192.0.2.7\\nserver evil\": must be one IPv4 or IPv6 address, without a prefix length",
+        ),
+        (
+            "{ip_address: 192.0.2.7}",
+            "data[networkData].networks[0].id is \"\": must not be empty or contain control characters",
+        ),
+        (
+            "[]",
+            "data[networkData].networks[0] is a list: must be a mapping with the keys id and ip_address",
+        ),
+    ] {
+        let text = format!("networks:\n- {network}\n- {{id: ok, ip_address: 192.0.2.1}}\n");
+        assert_eq!(read(&text), (pairs(&[good]), vec![fault.to_owned()]), "{network}");
+    }
+}
+
+#[test]
+fn the_first_address_of_a_network_counts_and_another_is_reported() {
+    let text = "networks: [{id: a, ip_address: 192.0.2.1}, {id: a, ip_address: 192.0.2.2}, {id: a, ip_address: 192.0.2.1}]";
+    let (addresses, faults) = read(text);
+    assert_eq!(addresses, pairs(&[("a", "192.0.2.1")]));
+    assert_eq!(
+        faults,
+        [
+            "data[networkData].networks[1].ip_address is \"192.0.2.2\": network a already has the address 192.0.2.1, which is used"
+        ]
+    );
+}
+
+#[test]
+fn what_is_neither_json_nor_yaml_is_reported_without_its_content() {
+    let invalid = NetworkData::parse(&secret(), b"password: [hunter2\nnetworks: {")
+        .invalid()
+        .unwrap()
+        .to_string();
+    assert!(invalid.starts_with(
+        "Secret lab/host-1-network-data: data[networkData] is 30 bytes: must be JSON or YAML (see line"
+    ));
+    assert!(!invalid.contains("hunter2"));
+    for (text, fault) in [
+        (
+            "[]",
+            "data[networkData] is a list: must be a mapping with the key networks",
+        ),
+        (
+            "hello",
+            "data[networkData] is a text: must be a mapping with the key networks",
+        ),
+        (
+            "networks: {}",
+            "data[networkData].networks is a mapping: must be a list",
+        ),
+    ] {
+        assert_eq!(read(text), (Vec::new(), vec![fault.to_owned()]), "{text}");
+    }
+}
+
+#[test]
+fn a_missing_secret_says_what_is_missing() {
+    let missing = NetworkData::missing(&secret());
+    assert_eq!(
+        missing.invalid().unwrap().to_string(),
+        "Secret lab/host-1-network-data: data[networkData] is absent: must be set: the BareMetalHost names this Secret as its networkData"
+    );
+    assert!(missing.addresses().is_empty());
+}
+
+#[test]
+fn an_alias_bomb_is_refused_in_bounded_time() {
+    let levels = (1..12).map(|level| {
+        let previous = format!("*a{},", level - 1).repeat(10);
+        format!("a{level}: &a{level} [{previous}]")
+    });
+    let lines: Vec<_> = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]".to_owned()]
+        .into_iter()
+        .chain(levels)
+        .collect();
+    let text = lines.join("\n");
+    let started = std::time::Instant::now();
+    let data = NetworkData::parse(&secret(), text.as_bytes());
+    assert!(data.invalid().is_some());
+    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+}
+
+#[test]
+fn real_network_data_is_read_without_a_fault() {
+    let secrets = real("sip/baremetalhost-secrets.yaml");
+    let mut read = 0;
+    for object in &secrets {
+        // k8s-openapi decodes the base64 of a Secret.
+        let object: k8s_openapi::api::core::v1::Secret = serde_json::from_value(object.clone()).unwrap();
+        if let Some(bytes) = object.data.unwrap_or_default().get(KEY) {
+            let data = NetworkData::parse(&secret(), &bytes.0);
+            assert_eq!(data.invalid(), None);
+            assert!(
+                data.addresses().keys().any(|id| id.as_str() == "oam-ipv4"),
+                "{data:?}"
+            );
+            read += 1;
+        }
+    }
+    assert!(read > 0 || secrets.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_end_in_addresses_or_a_report(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let data = NetworkData::parse(&secret(), &bytes);
+        if let Some(invalid) = data.invalid() {
+            prop_assert!(!invalid.to_string().contains(char::is_control));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(networks in prop::collection::btree_map("[a-z0-9.-]{1,12}", any::<IpAddr>(), 0..8)) {
+        let list: Vec<_> = networks.iter().map(|(id, ip)| serde_json::json!({ "id": id, "ip_address": ip })).collect();
+        let json = serde_json::json!({ "links": [], "networks": list });
+        let from_json = NetworkData::parse(&secret(), json.to_string().as_bytes());
+        let from_yaml = NetworkData::parse(&secret(), serde_saphyr::to_string(&json).unwrap().as_bytes());
+        prop_assert_eq!(&from_json, &from_yaml);
+        let usable: Vec<_> = networks.iter().filter(|(_, ip)| unicast(&ip.to_string()).is_some()).collect();
+        let found: Vec<_> = from_json.addresses().iter().map(|(id, ip)| (id.to_string(), *ip)).collect();
+        prop_assert_eq!(found, usable.into_iter().map(|(id, ip)| (id.clone(), *ip)).collect::<Vec<_>>());
+    }
+}
