@@ -1,7 +1,11 @@
 //! How long a decision takes, against the goals. `cargo bench -p sip-placement` prints criterion's figures and, first,
 //! the percentiles of single decisions in microseconds.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
-#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a bench may stop, and its figures are rounded")]
+#![allow(
+    clippy::expect_used,
+    clippy::cast_precision_loss,
+    reason = "a bench may stop, and its figures are rounded"
+)]
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -9,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use placement::{
-    Decision, Holder, Host, HostId, HostName, LabelKey, MemberState, Policy, Request, Requirement, Role, Selector, Site,
-    Uid, decide,
+    Decision, Holder, Host, HostId, HostName, LabelKey, MemberState, Policy, Request, Requirement, Role,
+    Selector, Site, Uid, decide,
 };
 
 fn key(text: &str) -> LabelKey {
@@ -29,34 +33,75 @@ struct Shape {
 
 impl Shape {
     fn host(self, index: u32) -> Host {
-        let Self { hosts: _, racks, rooms, shared } = self;
+        let Self {
+            hosts: _,
+            racks,
+            rooms,
+            shared,
+        } = self;
         let name = HostName::new("metal", format!("node-{index:07}")).expect("a name");
-        let mut host = Host::available(HostId { uid: Uid::new(format!("uid-{index:032}")).expect("a uid"), name });
+        let mut host = Host::available(HostId {
+            uid: Uid::new(format!("uid-{index:032}")).expect("a uid"),
+            name,
+        });
         let rack = index % racks;
         let flavor = if index % 4 == 0 { "control-plane" } else { "worker" };
         let labels = [
             ("airshipit.org/rack", format!("r{rack:04}")),
             ("airshipit.org/room", format!("m{:03}", rack % rooms)),
             ("airshipit.org/server", format!("s{index:07}")),
-            ("airshipit.org/flavor", if shared { "any".to_owned() } else { flavor.to_owned() }),
-            ("vino.airshipit.org/disk", ["ssd", "hdd"][usize::from(index % 3 == 0)].to_owned()),
+            (
+                "airshipit.org/flavor",
+                if shared {
+                    "any".to_owned()
+                } else {
+                    flavor.to_owned()
+                },
+            ),
+            (
+                "vino.airshipit.org/disk",
+                ["ssd", "hdd"][usize::from(index % 3 == 0)].to_owned(),
+            ),
             ("kubernetes.io/arch", "amd64".to_owned()),
         ];
-        host.labels = labels.into_iter().map(|(k, v)| (key(k), v.parse().expect("a value"))).collect();
-        host.networks = ["management", "oam"].into_iter().map(|n| n.parse().expect("a network")).collect();
+        host.labels = labels
+            .into_iter()
+            .map(|(k, v)| (key(k), v.parse().expect("a value")))
+            .collect();
+        host.networks = ["management", "oam"]
+            .into_iter()
+            .map(|n| n.parse().expect("a network"))
+            .collect();
         host.powered_on = index % 7 != 0;
         host
     }
 
     /// A third of the hosts is held.
     fn site(self) -> Site {
-        let hierarchy = if self.rooms > 1 { vec![key("airshipit.org/room")] } else { Vec::new() };
-        let mut site = Site::new(Policy { hierarchy, ..Policy::default() });
+        let hierarchy = if self.rooms > 1 {
+            vec![key("airshipit.org/room")]
+        } else {
+            Vec::new()
+        };
+        let mut site = Site::new(Policy {
+            hierarchy,
+            ..Policy::default()
+        });
         for index in 0..self.hosts {
             site.upsert(self.host(index));
             if index / self.racks % 3 == 0 && self.hosts > self.racks {
-                let (cluster, role) = ("tenant/other".parse().expect("a name"), "Worker".parse().expect("a role"));
-                site.hold(&self.host(index).id, Holder::Cluster { cluster, role, state: MemberState::Bound });
+                let (cluster, role) = (
+                    "tenant/other".parse().expect("a name"),
+                    "Worker".parse().expect("a role"),
+                );
+                site.hold(
+                    &self.host(index).id,
+                    Holder::Cluster {
+                        cluster,
+                        role,
+                        state: MemberState::Bound,
+                    },
+                );
             }
         }
         site
@@ -65,7 +110,10 @@ impl Shape {
     fn request(self, control_plane: u32, workers: u32) -> Request {
         let fits = |flavor: &str| {
             let flavor = if self.shared { "any" } else { flavor };
-            Selector::of([Requirement::In(key("airshipit.org/flavor"), [flavor.parse().expect("a value")].into())])
+            Selector::of([Requirement::In(
+                key("airshipit.org/flavor"),
+                [flavor.parse().expect("a value")].into(),
+            )])
         };
         let role = |name: &str, flavor: &str, want: u32| Role {
             name: name.parse().expect("a role"),
@@ -76,7 +124,10 @@ impl Shape {
         };
         Request {
             cluster: "tenant/bench".parse().expect("a name"),
-            roles: vec![role("ControlPlane", "control-plane", control_plane), role("Worker", "worker", workers)],
+            roles: vec![
+                role("ControlPlane", "control-plane", control_plane),
+                role("Worker", "worker", workers),
+            ],
             networks: BTreeSet::from(["management".parse().expect("a network")]),
         }
     }
@@ -97,24 +148,78 @@ fn percentiles(calls: u32, mut call: impl FnMut() -> Decision) -> (Duration, Dur
 
 fn line(name: &str, (median, p99): (Duration, Duration), goal: &str) {
     let micros = |d: Duration| d.as_secs_f64() * 1e6;
-    println!("{name:<64} median {:>9.1} µs   p99 {:>9.1} µs   goal {goal}", micros(median), micros(p99));
+    println!(
+        "{name:<64} median {:>9.1} µs   p99 {:>9.1} µs   goal {goal}",
+        micros(median),
+        micros(p99)
+    );
 }
 
-const PLAIN: Shape = Shape { hosts: 10_000, racks: 500, rooms: 16, shared: false };
+const PLAIN: Shape = Shape {
+    hosts: 10_000,
+    racks: 500,
+    rooms: 16,
+    shared: false,
+};
 
 fn table() {
     let cases = [
         ("3 + 20 of 10,000, 16 rooms", PLAIN, (3, 20), "p99 < 200 µs"),
-        ("3 + 20 of 10,000, 16 rooms, roles share every host", Shape { shared: true, ..PLAIN }, (3, 20), "p99 < 200 µs"),
-        ("3 + 20 of 10,000, 1 room", Shape { rooms: 1, ..PLAIN }, (3, 20), "p99 < 200 µs"),
-        ("3 + 20 of 10,000, 100 rooms", Shape { rooms: 100, ..PLAIN }, (3, 20), "p99 < 2000 µs"),
-        ("3 + 20 of 100,000, 16 rooms", Shape { hosts: 100_000, ..PLAIN }, (3, 20), "p99 < 1000 µs"),
-        ("3 + 20 of 100,000, roles share", Shape { hosts: 100_000, shared: true, ..PLAIN }, (3, 20), "p99 < 1000 µs"),
-        ("refusal: 3 + 600 of 10,000 in 500 racks", PLAIN, (3, 600), "< 3 x the next"),
+        (
+            "3 + 20 of 10,000, 16 rooms, roles share every host",
+            Shape {
+                shared: true,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 200 µs",
+        ),
+        (
+            "3 + 20 of 10,000, 1 room",
+            Shape { rooms: 1, ..PLAIN },
+            (3, 20),
+            "p99 < 200 µs",
+        ),
+        (
+            "3 + 20 of 10,000, 100 rooms",
+            Shape { rooms: 100, ..PLAIN },
+            (3, 20),
+            "p99 < 2000 µs",
+        ),
+        (
+            "3 + 20 of 100,000, 16 rooms",
+            Shape {
+                hosts: 100_000,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 1000 µs",
+        ),
+        (
+            "3 + 20 of 100,000, roles share",
+            Shape {
+                hosts: 100_000,
+                shared: true,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 1000 µs",
+        ),
+        (
+            "refusal: 3 + 600 of 10,000 in 500 racks",
+            PLAIN,
+            (3, 600),
+            "< 3 x the next",
+        ),
         ("success: 3 + 375 of 10,000 in 500 racks", PLAIN, (3, 375), "-"),
         (
             "adversarial: 500 racks, 1000 hosts shared, 500 + 500",
-            Shape { hosts: 1000, racks: 500, rooms: 1, shared: true },
+            Shape {
+                hosts: 1000,
+                racks: 500,
+                rooms: 1,
+                shared: true,
+            },
             (500, 500),
             "< 20000 µs",
         ),
@@ -128,17 +233,27 @@ fn table() {
         let request = shape.request(control_plane, workers);
         let decision = decide(&site, &request, &[]);
         let fits = decision.take.len() == (control_plane + workers) as usize;
-        assert_eq!(fits, !name.starts_with("refusal"), "{name}: {:?}", decision.refusal.map(|r| r.message()));
+        assert_eq!(
+            fits,
+            !name.starts_with("refusal"),
+            "{name}: {:?}",
+            decision.refusal.map(|r| r.message())
+        );
         let calls = if workers > 100 { 100 } else { 2_000 };
         line(name, percentiles(calls, || decide(&site, &request, &[])), goal);
     }
 }
 
 fn update(c: &mut Criterion) {
-    let shape = Shape { hosts: 100_000, ..PLAIN };
+    let shape = Shape {
+        hosts: 100_000,
+        ..PLAIN
+    };
     let mut site = shape.site();
     let mut relabelled = shape.host(50_001);
-    relabelled.labels.insert(key("airshipit.org/flavor"), "gpu".parse().expect("a value"));
+    relabelled
+        .labels
+        .insert(key("airshipit.org/flavor"), "gpu".parse().expect("a value"));
     let (before, name) = (shape.host(50_001), shape.host(50_001).id.name);
     let mut group = c.benchmark_group("one host of 100,000");
     let mut turn = false;
@@ -168,7 +283,9 @@ fn update(c: &mut Criterion) {
 fn decisions(c: &mut Criterion) {
     table();
     let (site, request) = (PLAIN.site(), PLAIN.request(3, 20));
-    c.bench_function("3 + 20 of 10,000, 16 rooms", |b| b.iter(|| decide(&site, &request, &[])));
+    c.bench_function("3 + 20 of 10,000, 16 rooms", |b| {
+        b.iter(|| decide(&site, &request, &[]))
+    });
 }
 
 criterion_group!(benches, decisions, update);

@@ -1,6 +1,7 @@
 //! The decision.
 
 mod account;
+mod best;
 mod cut;
 mod flow;
 mod helps;
@@ -10,6 +11,7 @@ mod refuse;
 mod reports;
 mod score;
 mod solve;
+mod tree;
 mod victims;
 
 use std::collections::BTreeSet;

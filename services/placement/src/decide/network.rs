@@ -11,44 +11,26 @@
 //! Where a spot's topology domain lies in several outer domains it counts in that of its best host; the spread is then
 //! approximate, never the fit. So it is for a failed member's domain while the role grows in the same decision.
 
-use std::collections::BTreeMap;
-
-use super::account::{Account, count};
+use super::account::count;
 use super::flow::{Builder, Cost, Network, Price};
 use super::pool::Spot;
 use super::score::Score;
-use crate::site::{Slot, Value};
+use super::tree::{Domain, Node, ROOT, Tree};
+use crate::site::{Slot, at};
 
 /// What one role asks of the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Demand {
     pub(crate) replace: u32,
     pub(crate) growth: u32,
-    /// Present members per prefix of the hierarchy.
-    pub(crate) loads: BTreeMap<Vec<Value>, u32>,
+    /// The outer domains of the spots and of the present members, which are their loads.
+    pub(crate) tree: Tree,
     pub(crate) spots: Vec<Spot>,
+    /// Leaves of the tree that have more spots.
+    pub(crate) cut: Vec<Node>,
 }
 
 impl Demand {
-    pub(crate) fn new(
-        account: &Account<'_>,
-        paths: impl Iterator<Item = Vec<Value>>,
-        spots: Vec<Spot>,
-    ) -> Self {
-        let mut loads: BTreeMap<Vec<Value>, u32> = BTreeMap::new();
-        for path in paths {
-            for length in 1..=path.len() {
-                *loads.entry(path[..length].to_vec()).or_default() += 1;
-            }
-        }
-        Self {
-            replace: account.replaceable,
-            growth: account.growth,
-            loads,
-            spots,
-        }
-    }
-
     fn total(&self) -> u32 {
         self.replace.saturating_add(self.growth)
     }
@@ -79,12 +61,8 @@ impl Prices {
         let uninspected = unpowered * total;
         let scarce = uninspected * total;
         let present = |demand: &Demand| {
-            demand
-                .loads
-                .iter()
-                .filter(|(path, _)| path.len() == 1)
-                .map(|(_, n)| Price::from(*n))
-                .sum::<Price>()
+            let outermost = demand.tree.domains().iter().filter(|domain| domain.level == 0);
+            outermost.map(|domain| Price::from(domain.load)).sum::<Price>()
         };
         let members: Price = total + demands.iter().map(present).sum::<Price>();
         let innermost = scarce.saturating_mul(total * roles);
@@ -104,9 +82,9 @@ impl Prices {
     }
 
     fn of(&self, score: &Score, rank: usize) -> Price {
-        Price::from(score.scarce) * self.scarce
-            + Price::from(score.uninspected) * self.uninspected
-            + Price::from(score.unpowered) * self.unpowered
+        Price::from(score.class.scarce) * self.scarce
+            + Price::from(score.class.uninspected) * self.uninspected
+            + Price::from(score.class.unpowered) * self.unpowered
             + Price::from(count(rank))
     }
 }
@@ -137,9 +115,16 @@ pub(crate) struct Layout {
     pub(crate) roles: Vec<RoleNodes>,
     /// Hosts by rank with node and edge to the sink.
     pub(crate) hosts: Vec<(Slot, u32, u32)>,
+    ranks: Vec<(u64, Slot)>,
 }
 
 impl Layout {
+    /// Whether a host is used by any role.
+    pub(crate) fn is_used(&self, offer: &Score) -> bool {
+        let place = self.ranks.binary_search(&(offer.rank, offer.host));
+        place.is_ok_and(|place| self.network.is_full(self.hosts[place].2))
+    }
+
     pub(crate) fn new(demands: &[Demand], levels: usize) -> Self {
         let mut ranked: Vec<(u64, Slot)> = demands
             .iter()
@@ -166,7 +151,7 @@ impl Layout {
         let roles = demands
             .iter()
             .map(|demand| {
-                let mut tree = Tree::new(&mut builder, demand, &prices);
+                let mut tree = Branches::new(&mut builder, demand, &prices);
                 let spots = demand.spots.iter().map(|spot| {
                     let from = tree.above(&mut builder, spot);
                     let node = builder.node();
@@ -196,6 +181,7 @@ impl Layout {
             network: builder.build(sink),
             roles,
             hosts,
+            ranks: ranked,
         }
     }
 
@@ -213,17 +199,18 @@ impl Layout {
     }
 }
 
-/// A role's hierarchy of outer domains while the network is built.
-struct Tree<'a> {
+/// A role's outer domains while the network is built; in the order of spots, so that equal input numbers them equally.
+struct Branches<'a> {
     role: u32,
     failed: Option<(u32, u32)>,
     demand: &'a Demand,
-    spread: Vec<Price>,
-    nodes: BTreeMap<Vec<Value>, u32>,
+    spread: &'a [Price],
+    /// Per domain of the tree.
+    nodes: Vec<Option<u32>>,
 }
 
-impl<'a> Tree<'a> {
-    fn new(builder: &mut Builder, demand: &'a Demand, prices: &Prices) -> Self {
+impl<'a> Branches<'a> {
+    fn new(builder: &mut Builder, demand: &'a Demand, prices: &'a Prices) -> Self {
         let role = builder.node();
         let limited = demand.growth > 0 && demand.replace > 0;
         let failed = limited.then(|| {
@@ -234,39 +221,43 @@ impl<'a> Tree<'a> {
             role,
             failed,
             demand,
-            spread: prices.spread.clone(),
-            nodes: BTreeMap::new(),
+            spread: &prices.spread,
+            nodes: vec![None; demand.tree.domains().len()],
         }
-    }
-
-    fn load(&self, domain: &[Value]) -> u32 {
-        self.demand.loads.get(domain).copied().unwrap_or(0)
     }
 
     /// The node above a spot.
     fn above(&mut self, builder: &mut Builder, spot: &Spot) -> u32 {
-        if let Some((node, _)) = self.failed.filter(|_| spot.yields) {
+        match self.failed {
+            Some((node, _)) if spot.yields => node,
+            Some(_) | None => self.branch(builder, spot.leaf),
+        }
+    }
+
+    fn branch(&mut self, builder: &mut Builder, domain: Node) -> u32 {
+        if domain == ROOT {
+            return self.role;
+        }
+        if let Some(node) = self.nodes[at(domain)] {
             return node;
         }
-        let mut above = self.role;
-        for (level, unit) in self.spread.iter().enumerate() {
-            let Some(domain) = spot.path.get(..=level) else {
-                break;
-            };
-            above = if let Some(node) = self.nodes.get(domain) {
-                *node
-            } else {
+        let Domain { parent, level, load } = self.demand.tree.domains()[at(domain)];
+        let above = self.branch(builder, parent);
+        let node = match self.spread.get(level) {
+            Some(unit) => {
                 let node = builder.node();
-                let cost = Cost::Convex {
-                    unit: *unit,
-                    load: self.load(domain),
-                };
-                builder.edge(above, node, self.demand.total(), cost);
-                self.nodes.insert(domain.to_vec(), node);
+                builder.edge(
+                    above,
+                    node,
+                    self.demand.total(),
+                    Cost::Convex { unit: *unit, load },
+                );
                 node
-            };
-        }
-        above
+            }
+            None => above,
+        };
+        self.nodes[at(domain)] = Some(node);
+        node
     }
 
     /// What the hierarchy would cost for a spot that is not below it.
@@ -274,13 +265,13 @@ impl<'a> Tree<'a> {
         if self.failed.is_none() || !spot.yields {
             return 0;
         }
-        let levels = self.spread.iter().enumerate();
-        let price = |(level, unit): (usize, &Price)| {
-            spot.path
-                .get(..=level)
-                .map_or(0, |domain| unit * (2 * Price::from(self.load(domain)) + 1))
+        let domains = self.demand.tree.upwards(spot.leaf);
+        let price = |(_, domain): (Node, Domain)| {
+            self.spread
+                .get(domain.level)
+                .map_or(0, |unit| unit * (2 * Price::from(domain.load) + 1))
         };
-        levels.map(price).sum()
+        domains.map(price).sum()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The hosts that a role could get: its funnel, and per topology domain the few that matter.
 
-use std::collections::BTreeMap;
-
 use fixedbitset::FixedBitSet;
 
 use super::account::{Account, count};
-use super::score::Score;
-use crate::names::{LabelKey, LabelValue, Namespace};
+use super::best::Best;
+use super::score::{Class, Score};
+use super::tree::{Node, ROOT, Tree};
+use crate::names::{LabelKey, Namespace};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
 
@@ -46,10 +46,11 @@ impl Stages {
         let Some((number, column)) = site.column(key) else {
             return 0;
         };
+        let values = site.values(number);
         let mut seen = FixedBitSet::with_capacity(column.width());
         self.free
             .ones()
-            .for_each(|host| seen.insert(at(site.value(number, slot(host)))));
+            .for_each(|host| seen.insert(at(values.of(slot(host)))));
         count(seen.count_ones(..))
     }
 }
@@ -63,8 +64,8 @@ fn slot(index: usize) -> Slot {
 pub(crate) struct Spot {
     /// [`NONE`] without a key.
     pub(crate) domain: Value,
-    /// Values of the site's hierarchy keys of its first host, [`NONE`] for an absent label.
-    pub(crate) path: Vec<Value>,
+    /// The innermost domain of the site's hierarchy that its best host is in.
+    pub(crate) leaf: Node,
     /// A failed member is in the domain and would have to be replaced.
     pub(crate) yields: bool,
     /// Sorted, the best first; never empty.
@@ -74,7 +75,7 @@ pub(crate) struct Spot {
 /// What limits how much of a pool can matter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Depth {
-    /// Spots per path of the hierarchy.
+    /// Spots per innermost domain of the hierarchy.
     pub(crate) spots: usize,
     /// Hosts per spot.
     pub(crate) offers: usize,
@@ -90,7 +91,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) own: &'a [Slot],
 }
 
-/// The spots of a role that matter, the best first.
+/// The spots of a role that matter, the best first, and which leaves of the hierarchy have more than that.
 ///
 /// Let D be how many hosts the request needs in all. Of the spots on one path the best D are enough, in the order of
 /// their best hosts: a placement that uses another spot there leaves one of those D untouched, since each of its other
@@ -104,7 +105,8 @@ pub(crate) fn spots(
     free: &FixedBitSet,
     scope: &Scope<'_>,
     depth: Depth,
-) -> Vec<Spot> {
+    tree: &mut Tree,
+) -> (Vec<Spot>, Vec<Node>) {
     let mut mask = free.clone();
     if let Some(namespace) = scope.namespace {
         site.keep_in_namespace(namespace, &mut mask);
@@ -112,125 +114,98 @@ pub(crate) fn spots(
     for host in scope.own {
         mask.set(at(*host), false);
     }
-    let key = account
-        .role
-        .topology_key
-        .as_ref()
-        .and_then(|key| site.column(key));
-    let offers = mask.ones().map(|host| score(site, slot(host), &scope.others));
-    let spots = match (key, &account.role.topology_key) {
-        (None, Some(_)) => Vec::new(),
-        (None, None) => offers
-            .map(|offer| Spot {
-                domain: NONE,
-                path: path(site, offer.host),
-                yields: false,
-                offers: vec![offer],
-            })
-            .collect(),
-        (Some((key, column)), Some(_) | None) => {
-            let number = |value: &LabelValue| column.number(value.as_str());
-            let closed: Vec<Value> = account.closed().iter().filter_map(number).collect();
-            let yielding: Vec<Value> = account.yielding().filter_map(|value| number(&value)).collect();
-            let mut domains = Domains::new(column.width(), depth.offers);
-            for value in closed {
-                domains.close(value);
-            }
-            offers.for_each(|offer| domains.add(site.value(key, offer.host), offer));
-            domains.into_spots(site, &yielding)
-        }
-    };
-    best_per_path(spots, depth.spots)
-}
-
-fn score(site: &Site, host: Slot, others: &[&FixedBitSet]) -> Score {
-    Score {
-        scarce: count(others.iter().filter(|matched| matched.contains(at(host))).count()),
-        uninspected: site.is_uninspected(host),
-        unpowered: site.is_unpowered(host),
-        rank: site.rank(host),
-        host,
-    }
-}
-
-pub(crate) fn path(site: &Site, host: Slot) -> Vec<Value> {
-    let value = |key| {
-        site.column(key)
-            .map_or(NONE, |(number, _)| site.value(number, host))
-    };
-    site.policy().hierarchy.iter().map(value).collect()
-}
-
-/// Best hosts per domain while they are gathered.
-struct Domains {
-    /// Per value number: what to look up in `best`.
-    index: Vec<u32>,
-    best: Vec<(Value, Vec<Score>)>,
-    keep: usize,
-}
-
-const UNSEEN: u32 = u32::MAX;
-const CLOSED: u32 = u32::MAX - 1;
-
-impl Domains {
-    fn new(width: usize, keep: usize) -> Self {
-        Self {
-            index: vec![UNSEEN; width],
-            best: Vec::new(),
-            keep,
-        }
-    }
-
-    fn close(&mut self, value: Value) {
-        self.index[at(value)] = CLOSED;
-    }
-
-    fn add(&mut self, value: Value, offer: Score) {
-        let Some(index) = self.index.get_mut(at(value)) else {
-            return;
+    let Some(key) = &account.role.topology_key else {
+        let spot = |offer: Score| Spot {
+            domain: NONE,
+            leaf: tree.leaf(site, offer.host),
+            yields: false,
+            offers: vec![offer],
         };
-        match *index {
-            CLOSED => {}
-            UNSEEN => {
-                *index = super::flow::id(self.best.len());
-                self.best.push((value, vec![offer]));
-            }
-            known => {
-                let offers = &mut self.best[at(known)].1;
-                if offers.len() == self.keep {
-                    if offers.last().is_none_or(|last| *last <= offer) {
-                        return;
-                    }
-                    offers.pop();
-                }
-                let place = offers.partition_point(|known| *known < offer);
-                offers.insert(place, offer);
-            }
-        }
-    }
+        let mut spots = Vec::new();
+        let mut spot = spot;
+        each_offer(site, &mask, &scope.others, |offer| spots.push(spot(offer)));
+        return best_per_leaf(spots, depth.spots);
+    };
+    let Some((number, column)) = site.column(key) else {
+        return (Vec::new(), Vec::new());
+    };
+    let values = site.values(number);
+    let value = |text: &crate::names::LabelValue| column.number(text.as_str());
+    let mut best = Best::new(column.width(), depth.offers);
+    account
+        .closed()
+        .iter()
+        .filter_map(value)
+        .for_each(|value| best.close(value));
+    each_offer(site, &mask, &scope.others, |offer| {
+        best.add(values.of(offer.host), offer)
+    });
+    let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
+    let spot = |(domain, offers): (Value, &[Score])| {
+        Some(Spot {
+            domain,
+            leaf: offers.first().map_or(ROOT, |offer| tree.leaf(site, offer.host)),
+            yields: yielding.contains(&domain),
+            offers: offers.to_vec(),
+        })
+    };
+    best_per_leaf(best.domains().filter_map(spot).collect(), depth.spots)
+}
 
-    fn into_spots(self, site: &Site, yielding: &[Value]) -> Vec<Spot> {
-        let spot = |(domain, offers): (Value, Vec<Score>)| {
-            let first = offers.first()?;
-            Some(Spot {
-                domain,
-                path: path(site, first.host),
-                yields: yielding.contains(&domain),
-                offers,
-            })
-        };
-        self.best.into_iter().filter_map(spot).collect()
+/// Calls for each host of the mask, in the order of slots. Sets are read a word at a time.
+fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call: impl FnMut(Score)) {
+    let word = |bits: &FixedBitSet, index: usize| bits.as_slice().get(index).copied().unwrap_or(0);
+    let bit = |word: usize, shift: u32| u32::from(word >> shift & 1 == 1);
+    for (index, hosts) in mask.as_slice().iter().copied().enumerate() {
+        if hosts == 0 {
+            continue;
+        }
+        let uninspected = word(site.uninspected(), index);
+        let unpowered = word(site.unpowered(), index);
+        let mut left = hosts;
+        while left != 0 {
+            let shift = left.trailing_zeros();
+            left &= left - 1;
+            let scarce = others
+                .iter()
+                .map(|matched| bit(word(matched, index), shift))
+                .sum();
+            let host = slot(index * usize::BITS as usize) + shift;
+            let class = Class::new(scarce, bit(uninspected, shift) == 1, bit(unpowered, shift) == 1);
+            call(Score {
+                class,
+                rank: site.rank(host),
+                host,
+            });
+        }
     }
 }
 
 /// Spots that yield are kept in any case: they are few, and stand for members.
-fn best_per_path(mut spots: Vec<Spot>, keep: usize) -> Vec<Spot> {
-    spots.sort_unstable_by(|a, b| a.offers.cmp(&b.offers));
-    let mut kept: BTreeMap<Vec<Value>, usize> = BTreeMap::new();
-    spots.retain(|spot| {
-        let seen = kept.entry(spot.path.clone()).or_default();
-        *seen += usize::from(!spot.yields);
-        spot.yields || *seen <= keep
-    });
-    spots
+fn best_per_leaf(spots: Vec<Spot>, keep: usize) -> (Vec<Spot>, Vec<Node>) {
+    let leaf = |spot: &Spot| if spot.leaf == ROOT { 0 } else { at(spot.leaf) };
+    let mut by_leaf: Vec<Vec<Spot>> = Vec::new();
+    let mut kept = Vec::new();
+    for spot in spots {
+        if spot.yields {
+            kept.push(spot);
+            continue;
+        }
+        let leaf = leaf(&spot);
+        if by_leaf.len() <= leaf {
+            by_leaf.resize_with(leaf + 1, Vec::new);
+        }
+        by_leaf[leaf].push(spot);
+    }
+    let mut cut = Vec::new();
+    for mut spots in by_leaf {
+        if spots.len() > keep {
+            spots.select_nth_unstable_by(keep, |a, b| a.offers[0].cmp(&b.offers[0]));
+            cut.extend(spots.first().map(|spot| spot.leaf));
+            spots.truncate(keep);
+        }
+        kept.append(&mut spots);
+    }
+    kept.sort_unstable_by(|a, b| a.offers[0].cmp(&b.offers[0]));
+    (kept, cut)
 }

@@ -5,6 +5,7 @@ use fixedbitset::FixedBitSet;
 use super::account::{Account, Accounts};
 use super::network::{Demand, Layout, used_offer};
 use super::pool::{Depth, Scope, Stages, spots};
+use super::tree::{Node, Tree};
 use crate::names::Namespace;
 use crate::site::{NONE, Site, Slot, Value};
 
@@ -66,6 +67,32 @@ impl Solution {
         self.demands.iter().zip(&self.found).map(missing).collect()
     }
 
+    /// Whether nothing that the pools left out could have changed the outcome: everything was found, and each leaf of
+    /// the hierarchy that has more spots still has one that is unused together with its best host.
+    ///
+    /// Such a spot is no dearer than any left out, and leads to the sink at once. A cheaper placement would be a cycle of
+    /// negative price through a spot left out and one of its hosts; if that is unused, the unused spot does as well. If
+    /// another role uses it, the rest of the cycle moves that role elsewhere, which by itself is a cycle without the left
+    /// out spot and so not negative: again the unused spot does as well.
+    fn is_certain(&self) -> bool {
+        let network = &self.layout.network;
+        let is_open = |role: usize, leaf: Node| {
+            let nodes = &self.layout.roles[role].spots;
+            self.demands[role].spots.iter().zip(nodes).any(|(spot, nodes)| {
+                spot.leaf == leaf
+                    && !spot.yields
+                    && !network.is_full(nodes.edge)
+                    && !self.layout.is_used(&spot.offers[0])
+            })
+        };
+        let cut = self
+            .demands
+            .iter()
+            .enumerate()
+            .flat_map(|(role, demand)| demand.cut.iter().map(move |leaf| (role, *leaf)));
+        self.is_complete() && cut.into_iter().all(|(role, leaf)| is_open(role, leaf))
+    }
+
     pub(crate) fn quality(&self, levels: usize) -> Quality {
         let mut quality = Quality {
             spread: vec![0; levels],
@@ -73,22 +100,24 @@ impl Solution {
             uninspected: 0,
             unpowered: 0,
         };
-        for ((demand, nodes), _) in self.demands.iter().zip(&self.layout.roles).zip(&self.found) {
-            let mut loads = demand.loads.clone();
+        for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
+            let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
             for (spot, nodes) in demand.spots.iter().zip(&nodes.spots) {
                 let Some(offer) =
                     used_offer(&self.layout.network, nodes).and_then(|index| spot.offers.get(index))
                 else {
                     continue;
                 };
-                (1..=spot.path.len())
-                    .for_each(|length| *loads.entry(spot.path[..length].to_vec()).or_default() += 1);
-                quality.scarce += offer.scarce;
-                quality.uninspected += u32::from(offer.uninspected);
-                quality.unpowered += u32::from(offer.unpowered);
+                demand
+                    .tree
+                    .upwards(spot.leaf)
+                    .for_each(|(node, _)| loads[to_usize(node)] += 1);
+                quality.scarce += offer.class.scarce;
+                quality.uninspected += u32::from(offer.class.uninspected);
+                quality.unpowered += u32::from(offer.class.unpowered);
             }
-            for (domain, load) in loads {
-                quality.spread[domain.len() - 1] += u64::from(load) * u64::from(load);
+            for (domain, load) in demand.tree.domains().iter().zip(loads) {
+                quality.spread[domain.level] += u64::from(load) * u64::from(load);
             }
         }
         quality
@@ -152,12 +181,13 @@ impl Inputs<'_> {
         self.site.policy().hierarchy.len()
     }
 
-    pub(crate) fn demands(&self, namespace: Option<&Namespace>) -> Vec<Demand> {
+    /// What each role asks; `depth` is how many spots are kept per leaf of the hierarchy.
+    pub(crate) fn demands(&self, namespace: Option<&Namespace>, depth: usize) -> Vec<Demand> {
         let roles = &self.accounts.roles;
-        let total = roles.iter().map(Account::demand).fold(0_u32, u32::saturating_add);
         let demand = |(index, account): (usize, &Account<'_>)| {
-            let spots = if account.demand() == 0 {
-                Vec::new()
+            let mut tree = Tree::default();
+            let (spots, cut) = if account.demand() == 0 {
+                (Vec::new(), Vec::new())
             } else {
                 let others = self
                     .stages
@@ -171,23 +201,61 @@ impl Inputs<'_> {
                     own: self.own,
                 };
                 let depth = Depth {
-                    spots: to_usize(total),
+                    spots: depth,
                     offers: offers(roles, index),
                 };
-                spots(self.site, account, &self.stages[index].free, &scope, depth)
+                spots(
+                    self.site,
+                    account,
+                    &self.stages[index].free,
+                    &scope,
+                    depth,
+                    &mut tree,
+                )
             };
-            let paths = account
+            account
                 .present
                 .iter()
                 .filter_map(|known| known.slot)
-                .map(|slot| super::pool::path(self.site, slot));
-            Demand::new(account, paths, spots)
+                .for_each(|slot| tree.load(self.site, slot));
+            Demand {
+                replace: account.replaceable,
+                growth: account.growth,
+                tree,
+                spots,
+                cut,
+            }
         };
         roles.iter().enumerate().map(demand).collect()
     }
 
+    /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; and with as many as can
+    /// matter (see [`spots`]) if what was left out could change anything.
     pub(crate) fn solve(&self, namespace: Option<&Namespace>) -> Solution {
-        run(self.demands(namespace), self.levels())
+        let total = self
+            .accounts
+            .roles
+            .iter()
+            .map(Account::demand)
+            .fold(0_u32, u32::saturating_add);
+        let shallow = self.shallow_depth(total);
+        let solution = run(self.demands(namespace, shallow), self.levels());
+        if shallow >= to_usize(total) || solution.is_certain() {
+            return solution;
+        }
+        run(self.demands(namespace, to_usize(total)), self.levels())
+    }
+
+    /// An even share of the outermost domains, and some more.
+    fn shallow_depth(&self, total: u32) -> usize {
+        let outermost = self
+            .site
+            .policy()
+            .hierarchy
+            .first()
+            .and_then(|key| self.site.column(key));
+        let domains = outermost.map_or(1, |(_, column)| column.width().max(1));
+        to_usize(total) / domains + 3
     }
 
     /// Solves in one namespace where that is possible: that of the members, or else the best by the policy's preference

@@ -65,6 +65,11 @@ impl Column {
             .map(|of| of.get(at(host)).copied().unwrap_or(NONE))
     }
 
+    /// The values by slot, while many hosts have the key.
+    pub(crate) fn values(&self) -> Option<&[Value]> {
+        self.of.as_deref()
+    }
+
     /// `site`: how many slots the site has.
     pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, site: usize) -> Value {
         let value = self

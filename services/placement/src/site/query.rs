@@ -9,6 +9,24 @@ use super::{Column, Key, NONE, Row, Site, Value};
 use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId};
 use crate::selector::{Requirement, Selector};
 
+/// One key's value numbers by slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a> {
+    site: &'a Site,
+    key: Key,
+    of: Option<&'a [Value]>,
+}
+
+impl Values<'_> {
+    /// [`NONE`] without the label.
+    pub(crate) fn of(&self, host: Slot) -> Value {
+        match self.of {
+            Some(of) => of.get(at(host)).copied().unwrap_or(NONE),
+            None => self.site.value(self.key, host),
+        }
+    }
+}
+
 impl Site {
     pub(crate) fn row(&self, host: Slot) -> Option<&Row> {
         self.rows.get(at(host)).and_then(Option::as_ref)
@@ -43,12 +61,21 @@ impl Site {
         self.network_hosts.get(at(network)).map(|(name, _)| name)
     }
 
-    pub(crate) fn is_uninspected(&self, host: Slot) -> bool {
-        self.uninspected.contains(at(host))
+    pub(crate) fn uninspected(&self) -> &FixedBitSet {
+        &self.uninspected
     }
 
-    pub(crate) fn is_unpowered(&self, host: Slot) -> bool {
-        self.unpowered.contains(at(host))
+    pub(crate) fn unpowered(&self) -> &FixedBitSet {
+        &self.unpowered
+    }
+
+    /// A key's values, for reading many.
+    pub(crate) fn values(&self, key: Key) -> Values<'_> {
+        Values {
+            site: self,
+            key,
+            of: self.column_at(key).and_then(|(_, column)| column.values()),
+        }
     }
 
     /// The value number of a host's label, [`NONE`] without the label.
