@@ -8,6 +8,7 @@
 //! | [`record`], [`spec`] | what the ledger holds of a cluster |
 //! | [`ledger`] | durable storage, group commit |
 //! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
+//! | [`policy`] | a site's policy, from its file |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
 //! The decision itself is the pure crate `placement`.
@@ -17,6 +18,7 @@ pub mod api;
 pub mod convert;
 pub mod error;
 pub mod ledger;
+pub mod policy;
 pub mod record;
 pub mod region;
 pub mod server;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use placement::{ClusterName, HostId, Policy};
+use placement::{ClusterName, HostId};
 use proto::inventory::v1 as inventory;
 use tokio::sync::Notify;
 
@@ -19,6 +19,7 @@ use crate::{
         Change, Contents, Ledger, Position,
         commit::{Committer, Permit, Stopped},
     },
+    policy::{self, Policies},
     record::Record,
     site::{Apply, Author, Fence, Outcome, Session, SessionId, Site},
 };
@@ -53,14 +54,14 @@ struct Inner {
     sites: RwLock<BTreeMap<String, Arc<SharedSite>>>,
     /// Told of each new site.
     appeared: Notify,
-    policy: Policy,
+    policies: Policies,
     committer: Committer,
 }
 
 impl Region {
     /// The region with what the ledger holds; no site is synced yet.
     #[must_use]
-    pub fn new(contents: Contents, policy: Policy, committer: Committer) -> Self {
+    pub fn new(contents: Contents, policies: Policies, committer: Committer) -> Self {
         let revision = contents.position.revision;
         let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Record>> = BTreeMap::new();
         for (key, record) in contents.records {
@@ -69,11 +70,11 @@ impl Region {
         let sites = by_site
             .into_iter()
             .map(|(name, records)| {
-                let site = Site::new(name.clone(), policy.clone(), records, revision);
+                let site = Site::new(name.clone(), policy::of(&policies, &name), records, revision);
                 (name, Arc::new(SharedSite { state: Mutex::new(site), retry: Notify::new() }))
             })
             .collect();
-        let inner = Inner { sites: RwLock::new(sites), appeared: Notify::new(), policy, committer };
+        let inner = Inner { sites: RwLock::new(sites), appeared: Notify::new(), policies, committer };
         Self { inner: Arc::new(inner) }
     }
 
@@ -108,7 +109,8 @@ impl Region {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let revision = self.inner.committer.watch().borrow().revision;
-            let site = Site::new(name.to_owned(), self.inner.policy.clone(), BTreeMap::new(), revision);
+            let policy = policy::of(&self.inner.policies, name);
+            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), revision);
             self.inner.appeared.notify_one();
             Arc::new(SharedSite { state: Mutex::new(site), retry: Notify::new() })
         };

@@ -13,6 +13,7 @@ use tonic::service::Routes;
 use crate::{
     api::{Inventory, Placements},
     ledger::{self, Ledger, commit, redb::Redb},
+    policy,
     region::Region,
 };
 
@@ -35,6 +36,10 @@ pub struct Args {
     /// File of the ledger. It is made when missing.
     #[arg(long, env = "SIP_LEDGER", value_name = "FILE")]
     ledger: PathBuf,
+    /// Policy of a site: topology hierarchy, cordoned domains, quotas, namespace preference (YAML). May be given once
+    /// per site; `*` is every site without one of its own
+    #[arg(long = "site-policy", env = "SIP_SITE_POLICY", value_name = "SITE=FILE", value_delimiter = ',', value_parser = policy::named)]
+    site_policies: Vec<(String, PathBuf)>,
 }
 
 /// Runs until a signal comes or a part fails.
@@ -42,7 +47,8 @@ pub struct Args {
 /// # Errors
 /// Why the process could not start, or what failed.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { process, realm, tls, listen, ledger } = args;
+    let Args { process, realm, tls, listen, ledger, site_policies } = args;
+    let policies = policy::read(&site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
     let opened = process.readiness.gate("ledger");
     let serving = process.readiness.gate("grpc");
@@ -56,9 +62,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     .await?
     .with_context(|| format!("the ledger {path} cannot be opened"))?;
     tracing::info!(path, position = %contents.position, clusters = contents.records.len(), "the ledger is open");
+    opened.ready();
 
     let (committer, writer) = commit::committer(contents.position);
-    let region = Region::new(contents, placement::Policy::default(), committer);
+    let region = Region::new(contents, policies, committer);
     let storage = Arc::clone(&ledger);
     process.tasks.spawn("ledger", async move {
         let ended = tokio::task::spawn_blocking(move || writer.run(&*storage)).await;

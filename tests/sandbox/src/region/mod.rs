@@ -15,7 +15,7 @@ use crate::{
     authority::{Authority, Caller, Identity, TRUST_DOMAIN},
     pki, port, process,
     process::{Group, Process, Program},
-    programs, readiness, site, tools,
+    programs, readiness, repository, site, tools,
 };
 
 /// Why a region could not be brought up or used.
@@ -85,6 +85,11 @@ impl Region {
             .args(["--region", name])
             .arg("--ledger")
             .arg(group.directory().join("ledger.redb"))
+            .arg("--site-policy")
+            .arg(format!(
+                "*={}",
+                repository::deploy().join("sandbox/policy.yaml").display()
+            ))
             .args(["--listen".to_owned(), format!("127.0.0.1:{scheduler_port}")])
             .args([
                 "--health-listen".to_owned(),

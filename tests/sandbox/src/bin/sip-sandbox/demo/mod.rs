@@ -63,6 +63,18 @@ async fn show(steps: &Steps) -> anyhow::Result<Stage> {
         Ok(()) => Ok(stage),
         Err(error) => {
             eprintln!("{}{}", stage.site.log_tails(15), stage.region.log_tails(15));
+            // A missing right is the likeliest fault, and hard to see in a log.
+            for entry in stage
+                .site
+                .audit_log()?
+                .iter()
+                .filter(|entry| entry.is_forbidden())
+            {
+                eprintln!(
+                    "forbidden: {} {} {}",
+                    entry.user.username, entry.verb, entry.request_uri
+                );
+            }
             Err(error)
         }
     }
