@@ -5,7 +5,11 @@
 /// Package `sip.inventory.v1`: hosts and sites.
 pub mod inventory {
     /// Version 1.
-    #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the .proto files")]
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; documented in the .proto files"
+    )]
     pub mod v1 {
         tonic::include_proto!("sip.inventory.v1");
     }
@@ -14,7 +18,11 @@ pub mod inventory {
 /// Package `sip.ledger.v1`: what the scheduler keeps on disk. No API.
 pub mod ledger {
     /// Version 1.
-    #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the .proto files")]
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; documented in the .proto files"
+    )]
     pub mod v1 {
         tonic::include_proto!("sip.ledger.v1");
     }
@@ -23,7 +31,11 @@ pub mod ledger {
 /// Package `sip.placement.v1`: which hosts a cluster gets.
 pub mod placement {
     /// Version 1.
-    #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the .proto files")]
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; documented in the .proto files"
+    )]
     pub mod v1 {
         tonic::include_proto!("sip.placement.v1");
     }

@@ -51,7 +51,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     agent.process.tasks.spawn("report", report);
 
     let watching = agent.process.readiness.gate("placements");
-    agent.process.tasks.spawn("placements", follow(agent.scheduler.clone(), triggers.clone(), watching));
+    agent.process.tasks.spawn(
+        "placements",
+        follow(agent.scheduler.clone(), triggers.clone(), watching),
+    );
 
     let context = Context {
         client: client.clone(),
@@ -62,7 +65,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         not_installed: agent.config.not_installed().clone(),
     };
     let shutdown = agent.process.shutdown.clone();
-    agent.process.tasks.spawn("controller", control(context, shutdown.cancelled_owned()));
+    agent
+        .process
+        .tasks
+        .spawn("controller", control(context, shutdown.cancelled_owned()));
     agent.process.run().await?;
     Ok(())
 }
@@ -72,7 +78,10 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
     let clusters = Listed::default();
     let mut listed = vec![clusters.clone()];
     let tasks = &mut agent.process.tasks;
-    tasks.spawn("watch SIPClusters", inventory::watch_clusters(client.clone(), inventory.clone(), clusters));
+    tasks.spawn(
+        "watch SIPClusters",
+        inventory::watch_clusters(client.clone(), inventory.clone(), clusters),
+    );
     for namespace in agent.config.host_namespaces() {
         let (hosts, secrets) = (Listed::default(), Listed::default());
         listed.extend([hosts.clone(), secrets.clone()]);
@@ -80,7 +89,8 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
         let told = move |host: Key| triggers.host(&host);
         let hosts = inventory::watch_hosts(client.clone(), namespace.clone(), inventory.clone(), hosts, told);
         tasks.spawn(format!("watch BareMetalHosts in {namespace}"), hosts);
-        let secrets = inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);
+        let secrets =
+            inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);
         tasks.spawn(format!("watch Secrets in {namespace}"), secrets);
     }
     listed
@@ -92,7 +102,10 @@ async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<
     while let Some(event) = events.next().await {
         match event {
             Watched::Changed(cluster) => {
-                triggers.cluster(Key { namespace: cluster.namespace, name: cluster.name });
+                triggers.cluster(Key {
+                    namespace: cluster.namespace,
+                    name: cluster.name,
+                });
             }
             Watched::Reset => triggers.all(),
             Watched::Synced => {
@@ -105,7 +118,10 @@ async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<
     Ok(())
 }
 
-async fn control(context: Context, shutdown: impl Future<Output = ()> + Send + Sync + 'static) -> Result<(), Infallible> {
+async fn control(
+    context: Context,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Result<(), Infallible> {
     let clusters: Api<SIPCluster> = Api::all(context.client.clone());
     let triggers = context.triggers.clone();
     Controller::new(clusters, watcher::Config::default())
@@ -116,7 +132,10 @@ async fn control(context: Context, shutdown: impl Future<Output = ()> + Send + S
         .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
         .for_each(|outcome| async move {
             if let Err(error) = outcome {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a look at a cluster failed");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a look at a cluster failed"
+                );
             }
         })
         .await;

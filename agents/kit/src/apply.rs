@@ -26,10 +26,15 @@ impl Manager {
 /// What the API server answers.
 pub async fn apply<K>(client: &Client, manager: Manager, object: &K) -> kube::Result<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    api.patch(&object.name_any(), &manager.params(), &Patch::Apply(object)).await
+    api.patch(&object.name_any(), &manager.params(), &Patch::Apply(object))
+        .await
 }
 
 /// Applies the part of an object's status that this manager owns: all of it, since what is left out is removed.
@@ -54,7 +59,8 @@ where
         "metadata": { "name": name },
         "status": status,
     });
-    api.patch_status(name, &manager.params(), &Patch::Apply(partial)).await
+    api.patch_status(name, &manager.params(), &Patch::Apply(partial))
+        .await
 }
 
 /// Merges `change` into the metadata of exactly the object that has this uid and resourceVersion: the API server
@@ -75,8 +81,12 @@ where
     let mut metadata = change;
     metadata["uid"] = uid.into();
     metadata["resourceVersion"] = resource_version.into();
-    let params = PatchParams { field_manager: Some(manager.0.to_owned()), ..PatchParams::default() };
-    api.patch_metadata(name, &params, &Patch::Merge(json!({ "metadata": metadata }))).await
+    let params = PatchParams {
+        field_manager: Some(manager.0.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch_metadata(name, &params, &Patch::Merge(json!({ "metadata": metadata })))
+        .await
 }
 
 /// The API server's own words, for people: its message without the debug form of the error around it.
@@ -89,7 +99,10 @@ pub fn reason(error: &kube::Error) -> String {
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 /// Status code of an answer, when the API server gave one.

@@ -27,23 +27,43 @@ pub struct Finding {
 impl Finding {
     /// It is so.
     pub fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, status: Some(true), reason, message: message.into() }
+        Self {
+            kind,
+            status: Some(true),
+            reason,
+            message: message.into(),
+        }
     }
 
     /// It is not so.
     pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, status: Some(false), reason, message: message.into() }
+        Self {
+            kind,
+            status: Some(false),
+            reason,
+            message: message.into(),
+        }
     }
 
     /// It is not known.
     pub fn unknown(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, status: None, reason, message: message.into() }
+        Self {
+            kind,
+            status: None,
+            reason,
+            message: message.into(),
+        }
     }
 
     /// The condition for a spec of this generation. The time is `now` only if the status differs from the one before.
     #[must_use]
     pub fn condition(self, existing: &[Condition], generation: i64, now: Timestamp) -> Condition {
-        let Self { kind, status, reason, message } = self;
+        let Self {
+            kind,
+            status,
+            reason,
+            message,
+        } = self;
         let status = match status {
             Some(true) => "True",
             Some(false) => "False",
@@ -70,13 +90,17 @@ pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition
 /// Whether the condition is True for this generation of the spec.
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: &str, generation: i64) -> bool {
-    find(conditions, kind)
-        .is_some_and(|condition| condition.status == "True" && condition.observed_generation == Some(generation))
+    find(conditions, kind).is_some_and(|condition| {
+        condition.status == "True" && condition.observed_generation == Some(generation)
+    })
 }
 
 fn shorten(mut message: String) -> String {
     if message.len() > MESSAGE {
-        let end = (0..=MESSAGE - 3).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=MESSAGE - 3)
+            .rev()
+            .find(|end| message.is_char_boundary(*end))
+            .unwrap_or(0);
         message.truncate(end);
         message.push('…');
     }
@@ -96,7 +120,10 @@ mod tests {
         let first = Finding::no("Ready", "Progressing", "a").condition(&[], 1, at(1));
         let second = Finding::no("Ready", "Failed", "b").condition(std::slice::from_ref(&first), 2, at(2));
         assert_eq!(second.last_transition_time, Time(at(1)));
-        assert_eq!((&*second.reason, &*second.message, second.observed_generation), ("Failed", "b", Some(2)));
+        assert_eq!(
+            (&*second.reason, &*second.message, second.observed_generation),
+            ("Failed", "b", Some(2))
+        );
         let third = Finding::yes("Ready", "Done", "").condition(&[second], 2, at(3));
         assert_eq!(third.last_transition_time, Time(at(3)));
     }

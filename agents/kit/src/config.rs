@@ -98,32 +98,54 @@ impl SiteConfig {
     /// [`Error`] names the file, the field, the value and the rule.
     pub fn read(file: &Path) -> Result<Self, Error> {
         let path = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+            path: path.clone(),
+            source,
+        })?;
         Self::parse(&text, &path)
     }
 
     fn parse(text: &str, path: &str) -> Result<Self, Error> {
-        let File { region, site, trust_domain, scheduler, host_namespaces, not_installed } =
-            serde_saphyr::from_str(text).map_err(|source| Error::Form { path: path.to_owned(), source: source.into() })?;
+        let File {
+            region,
+            site,
+            trust_domain,
+            scheduler,
+            host_namespaces,
+            not_installed,
+        } = serde_saphyr::from_str(text).map_err(|source| Error::Form {
+            path: path.to_owned(),
+            source: source.into(),
+        })?;
         let bad = |field: &'static str, value: &str, rule: String| Error::Value {
             path: path.to_owned(),
             field,
             value: value.to_owned(),
             rule,
         };
-        let region_name: Name =
-            region.parse().map_err(|error: runtime::identity::NameError| bad("region", &region, error.to_string()))?;
-        let site_name: Name =
-            site.parse().map_err(|error: runtime::identity::NameError| bad("site", &site, error.to_string()))?;
+        let region_name: Name = region
+            .parse()
+            .map_err(|error: runtime::identity::NameError| bad("region", &region, error.to_string()))?;
+        let site_name: Name = site
+            .parse()
+            .map_err(|error: runtime::identity::NameError| bad("site", &site, error.to_string()))?;
         let trust = trust_domain
             .parse()
-            .map_err(|error: runtime::identity::TrustDomainError| bad("trustDomain", &trust_domain, error.to_string()))?;
+            .map_err(|error: runtime::identity::TrustDomainError| {
+                bad("trustDomain", &trust_domain, error.to_string())
+            })?;
         let endpoint: Uri = scheduler
             .endpoint
             .parse()
-            .map_err(|error: http::uri::InvalidUri| bad("scheduler.endpoint", &scheduler.endpoint, error.to_string()))?;
+            .map_err(|error: http::uri::InvalidUri| {
+                bad("scheduler.endpoint", &scheduler.endpoint, error.to_string())
+            })?;
         if host_namespaces.is_empty() {
-            return Err(bad("hostNamespaces", "", "name at least one namespace with BareMetalHosts".to_owned()));
+            return Err(bad(
+                "hostNamespaces",
+                "",
+                "name at least one namespace with BareMetalHosts".to_owned(),
+            ));
         }
         Ok(Self {
             realm: Realm::new(trust, region_name),
@@ -182,7 +204,10 @@ notInstalled: [jumpHost, auth]
     fn a_good_file_says_where_the_agent_works() {
         let config = SiteConfig::parse(GOOD, "site.yaml").unwrap();
         assert_eq!(config.site(), "site-a");
-        assert_eq!(config.not_installed(), &BTreeSet::from([Section::JumpHost, Section::Auth]));
+        assert_eq!(
+            config.not_installed(),
+            &BTreeSet::from([Section::JumpHost, Section::Auth])
+        );
     }
 
     #[test]
@@ -190,10 +215,16 @@ notInstalled: [jumpHost, auth]
         for (from, to, expected) in [
             ("site: site-a", "site: 'a/b'", "site \"a/b\""),
             ("[metal]", "[]", "hostNamespaces"),
-            ("https://127.0.0.1:7443", "not a uri", "scheduler.endpoint \"not a uri\""),
+            (
+                "https://127.0.0.1:7443",
+                "not a uri",
+                "scheduler.endpoint \"not a uri\"",
+            ),
             ("region: lab", "regio: lab", "expected form"),
         ] {
-            let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml").unwrap_err().to_string();
+            let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml")
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("site.yaml") && error.contains(expected), "{error}");
         }
     }

@@ -1,10 +1,10 @@
 //! Kubernetes Events: what a person would want to know, when it happens.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Longest note that the API server admits, in bytes.
 const NOTE: usize = 1024;
@@ -25,7 +25,15 @@ impl Events {
     /// Events by the controller of that name.
     #[must_use]
     pub fn new(client: Client, controller: &str) -> Self {
-        Self { recorder: Recorder::new(client, Reporter { controller: controller.to_owned(), instance: None }) }
+        Self {
+            recorder: Recorder::new(
+                client,
+                Reporter {
+                    controller: controller.to_owned(),
+                    instance: None,
+                },
+            ),
+        }
     }
 
     /// Something went as it should.
@@ -40,7 +48,10 @@ impl Events {
 
     /// An Event that cannot be written is logged: what it tells of has happened all the same.
     async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
-        let end = (0..=note.len().min(NOTE)).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=note.len().min(NOTE))
+            .rev()
+            .find(|end| note.is_char_boundary(*end))
+            .unwrap_or(0);
         let event = Event {
             type_,
             reason: reason.to_owned(),
@@ -49,7 +60,11 @@ impl Events {
             secondary: None,
         };
         if let Err(error) = self.recorder.publish(&event, object).await {
-            tracing::warn!(reason, error = &error as &dyn std::error::Error, "an event could not be written");
+            tracing::warn!(
+                reason,
+                error = &error as &dyn std::error::Error,
+                "an event could not be written"
+            );
         }
     }
 }

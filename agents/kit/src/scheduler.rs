@@ -76,17 +76,35 @@ impl Scheduler {
     /// # Errors
     /// The scheduler's status.
     pub async fn apply(&self, request: ApplyClusterRequest) -> Result<Placement, Status> {
-        let request = ApplyClusterRequest { site: self.site.clone(), ..request };
-        let answer = self.placements.clone().apply_cluster(timed(request)).await?.into_inner();
-        answer.placement.ok_or_else(|| Status::internal("ApplyCluster answered without a placement"))
+        let request = ApplyClusterRequest {
+            site: self.site.clone(),
+            ..request
+        };
+        let answer = self
+            .placements
+            .clone()
+            .apply_cluster(timed(request))
+            .await?
+            .into_inner();
+        answer
+            .placement
+            .ok_or_else(|| Status::internal("ApplyCluster answered without a placement"))
     }
 
     /// What a cluster holds; `None` when the ledger knows nothing of it.
     ///
     /// # Errors
     /// The scheduler's status, but for `NOT_FOUND`.
-    pub async fn placement(&self, cluster: ClusterRef, at_least: Option<Revision>) -> Result<Option<Placement>, Status> {
-        let request = GetPlacementRequest { site: self.site.clone(), cluster: Some(cluster), at_least };
+    pub async fn placement(
+        &self,
+        cluster: ClusterRef,
+        at_least: Option<Revision>,
+    ) -> Result<Option<Placement>, Status> {
+        let request = GetPlacementRequest {
+            site: self.site.clone(),
+            cluster: Some(cluster),
+            at_least,
+        };
         match self.placements.clone().get_placement(timed(request)).await {
             Ok(answer) => Ok(answer.into_inner().placement),
             Err(status) if status.code() == Code::NotFound => Ok(None),
@@ -99,8 +117,17 @@ impl Scheduler {
     /// # Errors
     /// The scheduler's status.
     pub async fn release(&self, cluster: ClusterRef) -> Result<Option<Placement>, Status> {
-        let request = ReleaseClusterRequest { site: self.site.clone(), cluster: Some(cluster) };
-        Ok(self.placements.clone().release_cluster(timed(request)).await?.into_inner().placement)
+        let request = ReleaseClusterRequest {
+            site: self.site.clone(),
+            cluster: Some(cluster),
+        };
+        Ok(self
+            .placements
+            .clone()
+            .release_cluster(timed(request))
+            .await?
+            .into_inner()
+            .placement)
     }
 
     /// Confirms releases that are written to the API server. `None`: nothing is held any more.
@@ -112,13 +139,28 @@ impl Scheduler {
         cluster: ClusterRef,
         released: Vec<ReleaseConfirmation>,
     ) -> Result<Option<Placement>, Status> {
-        let request = ConfirmHostsRequest { site: self.site.clone(), cluster: Some(cluster), released };
-        Ok(self.placements.clone().confirm_hosts(timed(request)).await?.into_inner().placement)
+        let request = ConfirmHostsRequest {
+            site: self.site.clone(),
+            cluster: Some(cluster),
+            released,
+        };
+        Ok(self
+            .placements
+            .clone()
+            .confirm_hosts(timed(request))
+            .await?
+            .into_inner()
+            .placement)
     }
 
     /// Changes of this site's placements, for ever: a lost connection is made again, and resumes where it was.
     pub fn watch(&self) -> impl Stream<Item = Watched> + Send + use<> {
-        let watch = Watch { scheduler: self.clone(), resume: None, events: None, pauses: pauses() };
+        let watch = Watch {
+            scheduler: self.clone(),
+            resume: None,
+            events: None,
+            pauses: pauses(),
+        };
         futures::stream::unfold(watch, |mut watch| async move {
             let told = watch.next().await;
             Some((told, watch))
@@ -187,8 +229,17 @@ impl Watch {
     }
 
     async fn connect(&self) -> Result<tonic::Streaming<WatchPlacementsResponse>, Status> {
-        let request = WatchPlacementsRequest { site: self.scheduler.site.clone(), resume: self.resume };
-        Ok(self.scheduler.placements.clone().watch_placements(request).await?.into_inner())
+        let request = WatchPlacementsRequest {
+            site: self.scheduler.site.clone(),
+            resume: self.resume,
+        };
+        Ok(self
+            .scheduler
+            .placements
+            .clone()
+            .watch_placements(request)
+            .await?
+            .into_inner())
     }
 }
 
@@ -204,9 +255,16 @@ fn watched(event: Event) -> Option<Watched> {
 /// What a status says, for people: its message, with the violations of fields if it names any.
 #[must_use]
 pub fn reason(status: &Status) -> String {
-    let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
+    let violations = status
+        .get_details_bad_request()
+        .map(|bad| bad.field_violations)
+        .unwrap_or_default();
     if violations.is_empty() {
         return status.message().to_owned();
     }
-    violations.iter().map(|v| format!("{}: {}", v.field, v.description)).collect::<Vec<_>>().join("; ")
+    violations
+        .iter()
+        .map(|v| format!("{}: {}", v.field, v.description))
+        .collect::<Vec<_>>()
+        .join("; ")
 }

@@ -38,12 +38,20 @@ impl Agent {
     /// # Errors
     /// When an option, the configuration or a certificate cannot be used.
     pub async fn start(name: &'static str, version: &'static str, args: &AgentArgs) -> anyhow::Result<Self> {
-        let AgentArgs { process, tls, site_config } = args;
+        let AgentArgs {
+            process,
+            tls,
+            site_config,
+        } = args;
         let config = SiteConfig::read(site_config)?;
         let mut process = Process::start(name, version, process).await?;
         let channel = process.scheduler(config.scheduler(), tls, config.realm())?;
         let scheduler = Scheduler::new(config.site(), channel);
-        Ok(Self { process, config, scheduler })
+        Ok(Self {
+            process,
+            config,
+            scheduler,
+        })
     }
 
     /// A client of the site's API server.
@@ -51,7 +59,9 @@ impl Agent {
     /// # Errors
     /// When its configuration cannot be read.
     pub async fn kubernetes(&self) -> anyhow::Result<Client> {
-        let mut config = kube::Config::infer().await.context("the API server's configuration cannot be read")?;
+        let mut config = kube::Config::infer()
+            .await
+            .context("the API server's configuration cannot be read")?;
         // Watches are kept alive by bookmarks; anything else is answered within this time or tried again.
         config.write_timeout = Some(std::time::Duration::from_secs(30));
         Client::try_from(config).context("a client of the API server cannot be made")

@@ -68,7 +68,9 @@ async fn control(
         .owns(Api::<Service>::all(client), children)
         .graceful_shutdown_on(shutdown);
     let clusters = controller.store();
-    let run = controller.run(reconcile::reconcile, reconcile::retry, Arc::new(context)).for_each(|_| async {});
+    let run = controller
+        .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
+        .for_each(|_| async {});
     let listed = async {
         // Fails only when the controller has ended, which the other branch tells.
         if clusters.wait_until_ready().await.is_ok() {

@@ -1,8 +1,8 @@
 //! Decisions as callers see them.
 
 use ::placement::{
-    self as decision, ClusterName, Decision, HostId, Ineligible, Member, MemberState, Namespace, RefusalKind, ReportKind,
-    Request,
+    self as decision, ClusterName, Decision, HostId, Ineligible, Member, MemberState, Namespace, RefusalKind,
+    ReportKind, Request,
 };
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
@@ -27,7 +27,9 @@ pub fn release_reason(reason: decision::ReleaseReason) -> ReleaseReason {
         decision::ReleaseReason::Surplus => ReleaseReason::Surplus,
         decision::ReleaseReason::Failed(decision::FailReason::Gone) => ReleaseReason::Gone,
         decision::ReleaseReason::Failed(
-            decision::FailReason::Marked | decision::FailReason::InError | decision::FailReason::ReplaceRequested,
+            decision::FailReason::Marked
+            | decision::FailReason::InError
+            | decision::FailReason::ReplaceRequested,
         )
         | decision::ReleaseReason::Moved => ReleaseReason::Failed,
     }
@@ -38,7 +40,12 @@ pub fn release_reason(reason: decision::ReleaseReason) -> ReleaseReason {
 pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
     let kind = match refusal.kind {
         RefusalKind::NoFit => "no-fit",
-        RefusalKind::Quota { namespace: _, limit: _, others: _, wanted: _ } => "quota",
+        RefusalKind::Quota {
+            namespace: _,
+            limit: _,
+            others: _,
+            wanted: _,
+        } => "quota",
         RefusalKind::ReplacementLimit => "replacement-limit",
     };
     api::Refusal {
@@ -58,8 +65,19 @@ pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
             })
             .collect(),
         tight_roles: refusal.tight.roles.iter().map(ToString::to_string).collect(),
-        tight_domains: refusal.tight.domains.iter().take(DOMAINS).map(|(_, domain)| domain.to_string()).collect(),
-        helps: refusal.helps.iter().take(HELPS).map(|help| refusal.help_message(help)).collect(),
+        tight_domains: refusal
+            .tight
+            .domains
+            .iter()
+            .take(DOMAINS)
+            .map(|(_, domain)| domain.to_string())
+            .collect(),
+        helps: refusal
+            .helps
+            .iter()
+            .take(HELPS)
+            .map(|help| refusal.help_message(help))
+            .collect(),
         message: refusal.message(),
     }
 }
@@ -126,26 +144,45 @@ pub fn ineligible_kind(reason: &Ineligible) -> &'static str {
         Ineligible::Orphaned => "orphaned",
         Ineligible::PartialLabels => "partial-labels",
         Ineligible::Labelled(_) => "labelled",
-        Ineligible::Held { cluster: _, role: _, state: _ } => "held",
+        Ineligible::Held {
+            cluster: _,
+            role: _,
+            state: _,
+        } => "held",
     }
 }
 
 /// A decision that claims nothing.
 #[must_use]
 pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
-    let planned = |host: &HostId, role: &decision::RoleName, domain: Option<String>, change: &str| api::PlannedMember {
-        host: Some(convert::host_ref(host)),
-        role: role.to_string(),
-        domain: domain.unwrap_or_default(),
-        change: change.to_owned(),
-    };
+    let planned =
+        |host: &HostId, role: &decision::RoleName, domain: Option<String>, change: &str| api::PlannedMember {
+            host: Some(convert::host_ref(host)),
+            role: role.to_string(),
+            domain: domain.unwrap_or_default(),
+            change: change.to_owned(),
+        };
     let text = |domain: &Option<decision::LabelValue>| domain.as_ref().map(ToString::to_string);
-    let keep = decision.keep.iter().map(|kept| planned(&kept.host, &kept.role, text(&kept.domain), "keep"));
-    let take = decision.take.iter().map(|taken| planned(&taken.host, &taken.role, text(&taken.domain), "take"));
-    let release = decision.release.iter().map(|given| planned(&given.host, &given.role, None, "release"));
+    let keep = decision
+        .keep
+        .iter()
+        .map(|kept| planned(&kept.host, &kept.role, text(&kept.domain), "keep"));
+    let take = decision
+        .take
+        .iter()
+        .map(|taken| planned(&taken.host, &taken.role, text(&taken.domain), "take"));
+    let release = decision
+        .release
+        .iter()
+        .map(|given| planned(&given.host, &given.role, None, "release"));
     let mut members: Vec<_> = keep.chain(take).chain(release).collect();
     members.sort_by(|a, b| {
-        let name = |member: &api::PlannedMember| member.host.as_ref().map(|h| (h.namespace.clone(), h.name.clone()));
+        let name = |member: &api::PlannedMember| {
+            member
+                .host
+                .as_ref()
+                .map(|h| (h.namespace.clone(), h.name.clone()))
+        };
         name(a).cmp(&name(b))
     });
     api::PlanClusterResponse {
@@ -176,8 +213,11 @@ pub fn capacity(
 ) -> Result<(u32, String), Error> {
     for copy in 0..most {
         let cluster = probe(namespace, copy)?;
-        let request =
-            Request { cluster: cluster.clone(), roles: spec.roles().to_vec(), networks: spec.networks().clone() };
+        let request = Request {
+            cluster: cluster.clone(),
+            roles: spec.roles().to_vec(),
+            networks: spec.networks().clone(),
+        };
         let none: [Member; 0] = [];
         let decision = decision::decide(&model, &request, &none);
         if let Some(refusal) = decision.refusal {
@@ -185,7 +225,14 @@ pub fn capacity(
         }
         for taken in decision.take {
             let state = MemberState::Claimed;
-            model.hold(&taken.host, decision::Holder::Cluster { cluster: cluster.clone(), role: taken.role, state });
+            model.hold(
+                &taken.host,
+                decision::Holder::Cluster {
+                    cluster: cluster.clone(),
+                    role: taken.role,
+                    state,
+                },
+            );
         }
     }
     Ok((most, String::new()))

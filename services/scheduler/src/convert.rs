@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use placement::{
-    ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, MemberState, NetworkId, OperationalStatus,
-    Provisioning, RoleName, SipLabels, Uid,
+    ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, MemberState, NetworkId,
+    OperationalStatus, Provisioning, RoleName, SipLabels, Uid,
 };
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
@@ -29,7 +29,8 @@ pub mod sip_label {
 /// # Errors
 /// [`Error::Invalid`] with paths below `path`.
 pub fn cluster(wire: Option<&inventory::ClusterRef>, path: &str) -> Result<ClusterName, Error> {
-    let invalid = |field: &str, rule: &dyn std::fmt::Display| Error::Invalid(vec![Violation::new(field, rule)]);
+    let invalid =
+        |field: &str, rule: &dyn std::fmt::Display| Error::Invalid(vec![Violation::new(field, rule)]);
     let wire = wire.ok_or_else(|| invalid(path, &"is missing"))?;
     ClusterName::new(&wire.namespace, &wire.name).map_err(|error| invalid(path, &error))
 }
@@ -50,7 +51,10 @@ pub fn uid(wire: Option<&inventory::ClusterRef>) -> Result<String, Error> {
 /// # Errors
 /// The rule that it breaks.
 pub fn host_id(wire: &inventory::HostRef) -> Result<HostId, placement::NameError> {
-    Ok(HostId { name: HostName::new(&wire.namespace, &wire.name)?, uid: Uid::new(&wire.uid)? })
+    Ok(HostId {
+        name: HostName::new(&wire.namespace, &wire.name)?,
+        uid: Uid::new(&wire.uid)?,
+    })
 }
 
 /// A host's identity as callers see it.
@@ -65,7 +69,9 @@ pub fn host_ref(id: &HostId) -> inventory::HostRef {
 
 /// The host's labels, those that are valid; the API server admits no others.
 fn labels(wire: &BTreeMap<String, String>) -> BTreeMap<LabelKey, LabelValue> {
-    wire.iter().filter_map(|(key, value)| Some((LabelKey::new(key).ok()?, LabelValue::new(value).ok()?))).collect()
+    wire.iter()
+        .filter_map(|(key, value)| Some((LabelKey::new(key).ok()?, LabelValue::new(value).ok()?)))
+        .collect()
 }
 
 fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
@@ -73,10 +79,12 @@ fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
         [sip_label::NAMESPACE, sip_label::NAME, sip_label::ROLE].map(|key| wire.get(key));
     match (namespace, name, role) {
         (None, None, None) => SipLabels::None,
-        (Some(namespace), Some(name), Some(role)) => match (ClusterName::new(namespace, name), RoleName::new(role)) {
-            (Ok(cluster), Ok(role)) => SipLabels::Complete { cluster, role },
-            _ => SipLabels::Partial,
-        },
+        (Some(namespace), Some(name), Some(role)) => {
+            match (ClusterName::new(namespace, name), RoleName::new(role)) {
+                (Ok(cluster), Ok(role)) => SipLabels::Complete { cluster, role },
+                _ => SipLabels::Partial,
+            }
+        }
         _ => SipLabels::Partial,
     }
 }
@@ -84,7 +92,9 @@ fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
 /// The addresses that parse, by network.
 #[must_use]
 pub fn addresses(wire: &BTreeMap<String, String>) -> BTreeMap<NetworkId, IpAddr> {
-    wire.iter().filter_map(|(id, address)| Some((NetworkId::new(id).ok()?, address.parse().ok()?))).collect()
+    wire.iter()
+        .filter_map(|(id, address)| Some((NetworkId::new(id).ok()?, address.parse().ok()?)))
+        .collect()
 }
 
 /// What the decision reads of a reported host.
@@ -167,8 +177,18 @@ pub fn placement(site: &str, epoch: u64, record: &Record) -> api::Placement {
         site: site.to_owned(),
         cluster: Some(record.reference()),
         generation: record.generation,
-        revision: Some(Position { epoch, revision: record.revision }.into()),
-        members: record.members.iter().map(|(id, member)| self::member(id, member)).collect(),
+        revision: Some(
+            Position {
+                epoch,
+                revision: record.revision,
+            }
+            .into(),
+        ),
+        members: record
+            .members
+            .iter()
+            .map(|(id, member)| self::member(id, member))
+            .collect(),
         refusal: record.refusal.clone(),
         reports: record.reports.clone(),
         releasing: record.releasing,
@@ -194,11 +214,16 @@ fn member(id: &HostId, member: &Member) -> api::Member {
         domain: domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         state: self::state(*state).into(),
         revision: *revision,
-        addresses: addresses.iter().map(|(id, address)| (id.to_string(), address.to_string())).collect(),
+        addresses: addresses
+            .iter()
+            .map(|(id, address)| (id.to_string(), address.to_string()))
+            .collect(),
         bmc_address: bmc_address.clone(),
         failed_since: failed_since.map(Into::into),
         replaces: replaces.as_ref().map(host_ref),
-        release_reason: release_reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
+        release_reason: release_reason
+            .map(|reason| reason.as_str().to_owned())
+            .unwrap_or_default(),
     }
 }
 

@@ -22,7 +22,10 @@ pub struct Violation {
 impl Violation {
     /// A violation of `rule` by `field`.
     pub fn new(field: impl Into<String>, rule: impl fmt::Display) -> Self {
-        Self { field: field.into(), rule: rule.to_string() }
+        Self {
+            field: field.into(),
+            rule: rule.to_string(),
+        }
     }
 }
 
@@ -52,7 +55,9 @@ pub enum Error {
         what: String,
     },
     /// The site must report first.
-    #[error("site {site}: {why}; nothing is placed in it until its cluster agent has reported a complete snapshot")]
+    #[error(
+        "site {site}: {why}; nothing is placed in it until its cluster agent has reported a complete snapshot"
+    )]
     NotSynced {
         /// Site.
         site: String,
@@ -97,8 +102,11 @@ pub enum Error {
     Ledger(#[from] ledger::Error),
 }
 
-fn sentence(violations: &[Violation]) -> String {
-    let each: Vec<String> = violations.iter().map(|Violation { field, rule }| format!("{field}: {rule}")).collect();
+pub(crate) fn sentence(violations: &[Violation]) -> String {
+    let each: Vec<String> = violations
+        .iter()
+        .map(|Violation { field, rule }| format!("{field}: {rule}"))
+        .collect();
     each.join("; ")
 }
 
@@ -109,24 +117,43 @@ impl From<Error> for Status {
         let (code, reason) = match error {
             Error::Invalid(violations) => {
                 details.set_bad_request(
-                    violations.into_iter().map(|v| FieldViolation::new(v.field, v.rule)).collect::<Vec<_>>(),
+                    violations
+                        .into_iter()
+                        .map(|v| FieldViolation::new(v.field, v.rule))
+                        .collect::<Vec<_>>(),
                 );
                 (Code::InvalidArgument, "INVALID")
             }
             Error::Unauthenticated => (Code::Unauthenticated, "NO_IDENTITY"),
-            Error::Forbidden { caller: _, call: _, site: _ } => (Code::PermissionDenied, "FORBIDDEN"),
+            Error::Forbidden {
+                caller: _,
+                call: _,
+                site: _,
+            } => (Code::PermissionDenied, "FORBIDDEN"),
             Error::NotFound { what: _ } => (Code::NotFound, "NOT_FOUND"),
             Error::NotSynced { site, why } => {
                 details.set_precondition_failure(vec![PreconditionViolation::new("SITE", site, why)]);
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 (Code::Unavailable, "SITE_NOT_SYNCED")
             }
-            Error::StaleGeneration { cluster, asked: _, applied: _ } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new("GENERATION", cluster, &*message)]);
+            Error::StaleGeneration {
+                cluster,
+                asked: _,
+                applied: _,
+            } => {
+                details.set_precondition_failure(vec![PreconditionViolation::new(
+                    "GENERATION",
+                    cluster,
+                    &*message,
+                )]);
                 (Code::FailedPrecondition, "STALE_GENERATION")
             }
             Error::Releasing { cluster } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new("RELEASING", cluster, &*message)]);
+                details.set_precondition_failure(vec![PreconditionViolation::new(
+                    "RELEASING",
+                    cluster,
+                    &*message,
+                )]);
                 (Code::FailedPrecondition, "RELEASING")
             }
             Error::Superseded { what: _, by: _ } => (Code::Aborted, "SUPERSEDED"),
@@ -140,7 +167,10 @@ impl From<Error> for Status {
                 (Code::Unavailable, "LEDGER_STOPPED")
             }
             Error::Ledger(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the ledger cannot be read");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the ledger cannot be read"
+                );
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 (Code::Unavailable, "LEDGER_UNREADABLE")
             }

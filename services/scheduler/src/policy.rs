@@ -16,7 +16,11 @@ const EVERY: &str = "*";
 /// The policy of a site.
 #[must_use]
 pub fn of(policies: &Policies, site: &str) -> Policy {
-    policies.get(site).or_else(|| policies.get(EVERY)).cloned().unwrap_or_default()
+    policies
+        .get(site)
+        .or_else(|| policies.get(EVERY))
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Why a policy cannot be used.
@@ -80,8 +84,16 @@ pub fn read(files: &[(String, PathBuf)]) -> Result<Policies, Error> {
 fn one(site: &str, path: &Path) -> Result<Policy, Error> {
     let (site, path) = (site.to_owned(), path.to_owned());
     let text = std::fs::read_to_string(&path);
-    let text = text.map_err(|source| Error::Read { site: site.clone(), path: path.clone(), source })?;
-    serde_saphyr::from_str(&text).map_err(|source| Error::Form { site, path, source: source.into() })
+    let text = text.map_err(|source| Error::Read {
+        site: site.clone(),
+        path: path.clone(),
+        source,
+    })?;
+    serde_saphyr::from_str(&text).map_err(|source| Error::Form {
+        site,
+        path,
+        source: source.into(),
+    })
 }
 
 #[cfg(test)]
@@ -96,7 +108,9 @@ mod tests {
 
     #[test]
     fn a_policy_names_the_hierarchy_and_what_is_cordoned() {
-        let file = file("hierarchy: [example.org/room, example.org/rack]\ncordoned: [{key: example.org/rack, value: r1}]\n");
+        let file = file(
+            "hierarchy: [example.org/room, example.org/rack]\ncordoned: [{key: example.org/rack, value: r1}]\n",
+        );
         let policies = read(&[("a".to_owned(), file.path().to_owned())]).unwrap();
         let keys: Vec<_> = policies["a"].hierarchy.iter().map(ToString::to_string).collect();
         assert_eq!(keys, ["example.org/room", "example.org/rack"]);
@@ -107,8 +121,13 @@ mod tests {
     fn a_policy_that_breaks_a_rule_is_refused_with_the_site_and_the_file() {
         for text in ["hierarchie: []", "hierarchy: ['-bad-']", "- list"] {
             let file = file(text);
-            let error = read(&[("a".to_owned(), file.path().to_owned())]).unwrap_err().to_string();
-            assert!(error.contains("site a") && error.contains(&*file.path().display().to_string()), "{error}");
+            let error = read(&[("a".to_owned(), file.path().to_owned())])
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("site a") && error.contains(&*file.path().display().to_string()),
+                "{error}"
+            );
         }
         assert_eq!(named("a"), Err("expected SITE=FILE".to_owned()));
     }

@@ -94,7 +94,13 @@ impl ReleaseReason {
 impl Record {
     /// An empty record for a cluster that has just been applied for the first time.
     #[must_use]
-    pub fn new(cluster: ClusterName, uid: String, created: Option<SystemTime>, generation: i64, spec: Spec) -> Self {
+    pub fn new(
+        cluster: ClusterName,
+        uid: String,
+        created: Option<SystemTime>,
+        generation: i64,
+        spec: Spec,
+    ) -> Self {
         Self {
             cluster,
             uid,
@@ -123,6 +129,10 @@ impl Record {
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.releasing
-            && (self.refusal.is_some() || self.members.values().any(|m| m.failed_since.is_some() && m.state != MemberState::Releasing))
+            && (self.refusal.is_some()
+                || self
+                    .members
+                    .values()
+                    .any(|m| m.failed_since.is_some() && m.state != MemberState::Releasing))
     }
 }

@@ -71,11 +71,24 @@ impl Region {
             .into_iter()
             .map(|(name, records)| {
                 let site = Site::new(name.clone(), policy::of(&policies, &name), records, revision);
-                (name, Arc::new(SharedSite { state: Mutex::new(site), retry: Notify::new() }))
+                (
+                    name,
+                    Arc::new(SharedSite {
+                        state: Mutex::new(site),
+                        retry: Notify::new(),
+                    }),
+                )
             })
             .collect();
-        let inner = Inner { sites: RwLock::new(sites), appeared: Notify::new(), policies, committer };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner {
+            sites: RwLock::new(sites),
+            appeared: Notify::new(),
+            policies,
+            committer,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// The ledger's queue.
@@ -87,7 +100,11 @@ impl Region {
     /// Every site, by name.
     #[must_use]
     pub fn sites(&self) -> BTreeMap<String, Arc<SharedSite>> {
-        self.inner.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner
+            .sites
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// A site that has reported or that the ledger knows.
@@ -96,13 +113,18 @@ impl Region {
     /// [`Error::NotFound`].
     pub fn site(&self, name: &str) -> Result<Arc<SharedSite>, Error> {
         let sites = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
-        sites.get(name).cloned().ok_or_else(|| Error::NotFound { what: format!("site {name:?}") })
+        sites.get(name).cloned().ok_or_else(|| Error::NotFound {
+            what: format!("site {name:?}"),
+        })
     }
 
     /// The site, for a call that must tell its agent to report first rather than that it does not exist.
     fn reporting_site(&self, name: &str) -> Result<Arc<SharedSite>, Error> {
         let why = "no cluster agent has reported it yet";
-        self.site(name).map_err(|_| Error::NotSynced { site: name.to_owned(), why })
+        self.site(name).map_err(|_| Error::NotSynced {
+            site: name.to_owned(),
+            why,
+        })
     }
 
     fn site_or_new(&self, name: &str) -> Arc<SharedSite> {
@@ -112,7 +134,10 @@ impl Region {
             let policy = policy::of(&self.inner.policies, name);
             let site = Site::new(name.to_owned(), policy, BTreeMap::new(), revision);
             self.inner.appeared.notify_one();
-            Arc::new(SharedSite { state: Mutex::new(site), retry: Notify::new() })
+            Arc::new(SharedSite {
+                state: Mutex::new(site),
+                retry: Notify::new(),
+            })
         };
         Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
     }
@@ -123,7 +148,10 @@ impl Region {
 
     async fn durable(&self, outcome: Outcome) -> Result<Told, Error> {
         let position = self.inner.committer.durable(outcome.revision).await?;
-        Ok(Told { record: outcome.record, epoch: position.epoch })
+        Ok(Told {
+            record: outcome.record,
+            epoch: position.epoch,
+        })
     }
 
     /// [`Site::apply`], durably.
@@ -133,7 +161,11 @@ impl Region {
     pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
         let permit = self.reserve().await?;
-        let author = Author { caller, action: "apply", now: SystemTime::now() };
+        let author = Author {
+            caller,
+            action: "apply",
+            now: SystemTime::now(),
+        };
         let outcome = site.lock().apply(apply, &author, permit)?;
         site.retry.notify_one();
         self.durable(outcome).await
@@ -143,10 +175,20 @@ impl Region {
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
-    pub async fn release(&self, site: &str, cluster: &ClusterName, uid: &str, caller: &str) -> Result<Option<Told>, Error> {
+    pub async fn release(
+        &self,
+        site: &str,
+        cluster: &ClusterName,
+        uid: &str,
+        caller: &str,
+    ) -> Result<Option<Told>, Error> {
         let site = self.reporting_site(site)?;
         let permit = self.reserve().await?;
-        let author = Author { caller, action: "release", now: SystemTime::now() };
+        let author = Author {
+            caller,
+            action: "release",
+            now: SystemTime::now(),
+        };
         let outcome = site.lock().release(cluster, uid, &author, permit)?;
         site.retry.notify_one();
         match outcome {
@@ -169,7 +211,11 @@ impl Region {
     ) -> Result<Option<Told>, Error> {
         let site = self.reporting_site(site)?;
         let permit = self.reserve().await?;
-        let author = Author { caller, action: "confirm", now: SystemTime::now() };
+        let author = Author {
+            caller,
+            action: "confirm",
+            now: SystemTime::now(),
+        };
         let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
         site.retry.notify_one();
         match outcome {
@@ -198,12 +244,23 @@ impl Region {
                 });
             }
         }
-        let not_found = || Error::NotFound { what: format!("cluster {cluster} in site {site:?}") };
-        let record = self.site(site)?.lock().record(cluster).cloned().ok_or_else(not_found)?;
+        let not_found = || Error::NotFound {
+            what: format!("cluster {cluster} in site {site:?}"),
+        };
+        let record = self
+            .site(site)?
+            .lock()
+            .record(cluster)
+            .cloned()
+            .ok_or_else(not_found)?;
         if !uid.is_empty() && uid != record.uid {
             return Err(not_found());
         }
-        self.durable(Outcome { revision: record.revision, record: Some(record) }).await
+        self.durable(Outcome {
+            revision: record.revision,
+            record: Some(record),
+        })
+        .await
     }
 
     /// Lets a reporter in. When it has seen an epoch or revision above the ledger's, the ledger was lost or restored:
@@ -211,7 +268,12 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::Superseded`], [`Error::Stopped`].
-    pub async fn open_session(&self, site: &str, fence: Fence, seen: Option<Position>) -> Result<Session, Error> {
+    pub async fn open_session(
+        &self,
+        site: &str,
+        fence: Fence,
+        seen: Option<Position>,
+    ) -> Result<Session, Error> {
         let reached = *self.inner.committer.watch().borrow();
         if let Some(seen) = seen.filter(|seen| *seen > reached) {
             tracing::warn!(site, %seen, %reached, "the site has seen more than the ledger holds: raising the epoch above it");
@@ -229,7 +291,12 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::Superseded`], [`Error::Stopped`].
-    pub async fn report(&self, site: &str, session: &SessionId, changes: inventory::HostChanges) -> Result<(), Error> {
+    pub async fn report(
+        &self,
+        site: &str,
+        session: &SessionId,
+        changes: inventory::HostChanges,
+    ) -> Result<(), Error> {
         let shared = self.site(site)?;
         let touched = shared.lock().report(session, changes, SystemTime::now())?;
         self.settle(&shared, touched).await
@@ -257,7 +324,11 @@ impl Region {
     async fn settle(&self, shared: &SharedSite, touched: BTreeSet<ClusterName>) -> Result<(), Error> {
         for cluster in touched {
             let permit = self.reserve().await?;
-            let author = Author { caller: SELF, action: "observe", now: SystemTime::now() };
+            let author = Author {
+                caller: SELF,
+                action: "observe",
+                now: SystemTime::now(),
+            };
             shared.lock().settle(&cluster, &author, permit);
         }
         shared.retry.notify_one();
@@ -294,7 +365,11 @@ impl Region {
             let order = waiting(site.lock().records());
             for cluster in order {
                 let permit = self.reserve().await?;
-                let author = Author { caller: SELF, action: "retry", now: SystemTime::now() };
+                let author = Author {
+                    caller: SELF,
+                    action: "retry",
+                    now: SystemTime::now(),
+                };
                 site.lock().retry(&cluster, &author, permit);
             }
         }
@@ -317,9 +392,18 @@ fn waiting(records: &BTreeMap<ClusterName, Record>) -> Vec<ClusterName> {
         .iter()
         .filter(|(_, record)| record.waits())
         .map(|(name, record)| {
-            let replaces = record.members.values().any(|member| member.failed_since.is_some());
+            let replaces = record
+                .members
+                .values()
+                .any(|member| member.failed_since.is_some());
             let new = record.members.is_empty();
-            (!replaces, new, record.created.is_none(), record.created, name.clone())
+            (
+                !replaces,
+                new,
+                record.created.is_none(),
+                record.created,
+                name.clone(),
+            )
         })
         .collect();
     order.sort();

@@ -47,7 +47,14 @@ pub struct Args {
 /// # Errors
 /// Why the process could not start, or what failed.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { process, realm, tls, listen, ledger, site_policies } = args;
+    let Args {
+        process,
+        realm,
+        tls,
+        listen,
+        ledger,
+        site_policies,
+    } = args;
     let policies = policy::read(&site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
     let opened = process.readiness.gate("ledger");
@@ -91,7 +98,8 @@ async fn routes(region: Region, ledger: Arc<dyn Ledger>) -> anyhow::Result<Route
             .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let inventory = InventoryServiceServer::new(Inventory::new(region.clone())).max_decoding_message_size(MESSAGE);
+    let inventory =
+        InventoryServiceServer::new(Inventory::new(region.clone())).max_decoding_message_size(MESSAGE);
     let placements = PlacementServiceServer::new(Placements::new(region, ledger));
     Ok(Routes::new(placements)
         .add_service(inventory)

@@ -36,7 +36,10 @@ impl Spec {
             let path = format!("{path}.roles[{index}]");
             if let Some(role) = self::role(role, &path, &mut violations) {
                 if roles.iter().any(|other| other.name == role.name) {
-                    violations.push(Violation::new(format!("{path}.name"), format!("{} is there twice", role.name)));
+                    violations.push(Violation::new(
+                        format!("{path}.name"),
+                        format!("{} is there twice", role.name),
+                    ));
                 }
                 roles.push(role);
             }
@@ -50,7 +53,15 @@ impl Spec {
                 Err(error) => violations.push(Violation::new(format!("{path}.network_ids[{index}]"), error)),
             }
         }
-        if violations.is_empty() { Ok(Self { wire, roles, networks }) } else { Err(violations) }
+        if violations.is_empty() {
+            Ok(Self {
+                wire,
+                roles,
+                networks,
+            })
+        } else {
+            Err(violations)
+        }
     }
 
     /// As it came.
@@ -74,7 +85,14 @@ impl Spec {
 
 /// Parses one role; `None` when something in it broke a rule.
 pub(crate) fn role(wire: &inventory::Role, path: &str, violations: &mut Vec<Violation>) -> Option<Role> {
-    let inventory::Role { name, label_selector, topology_key, active, standby, replace_after_error } = wire;
+    let inventory::Role {
+        name,
+        label_selector,
+        topology_key,
+        active,
+        standby,
+        replace_after_error,
+    } = wire;
     let before = violations.len();
     let mut check = |field: &str, result: Result<(), String>| {
         if let Err(rule) = result {
@@ -83,22 +101,31 @@ pub(crate) fn role(wire: &inventory::Role, path: &str, violations: &mut Vec<Viol
     };
     let role_name = RoleName::new(name).map_err(|error| error.to_string());
     check("name", role_name.as_ref().map(drop).map_err(Clone::clone));
-    let key = (!topology_key.is_empty()).then(|| LabelKey::new(topology_key)).transpose().map_err(|e| e.to_string());
+    let key = (!topology_key.is_empty())
+        .then(|| LabelKey::new(topology_key))
+        .transpose()
+        .map_err(|e| e.to_string());
     check("topology_key", key.as_ref().map(drop).map_err(Clone::clone));
     let want = active.checked_add(*standby).filter(|want| *want <= WANTED);
-    check("active", want.map(drop).ok_or(format!("{active} + {standby} standby hosts, at most {WANTED} are allowed")));
+    check(
+        "active",
+        want.map(drop).ok_or(format!(
+            "{active} + {standby} standby hosts, at most {WANTED} are allowed"
+        )),
+    );
     let grace = replace_after_error.map(|duration| {
-        Duration::try_from(duration).map_err(|_| format!("{duration:?} must be a duration that is not negative"))
+        Duration::try_from(duration)
+            .map_err(|_| format!("{duration:?} must be a duration that is not negative"))
     });
     let grace = grace.transpose();
-    check("replace_after_error", grace.as_ref().map(drop).map_err(Clone::clone));
-    let selector = match label_selector {
-        Some(wire) => selector(wire, &format!("{path}.label_selector"), violations),
-        None => {
-            let rule = "is missing; an empty selector selects every host";
-            violations.push(Violation::new(format!("{path}.label_selector"), rule));
-            None
-        }
+    check(
+        "replace_after_error",
+        grace.as_ref().map(drop).map_err(Clone::clone),
+    );
+    let selector = if let Some(wire) = label_selector { selector(wire, &format!("{path}.label_selector"), violations) } else {
+        let rule = "is missing; an empty selector selects every host";
+        violations.push(Violation::new(format!("{path}.label_selector"), rule));
+        None
     };
     if violations.len() > before {
         return None;
@@ -118,14 +145,23 @@ pub(crate) fn selector(
     path: &str,
     violations: &mut Vec<Violation>,
 ) -> Option<Selector> {
-    let inventory::LabelSelector { match_labels, match_expressions } = wire;
+    let inventory::LabelSelector {
+        match_labels,
+        match_expressions,
+    } = wire;
     let expressions: Vec<Expression> = match_expressions
         .iter()
-        .map(|inventory::LabelSelectorRequirement { key, operator, values }| Expression {
-            key: key.clone(),
-            operator: operator.clone(),
-            values: values.clone(),
-        })
+        .map(
+            |inventory::LabelSelectorRequirement {
+                 key,
+                 operator,
+                 values,
+             }| Expression {
+                key: key.clone(),
+                operator: operator.clone(),
+                values: values.clone(),
+            },
+        )
         .collect();
     Selector::compile(match_labels, &expressions)
         .map_err(|error| violations.push(Violation::new(path, chain(&error))))
@@ -134,5 +170,8 @@ pub(crate) fn selector(
 
 /// An error with its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }

@@ -6,7 +6,10 @@ use proto::inventory::v1 as wire;
 
 /// What the scheduler is told of a `SIPCluster`.
 pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
-    let placement = object.status.as_ref().and_then(|status| status.placement.as_ref());
+    let placement = object
+        .status
+        .as_ref()
+        .and_then(|status| status.placement.as_ref());
     let members = placement.map(|placement| placement.members.iter().map(member).collect());
     wire::ObservedCluster {
         r#ref: Some(reference(object)),
@@ -14,11 +17,15 @@ pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
         created: object.creation_timestamp().map(|time| super::time(&time)),
         deleting: object.metadata.deletion_timestamp.is_some(),
         members: members.unwrap_or_default(),
-        revision: placement.map(|p| wire::Revision { epoch: p.epoch, revision: p.revision }),
+        revision: placement.map(|p| wire::Revision {
+            epoch: p.epoch,
+            revision: p.revision,
+        }),
     }
 }
 
 /// How the `SIPCluster` is named in calls.
+#[must_use]
 pub fn reference(object: &SIPCluster) -> wire::ClusterRef {
     wire::ClusterRef {
         namespace: object.namespace().unwrap_or_default(),

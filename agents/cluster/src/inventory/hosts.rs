@@ -30,8 +30,14 @@ impl HostState {
         let host = Host::parse(object, None).ok()?;
         let secret = object.spec.network_data.as_ref().and_then(|reference| {
             let name = reference.name.clone().filter(|name| !name.is_empty())?;
-            let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());
-            Some(SecretName { namespace: namespace.unwrap_or_else(|| host.namespace().to_owned()), name })
+            let namespace = reference
+                .namespace
+                .clone()
+                .filter(|namespace| !namespace.is_empty());
+            Some(SecretName {
+                namespace: namespace.unwrap_or_else(|| host.namespace().to_owned()),
+                name,
+            })
         });
         Some(Self {
             faults: host.reports().iter().map(ToString::to_string).collect(),
@@ -44,7 +50,10 @@ impl HostState {
     /// Its namespace and name.
     pub(super) fn key(&self) -> Key {
         let host = self.host.r#ref.clone().unwrap_or_default();
-        Key { namespace: host.namespace, name: host.name }
+        Key {
+            namespace: host.namespace,
+            name: host.name,
+        }
     }
 
     /// Takes its addresses from the Secret that it names.
@@ -52,18 +61,21 @@ impl HostState {
         let missing;
         let data = match &self.secret {
             None => None,
-            Some(secret) => Some(match networks.get(secret) {
-                Some(data) => data,
-                None => {
-                    missing = NetworkData::missing(secret);
-                    &missing
-                }
+            Some(secret) => Some(if let Some(data) = networks.get(secret) {
+                data
+            } else {
+                missing = NetworkData::missing(secret);
+                &missing
             }),
         };
         let addresses = data.map(NetworkData::addresses).into_iter().flatten();
-        self.host.addresses = addresses.map(|(id, address)| (id.as_str().to_owned(), address.to_string())).collect();
+        self.host.addresses = addresses
+            .map(|(id, address)| (id.as_str().to_owned(), address.to_string()))
+            .collect();
         self.host.problems.clone_from(&self.faults);
-        self.host.problems.extend(data.and_then(NetworkData::invalid).map(ToString::to_string));
+        self.host
+            .problems
+            .extend(data.and_then(NetworkData::invalid).map(ToString::to_string));
     }
 
     /// Keeps the time since when it is in error, of an earlier look at the same host.
@@ -79,7 +91,10 @@ impl HostState {
 fn reported(host: &Host) -> wire::Host {
     let mut message = host.error_message().to_owned();
     if message.len() > MESSAGE {
-        let end = (0..=MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=MESSAGE)
+            .rev()
+            .find(|end| message.is_char_boundary(*end))
+            .unwrap_or(0);
         message.truncate(end);
     }
     wire::Host {

@@ -8,8 +8,8 @@ mod report;
 mod store;
 mod watch;
 
-pub use report::report;
 pub use hosts::HostState;
+pub use report::report;
 pub use store::{Changes, Inventory, Key};
 pub use watch::{Listed, watch_clusters, watch_hosts, watch_network_data};
 
@@ -21,5 +21,8 @@ pub use clusters::reference;
 #[must_use]
 pub fn time(time: &Time) -> prost_types::Timestamp {
     let nanos = time.0.subsec_nanosecond();
-    prost_types::Timestamp { seconds: time.0.as_second(), nanos }
+    prost_types::Timestamp {
+        seconds: time.0.as_second(),
+        nanos,
+    }
 }

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 
 use futures::StreamExt as _;
 use kit::scheduler::{Scheduler, pauses};
-use proto::inventory::v1::{Hello, HostChanges, ReportHostsRequest, SnapshotEnd, report_hosts_request::Message};
+use proto::inventory::v1::{
+    Hello, HostChanges, ReportHostsRequest, SnapshotEnd, report_hosts_request::Message,
+};
 use runtime::readiness::Gate;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,7 +36,11 @@ pub async fn report(
     }
     let mut pause = pauses();
     loop {
-        let mut session = Session { inventory: &inventory, sequence: 0, snapshot_end: None };
+        let mut session = Session {
+            inventory: &inventory,
+            sequence: 0,
+            snapshot_end: None,
+        };
         let ended = session.run(&scheduler, &gate, &told).await;
         if session.complete() {
             pause = pauses();
@@ -70,7 +76,11 @@ impl Session<'_> {
         };
         // There is room: nothing has been sent yet.
         let _ = sender.try_send(self.message(Message::Hello(hello)));
-        let answers = match scheduler.inventory().report_hosts(ReceiverStream::new(receiver)).await {
+        let answers = match scheduler
+            .inventory()
+            .report_hosts(ReceiverStream::new(receiver))
+            .await
+        {
             Ok(answers) => answers.into_inner(),
             Err(status) => return status,
         };
@@ -99,7 +109,11 @@ impl Session<'_> {
         }
     }
 
-    async fn send(&mut self, sender: mpsc::Sender<ReportHostsRequest>, end: &tokio::sync::watch::Sender<Option<u64>>) {
+    async fn send(
+        &mut self,
+        sender: mpsc::Sender<ReportHostsRequest>,
+        end: &tokio::sync::watch::Sender<Option<u64>>,
+    ) {
         let mut changed = self.inventory.watch();
         self.inventory.tell_all();
         loop {
@@ -130,10 +144,25 @@ impl Session<'_> {
 
     fn message(&mut self, message: Message) -> ReportHostsRequest {
         self.sequence += 1;
-        ReportHostsRequest { sequence: self.sequence, message: Some(message) }
+        ReportHostsRequest {
+            sequence: self.sequence,
+            message: Some(message),
+        }
     }
 }
 
-fn wire(Changes { hosts, deleted_hosts, clusters, deleted_clusters }: Changes) -> HostChanges {
-    HostChanges { hosts, deleted_hosts, clusters, deleted_clusters }
+fn wire(
+    Changes {
+        hosts,
+        deleted_hosts,
+        clusters,
+        deleted_clusters,
+    }: Changes,
+) -> HostChanges {
+    HostChanges {
+        hosts,
+        deleted_hosts,
+        clusters,
+        deleted_clusters,
+    }
 }

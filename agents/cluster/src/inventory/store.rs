@@ -65,7 +65,10 @@ struct State {
 
 impl Default for Inventory {
     fn default() -> Self {
-        Self { state: Arc::default(), changed: watch::Sender::new(()) }
+        Self {
+            state: Arc::default(),
+            changed: watch::Sender::new(()),
+        }
     }
 }
 
@@ -86,14 +89,14 @@ impl Inventory {
         self.lock().hosts.get(key).cloned()
     }
 
-    /// Takes a host in. Returns whether anything that is reported changed.
-    pub fn put_host(&self, object: &BareMetalHost) -> bool {
-        let Some(host) = HostState::of(object) else { return false };
-        let changed = self.lock().put(host);
-        if changed {
+    /// Takes a host in.
+    pub fn put_host(&self, object: &BareMetalHost) {
+        let Some(host) = HostState::of(object) else {
+            return;
+        };
+        if self.lock().put(host) {
             self.changed.send_replace(());
         }
-        changed
     }
 
     /// Forgets a host.
@@ -121,16 +124,16 @@ impl Inventory {
     }
 
     /// Takes in what a Secret says, or that it says nothing. Hosts that refer to it are read again.
-    pub fn put_network_data(&self, secret: SecretName, data: Option<NetworkData>) {
+    pub fn put_network_data(&self, secret: &SecretName, data: Option<NetworkData>) {
         let mut state = self.lock();
-        if state.networks.get(&secret) == data.as_ref() {
+        if state.networks.get(secret) == data.as_ref() {
             return;
         }
         match data {
             Some(data) => state.networks.insert(secret.clone(), data),
-            None => state.networks.remove(&secret),
+            None => state.networks.remove(secret),
         };
-        let hosts = state.referrers.get(&secret).cloned().unwrap_or_default();
+        let hosts = state.referrers.get(secret).cloned().unwrap_or_default();
         let mut changed = false;
         for host in hosts {
             if let Some(known) = state.hosts.get(&host).cloned() {
@@ -146,14 +149,23 @@ impl Inventory {
     /// Forgets every Secret of a namespace that is not among `present`.
     pub fn retain_network_data(&self, namespace: &str, present: &BTreeSet<Key>) {
         let is_present = |secret: &SecretName| {
-            present.contains(&Key { namespace: secret.namespace.clone(), name: secret.name.clone() })
+            present.contains(&Key {
+                namespace: secret.namespace.clone(),
+                name: secret.name.clone(),
+            })
         };
         let state = self.lock();
-        let of_namespace = state.networks.keys().filter(|secret| secret.namespace == namespace);
-        let gone: Vec<SecretName> = of_namespace.filter(|secret| !is_present(secret)).cloned().collect();
+        let of_namespace = state
+            .networks
+            .keys()
+            .filter(|secret| secret.namespace == namespace);
+        let gone: Vec<SecretName> = of_namespace
+            .filter(|secret| !is_present(secret))
+            .cloned()
+            .collect();
         drop(state);
         for secret in gone {
-            self.put_network_data(secret, None);
+            self.put_network_data(&secret, None);
         }
     }
 
@@ -175,7 +187,9 @@ impl Inventory {
         let mut state = self.lock();
         if let Some(cluster) = state.clusters.remove(key) {
             state.dirty_clusters.remove(key);
-            state.gone_clusters.insert(key.clone(), cluster.r#ref.unwrap_or_default());
+            state
+                .gone_clusters
+                .insert(key.clone(), cluster.r#ref.unwrap_or_default());
         }
         drop(state);
         self.changed.send_replace(());
@@ -183,7 +197,13 @@ impl Inventory {
 
     /// Forgets every `SIPCluster` that is not among `present`.
     pub fn retain_clusters(&self, present: &BTreeSet<Key>) {
-        let gone: Vec<Key> = self.lock().clusters.keys().filter(|key| !present.contains(key)).cloned().collect();
+        let gone: Vec<Key> = self
+            .lock()
+            .clusters
+            .keys()
+            .filter(|key| !present.contains(key))
+            .cloned()
+            .collect();
         for key in gone {
             self.delete_cluster(&key);
         }
@@ -213,7 +233,9 @@ impl Inventory {
         let mut changes = Changes::default();
         for _ in 0..limit {
             if let Some(key) = state.dirty_hosts.pop_first() {
-                changes.hosts.extend(state.hosts.get(&key).map(|known| known.host.clone()));
+                changes
+                    .hosts
+                    .extend(state.hosts.get(&key).map(|known| known.host.clone()));
             }
             if let Some((_, host)) = state.gone_hosts.pop_first() {
                 changes.deleted_hosts.push(host);
@@ -238,7 +260,10 @@ impl State {
                 self.unrefer(&before, &key);
             }
             if let Some(secret) = &next.secret {
-                self.referrers.entry(secret.clone()).or_default().insert(key.clone());
+                self.referrers
+                    .entry(secret.clone())
+                    .or_default()
+                    .insert(key.clone());
             }
         }
         next.read(&self.networks);
@@ -259,7 +284,8 @@ impl State {
                 self.unrefer(secret, key);
             }
             self.dirty_hosts.remove(key);
-            self.gone_hosts.insert(key.clone(), known.host.r#ref.unwrap_or_default());
+            self.gone_hosts
+                .insert(key.clone(), known.host.r#ref.unwrap_or_default());
         }
     }
 

@@ -57,7 +57,16 @@ pub async fn watch_hosts(
     told: impl Fn(Key) + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let api = Api::<BareMetalHost>::namespaced(client, &namespace);
-    run(api, listed, &Hosts { namespace, inventory, told }).await
+    run(
+        api,
+        listed,
+        &Hosts {
+            namespace,
+            inventory,
+            told,
+        },
+    )
+    .await
 }
 
 struct Hosts<F> {
@@ -109,11 +118,11 @@ impl Sink<Secret> for Secrets {
         let secret = secret(&object);
         let data = object.data.unwrap_or_default().remove(api::NETWORK_DATA_KEY);
         let parsed = data.map(|data| NetworkData::parse(&secret, &data.0));
-        self.inventory.put_network_data(secret, parsed);
+        self.inventory.put_network_data(&secret, parsed);
     }
 
     fn delete(&self, object: Secret) {
-        self.inventory.put_network_data(secret(&object), None);
+        self.inventory.put_network_data(&secret(&object), None);
     }
 
     fn retain(&self, present: &BTreeSet<Key>) {
@@ -135,7 +144,8 @@ struct Clusters {
 
 impl Sink<SIPCluster> for Clusters {
     fn put(&self, object: SIPCluster) {
-        self.inventory.put_cluster(key(&object), clusters::observed(&object));
+        self.inventory
+            .put_cluster(key(&object), clusters::observed(&object));
     }
 
     fn delete(&self, object: SIPCluster) {
@@ -148,11 +158,17 @@ impl Sink<SIPCluster> for Clusters {
 }
 
 fn secret(object: &Secret) -> SecretName {
-    SecretName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    SecretName {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
 }
 
 fn key(object: &impl kube::Resource) -> Key {
-    Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    Key {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
 }
 
 async fn run<K>(api: Api<K>, listed: Listed, sink: &impl Sink<K>) -> Result<(), Infallible>

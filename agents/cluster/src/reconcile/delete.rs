@@ -24,9 +24,14 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
         return finish(object, context).await;
     };
     never_older(object, &placement)?;
-    context.triggers.holds(&key(object), placement.members.iter().map(hosts::key).collect());
-    let steps: Vec<Step<'_>> =
-        placement.members.iter().map(|member| Step::of(&reference, member, &context.inventory, true)).collect();
+    context
+        .triggers
+        .holds(&key(object), placement.members.iter().map(hosts::key).collect());
+    let steps: Vec<Step<'_>> = placement
+        .members
+        .iter()
+        .map(|member| Step::of(&reference, member, &context.inventory, true))
+        .collect();
     let why = progress(&steps);
     let own = status::Own {
         findings: findings(&why, &steps),
@@ -58,8 +63,11 @@ fn progress(steps: &[Step<'_>]) -> String {
 
 fn findings(why: &str, steps: &[Step<'_>]) -> Vec<Finding> {
     let blocked = steps.iter().any(|step| matches!(step.need, Need::Blocked(_)));
-    let reason =
-        if blocked { conditions::ready::UNABLE_TO_DECOMMISSION } else { conditions::ready::PROGRESSING };
+    let reason = if blocked {
+        conditions::ready::UNABLE_TO_DECOMMISSION
+    } else {
+        conditions::ready::PROGRESSING
+    };
     vec![
         Finding::no(conditions::SCHEDULED, "Deleting", "the cluster is being deleted"),
         Finding::no(conditions::HOSTS_LABELED, "Waiting", why),
@@ -69,12 +77,19 @@ fn findings(why: &str, steps: &[Step<'_>]) -> Vec<Finding> {
 
 /// Nothing is held any more: the other agents delete their children, and the finalizer goes.
 async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
-    context.triggers.holds(&key(object), std::collections::BTreeSet::new());
+    context
+        .triggers
+        .holds(&key(object), std::collections::BTreeSet::new());
     let waiting = children(object, context);
     let empty = status::placement(&placed::Placement {
-        revision: object.status.as_ref().and_then(|status| status.placement.as_ref()).map(|placement| {
-            proto::inventory::v1::Revision { epoch: placement.epoch, revision: placement.revision }
-        }),
+        revision: object
+            .status
+            .as_ref()
+            .and_then(|status| status.placement.as_ref())
+            .map(|placement| proto::inventory::v1::Revision {
+                epoch: placement.epoch,
+                revision: placement.revision,
+            }),
         generation: object.metadata.generation.unwrap_or_default(),
         ..placed::Placement::default()
     });
@@ -82,7 +97,10 @@ async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error>
         finalizer::remove(&context.client, object).await?;
         return Ok(Action::await_change());
     }
-    let why = format!("every host is given back; waiting for the removal of: {}", waiting.join(", "));
+    let why = format!(
+        "every host is given back; waiting for the removal of: {}",
+        waiting.join(", ")
+    );
     let own = status::Own {
         findings: findings(&why, &[]),
         placement: Some(empty),
@@ -95,13 +113,21 @@ async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error>
 /// Sections whose agents have answered before and have not said that their children are removed. An agent that
 /// does not answer within a minute is not waited for: the children's owner references see to them.
 fn children(object: &SIPCluster, context: &Context) -> Vec<String> {
-    let Ok(cluster) = Cluster::parse(object) else { return Vec::new() };
+    let Ok(cluster) = Cluster::parse(object) else {
+        return Vec::new();
+    };
     let deleted = object.metadata.deletion_timestamp.as_ref();
-    let waited = deleted.map_or(Duration::ZERO, |time| Timestamp::now().duration_since(time.0).unsigned_abs());
+    let waited = deleted.map_or(Duration::ZERO, |time| {
+        Timestamp::now().duration_since(time.0).unsigned_abs()
+    });
     if waited > services::ANSWER_WITHIN {
         return Vec::new();
     }
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     let (gating, _) = services::sections(&cluster, &context.not_installed);
     gating
         .into_iter()

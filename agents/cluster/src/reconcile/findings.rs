@@ -33,14 +33,22 @@ pub(super) fn all(
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
         let message = format!("this site has no agent for: {}", names.join(", "));
-        findings.push(Finding::yes(conditions::SERVICES_SKIPPED, "NotInstalled", message));
+        findings.push(Finding::yes(
+            conditions::SERVICES_SKIPPED,
+            "NotInstalled",
+            message,
+        ));
     }
     findings
 }
 
 /// Conditions that stay as they are.
 pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> {
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     let known = |kind: &&'static str| {
         let condition = find(said, kind)?;
         let reason = REASONS.into_iter().find(|reason| *reason == condition.reason)?;
@@ -49,7 +57,12 @@ pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> 
             "False" => Some(false),
             _ => None,
         };
-        Some(Finding { kind, status, reason, message: condition.message.clone() })
+        Some(Finding {
+            kind,
+            status,
+            reason,
+            message: condition.message.clone(),
+        })
     };
     kinds.iter().filter_map(known).collect()
 }
@@ -58,20 +71,33 @@ pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> 
 const REASONS: [&str; 4] = ["Labeled", "Waiting", "Blocked", "NotInstalled"];
 
 fn scheduled_finding(placement: &placed::Placement) -> Finding {
-    match &placement.refusal {
-        Some(refusal) => Finding::no(conditions::SCHEDULED, "Unschedulable", &refusal.message),
-        None => {
-            let reports: Vec<&str> = placement.reports.iter().take(NAMED).map(|report| &*report.message).collect();
-            Finding::yes(conditions::SCHEDULED, "Placed", reports.join("; "))
-        }
+    if let Some(refusal) = &placement.refusal {
+        Finding::no(conditions::SCHEDULED, "Unschedulable", &refusal.message)
+    } else {
+        let reports: Vec<&str> = placement
+            .reports
+            .iter()
+            .take(NAMED)
+            .map(|report| &*report.message)
+            .collect();
+        Finding::yes(conditions::SCHEDULED, "Placed", reports.join("; "))
     }
 }
 
 /// The message of the last `Scheduled` condition: empty when all was well.
 pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    find(said, conditions::SCHEDULED)
-        .map(|condition| if condition.status == "True" { String::new() } else { condition.message.clone() })
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
+    find(said, conditions::SCHEDULED).map(|condition| {
+        if condition.status == "True" {
+            String::new()
+        } else {
+            condition.message.clone()
+        }
+    })
 }
 
 fn labeled(steps: &[Step<'_>]) -> Finding {
@@ -81,12 +107,16 @@ fn labeled(steps: &[Step<'_>]) -> Finding {
         let releasing = step.member.state() == wire::MemberState::Releasing;
         match &step.need {
             Need::Nothing if step.member.state() == wire::MemberState::Claimed => {
-                waiting.push(format!("{namespace}/{name}: its labels are to be seen by the scheduler"));
+                waiting.push(format!(
+                    "{namespace}/{name}: its labels are to be seen by the scheduler"
+                ));
             }
             Need::Nothing => {}
             Need::Label => waiting.push(format!("{namespace}/{name}: is being labelled")),
             Need::Unlabel | Need::Confirm => waiting.push(format!("{namespace}/{name}: is being released")),
-            Need::Waits(why) if releasing => waiting.push(format!("{namespace}/{name}: to be released, {why}")),
+            Need::Waits(why) if releasing => {
+                waiting.push(format!("{namespace}/{name}: to be released, {why}"));
+            }
             Need::Waits(why) => waiting.push(format!("{namespace}/{name}: {why}")),
             Need::Blocked(why) => blocked.push(format!("{namespace}/{name}: {why}")),
         }
@@ -101,7 +131,12 @@ fn labeled(steps: &[Step<'_>]) -> Finding {
 }
 
 fn named(all: &[String]) -> String {
-    let shown = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let shown = all
+        .iter()
+        .take(NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("; ");
     match all.len().saturating_sub(NAMED) {
         0 => shown,
         more => format!("{shown}; and {more} more"),
@@ -119,28 +154,43 @@ fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing) 
     match standing {
         Standing::Failing(why) => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
         Standing::Progressing(why) => Finding::no(READY, ready::PROGRESSING, why),
-        Standing::Ready if labeled.status != Some(true) => Finding::no(READY, ready::PROGRESSING, &labeled.message),
+        Standing::Ready if labeled.status != Some(true) => {
+            Finding::no(READY, ready::PROGRESSING, &labeled.message)
+        }
         Standing::Ready => Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, ""),
     }
 }
 
 /// Since when the other agents could have answered this generation.
 fn asked(object: &SIPCluster) -> Option<Time> {
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     find(said, conditions::SCHEDULED).map(|condition| condition.last_transition_time.clone())
 }
 
 /// When to look again though nothing changes: an agent that does not answer is to be named.
 pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duration> {
     let generation = object.metadata.generation.unwrap_or_default();
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     let answered = |section: &Section| {
-        find(said, services::condition_of(*section)).is_some_and(|c| c.observed_generation == Some(generation))
+        find(said, services::condition_of(*section))
+            .is_some_and(|c| c.observed_generation == Some(generation))
     };
     if gating.iter().all(answered) {
         return None;
     }
-    let waited = asked(object).map_or(Duration::ZERO, |asked| Timestamp::now().duration_since(asked.0).unsigned_abs());
+    let waited = asked(object).map_or(Duration::ZERO, |asked| {
+        Timestamp::now().duration_since(asked.0).unsigned_abs()
+    });
     // Past the limit it has been said; the agent's answer comes by the watch.
-    services::ANSWER_WITHIN.checked_sub(waited).map(|left| left + Duration::from_secs(1))
+    services::ANSWER_WITHIN
+        .checked_sub(waited)
+        .map(|left| left + Duration::from_secs(1))
 }

@@ -37,12 +37,20 @@ pub enum Need {
 #[must_use]
 pub fn key(member: &Member) -> Key {
     let host = member.host.clone().unwrap_or_default();
-    Key { namespace: host.namespace, name: host.name }
+    Key {
+        namespace: host.namespace,
+        name: host.name,
+    }
 }
 
 /// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
 #[must_use]
-pub fn need_to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&HostState>, served: bool) -> Need {
+pub fn need_to_hold(
+    cluster: &wire::ClusterRef,
+    member: &Member,
+    host: Option<&HostState>,
+    served: bool,
+) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::Blocked("its BareMetalHost is gone".to_owned());
     };
@@ -65,15 +73,16 @@ pub fn need_to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&H
 /// What the host of a releasing member needs.
 #[must_use]
 pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option<&HostState>) -> Need {
-    let Some(host) = incarnation(member, host) else { return Need::Confirm };
+    let Some(host) = incarnation(member, host) else {
+        return Need::Confirm;
+    };
     let marked = host.host.release_mark >= member.revision;
     match carried(host, cluster, &member.role) {
         Carried::None if marked => Need::Confirm,
-        Carried::None => Need::Unlabel,
         Carried::Ours | Carried::Part if host.host.consumer.is_some() => {
             Need::Waits(format!("it is still used by {}", consumer(host)))
         }
-        Carried::Ours | Carried::Part => Need::Unlabel,
+        Carried::None | Carried::Ours | Carried::Part => Need::Unlabel,
         Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
     }
 }
@@ -84,7 +93,12 @@ fn incarnation<'a>(member: &Member, host: Option<&'a HostState>) -> Option<&'a H
 }
 
 fn consumer(host: &HostState) -> String {
-    let wire::Consumer { api_version: _, kind, namespace, name } = host.host.consumer.clone().unwrap_or_default();
+    let wire::Consumer {
+        api_version: _,
+        kind,
+        namespace,
+        name,
+    } = host.host.consumer.clone().unwrap_or_default();
     format!("{kind} {namespace}/{name}")
 }
 
@@ -96,15 +110,27 @@ enum Carried {
 }
 
 fn carried(host: &HostState, cluster: &wire::ClusterRef, role: &str) -> Carried {
-    let wanted =
-        [(labels::CLUSTER_NAMESPACE, &*cluster.namespace), (labels::CLUSTER_NAME, &*cluster.name), (labels::NODE_TYPE, role)];
-    let found: Vec<_> = wanted.iter().filter_map(|(key, _)| host.host.labels.get_key_value(*key)).collect();
-    let strange = found.iter().any(|(key, value)| !wanted.iter().any(|(k, v)| k == key && v == value));
+    let wanted = [
+        (labels::CLUSTER_NAMESPACE, &*cluster.namespace),
+        (labels::CLUSTER_NAME, &*cluster.name),
+        (labels::NODE_TYPE, role),
+    ];
+    let found: Vec<_> = wanted
+        .iter()
+        .filter_map(|(key, _)| host.host.labels.get_key_value(*key))
+        .collect();
+    let strange = found
+        .iter()
+        .any(|(key, value)| !wanted.iter().any(|(k, v)| k == key && v == value));
     match (found.len(), strange) {
         (0, _) => Carried::None,
-        (_, true) => {
-            Carried::Others(found.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", "))
-        }
+        (_, true) => Carried::Others(
+            found
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
         (3, false) => Carried::Ours,
         (_, false) => Carried::Part,
     }
@@ -142,7 +168,11 @@ impl<'a> Step<'a> {
         } else {
             need_to_hold(cluster, member, host.as_ref(), served)
         };
-        Self { member, need, seen: host.map(|host| host.resource_version).unwrap_or_default() }
+        Self {
+            member,
+            need,
+            seen: host.map(|host| host.resource_version).unwrap_or_default(),
+        }
     }
 }
 

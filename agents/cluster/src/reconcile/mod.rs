@@ -4,8 +4,8 @@
 
 mod delete;
 mod desired;
-mod findings;
 mod finalizer;
+mod findings;
 pub mod hosts;
 mod services;
 mod status;
@@ -21,10 +21,7 @@ use kit::{
     events::Events,
     scheduler::{self, Scheduler},
 };
-use kube::{
-    Client, Resource as _, ResourceExt as _,
-    runtime::controller::Action,
-};
+use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
 use proto::placement::v1 as placed;
 use tonic::{Code, Status};
 
@@ -83,7 +80,10 @@ pub enum Error {
 
 impl Error {
     fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Kubernetes { action, source: Box::new(source) }
+        move |source| Self::Kubernetes {
+            action,
+            source: Box::new(source),
+        }
     }
 }
 
@@ -100,7 +100,11 @@ pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result
         Err(invalid) => return refuse(&object, &context, &invalid.to_string()).await,
     };
     finalizer::ensure(&context.client, &object).await?;
-    let placement = match context.scheduler.apply(desired::declaration(&object, &cluster)).await {
+    let placement = match context
+        .scheduler
+        .apply(desired::declaration(&object, &cluster))
+        .await
+    {
         Ok(placement) => placement,
         Err(status) if status.code() == Code::InvalidArgument => {
             return refuse(&object, &context, &scheduler::reason(&status)).await;
@@ -118,12 +122,18 @@ async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Act
             Finding::no(conditions::READY, conditions::ready::UNSCHEDULABLE, why),
         ]
         .into_iter()
-        .chain(findings::kept(object, &[conditions::HOSTS_LABELED, conditions::SERVICES_SKIPPED]))
+        .chain(findings::kept(
+            object,
+            &[conditions::HOSTS_LABELED, conditions::SERVICES_SKIPPED],
+        ))
         .collect(),
         ..status::Own::default()
     };
     if write(object, context, own).await? {
-        context.events.warning(&object.object_ref(&()), "InvalidSpec", why).await;
+        context
+            .events
+            .warning(&object.object_ref(&()), "InvalidSpec", why)
+            .await;
     }
     Ok(Action::await_change())
 }
@@ -131,14 +141,22 @@ async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Act
 /// The scheduler cannot be asked: everything stays as it is, and an Event says so.
 async fn stale(object: &SIPCluster, context: &Context, status: Status) -> Error {
     if status.code() == Code::Unavailable && object.status.is_some() {
-        let note = format!("the scheduler cannot be asked, everything stays as it is: {}", scheduler::reason(&status));
-        context.events.warning(&object.object_ref(&()), "Stale", &note).await;
+        let note = format!(
+            "the scheduler cannot be asked, everything stays as it is: {}",
+            scheduler::reason(&status)
+        );
+        context
+            .events
+            .warning(&object.object_ref(&()), "Stale", &note)
+            .await;
     }
     Error::Scheduler(Box::new(status))
 }
 
 async fn write(object: &SIPCluster, context: &Context, own: status::Own) -> Result<bool, Error> {
-    status::write(&context.client, MANAGER, object, own).await.map_err(Error::kubernetes("write the status"))
+    status::write(&context.client, MANAGER, object, own)
+        .await
+        .map_err(Error::kubernetes("write the status"))
 }
 
 /// Writes the placement into the status, and then acts on the hosts.
@@ -150,7 +168,9 @@ async fn act(
 ) -> Result<Action, Error> {
     never_older(object, placement)?;
     let key = key(object);
-    context.triggers.holds(&key, placement.members.iter().map(hosts::key).collect());
+    context
+        .triggers
+        .holds(&key, placement.members.iter().map(hosts::key).collect());
     let (gating, skipped) = services::sections(cluster, &context.not_installed);
     let reference = inventory::reference(object);
     let epoch = placement.revision.unwrap_or_default().epoch;
@@ -162,7 +182,10 @@ async fn act(
             Step::of(&reference, member, &context.inventory, served)
         })
         .collect();
-    let wanted = cluster.roles().iter().map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let wanted = cluster
+        .roles()
+        .iter()
+        .map(|role| (role.name().as_str().to_owned(), role.wanted()));
     let own = status::Own {
         findings: findings::all(object, placement, &steps, &gating, &skipped),
         placement: Some(status::placement(placement)),
@@ -174,14 +197,26 @@ async fn act(
     }
     let again = act_on_hosts(object, placement, &steps, context).await?;
     let pending = findings::revisit(object, &gating);
-    Ok([again, pending].into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
+    Ok([again, pending]
+        .into_iter()
+        .flatten()
+        .min()
+        .map_or_else(Action::await_change, Action::requeue))
 }
 
 /// An agent never acts on an older epoch than it has seen.
 fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(), Error> {
-    let seen = object.status.as_ref().and_then(|status| status.placement.as_ref()).map_or(0, |p| p.epoch);
+    let seen = object
+        .status
+        .as_ref()
+        .and_then(|status| status.placement.as_ref())
+        .map_or(0, |p| p.epoch);
     let answered = placement.revision.unwrap_or_default().epoch;
-    if answered < seen { Err(Error::OldEpoch { answered, seen }) } else { Ok(()) }
+    if answered < seen {
+        Err(Error::OldEpoch { answered, seen })
+    } else {
+        Ok(())
+    }
 }
 
 /// Events for what a person would want to know of a placement that has just been written.
@@ -189,7 +224,10 @@ async fn tell(object: &SIPCluster, placement: &placed::Placement, before: Option
     let reference = object.object_ref(&());
     match &placement.refusal {
         Some(refusal) if before != Some(&*refusal.message) => {
-            context.events.warning(&reference, "Unschedulable", &refusal.message).await;
+            context
+                .events
+                .warning(&reference, "Unschedulable", &refusal.message)
+                .await;
         }
         None if before.is_none_or(|before| !before.is_empty()) => {
             let note = format!("{} hosts are held", placement.members.len());
@@ -207,8 +245,15 @@ async fn act_on_hosts(
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let cluster = inventory::reference(object);
-    let due: Vec<&Step<'_>> = steps.iter().filter(|step| matches!(step.need, Need::Label | Need::Unlabel)).collect();
-    let writer = Writer { client: &context.client, manager: MANAGER, cluster: &cluster };
+    let due: Vec<&Step<'_>> = steps
+        .iter()
+        .filter(|step| matches!(step.need, Need::Label | Need::Unlabel))
+        .collect();
+    let writer = Writer {
+        client: &context.client,
+        manager: MANAGER,
+        cluster: &cluster,
+    };
     let written = writer.write(&due).await;
     let mut again = None;
     for (step, written) in due.iter().zip(&written) {
@@ -219,7 +264,10 @@ async fn act_on_hosts(
                 again = Some(RETRY.1);
                 let Key { namespace, name } = hosts::key(step.member);
                 let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
-                context.events.warning(&object.object_ref(&()), "UnableToApplyLabels", &note).await;
+                context
+                    .events
+                    .warning(&object.object_ref(&()), "UnableToApplyLabels", &note)
+                    .await;
             }
         }
     }
@@ -233,10 +281,17 @@ async fn act_on_hosts(
                 .filter(|(step, written)| step.need == Need::Unlabel && **written == Written::Done)
                 .map(|(step, _)| step.member),
         )
-        .map(|member| placed::ReleaseConfirmation { host: member.host.clone(), revision: member.revision })
+        .map(|member| placed::ReleaseConfirmation {
+            host: member.host.clone(),
+            revision: member.revision,
+        })
         .collect();
     if !released.is_empty() {
-        context.scheduler.confirm(cluster, released).await.map_err(|status| Error::Scheduler(Box::new(status)))?;
+        context
+            .scheduler
+            .confirm(cluster, released)
+            .await
+            .map_err(|status| Error::Scheduler(Box::new(status)))?;
     }
     if placement.members.is_empty() {
         context.triggers.holds(&key(object), BTreeSet::new());
@@ -245,7 +300,10 @@ async fn act_on_hosts(
 }
 
 fn key(object: &SIPCluster) -> Key {
-    Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    Key {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
 }
 
 /// When a cluster whose look was cut short is looked at again.
@@ -254,6 +312,11 @@ fn key(object: &SIPCluster) -> Key {
 pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
     let cluster = key(&object);
     let error = error as &dyn std::error::Error;
-    tracing::warn!(namespace = cluster.namespace, name = cluster.name, error, "a cluster is tried again");
+    tracing::warn!(
+        namespace = cluster.namespace,
+        name = cluster.name,
+        error,
+        "a cluster is tried again"
+    );
     Action::requeue(RETRY.0)
 }

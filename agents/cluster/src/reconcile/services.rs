@@ -11,7 +11,7 @@ use kit::{conditions::find, config::Section};
 use proto::{inventory::v1 as wire, placement::v1::Member};
 
 /// How long an agent may take to answer a section before `NoAgent` is said.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// How the services stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +27,17 @@ pub(super) enum Standing {
 /// The sections that the spec has, in two groups: those that gate, and those that no agent of the site serves.
 #[must_use]
 pub(super) fn sections(cluster: &Cluster, not_installed: &BTreeSet<Section>) -> (Vec<Section>, Vec<Section>) {
-    let balancers = !cluster.load_balancers_control_plane().is_empty() || !cluster.load_balancers_worker().is_empty();
+    let balancers =
+        !cluster.load_balancers_control_plane().is_empty() || !cluster.load_balancers_worker().is_empty();
     let present = [
         (Section::LoadBalancer, balancers),
         (Section::JumpHost, !cluster.jump_hosts().is_empty()),
         (Section::Auth, !cluster.auth().is_empty()),
     ];
-    let sections = present.into_iter().filter(|(_, present)| *present).map(|(section, _)| section);
+    let sections = present
+        .into_iter()
+        .filter(|(_, present)| *present)
+        .map(|(section, _)| section);
     sections.partition(|section| !not_installed.contains(section))
 }
 
@@ -49,41 +53,70 @@ pub(super) fn condition_of(section: Section) -> &'static str {
 
 /// Whether every load balancer that the spec asks for has applied the revision of this member.
 #[must_use]
-pub(super) fn served(cluster: &Cluster, gating: &[Section], object: &SIPCluster, epoch: u64, member: &Member) -> bool {
+pub(super) fn served(
+    cluster: &Cluster,
+    gating: &[Section],
+    object: &SIPCluster,
+    epoch: u64,
+    member: &Member,
+) -> bool {
     if !gating.contains(&Section::LoadBalancer) || member.state() == wire::MemberState::Bound {
         return true;
     }
-    let applied = object.status.as_ref().map(|status| &*status.applied).unwrap_or_default();
+    let applied = object
+        .status
+        .as_ref()
+        .map(|status| &*status.applied)
+        .unwrap_or_default();
     let names = cluster
         .load_balancers_control_plane()
         .iter()
         .map(|balancer| balancer.service().object_name())
-        .chain(cluster.load_balancers_worker().iter().map(|balancer| balancer.service().object_name()));
+        .chain(
+            cluster
+                .load_balancers_worker()
+                .iter()
+                .map(|balancer| balancer.service().object_name()),
+        );
     names.into_iter().all(|name| {
-        applied
-            .iter()
-            .any(|applied| applied.service == name.as_str() && applied.epoch == epoch && applied.revision >= member.revision)
+        applied.iter().any(|applied| {
+            applied.service == name.as_str() && applied.epoch == epoch && applied.revision >= member.revision
+        })
     })
 }
 
 /// How the services stand for this generation. `asked`: when the agents could have begun; an agent that has not
 /// answered for long is named.
 #[must_use]
-pub(super) fn standing(object: &SIPCluster, gating: &[Section], asked: Option<&Time>, now: Timestamp) -> Standing {
+pub(super) fn standing(
+    object: &SIPCluster,
+    gating: &[Section],
+    asked: Option<&Time>,
+    now: Timestamp,
+) -> Standing {
     let generation = object.metadata.generation.unwrap_or_default();
-    let said: &[Condition] = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said: &[Condition] = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     let (mut progressing, mut failing) = (Vec::new(), Vec::new());
     for section in gating {
-        let condition = find(said, condition_of(*section)).filter(|c| c.observed_generation == Some(generation));
+        let condition =
+            find(said, condition_of(*section)).filter(|c| c.observed_generation == Some(generation));
         match condition {
             Some(condition) if condition.status == "True" => {}
             Some(condition) if condition.reason == conditions::ready::PROGRESSING => {
                 progressing.push(format!("{section}: {}", condition.message));
             }
-            Some(condition) => failing.push(format!("{section}: {}: {}", condition.reason, condition.message)),
+            Some(condition) => {
+                failing.push(format!("{section}: {}: {}", condition.reason, condition.message));
+            }
             None if overdue(asked, now) => {
                 let limit = ANSWER_WITHIN.as_secs();
-                failing.push(format!("{section}: NoAgent: no agent has answered this section for {limit} s"));
+                failing.push(format!(
+                    "{section}: NoAgent: no agent has answered this section for {limit} s"
+                ));
             }
             None => progressing.push(format!("{section}: its agent has not answered yet")),
         }

@@ -13,8 +13,12 @@ use kube::{Client, ResourceExt as _};
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 
 /// Condition types that this agent owns.
-const OWN: [&str; 4] =
-    [conditions::SCHEDULED, conditions::HOSTS_LABELED, conditions::READY, conditions::SERVICES_SKIPPED];
+const OWN: [&str; 4] = [
+    conditions::SCHEDULED,
+    conditions::HOSTS_LABELED,
+    conditions::READY,
+    conditions::SERVICES_SKIPPED,
+];
 
 /// What this agent says of a `SIPCluster`.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +35,12 @@ pub(super) struct Own {
 ///
 /// # Errors
 /// What the API server answers.
-pub(super) async fn write(client: &Client, manager: Manager, object: &SIPCluster, own: Own) -> kube::Result<bool> {
+pub(super) async fn write(
+    client: &Client,
+    manager: Manager,
+    object: &SIPCluster,
+    own: Own,
+) -> kube::Result<bool> {
     let next = next(object, own, Timestamp::now());
     if owned(object) == next {
         return Ok(false);
@@ -46,7 +55,13 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
     let status = object.status.clone().unwrap_or_default();
     SIPClusterStatus {
         observed_generation: status.observed_generation,
-        conditions: sorted(status.conditions.into_iter().filter(|c| OWN.contains(&&*c.type_)).collect()),
+        conditions: sorted(
+            status
+                .conditions
+                .into_iter()
+                .filter(|c| OWN.contains(&&*c.type_))
+                .collect(),
+        ),
         placement: status.placement,
         counts: status.counts,
         ..SIPClusterStatus::default()
@@ -54,15 +69,23 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
 }
 
 fn next(object: &SIPCluster, own: Own, now: Timestamp) -> SIPClusterStatus {
-    let Own { findings, placement, counts } = own;
+    let Own {
+        findings,
+        placement,
+        counts,
+    } = own;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
-    let said: Vec<Condition> =
-        findings.into_iter().map(|finding| finding.condition(&before.conditions, generation, now)).collect();
+    let said: Vec<Condition> = findings
+        .into_iter()
+        .map(|finding| finding.condition(&before.conditions, generation, now))
+        .collect();
     SIPClusterStatus {
         observed_generation: Some(generation),
         conditions: sorted(said),
-        placement: placement.map(|next| since(next, before.placement.as_ref(), now)).or(before.placement),
+        placement: placement
+            .map(|next| since(next, before.placement.as_ref(), now))
+            .or(before.placement),
         counts: counts.or(before.counts),
         ..SIPClusterStatus::default()
     }
@@ -117,12 +140,21 @@ fn member(placed: &placed::Member) -> Member {
 #[must_use]
 pub(super) fn counts(placed: &placed::Placement, wanted: impl IntoIterator<Item = (String, u32)>) -> Counts {
     let bound = |control_plane: bool| {
-        let members = placed.members.iter().filter(|member| member.state() == wire::MemberState::Bound);
-        members.filter(|member| (member.role == CONTROL_PLANE) == control_plane).count()
+        let members = placed
+            .members
+            .iter()
+            .filter(|member| member.state() == wire::MemberState::Bound);
+        members
+            .filter(|member| (member.role == CONTROL_PLANE) == control_plane)
+            .count()
     };
     let (mut control_plane, mut workers) = (None, None);
     for (role, want) in wanted {
-        let sum = if role == CONTROL_PLANE { &mut control_plane } else { &mut workers };
+        let sum = if role == CONTROL_PLANE {
+            &mut control_plane
+        } else {
+            &mut workers
+        };
         *sum = Some(sum.unwrap_or(0) + u64::from(want));
     }
     Counts {

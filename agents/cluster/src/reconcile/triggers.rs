@@ -46,7 +46,9 @@ impl Triggers {
     /// A host has changed: the cluster that holds it is looked at.
     pub fn host(&self, host: &Key) {
         let mut state = self.lock();
-        let Some(cluster) = state.holders.get(host).cloned() else { return };
+        let Some(cluster) = state.holders.get(host).cloned() else {
+            return;
+        };
         state.waiting.insert(cluster);
         drop(state);
         self.named.notify_one();
@@ -102,7 +104,10 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        Key { namespace: "ns".to_owned(), name: name.to_owned() }
+        Key {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]
@@ -113,7 +118,10 @@ mod tests {
         triggers.host(&key("host"));
         triggers.host(&key("stranger"));
         let mut named = Box::pin(triggers.named());
-        assert_eq!(named.next().now_or_never().flatten(), Some(ObjectRef::new("cluster").within("ns")));
+        assert_eq!(
+            named.next().now_or_never().flatten(),
+            Some(ObjectRef::new("cluster").within("ns"))
+        );
         assert_eq!(named.next().now_or_never(), None);
         triggers.holds(&key("cluster"), BTreeSet::new());
         triggers.host(&key("host"));

@@ -32,8 +32,6 @@ pub(super) enum Applied {
     },
     /// The API server refuses what the spec asks for. Nothing else of it was applied.
     Refused {
-        /// Name of its objects.
-        name: String,
         /// Reason for the condition.
         reason: &'static str,
         /// For people.
@@ -43,24 +41,41 @@ pub(super) enum Applied {
 
 /// Applies one load balancer: the Service first, since it is what can be refused, the Secret before the Deployment that
 /// mounts it.
-pub(super) async fn apply(client: &Client, balancer: &Balancer<'_>, rendered: &Rendered) -> Result<Applied, Error> {
-    let Rendered { objects, without_address } = rendered;
-    let Objects { secret, deployment, service, config: _ } = objects;
+pub(super) async fn apply(
+    client: &Client,
+    balancer: &Balancer<'_>,
+    rendered: &Rendered,
+) -> Result<Applied, Error> {
+    let Rendered {
+        objects,
+        without_address,
+    } = rendered;
+    let Objects {
+        secret,
+        deployment,
+        service,
+        config: _,
+    } = objects;
     let name = balancer.name().to_owned();
     let service: Service = match apply::apply(client, MANAGER, service).await {
         Ok(service) => service,
         Err(error) if apply::code(&error) == Some(422) => {
             let words = apply::reason(&error);
             let (reason, message) = conflict::explain(client, service, words).await?;
-            return Ok(Applied::Refused { name, reason, message });
+            return Ok(Applied::Refused { reason, message });
         }
         Err(error) => return Err(Error::kubernetes("apply the Service")(error)),
     };
-    apply::apply::<Secret>(client, MANAGER, secret).await.map_err(Error::kubernetes("apply the Secret"))?;
+    apply::apply::<Secret>(client, MANAGER, secret)
+        .await
+        .map_err(Error::kubernetes("apply the Secret"))?;
     let deployment = match apply::apply::<Deployment>(client, MANAGER, deployment).await {
         Ok(deployment) => deployment,
         Err(error) if apply::code(&error) == Some(422) => {
-            return Ok(Applied::Refused { name, reason: "Refused", message: apply::reason(&error) });
+            return Ok(Applied::Refused {
+                reason: "Refused",
+                message: format!("{name}: {}", apply::reason(&error)),
+            });
         }
         Err(error) => return Err(Error::kubernetes("apply the Deployment")(error)),
     };
@@ -78,13 +93,19 @@ fn lacks(deployment: &Deployment) -> Option<String> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let seen = status.observed_generation >= deployment.metadata.generation;
-    let updated = if seen { status.updated_replicas.unwrap_or(0) } else { 0 };
+    let updated = if seen {
+        status.updated_replicas.unwrap_or(0)
+    } else {
+        0
+    };
     let available = status.available_replicas.unwrap_or(0).min(updated);
     let surplus = status.replicas.unwrap_or(0) > wanted;
     if seen && available >= wanted && !surplus {
         return None;
     }
-    Some(format!("{available} of {wanted} pods are up to date and available"))
+    Some(format!(
+        "{available} of {wanted} pods are up to date and available"
+    ))
 }
 
 #[cfg(test)]
@@ -96,8 +117,14 @@ mod tests {
 
     fn deployment(generation: i64, observed: i64, updated: i32, available: i32, total: i32) -> Deployment {
         Deployment {
-            metadata: ObjectMeta { generation: Some(generation), ..ObjectMeta::default() },
-            spec: DeploymentSpec { replicas: Some(2), ..DeploymentSpec::default() },
+            metadata: ObjectMeta {
+                generation: Some(generation),
+                ..ObjectMeta::default()
+            },
+            spec: DeploymentSpec {
+                replicas: Some(2),
+                ..DeploymentSpec::default()
+            },
             status: Some(DeploymentStatus {
                 observed_generation: Some(observed),
                 replicas: Some(total),

@@ -47,7 +47,11 @@ impl Balancer<'_> {
     }
 
     /// Its objects with the members of its role.
-    pub(super) fn render(&self, cluster: &Cluster, members: &BTreeMap<&str, Vec<&placed::Member>>) -> Rendered {
+    pub(super) fn render(
+        &self,
+        cluster: &Cluster,
+        members: &BTreeMap<&str, Vec<&placed::Member>>,
+    ) -> Rendered {
         let network = self.entry().network_id();
         let (mut balanced, mut without_address) = (Vec::new(), Vec::new());
         for placed in members.get(self.role()).into_iter().flatten() {
@@ -60,23 +64,38 @@ impl Balancer<'_> {
             Self::ControlPlane(balancer) => load_balancer::control_plane(cluster, balancer, &balanced),
             Self::Worker(balancer) => load_balancer::worker(cluster, balancer, &balanced),
         };
-        Rendered { objects, without_address }
+        Rendered {
+            objects,
+            without_address,
+        }
     }
 }
 
 fn member(placed: &placed::Member, network: &NetworkId) -> Result<Member, String> {
     let host = placed.host.clone().unwrap_or_default();
-    let address = placed.addresses.get(network.as_str()).and_then(|address| address.parse().ok());
+    let address = placed
+        .addresses
+        .get(network.as_str())
+        .and_then(|address| address.parse().ok());
     match address {
-        Some(address) => Ok(Member { namespace: host.namespace, name: host.name, address }),
+        Some(address) => Ok(Member {
+            namespace: host.namespace,
+            name: host.name,
+            address,
+        }),
         None => Err(format!("{}/{}", host.namespace, host.name)),
     }
 }
 
 /// The load balancers of a spec, in its order.
 pub(super) fn wanted(cluster: &Cluster) -> Vec<Balancer<'_>> {
-    let control_plane = cluster.load_balancers_control_plane().iter().map(Balancer::ControlPlane);
-    control_plane.chain(cluster.load_balancers_worker().iter().map(Balancer::Worker)).collect()
+    let control_plane = cluster
+        .load_balancers_control_plane()
+        .iter()
+        .map(Balancer::ControlPlane);
+    control_plane
+        .chain(cluster.load_balancers_worker().iter().map(Balancer::Worker))
+        .collect()
 }
 
 /// The members to balance to, by role: those that the status holds and that are not on their way out. Nothing acts on a

@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Pause after which a port that was taken is tried again.
 const PORT_RETRY: Duration = Duration::from_secs(15);
 /// Objects that nobody changes are applied again after this time: a Secret is not watched.
-const REFRESH: Duration = Duration::from_secs(300);
+const REFRESH: Duration = Duration::from_mins(5);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -58,7 +58,10 @@ pub enum Error {
 
 impl Error {
     fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Kubernetes { action, source: Box::new(source) }
+        move |source| Self::Kubernetes {
+            action,
+            source: Box::new(source),
+        }
     }
 }
 
@@ -71,14 +74,20 @@ pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result
         return remove::run(&object, &context).await;
     }
     // A spec that cannot be read is the cluster agent's to report; what runs is left as it is.
-    let Ok(cluster) = Cluster::parse(&object) else { return Ok(Action::await_change()) };
+    let Ok(cluster) = Cluster::parse(&object) else {
+        return Ok(Action::await_change());
+    };
     let wanted = balancers::wanted(&cluster);
     remove::superfluous(&object, &wanted, &context).await?;
     if wanted.is_empty() {
         status::withdraw(&object, &context.client).await?;
         return Ok(Action::await_change());
     }
-    let Some(held) = object.status.as_ref().and_then(|status| status.placement.as_ref()) else {
+    let Some(held) = object
+        .status
+        .as_ref()
+        .and_then(|status| status.placement.as_ref())
+    else {
         status::waiting(&object, &context.client).await?;
         return Ok(Action::await_change());
     };
@@ -106,8 +115,15 @@ async fn placement(
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),
     };
-    let seen = wire::Revision { epoch: held.epoch, revision: held.revision };
-    context.scheduler.placement(cluster, Some(seen)).await.map_err(|status| Error::Scheduler(Box::new(status)))
+    let seen = wire::Revision {
+        epoch: held.epoch,
+        revision: held.revision,
+    };
+    context
+        .scheduler
+        .placement(cluster, Some(seen))
+        .await
+        .map_err(|status| Error::Scheduler(Box::new(status)))
 }
 
 async fn report(
@@ -120,9 +136,14 @@ async fn report(
     let (reason, message) = (said.finding.reason, said.finding.message.clone());
     let failed = said.finding.status == Some(false) && reason != api::conditions::ready::PROGRESSING;
     if status::write(object, &context.client, said).await? && failed {
-        context.events.warning(&object.object_ref(&()), reason, &message).await;
+        context
+            .events
+            .warning(&object.object_ref(&()), reason, &message)
+            .await;
     }
-    let refused = applied.iter().any(|applied| matches!(applied, Applied::Refused { .. }));
+    let refused = applied
+        .iter()
+        .any(|applied| matches!(applied, Applied::Refused { .. }));
     Ok(Action::requeue(if refused { PORT_RETRY } else { REFRESH }))
 }
 
@@ -131,6 +152,11 @@ async fn report(
 #[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
 pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
     let error = error as &dyn std::error::Error;
-    tracing::warn!(namespace = object.namespace(), name = object.name_any(), error, "a cluster is tried again");
+    tracing::warn!(
+        namespace = object.namespace(),
+        name = object.name_any(),
+        error,
+        "a cluster is tried again"
+    );
     Action::requeue(RETRY)
 }

@@ -14,14 +14,20 @@ use super::{Context, Error, balancers, balancers::Balancer, status};
 /// The cluster is being deleted: once its hosts are given back, its load balancers go.
 pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     let status = object.status.as_ref();
-    let held = status.and_then(|status| status.placement.as_ref()).is_some_and(|held| !held.members.is_empty());
+    let held = status
+        .and_then(|status| status.placement.as_ref())
+        .is_some_and(|held| !held.members.is_empty());
     let answered = status.is_some_and(|status| !status.applied.is_empty()) || status::answered(object);
     if held || !answered {
         return Ok(Action::await_change());
     }
     let mut names = applied(object);
     if let Ok(cluster) = Cluster::parse(object) {
-        names.extend(balancers::wanted(&cluster).iter().map(|balancer| balancer.name().to_owned()));
+        names.extend(
+            balancers::wanted(&cluster)
+                .iter()
+                .map(|balancer| balancer.name().to_owned()),
+        );
     }
     delete(object, &names, &context.client).await?;
     status::removed(object, &context.client).await?;
@@ -44,18 +50,27 @@ pub(super) async fn superfluous(
 /// Names of what the status says is applied.
 fn applied(object: &SIPCluster) -> BTreeSet<String> {
     let applied = object.status.iter().flat_map(|status| &status.applied);
-    applied.filter(|applied| status::is_own(&applied.service)).map(|applied| applied.service.clone()).collect()
+    applied
+        .filter(|applied| status::is_own(&applied.service))
+        .map(|applied| applied.service.clone())
+        .collect()
 }
 
 async fn delete(object: &SIPCluster, names: &BTreeSet<String>, client: &Client) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
     let background = DeleteParams::background();
     for name in names {
-        let service = Api::<Service>::namespaced(client.clone(), &namespace).delete(name, &background).await;
+        let service = Api::<Service>::namespaced(client.clone(), &namespace)
+            .delete(name, &background)
+            .await;
         gone(service.map(drop), "delete the Service")?;
-        let deployment = Api::<Deployment>::namespaced(client.clone(), &namespace).delete(name, &background).await;
+        let deployment = Api::<Deployment>::namespaced(client.clone(), &namespace)
+            .delete(name, &background)
+            .await;
         gone(deployment.map(drop), "delete the Deployment")?;
-        let secret = Api::<Secret>::namespaced(client.clone(), &namespace).delete(name, &background).await;
+        let secret = Api::<Secret>::namespaced(client.clone(), &namespace)
+            .delete(name, &background)
+            .await;
         gone(secret.map(drop), "delete the Secret")?;
     }
     Ok(())

@@ -27,7 +27,13 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
     let (mut lacking, mut unaddressed, mut refused) = (Vec::new(), Vec::new(), None);
     for applied in applied {
         match applied {
-            Applied::Done { name, service, address, lacks, without_address } => {
+            Applied::Done {
+                name,
+                service,
+                address,
+                lacks,
+                without_address,
+            } => {
                 entries.push(AppliedEntry {
                     service: name.clone(),
                     epoch: held.epoch,
@@ -36,9 +42,13 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
                 });
                 endpoints.extend(self::endpoints(name, service, address.as_deref()));
                 lacking.extend(lacks.as_ref().map(|lacks| format!("{name}: {lacks}")));
-                unaddressed.extend(without_address.iter().map(|host| format!("{name}: {host} has no address in its network")));
+                unaddressed.extend(
+                    without_address
+                        .iter()
+                        .map(|host| format!("{name}: {host} has no address in its network")),
+                );
             }
-            Applied::Refused { name: _, reason, message } => refused = refused.or(Some((*reason, message.clone()))),
+            Applied::Refused { reason, message } => refused = refused.or(Some((*reason, message.clone()))),
         }
     }
     let finding = if let Some((reason, message)) = refused {
@@ -50,21 +60,40 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
     } else {
         Finding::yes(LOAD_BALANCER_READY, "Available", "")
     };
-    Said { finding, applied: entries, endpoints }
+    Said {
+        finding,
+        applied: entries,
+        endpoints,
+    }
 }
 
 /// Where a load balancer is reached: a node port on any node of the site, or on the address that the spec names.
 fn endpoints(name: &str, service: &Service, address: Option<&str>) -> Vec<Endpoint> {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect::<Vec<_>>();
+    let ports = service
+        .spec
+        .iter()
+        .flat_map(|spec| spec.ports.iter().flatten())
+        .collect::<Vec<_>>();
     let single = ports.len() == 1;
     ports
         .iter()
         .filter_map(|port| Some((port.port, port.node_port?)))
         .map(|(port, node_port)| Endpoint {
-            name: if single { name.to_owned() } else { format!("{name}:{port}") },
+            name: if single {
+                name.to_owned()
+            } else {
+                format!("{name}:{port}")
+            },
             address: address.map(str::to_owned),
             port: Some(node_port),
-            protocol: Some(if port == i32::from(render::load_balancer::API_SERVER_PORT) { "https" } else { "tcp" }.to_owned()),
+            protocol: Some(
+                if port == i32::from(render::load_balancer::API_SERVER_PORT) {
+                    "https"
+                } else {
+                    "tcp"
+                }
+                .to_owned(),
+            ),
             ..Endpoint::default()
         })
         .collect()
@@ -85,20 +114,48 @@ fn own(object: &SIPCluster) -> (Vec<AppliedEntry>, Vec<Endpoint>) {
 
 /// Says that there is no placement to serve yet.
 pub(super) async fn waiting(object: &SIPCluster, client: &Client) -> Result<(), Error> {
-    let finding = Finding::no(LOAD_BALANCER_READY, PROGRESSING, "the cluster has no placement yet");
+    let finding = Finding::no(
+        LOAD_BALANCER_READY,
+        PROGRESSING,
+        "the cluster has no placement yet",
+    );
     let (applied, endpoints) = own(object);
-    write(object, client, Said { finding, applied, endpoints }).await.map(drop)
+    write(
+        object,
+        client,
+        Said {
+            finding,
+            applied,
+            endpoints,
+        },
+    )
+    .await
+    .map(drop)
 }
 
 /// Says that every object that was made for the cluster is removed.
 pub(super) async fn removed(object: &SIPCluster, client: &Client) -> Result<(), Error> {
     let finding = Finding::no(LOAD_BALANCER_READY, REMOVED, "the cluster is being deleted");
-    write(object, client, Said { finding, applied: Vec::new(), endpoints: Vec::new() }).await.map(drop)
+    write(
+        object,
+        client,
+        Said {
+            finding,
+            applied: Vec::new(),
+            endpoints: Vec::new(),
+        },
+    )
+    .await
+    .map(drop)
 }
 
 /// Whether this agent has said anything of the cluster.
 pub(super) fn answered(object: &SIPCluster) -> bool {
-    let said = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let said = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
     find(said, LOAD_BALANCER_READY).is_some()
 }
 
@@ -112,7 +169,11 @@ pub(super) async fn withdraw(object: &SIPCluster, client: &Client) -> Result<(),
 
 /// Writes the status if it differs from the one there. Returns whether it did.
 pub(super) async fn write(object: &SIPCluster, client: &Client, said: Said) -> Result<bool, Error> {
-    let Said { finding, applied, endpoints } = said;
+    let Said {
+        finding,
+        applied,
+        endpoints,
+    } = said;
     let before = object.status.clone().unwrap_or_default();
     let own = own(object);
     let generation = object.metadata.generation.unwrap_or_default();
@@ -122,7 +183,12 @@ pub(super) async fn write(object: &SIPCluster, client: &Client, said: Said) -> R
     if same {
         return Ok(false);
     }
-    let next = SIPClusterStatus { conditions: vec![condition], applied, endpoints, ..SIPClusterStatus::default() };
+    let next = SIPClusterStatus {
+        conditions: vec![condition],
+        applied,
+        endpoints,
+        ..SIPClusterStatus::default()
+    };
     apply_status(object, client, &next).await?;
     Ok(true)
 }

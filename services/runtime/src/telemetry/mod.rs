@@ -2,7 +2,7 @@
 
 mod propagation;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
@@ -90,7 +90,8 @@ impl Telemetry {
             source,
         })?;
         let lines = match log_format {
-            LogFormat::Text => fmt::layer().with_writer(io::stderr).boxed(),
+            // Colours are for people: a log file stays plain.
+            LogFormat::Text => fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).boxed(),
             LogFormat::Json => fmt::layer()
                 .json()
                 .flatten_event(true)

@@ -41,7 +41,9 @@ enum Effect {
 impl Call {
     fn effect(self) -> Effect {
         match self {
-            Self::ApplyCluster | Self::ReleaseCluster | Self::ConfirmHosts | Self::ReportHosts => Effect::Site,
+            Self::ApplyCluster | Self::ReleaseCluster | Self::ConfirmHosts | Self::ReportHosts => {
+                Effect::Site
+            }
             Self::GetPlacement | Self::WatchPlacements => Effect::Members,
             Self::PlanCluster
             | Self::ListPlacements
@@ -105,9 +107,8 @@ fn allowed(caller: &Caller, call: Call, site: Option<&str>) -> bool {
         Caller::Agent { site: own, name } => {
             site == Some(own.as_str())
                 && match call.effect() {
-                    Effect::Site => name.as_str() == CLUSTER_AGENT,
                     Effect::Members => true,
-                    Effect::Look => name.as_str() == CLUSTER_AGENT,
+                    Effect::Site | Effect::Look => name.as_str() == CLUSTER_AGENT,
                 }
         }
         Caller::Operator { name: _ } | Caller::Reader { name: _ } => call.effect() != Effect::Site,
@@ -137,24 +138,40 @@ mod tests {
     ];
 
     fn agent(site: &str, name: &str) -> Caller {
-        Caller::Agent { site: site.parse().unwrap(), name: name.parse().unwrap() }
+        Caller::Agent {
+            site: site.parse().unwrap(),
+            name: name.parse().unwrap(),
+        }
     }
 
     fn names(caller: &Caller, site: Option<&str>) -> Vec<&'static str> {
-        ALL.into_iter().filter(|call| allowed(caller, *call, site)).map(Call::name).collect()
+        ALL.into_iter()
+            .filter(|call| allowed(caller, *call, site))
+            .map(Call::name)
+            .collect()
     }
 
     #[test]
     fn an_agent_touches_only_its_own_site_and_only_what_its_name_needs() {
         assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len());
-        assert_eq!(names(&agent("a", "load-balancer"), Some("a")), ["GetPlacement", "WatchPlacements"]);
+        assert_eq!(
+            names(&agent("a", "load-balancer"), Some("a")),
+            ["GetPlacement", "WatchPlacements"]
+        );
         assert!(names(&agent("a", "cluster"), Some("b")).is_empty());
         assert!(names(&agent("a", "cluster"), None).is_empty());
     }
 
     #[test]
     fn people_look_and_never_speak_for_a_site() {
-        for caller in [Caller::Operator { name: "op".parse().unwrap() }, Caller::Reader { name: "r".parse().unwrap() }] {
+        for caller in [
+            Caller::Operator {
+                name: "op".parse().unwrap(),
+            },
+            Caller::Reader {
+                name: "r".parse().unwrap(),
+            },
+        ] {
             let calls = names(&caller, None);
             assert_eq!(calls.len(), ALL.len() - 4);
             for call in ["ApplyCluster", "ReleaseCluster", "ConfirmHosts", "ReportHosts"] {
@@ -165,6 +182,9 @@ mod tests {
 
     #[test]
     fn a_connection_without_identity_may_do_nothing() {
-        assert!(matches!(authorize(&Extensions::new(), Call::GetHost, Some("a")), Err(Error::Unauthenticated)));
+        assert!(matches!(
+            authorize(&Extensions::new(), Call::GetHost, Some("a")),
+            Err(Error::Unauthenticated)
+        ));
     }
 }

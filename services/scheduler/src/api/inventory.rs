@@ -41,10 +41,16 @@ impl Inventory {
     }
 
     fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
-        let ListHostsRequest { site, label_selector, page_size, page_token } = request;
+        let ListHostsRequest {
+            site,
+            label_selector,
+            page_size,
+            page_token,
+        } = request;
         let size = page::size(page_size)?;
         let mut violations = Vec::new();
-        let selector = label_selector.and_then(|wire| spec::selector(&wire, "label_selector", &mut violations));
+        let selector =
+            label_selector.and_then(|wire| spec::selector(&wire, "label_selector", &mut violations));
         if !violations.is_empty() {
             return Err(Error::Invalid(violations));
         }
@@ -60,15 +66,25 @@ impl Inventory {
             (Some(_), None) => false,
         };
         let range = site.hosts().range((from, Bound::Unbounded));
-        let mut names: Vec<&HostName> = range.map(|(name, _)| name).filter(|name| selected(name)).take(size + 1).collect();
+        let mut names: Vec<&HostName> = range
+            .map(|(name, _)| name)
+            .filter(|name| selected(name))
+            .take(size + 1)
+            .collect();
         let more = names.len() > size;
         names.truncate(size);
         let next_page_token = match names.last() {
             Some(last) if more => page::token(&[last.namespace().as_str(), last.name()]),
             _ => String::new(),
         };
-        let hosts = names.into_iter().filter_map(|name| host_record(&site, name)).collect();
-        Ok(ListHostsResponse { hosts, next_page_token })
+        let hosts = names
+            .into_iter()
+            .filter_map(|name| host_record(&site, name))
+            .collect();
+        Ok(ListHostsResponse {
+            hosts,
+            next_page_token,
+        })
     }
 
     fn sites(&self, request: &ListSitesRequest) -> Result<ListSitesResponse, Error> {
@@ -85,15 +101,26 @@ impl Inventory {
             Some((name, _)) if more => page::token(&[name]),
             _ => String::new(),
         };
-        Ok(ListSitesResponse { sites: found.iter().map(|(_, site)| site.lock().summary()).collect(), next_page_token })
+        Ok(ListSitesResponse {
+            sites: found.iter().map(|(_, site)| site.lock().summary()).collect(),
+            next_page_token,
+        })
     }
 
     fn capacity(&self, request: FindCapacityRequest) -> Result<FindCapacityResponse, Error> {
-        let FindCapacityRequest { spec, namespace, max_copies } = request;
+        let FindCapacityRequest {
+            spec,
+            namespace,
+            max_copies,
+        } = request;
         let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
         let spec = Spec::parse(spec, "spec").map_err(Error::Invalid)?;
-        let namespace = Namespace::new(if namespace.is_empty() { "default" } else { &namespace })
-            .map_err(|error| invalid("namespace", error))?;
+        let namespace = Namespace::new(if namespace.is_empty() {
+            "default"
+        } else {
+            &namespace
+        })
+        .map_err(|error| invalid("namespace", error))?;
         let most = max_copies.clamp(1, COPIES);
         let mut sites = Vec::new();
         for (name, shared) in self.region.sites() {
@@ -105,13 +132,23 @@ impl Inventory {
             let model = locked.model().clone();
             drop(locked);
             let (copies, limit) = answer::capacity(model, &spec, &namespace, most)?;
-            sites.push(SiteCapacity { site: name, copies, limit });
+            sites.push(SiteCapacity {
+                site: name,
+                copies,
+                limit,
+            });
         }
         Ok(FindCapacityResponse { sites })
     }
 
     fn explain(&self, request: ExplainHostRequest) -> Result<ExplainHostResponse, Error> {
-        let ExplainHostRequest { site, namespace, name, role, network_ids } = request;
+        let ExplainHostRequest {
+            site,
+            namespace,
+            name,
+            role,
+            network_ids,
+        } = request;
         let host = host_name(&namespace, &name, "name")?;
         let role = role.ok_or_else(|| invalid("role", "is missing"))?;
         let mut violations = Vec::new();
@@ -125,17 +162,26 @@ impl Inventory {
                 Err(error) => violations.push(Violation::new(format!("network_ids[{index}]"), error)),
             }
         }
-        let Some(role) = role.filter(|_| violations.is_empty()) else { return Err(Error::Invalid(violations)) };
+        let Some(role) = role.filter(|_| violations.is_empty()) else {
+            return Err(Error::Invalid(violations));
+        };
         let shared = self.region.site(&site)?;
         let site = shared.lock();
         if !site.hosts().contains_key(&host) {
             return Err(not_found(&host, site.name()));
         }
-        let request = ::placement::Request { cluster: answer::probe(host.namespace(), 0)?, roles: Vec::new(), networks };
+        let request = ::placement::Request {
+            cluster: answer::probe(host.namespace(), 0)?,
+            roles: Vec::new(),
+            networks,
+        };
         let reasons = ::placement::explain(site.model(), &request, &role, &host);
         let reasons = reasons
             .into_iter()
-            .map(|reason| Ineligibility { reason: answer::ineligible_kind(&reason).to_owned(), message: reason.to_string() })
+            .map(|reason| Ineligibility {
+                reason: answer::ineligible_kind(&reason).to_owned(),
+                message: reason.to_string(),
+            })
             .collect();
         Ok(ExplainHostResponse { reasons })
     }
@@ -152,12 +198,18 @@ impl Inventory {
 fn host_record(site: &Site, name: &HostName) -> Option<HostRecord> {
     let host = site.hosts().get(name)?.clone();
     let holder = host_id(&host, name).and_then(|id| site.holder(&id));
-    Some(HostRecord { host: Some(host), holder })
+    Some(HostRecord {
+        host: Some(host),
+        holder,
+    })
 }
 
 fn host_id(host: &proto::inventory::v1::Host, name: &HostName) -> Option<HostId> {
     let uid = host.r#ref.as_ref().map(|known| &*known.uid)?;
-    Some(HostId { name: name.clone(), uid: uid.parse().ok()? })
+    Some(HostId {
+        name: name.clone(),
+        uid: uid.parse().ok()?,
+    })
 }
 
 fn invalid(field: &str, rule: impl std::fmt::Display) -> Error {
@@ -169,7 +221,9 @@ fn host_name(namespace: &str, name: &str, field: &str) -> Result<HostName, Error
 }
 
 fn not_found(host: &HostName, site: &str) -> Error {
-    Error::NotFound { what: format!("host {host} in site {site:?}") }
+    Error::NotFound {
+        what: format!("host {host} in site {site:?}"),
+    }
 }
 
 #[tonic::async_trait]
@@ -185,8 +239,15 @@ impl InventoryService for Inventory {
         Ok(Response::new(Box::pin(answers)))
     }
 
-    async fn list_hosts(&self, request: Request<ListHostsRequest>) -> Result<Response<ListHostsResponse>, Status> {
-        authorize(request.extensions(), Call::ListHosts, Some(&request.get_ref().site))?;
+    async fn list_hosts(
+        &self,
+        request: Request<ListHostsRequest>,
+    ) -> Result<Response<ListHostsResponse>, Status> {
+        authorize(
+            request.extensions(),
+            Call::ListHosts,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.list(request.into_inner())?))
     }
 
@@ -195,7 +256,10 @@ impl InventoryService for Inventory {
         Ok(Response::new(self.get(request.get_ref())?))
     }
 
-    async fn list_sites(&self, request: Request<ListSitesRequest>) -> Result<Response<ListSitesResponse>, Status> {
+    async fn list_sites(
+        &self,
+        request: Request<ListSitesRequest>,
+    ) -> Result<Response<ListSitesResponse>, Status> {
         authorize(request.extensions(), Call::ListSites, None)?;
         Ok(Response::new(self.sites(request.get_ref())?))
     }
@@ -212,7 +276,11 @@ impl InventoryService for Inventory {
         &self,
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
-        authorize(request.extensions(), Call::ExplainHost, Some(&request.get_ref().site))?;
+        authorize(
+            request.extensions(),
+            Call::ExplainHost,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.explain(request.into_inner())?))
     }
 }

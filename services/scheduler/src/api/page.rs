@@ -17,9 +17,10 @@ pub(crate) fn size(asked: i32) -> Result<usize, Error> {
     match usize::try_from(asked) {
         Ok(0) => Ok(USUAL),
         Ok(size) => Ok(size.min(MOST)),
-        Err(_) => {
-            Err(Error::Invalid(vec![Violation::new("page_size", format_args!("{asked} must not be negative"))]))
-        }
+        Err(_) => Err(Error::Invalid(vec![Violation::new(
+            "page_size",
+            format_args!("{asked} must not be negative"),
+        )])),
     }
 }
 
@@ -40,9 +41,20 @@ pub(crate) fn parse<const N: usize>(token: &str) -> Result<Option<[String; N]>, 
         .decode(token)
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok())
-        .and_then(|text| text.split('\n').map(str::to_owned).collect::<Vec<_>>().try_into().ok())
+        .and_then(|text| {
+            text.split('\n')
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+                .try_into()
+                .ok()
+        })
         .map(Some)
-        .ok_or_else(|| Error::Invalid(vec![Violation::new("page_token", "is not a token of this method's")]))
+        .ok_or_else(|| {
+            Error::Invalid(vec![Violation::new(
+                "page_token",
+                "is not a token of this method's",
+            )])
+        })
 }
 
 #[cfg(test)]
@@ -51,7 +63,10 @@ mod tests {
 
     #[test]
     fn a_token_gives_back_its_parts_and_strange_ones_are_refused() {
-        assert_eq!(parse(&token(&["a", "b c"])).unwrap(), Some(["a".to_owned(), "b c".to_owned()]));
+        assert_eq!(
+            parse(&token(&["a", "b c"])).unwrap(),
+            Some(["a".to_owned(), "b c".to_owned()])
+        );
         assert_eq!(parse::<2>("").unwrap(), None);
         assert!(parse::<3>(&token(&["a", "b"])).is_err());
         assert!(parse::<1>("~").is_err());
@@ -59,7 +74,10 @@ mod tests {
 
     #[test]
     fn sizes_have_a_usual_and_a_largest_value() {
-        assert_eq!([size(0).unwrap(), size(7).unwrap(), size(5000).unwrap()], [100, 7, 1000]);
+        assert_eq!(
+            [size(0).unwrap(), size(7).unwrap(), size(5000).unwrap()],
+            [100, 7, 1000]
+        );
         assert!(size(-1).is_err());
     }
 }

@@ -8,9 +8,10 @@ use proto::{
     inventory::v1 as inventory,
     placement::v1::{
         self as api, ApplyClusterRequest, ApplyClusterResponse, ConfirmHostsRequest, ConfirmHostsResponse,
-        GetPlacementRequest, GetPlacementResponse, ListDecisionsRequest, ListDecisionsResponse, ListPlacementsRequest,
-        ListPlacementsResponse, PlanClusterRequest, PlanClusterResponse, ReleaseClusterRequest, ReleaseClusterResponse,
-        WatchPlacementsRequest, WatchPlacementsResponse, placement_service_server::PlacementService,
+        GetPlacementRequest, GetPlacementResponse, ListDecisionsRequest, ListDecisionsResponse,
+        ListPlacementsRequest, ListPlacementsResponse, PlanClusterRequest, PlanClusterResponse,
+        ReleaseClusterRequest, ReleaseClusterResponse, WatchPlacementsRequest, WatchPlacementsResponse,
+        placement_service_server::PlacementService,
     },
 };
 use tonic::{Request, Response, Status};
@@ -49,7 +50,13 @@ impl Placements {
     }
 
     async fn apply(&self, request: ApplyClusterRequest, caller: &str) -> Result<ApplyClusterResponse, Error> {
-        let ApplyClusterRequest { site, cluster, generation, created, spec } = request;
+        let ApplyClusterRequest {
+            site,
+            cluster,
+            generation,
+            created,
+            spec,
+        } = request;
         let apply = Apply {
             cluster: convert::cluster(cluster.as_ref(), "cluster")?,
             uid: convert::uid(cluster.as_ref())?,
@@ -58,7 +65,9 @@ impl Placements {
             spec: self::spec(spec)?,
         };
         let told = self.region.apply(&site, apply, caller).await?;
-        Ok(ApplyClusterResponse { placement: self::placement(&site, &told) })
+        Ok(ApplyClusterResponse {
+            placement: self::placement(&site, &told),
+        })
     }
 
     fn plan(&self, request: PlanClusterRequest) -> Result<PlanClusterResponse, Error> {
@@ -78,16 +87,27 @@ impl Placements {
     }
 
     async fn get(&self, request: GetPlacementRequest) -> Result<GetPlacementResponse, Error> {
-        let GetPlacementRequest { site, cluster, at_least } = request;
+        let GetPlacementRequest {
+            site,
+            cluster,
+            at_least,
+        } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = cluster.map(|cluster| cluster.uid).unwrap_or_default();
         let at_least = at_least.map(position);
         let told = self.region.placement(&site, &name, &uid, at_least).await?;
-        Ok(GetPlacementResponse { placement: self::placement(&site, &told) })
+        Ok(GetPlacementResponse {
+            placement: self::placement(&site, &told),
+        })
     }
 
     async fn list(&self, request: ListPlacementsRequest) -> Result<ListPlacementsResponse, Error> {
-        let ListPlacementsRequest { site, namespace, page_size, page_token } = request;
+        let ListPlacementsRequest {
+            site,
+            namespace,
+            page_size,
+            page_token,
+        } = request;
         let size = page::size(page_size)?;
         let after = match page::parse::<3>(&page_token)? {
             Some([site, namespace, name]) => Some((site, cluster_name(&namespace, &name)?)),
@@ -99,14 +119,24 @@ impl Placements {
             if !wanted || after.as_ref().is_some_and(|(after, _)| name < *after) {
                 continue;
             }
-            let lower = after.as_ref().filter(|(after, _)| *after == name).map(|(_, cluster)| cluster.clone());
+            let lower = after
+                .as_ref()
+                .filter(|(after, _)| *after == name)
+                .map(|(_, cluster)| cluster.clone());
             let from = lower.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let locked = shared.lock();
-            let records = locked.records().range((from, std::ops::Bound::Unbounded)).map(|(_, record)| record);
-            let in_namespace =
-                records.filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
+            let records = locked
+                .records()
+                .range((from, std::ops::Bound::Unbounded))
+                .map(|(_, record)| record);
+            let in_namespace = records
+                .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
             let room = size + 1 - found.len();
-            found.extend(in_namespace.take(room).map(|record| (name.clone(), record.clone())));
+            found.extend(
+                in_namespace
+                    .take(room)
+                    .map(|record| (name.clone(), record.clone())),
+            );
             if found.len() > size {
                 break;
             }
@@ -114,25 +144,51 @@ impl Placements {
         let more = found.len() > size;
         found.truncate(size);
         let next_page_token = match found.last() {
-            Some((site, last)) if more => page::token(&[site, last.cluster.namespace().as_str(), last.cluster.name()]),
+            Some((site, last)) if more => {
+                page::token(&[site, last.cluster.namespace().as_str(), last.cluster.name()])
+            }
             _ => String::new(),
         };
-        let newest = found.iter().map(|(_, record)| record.revision).max().unwrap_or_default();
+        let newest = found
+            .iter()
+            .map(|(_, record)| record.revision)
+            .max()
+            .unwrap_or_default();
         let epoch = self.region.committer().durable(newest).await?.epoch;
-        let placements = found.iter().map(|(site, record)| convert::placement(site, epoch, record)).collect();
-        Ok(ListPlacementsResponse { placements, next_page_token })
+        let placements = found
+            .iter()
+            .map(|(site, record)| convert::placement(site, epoch, record))
+            .collect();
+        Ok(ListPlacementsResponse {
+            placements,
+            next_page_token,
+        })
     }
 
-    async fn release(&self, request: ReleaseClusterRequest, caller: &str) -> Result<ReleaseClusterResponse, Error> {
+    async fn release(
+        &self,
+        request: ReleaseClusterRequest,
+        caller: &str,
+    ) -> Result<ReleaseClusterResponse, Error> {
         let ReleaseClusterRequest { site, cluster } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
         let told = self.region.release(&site, &name, &uid, caller).await?;
-        Ok(ReleaseClusterResponse { placement: told.and_then(|told| self::placement(&site, &told)) })
+        Ok(ReleaseClusterResponse {
+            placement: told.and_then(|told| self::placement(&site, &told)),
+        })
     }
 
-    async fn confirm(&self, request: ConfirmHostsRequest, caller: &str) -> Result<ConfirmHostsResponse, Error> {
-        let ConfirmHostsRequest { site, cluster, released } = request;
+    async fn confirm(
+        &self,
+        request: ConfirmHostsRequest,
+        caller: &str,
+    ) -> Result<ConfirmHostsResponse, Error> {
+        let ConfirmHostsRequest {
+            site,
+            cluster,
+            released,
+        } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
         let mut confirmed: BTreeMap<HostId, u64> = BTreeMap::new();
@@ -141,40 +197,67 @@ impl Placements {
                 .map_err(|error| invalid(&format!("released[{index}].host"), error.to_string()))?;
             confirmed.insert(id, revision);
         }
-        let told = self.region.confirm(&site, &name, &uid, &confirmed, caller).await?;
-        Ok(ConfirmHostsResponse { placement: told.and_then(|told| self::placement(&site, &told)) })
+        let told = self
+            .region
+            .confirm(&site, &name, &uid, &confirmed, caller)
+            .await?;
+        Ok(ConfirmHostsResponse {
+            placement: told.and_then(|told| self::placement(&site, &told)),
+        })
     }
 
     async fn log(&self, request: ListDecisionsRequest) -> Result<ListDecisionsResponse, Error> {
-        let ListDecisionsRequest { site, cluster, page_size, page_token } = request;
+        let ListDecisionsRequest {
+            site,
+            cluster,
+            page_size,
+            page_token,
+        } = request;
         let size = page::size(page_size)?;
         let before = match page::parse::<1>(&page_token)? {
-            Some([revision]) => {
-                revision.parse().map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))?
-            }
+            Some([revision]) => revision
+                .parse()
+                .map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))?,
             None => u64::MAX,
         };
         let wanted = move |decision: &api::Decision| {
             (site.is_empty() || decision.site == site)
                 && cluster.as_ref().is_none_or(|cluster| {
-                    decision.cluster.as_ref().is_some_and(|found| same_cluster(cluster, found))
+                    decision
+                        .cluster
+                        .as_ref()
+                        .is_some_and(|found| same_cluster(cluster, found))
                 })
         };
         let mut found = decisions(Arc::clone(&self.ledger), before, size + 1, wanted).await?;
         let more = found.len() > size;
         found.truncate(size);
-        let last = found.last().and_then(|decision| decision.revision).map(|position| position.revision.to_string());
-        let next_page_token = last.filter(|_| more).map(|last| page::token(&[&last])).unwrap_or_default();
-        Ok(ListDecisionsResponse { decisions: found, next_page_token })
+        let last = found
+            .last()
+            .and_then(|decision| decision.revision)
+            .map(|position| position.revision.to_string());
+        let next_page_token = last
+            .filter(|_| more)
+            .map(|last| page::token(&[&last]))
+            .unwrap_or_default();
+        Ok(ListDecisionsResponse {
+            decisions: found,
+            next_page_token,
+        })
     }
 }
 
 fn same_cluster(asked: &inventory::ClusterRef, found: &inventory::ClusterRef) -> bool {
-    asked.namespace == found.namespace && asked.name == found.name && (asked.uid.is_empty() || asked.uid == found.uid)
+    asked.namespace == found.namespace
+        && asked.name == found.name
+        && (asked.uid.is_empty() || asked.uid == found.uid)
 }
 
 fn invalid(field: &str, rule: String) -> Error {
-    Error::Invalid(vec![Violation { field: field.to_owned(), rule }])
+    Error::Invalid(vec![Violation {
+        field: field.to_owned(),
+        rule,
+    }])
 }
 
 fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
@@ -183,11 +266,14 @@ fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
 }
 
 fn cluster_name(namespace: &str, name: &str) -> Result<ClusterName, Error> {
-    ClusterName::new(namespace, name).map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))
+    ClusterName::new(namespace, name)
+        .map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))
 }
 
 fn placement(site: &str, told: &Told) -> Option<api::Placement> {
-    told.record.as_ref().map(|record| convert::placement(site, told.epoch, record))
+    told.record
+        .as_ref()
+        .map(|record| convert::placement(site, told.epoch, record))
 }
 
 pub(super) fn position(inventory::Revision { epoch, revision }: inventory::Revision) -> Position {
@@ -206,12 +292,23 @@ impl PlacementService for Placements {
         &self,
         request: Request<ApplyClusterRequest>,
     ) -> Result<Response<ApplyClusterResponse>, Status> {
-        let caller = authorize(request.extensions(), Call::ApplyCluster, Some(&request.get_ref().site))?;
+        let caller = authorize(
+            request.extensions(),
+            Call::ApplyCluster,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.apply(request.into_inner(), &caller).await?))
     }
 
-    async fn plan_cluster(&self, request: Request<PlanClusterRequest>) -> Result<Response<PlanClusterResponse>, Status> {
-        authorize(request.extensions(), Call::PlanCluster, Some(&request.get_ref().site))?;
+    async fn plan_cluster(
+        &self,
+        request: Request<PlanClusterRequest>,
+    ) -> Result<Response<PlanClusterResponse>, Status> {
+        authorize(
+            request.extensions(),
+            Call::PlanCluster,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.plan(request.into_inner())?))
     }
 
@@ -219,7 +316,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<GetPlacementRequest>,
     ) -> Result<Response<GetPlacementResponse>, Status> {
-        authorize(request.extensions(), Call::GetPlacement, Some(&request.get_ref().site))?;
+        authorize(
+            request.extensions(),
+            Call::GetPlacement,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.get(request.into_inner()).await?))
     }
 
@@ -227,7 +328,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<ListPlacementsRequest>,
     ) -> Result<Response<ListPlacementsResponse>, Status> {
-        authorize(request.extensions(), Call::ListPlacements, one_site(&request.get_ref().site))?;
+        authorize(
+            request.extensions(),
+            Call::ListPlacements,
+            one_site(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.list(request.into_inner()).await?))
     }
 
@@ -235,7 +340,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<WatchPlacementsRequest>,
     ) -> Result<Response<Self::WatchPlacementsStream>, Status> {
-        authorize(request.extensions(), Call::WatchPlacements, Some(&request.get_ref().site))?;
+        authorize(
+            request.extensions(),
+            Call::WatchPlacements,
+            Some(&request.get_ref().site),
+        )?;
         let WatchPlacementsRequest { site, resume } = request.into_inner();
         let events = watch::stream(&self.region, &site, resume.map(position))?;
         Ok(Response::new(Box::pin(events)))
@@ -245,7 +354,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<ReleaseClusterRequest>,
     ) -> Result<Response<ReleaseClusterResponse>, Status> {
-        let caller = authorize(request.extensions(), Call::ReleaseCluster, Some(&request.get_ref().site))?;
+        let caller = authorize(
+            request.extensions(),
+            Call::ReleaseCluster,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.release(request.into_inner(), &caller).await?))
     }
 
@@ -253,7 +366,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<ConfirmHostsRequest>,
     ) -> Result<Response<ConfirmHostsResponse>, Status> {
-        let caller = authorize(request.extensions(), Call::ConfirmHosts, Some(&request.get_ref().site))?;
+        let caller = authorize(
+            request.extensions(),
+            Call::ConfirmHosts,
+            Some(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.confirm(request.into_inner(), &caller).await?))
     }
 
@@ -261,7 +378,11 @@ impl PlacementService for Placements {
         &self,
         request: Request<ListDecisionsRequest>,
     ) -> Result<Response<ListDecisionsResponse>, Status> {
-        authorize(request.extensions(), Call::ListDecisions, one_site(&request.get_ref().site))?;
+        authorize(
+            request.extensions(),
+            Call::ListDecisions,
+            one_site(&request.get_ref().site),
+        )?;
         Ok(Response::new(self.log(request.into_inner()).await?))
     }
 }

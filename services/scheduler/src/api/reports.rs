@@ -32,7 +32,11 @@ struct Reporter {
 impl Drop for Reporter {
     fn drop(&mut self) {
         self.region.close_session(&self.site, &self.session.id);
-        tracing::info!(site = self.site, session = self.session.id.as_str(), "the site's reporter has gone");
+        tracing::info!(
+            site = self.site,
+            session = self.session.id.as_str(),
+            "the site's reporter has gone"
+        );
     }
 }
 
@@ -46,16 +50,37 @@ pub(super) async fn stream(
     mut requests: Streaming<ReportHostsRequest>,
 ) -> Result<impl Stream<Item = Result<ReportHostsResponse, Status>> + Send, Status> {
     let first = requests.message().await?;
-    let Some(ReportHostsRequest { sequence: 1, message: Some(Message::Hello(hello)) }) = first else {
+    let Some(ReportHostsRequest {
+        sequence: 1,
+        message: Some(Message::Hello(hello)),
+    }) = first
+    else {
         return Err(Error::Protocol("the first message must be a Hello with sequence 1").into());
     };
-    let Hello { site, lease_uid, lease_transitions, highest_seen } = hello;
+    let Hello {
+        site,
+        lease_uid,
+        lease_transitions,
+        highest_seen,
+    } = hello;
     authorize(&extensions, Call::ReportHosts, Some(&site))?;
-    let fence = Fence { lease: lease_uid, transitions: lease_transitions };
-    let session = region.open_session(&site, fence, highest_seen.map(position)).await?;
+    let fence = Fence {
+        lease: lease_uid,
+        transitions: lease_transitions,
+    };
+    let session = region
+        .open_session(&site, fence, highest_seen.map(position))
+        .await?;
     tracing::info!(site, session = session.id.as_str(), "the site has a reporter");
     let hello = acknowledge(&region, &session.id, 1);
-    let reporter = Reporter { region, site, session, sequence: 1, requests, ended: false };
+    let reporter = Reporter {
+        region,
+        site,
+        session,
+        sequence: 1,
+        requests,
+        ended: false,
+    };
     let rest = futures::stream::unfold(reporter, |mut reporter| async move {
         let answer = reporter.next().await?;
         reporter.ended = answer.is_err();
@@ -102,8 +127,14 @@ impl Reporter {
             return Err(Error::Protocol("sequence numbers must ascend by one"));
         }
         match message {
-            Some(Message::Changes(changes)) => self.region.report(&self.site, &self.session.id, changes).await?,
-            Some(Message::SnapshotEnd(_)) => self.region.complete_snapshot(&self.site, &self.session.id).await?,
+            Some(Message::Changes(changes)) => {
+                self.region.report(&self.site, &self.session.id, changes).await?;
+            }
+            Some(Message::SnapshotEnd(_)) => {
+                self.region
+                    .complete_snapshot(&self.site, &self.session.id)
+                    .await?;
+            }
             Some(Message::Hello(_)) => return Err(Error::Protocol("a Hello comes first and only once")),
             None => return Err(Error::Protocol("a message must say something")),
         }

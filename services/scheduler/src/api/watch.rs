@@ -59,7 +59,10 @@ pub(super) fn stream(
         watcher.reset(here);
     }
     Ok(futures::stream::unfold(watcher, |mut watcher| async move {
-        let event = watcher.next().await.map_err(|stopped| Status::from(Error::Stopped(stopped)));
+        let event = watcher
+            .next()
+            .await
+            .map_err(|stopped| Status::from(Error::Stopped(stopped)));
         Some((event, watcher))
     }))
 }
@@ -68,7 +71,8 @@ impl Watcher {
     fn reset(&mut self, here: Position) {
         self.cursor = self.site.lock().beginning();
         self.ready.clear();
-        self.ready.push_back(event(Position { revision: 0, ..here }, Event::Reset(Reset {})));
+        self.ready
+            .push_back(event(Position { revision: 0, ..here }, Event::Reset(Reset {})));
     }
 
     async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
@@ -82,7 +86,9 @@ impl Watcher {
                 None => self.reset(here),
                 Some(changes) if changes.is_empty() => {
                     self.cursor.advance(here.revision);
-                    if self.told.is_none_or(|told| told < here.revision) && self.told.replace(here.revision).is_none() {
+                    if self.told.is_none_or(|told| told < here.revision)
+                        && self.told.replace(here.revision).is_none()
+                    {
                         return Ok(event(here, Event::Synced(Synced {})));
                     }
                     self.durable.changed().await.map_err(|_| Stopped)?;
@@ -98,14 +104,27 @@ impl Watcher {
     }
 
     fn event(&self, epoch: u64, change: Changed) -> WatchPlacementsResponse {
-        let at = Position { epoch, revision: change.revision() };
+        let at = Position {
+            epoch,
+            revision: change.revision(),
+        };
         match change {
-            Changed::Record(record) => event(at, Event::Changed(convert::placement(&self.name, epoch, &record))),
-            Changed::Removed { revision: _, cluster } => event(at, Event::Removed(Removed { cluster: Some(cluster) })),
+            Changed::Record(record) => {
+                event(at, Event::Changed(convert::placement(&self.name, epoch, &record)))
+            }
+            Changed::Removed { revision: _, cluster } => event(
+                at,
+                Event::Removed(Removed {
+                    cluster: Some(cluster),
+                }),
+            ),
         }
     }
 }
 
 fn event(at: Position, event: Event) -> WatchPlacementsResponse {
-    WatchPlacementsResponse { revision: Some(at.into()), event: Some(event) }
+    WatchPlacementsResponse {
+        revision: Some(at.into()),
+        event: Some(event),
+    }
 }

@@ -15,8 +15,12 @@ use crate::{
 
 /// A record's bytes.
 pub(crate) fn encode(site: &str, record: &Record) -> Vec<u8> {
-    let confirmed =
-        record.members.iter().filter(|(_, member)| member.confirmed).map(|(id, _)| convert::host_ref(id)).collect();
+    let confirmed = record
+        .members
+        .iter()
+        .filter(|(_, member)| member.confirmed)
+        .map(|(id, _)| convert::host_ref(id))
+        .collect();
     disk::Record {
         placement: Some(convert::placement(site, 0, record)),
         spec: Some(record.spec.wire().clone()),
@@ -34,14 +38,24 @@ pub(crate) fn decode(
     (site, namespace, name): (&str, &str, &str),
     bytes: &[u8],
 ) -> Result<(RecordKey, Record), Error> {
-    let corrupt = |rule: String| Error::Corrupt { what: format!("record {site}/{namespace}/{name}"), rule };
-    let disk::Record { placement, spec, created, confirmed } =
-        disk::Record::decode(bytes).map_err(|error| corrupt(error.to_string()))?;
+    let corrupt = |rule: String| Error::Corrupt {
+        what: format!("record {site}/{namespace}/{name}"),
+        rule,
+    };
+    let disk::Record {
+        placement,
+        spec,
+        created,
+        confirmed,
+    } = disk::Record::decode(bytes).map_err(|error| corrupt(error.to_string()))?;
     let placement = placement.ok_or_else(|| corrupt("has no placement".to_owned()))?;
     let cluster = ClusterName::new(namespace, name).map_err(|error| corrupt(error.to_string()))?;
     let spec = Spec::parse(spec.unwrap_or_default(), "spec")
-        .map_err(|violations| corrupt(violations.into_iter().map(|v| format!("{}: {}", v.field, v.rule)).collect()))?;
-    let confirmed: BTreeSet<HostId> = confirmed.iter().filter_map(|id| convert::host_id(id).ok()).collect();
+        .map_err(|violations| corrupt(crate::error::sentence(&violations)))?;
+    let confirmed: BTreeSet<HostId> = confirmed
+        .iter()
+        .filter_map(|id| convert::host_id(id).ok())
+        .collect();
     let mut record = Record::new(
         cluster.clone(),
         placement.cluster.map(|cluster| cluster.uid).unwrap_or_default(),
@@ -58,7 +72,13 @@ pub(crate) fn decode(
     record.reports = placement.reports;
     record.releasing = placement.releasing;
     record.revision = placement.revision.unwrap_or_default().revision;
-    Ok((RecordKey { site: site.to_owned(), cluster }, record))
+    Ok((
+        RecordKey {
+            site: site.to_owned(),
+            cluster,
+        },
+        record,
+    ))
 }
 
 fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Member), String> {
@@ -75,7 +95,11 @@ fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Me
         addresses: convert::addresses(&wire.addresses),
         bmc_address: wire.bmc_address,
         failed_since: convert::time(wire.failed_since),
-        replaces: wire.replaces.map(|id| convert::host_id(&id)).transpose().map_err(|error| error.to_string())?,
+        replaces: wire
+            .replaces
+            .map(|id| convert::host_id(&id))
+            .transpose()
+            .map_err(|error| error.to_string())?,
         release_reason: ReleaseReason::parse(&wire.release_reason),
         confirmed: confirmed.contains(&id),
     };

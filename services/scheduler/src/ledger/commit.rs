@@ -50,7 +50,11 @@ pub fn committer(position: Position) -> (Committer, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (durable, seen) = watch::channel(position);
     (
-        Committer { sender, staged: Arc::new(Mutex::new(position)), durable: seen },
+        Committer {
+            sender,
+            staged: Arc::new(Mutex::new(position)),
+            durable: seen,
+        },
         Writer { receiver, durable },
     )
 }
@@ -62,7 +66,10 @@ impl Committer {
     /// [`Stopped`] when the writer has ended.
     pub async fn reserve(&self) -> Result<Permit, Stopped> {
         let place = self.sender.clone().reserve_owned().await.map_err(|_| Stopped)?;
-        Ok(Permit { place, staged: Arc::clone(&self.staged) })
+        Ok(Permit {
+            place,
+            staged: Arc::clone(&self.staged),
+        })
     }
 
     /// Takes a place in the queue if one is free at once.
@@ -71,7 +78,10 @@ impl Committer {
     /// [`Stopped`] when the writer has ended; `Ok(None)` when the queue is full.
     pub fn try_reserve(&self) -> Result<Option<Permit>, Stopped> {
         match self.sender.clone().try_reserve_owned() {
-            Ok(place) => Ok(Some(Permit { place, staged: Arc::clone(&self.staged) })),
+            Ok(place) => Ok(Some(Permit {
+                place,
+                staged: Arc::clone(&self.staged),
+            })),
             Err(mpsc::error::TrySendError::Full(_)) => Ok(None),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
         }
@@ -83,7 +93,10 @@ impl Committer {
     /// [`Stopped`] when the writer has ended before.
     pub async fn durable(&self, revision: u64) -> Result<Position, Stopped> {
         let mut durable = self.durable.clone();
-        let position = durable.wait_for(|position| position.revision >= revision).await.map_err(|_| Stopped)?;
+        let position = durable
+            .wait_for(|position| position.revision >= revision)
+            .await
+            .map_err(|_| Stopped)?;
         Ok(*position)
     }
 
@@ -104,12 +117,23 @@ impl Permit {
     /// Numbers a change and queues it. Call it while holding the lock under which it was decided.
     pub fn stage(self, change: impl FnOnce(Position) -> Change) -> u64 {
         let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        let change = change(Position { revision: staged.revision + 1, ..*staged });
+        let change = change(Position {
+            revision: staged.revision + 1,
+            ..*staged
+        });
         // A new epoch may begin at a higher number: it must be above all that a site has seen.
         let revision = change.revision().max(staged.revision + 1);
         *staged = match &change {
-            Change::Epoch { epoch, revision: _ } => Position { epoch: *epoch, revision },
-            Change::Record { key: _, record: _, decision: _, revision: _ } => Position { revision, ..*staged },
+            Change::Epoch { epoch, revision: _ } => Position {
+                epoch: *epoch,
+                revision,
+            },
+            Change::Record {
+                key: _,
+                record: _,
+                decision: _,
+                revision: _,
+            } => Position { revision, ..*staged },
         };
         self.place.send(change);
         revision

@@ -152,6 +152,9 @@ impl Error {
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        move |source| Self::Storage { action, source: source.into() }
+        move |source| Self::Storage {
+            action,
+            source: source.into(),
+        }
     }
 }

@@ -39,40 +39,77 @@ impl Redb {
     /// # Errors
     /// As [`Redb::open`].
     pub fn on(backend: impl StorageBackend) -> Result<Self, Error> {
-        Self::prepare(Builder::new().create_with_backend(backend).map_err(Error::storage("open the storage"))?)
+        Self::prepare(
+            Builder::new()
+                .create_with_backend(backend)
+                .map_err(Error::storage("open the storage"))?,
+        )
     }
 
     fn prepare(database: Database) -> Result<Self, Error> {
         let transaction = database.begin_write().map_err(Error::storage("begin"))?;
         {
-            let mut meta = transaction.open_table(META).map_err(Error::storage("open meta"))?;
-            transaction.open_table(RECORDS).map_err(Error::storage("open records"))?;
-            transaction.open_table(DECISIONS).map_err(Error::storage("open decisions"))?;
-            let found = meta.get("schema").map_err(Error::storage("read schema"))?.map(|v| v.value());
+            let mut meta = transaction
+                .open_table(META)
+                .map_err(Error::storage("open meta"))?;
+            transaction
+                .open_table(RECORDS)
+                .map_err(Error::storage("open records"))?;
+            transaction
+                .open_table(DECISIONS)
+                .map_err(Error::storage("open decisions"))?;
+            let found = meta
+                .get("schema")
+                .map_err(Error::storage("read schema"))?
+                .map(|v| v.value());
             match found {
                 Some(SCHEMA) => {}
-                Some(found) => return Err(Error::Schema { found, understood: SCHEMA }),
+                Some(found) => {
+                    return Err(Error::Schema {
+                        found,
+                        understood: SCHEMA,
+                    });
+                }
                 None => {
-                    meta.insert("schema", SCHEMA).map_err(Error::storage("write schema"))?;
+                    meta.insert("schema", SCHEMA)
+                        .map_err(Error::storage("write schema"))?;
                     meta.insert("epoch", 1).map_err(Error::storage("write epoch"))?;
                 }
             }
         }
-        transaction.commit().map_err(Error::storage("commit the schema"))?;
+        transaction
+            .commit()
+            .map_err(Error::storage("commit the schema"))?;
         Ok(Self { database })
     }
 }
 
 impl Ledger for Redb {
     fn load(&self) -> Result<Contents, Error> {
-        let transaction = self.database.begin_read().map_err(Error::storage("begin reading"))?;
-        let meta = transaction.open_table(META).map_err(Error::storage("open meta"))?;
+        let transaction = self
+            .database
+            .begin_read()
+            .map_err(Error::storage("begin reading"))?;
+        let meta = transaction
+            .open_table(META)
+            .map_err(Error::storage("open meta"))?;
         let number = |key| -> Result<u64, Error> {
-            Ok(meta.get(key).map_err(Error::storage("read meta"))?.map_or(0, |v| v.value()))
+            Ok(meta
+                .get(key)
+                .map_err(Error::storage("read meta"))?
+                .map_or(0, |v| v.value()))
         };
-        let position = Position { epoch: number("epoch")?, revision: number("revision")? };
-        let mut contents = Contents { position, ..Contents::default() };
-        let records = transaction.open_table(RECORDS).map_err(Error::storage("open records"))?;
+        let position = Position {
+            epoch: number("epoch")?,
+            revision: number("revision")?,
+        };
+        let mut contents = Contents {
+            position,
+            ..Contents::default()
+        };
+        let records = transaction
+            .open_table(RECORDS)
+            .map_err(Error::storage("open records"))?;
         for entry in records.iter().map_err(Error::storage("read records"))? {
             let (key, value) = entry.map_err(Error::storage("read a record"))?;
             let (key, record) = codec::decode(key.value(), value.value())?;
@@ -83,30 +120,49 @@ impl Ledger for Redb {
 
     fn commit(&self, batch: &[Change]) -> Result<(), Error> {
         let mut transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
-        transaction.set_durability(Durability::Immediate).map_err(Error::storage("ask for durability"))?;
+        transaction
+            .set_durability(Durability::Immediate)
+            .map_err(Error::storage("ask for durability"))?;
         {
-            let mut meta = transaction.open_table(META).map_err(Error::storage("open meta"))?;
-            let mut records = transaction.open_table(RECORDS).map_err(Error::storage("open records"))?;
-            let mut decisions = transaction.open_table(DECISIONS).map_err(Error::storage("open decisions"))?;
+            let mut meta = transaction
+                .open_table(META)
+                .map_err(Error::storage("open meta"))?;
+            let mut records = transaction
+                .open_table(RECORDS)
+                .map_err(Error::storage("open records"))?;
+            let mut decisions = transaction
+                .open_table(DECISIONS)
+                .map_err(Error::storage("open decisions"))?;
             for change in batch {
-                meta.insert("revision", change.revision()).map_err(Error::storage("write revision"))?;
+                meta.insert("revision", change.revision())
+                    .map_err(Error::storage("write revision"))?;
                 match change {
                     Change::Epoch { epoch, revision: _ } => {
-                        meta.insert("epoch", *epoch).map_err(Error::storage("write epoch"))?;
+                        meta.insert("epoch", *epoch)
+                            .map_err(Error::storage("write epoch"))?;
                     }
-                    Change::Record { key, record, decision, revision } => {
+                    Change::Record {
+                        key,
+                        record,
+                        decision,
+                        revision,
+                    } => {
                         let name = (&*key.site, key.cluster.namespace().as_str(), key.cluster.name());
                         match record {
                             Some(record) => {
                                 let bytes = codec::encode(&key.site, record);
-                                records.insert(name, &*bytes).map_err(Error::storage("write a record"))?;
+                                records
+                                    .insert(name, &*bytes)
+                                    .map_err(Error::storage("write a record"))?;
                             }
                             None => {
                                 records.remove(name).map_err(Error::storage("remove a record"))?;
                             }
                         }
                         let bytes = prost::Message::encode_to_vec(&**decision);
-                        decisions.insert(*revision, &*bytes).map_err(Error::storage("write a decision"))?;
+                        decisions
+                            .insert(*revision, &*bytes)
+                            .map_err(Error::storage("write a decision"))?;
                     }
                 }
             }
@@ -120,18 +176,28 @@ impl Ledger for Redb {
         limit: usize,
         wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, Error> {
-        let transaction = self.database.begin_read().map_err(Error::storage("begin reading"))?;
-        let table = transaction.open_table(DECISIONS).map_err(Error::storage("open decisions"))?;
+        let transaction = self
+            .database
+            .begin_read()
+            .map_err(Error::storage("begin reading"))?;
+        let table = transaction
+            .open_table(DECISIONS)
+            .map_err(Error::storage("open decisions"))?;
         let mut found = Vec::new();
-        for entry in table.range(..before).map_err(Error::storage("read decisions"))?.rev() {
+        for entry in table
+            .range(..before)
+            .map_err(Error::storage("read decisions"))?
+            .rev()
+        {
             if found.len() == limit {
                 break;
             }
             let (revision, bytes) = entry.map_err(Error::storage("read a decision"))?;
-            let decision: api::Decision = prost::Message::decode(bytes.value()).map_err(|error| Error::Corrupt {
-                what: format!("decision {}", revision.value()),
-                rule: error.to_string(),
-            })?;
+            let decision: api::Decision =
+                prost::Message::decode(bytes.value()).map_err(|error| Error::Corrupt {
+                    what: format!("decision {}", revision.value()),
+                    rule: error.to_string(),
+                })?;
             if wanted(&decision) {
                 found.push(decision);
             }

@@ -58,7 +58,10 @@ impl Cursor {
     /// A watcher that was told everything up to `revision`, by this process or another.
     #[must_use]
     pub fn resume(revision: u64) -> Self {
-        Self { after: revision, base: revision }
+        Self {
+            after: revision,
+            base: revision,
+        }
     }
 
     /// Moves on.
@@ -69,7 +72,11 @@ impl Cursor {
 
 impl Changes {
     pub(super) fn new(horizon: u64) -> Self {
-        Self { changed: BTreeMap::new(), removed: BTreeMap::new(), horizon }
+        Self {
+            changed: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            horizon,
+        }
     }
 
     pub(super) fn put(&mut self, before: Option<u64>, revision: u64, name: ClusterName) {
@@ -94,7 +101,10 @@ impl Site {
     /// Where a watcher begins that knows nothing.
     #[must_use]
     pub fn beginning(&self) -> Cursor {
-        Cursor { after: 0, base: self.changes.horizon }
+        Cursor {
+            after: 0,
+            base: self.changes.horizon,
+        }
     }
 
     /// The newest state of every cluster that changed after `cursor` and up to `upto`, at most `limit` of them, in the
@@ -103,7 +113,11 @@ impl Site {
     #[must_use]
     pub fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
         let Cursor { after, base } = cursor;
-        let Changes { changed, removed, horizon } = &self.changes;
+        let Changes {
+            changed,
+            removed,
+            horizon,
+        } = &self.changes;
         if after.max(base) < *horizon {
             return None;
         }
@@ -111,11 +125,21 @@ impl Site {
             return Some(Vec::new());
         }
         let span = after + 1..=upto;
-        let records = changed.range(span.clone()).filter_map(|(_, name)| self.record(name));
-        let mut changes: Vec<Changed> =
-            records.take(limit).map(|record| Changed::Record(Box::new(record.clone()))).collect();
+        let records = changed
+            .range(span.clone())
+            .filter_map(|(_, name)| self.record(name));
+        let mut changes: Vec<Changed> = records
+            .take(limit)
+            .map(|record| Changed::Record(Box::new(record.clone())))
+            .collect();
         changes.extend(
-            removed.range(span).take(limit).map(|(&revision, cluster)| Changed::Removed { revision, cluster: cluster.clone() }),
+            removed
+                .range(span)
+                .take(limit)
+                .map(|(&revision, cluster)| Changed::Removed {
+                    revision,
+                    cluster: cluster.clone(),
+                }),
         );
         changes.sort_by_key(Changed::revision);
         changes.truncate(limit);

@@ -69,14 +69,31 @@ impl Site {
     /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`].
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
-        let Apply { cluster, uid, generation, created, spec } = apply;
+        let Apply {
+            cluster,
+            uid,
+            generation,
+            created,
+            spec,
+        } = apply;
         let mut record = match self.records.get(&cluster) {
             None => Record::new(cluster.clone(), uid, created, generation, spec),
             Some(known) if known.uid != uid => {
                 // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
-                Record { uid, created, generation, spec, releasing: false, ..known.clone() }
+                Record {
+                    uid,
+                    created,
+                    generation,
+                    spec,
+                    releasing: false,
+                    ..known.clone()
+                }
             }
-            Some(known) if known.releasing => return Err(Error::Releasing { cluster: cluster.to_string() }),
+            Some(known) if known.releasing => {
+                return Err(Error::Releasing {
+                    cluster: cluster.to_string(),
+                });
+            }
             Some(known) if generation < known.generation => {
                 return Err(Error::StaleGeneration {
                     cluster: cluster.to_string(),
@@ -84,7 +101,12 @@ impl Site {
                     applied: known.generation,
                 });
             }
-            Some(known) => Record { created, generation, spec, ..known.clone() },
+            Some(known) => Record {
+                created,
+                generation,
+                spec,
+                ..known.clone()
+            },
         };
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
@@ -138,7 +160,9 @@ impl Site {
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Option<Outcome>, Error> {
-        let Some(known) = self.records.get(cluster) else { return Ok(None) };
+        let Some(known) = self.records.get(cluster) else {
+            return Ok(None);
+        };
         if known.uid != uid {
             return Err(superseded(known, uid));
         }
@@ -157,7 +181,9 @@ impl Site {
 
     /// Compares a record with the inventory. Whether another decision is due is told by [`Record::waits`].
     pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        let Some(mut record) = self.records.get(cluster).cloned() else { return };
+        let Some(mut record) = self.records.get(cluster).cloned() else {
+            return;
+        };
         self.settle_record(&mut record, author.now);
         self.store(record, author, permit);
     }
@@ -167,7 +193,9 @@ impl Site {
         if self.require_synced().is_err() {
             return;
         }
-        let Some(mut record) = self.records.get(cluster).filter(|record| record.waits()).cloned() else { return };
+        let Some(mut record) = self.records.get(cluster).filter(|record| record.waits()).cloned() else {
+            return;
+        };
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         self.store(record, author, permit);
@@ -208,7 +236,8 @@ impl Site {
                         member.state = MemberState::Bound;
                     }
                     let role = spec.roles().iter().find(|role| role.name == member.role);
-                    let failed = synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
+                    let failed =
+                        synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
                     member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
                     true
                 }
@@ -223,9 +252,18 @@ impl Site {
             if record.members.contains_key(id) || self.model.holder(id).is_some() {
                 continue;
             }
-            let Some(host) = self.model.get(&id.name) else { continue };
-            let SipLabels::Complete { cluster: _, role } = &host.sip_labels else { continue };
-            let key = record.spec.roles().iter().find(|wanted| wanted.name == *role).and_then(|role| role.topology_key.as_ref());
+            let Some(host) = self.model.get(&id.name) else {
+                continue;
+            };
+            let SipLabels::Complete { cluster: _, role } = &host.sip_labels else {
+                continue;
+            };
+            let key = record
+                .spec
+                .roles()
+                .iter()
+                .find(|wanted| wanted.name == *role)
+                .and_then(|role| role.topology_key.as_ref());
             let mut member = Member {
                 role: role.clone(),
                 domain: key.and_then(|key| host.labels.get(key)).cloned(),
@@ -253,10 +291,15 @@ impl Site {
         };
         let failed = |id: &HostId, member: &Member| {
             let role = record.spec.roles().iter().find(|role| role.name == member.role);
-            member.failed_since.and_then(|_| self.failure(id, member, role?, now))
+            member
+                .failed_since
+                .and_then(|_| self.failure(id, member, role?, now))
         };
-        let members: Vec<_> =
-            record.members.iter().map(|(id, member)| self::member(id, member, failed(id, member))).collect();
+        let members: Vec<_> = record
+            .members
+            .iter()
+            .map(|(id, member)| self::member(id, member, failed(id, member)))
+            .collect();
         ::placement::decide(&self.model, &request, &members)
     }
 
@@ -299,7 +342,10 @@ impl Site {
     fn store(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Outcome {
         let before = self.records.get(&record.cluster);
         if before == Some(&record) {
-            return Outcome { revision: record.revision, record: Some(record) };
+            return Outcome {
+                revision: record.revision,
+                record: Some(record),
+            };
         }
         let name = record.cluster.clone();
         let gone = record.releasing && record.members.is_empty();
@@ -315,14 +361,19 @@ impl Site {
             Change::Record {
                 key,
                 record: record.clone().map(Box::new),
-                decision: Box::new(api::Decision { revision: Some(position.into()), ..entry }),
+                decision: Box::new(api::Decision {
+                    revision: Some(position.into()),
+                    ..entry
+                }),
                 revision: position.revision,
             }
         });
         self.install(&name, record.clone());
         match (&record, earlier) {
             (Some(_), earlier) => self.changes.put(earlier, revision, name),
-            (None, earlier) => self.changes.remove(earlier.unwrap_or(revision), revision, reference),
+            (None, earlier) => self
+                .changes
+                .remove(earlier.unwrap_or(revision), revision, reference),
         }
         Outcome { record, revision }
     }
@@ -377,21 +428,35 @@ fn holds_labels(labels: &SipLabels, cluster: &ClusterName, member: &Member) -> b
 /// Whether the host carries no SIP label and the mark of this release or a later one. Revisions ascend through epochs,
 /// so the number alone orders them.
 fn shows_release(host: &wire::Host, revision: u64) -> bool {
-    let unlabelled = [convert::sip_label::NAMESPACE, convert::sip_label::NAME, convert::sip_label::ROLE]
-        .iter()
-        .all(|key| !host.labels.contains_key(*key));
+    let unlabelled = [
+        convert::sip_label::NAMESPACE,
+        convert::sip_label::NAME,
+        convert::sip_label::ROLE,
+    ]
+    .iter()
+    .all(|key| !host.labels.contains_key(*key));
     unlabelled && host.release_mark >= revision
 }
 
 fn superseded(known: &Record, uid: &str) -> Error {
-    Error::Superseded { what: format!("{} with uid {uid}", known.cluster), by: format!("uid {}", known.uid) }
+    Error::Superseded {
+        what: format!("{} with uid {uid}", known.cluster),
+        by: format!("uid {}", known.uid),
+    }
 }
 
 /// The audit entry for the step from `before` to `after`; its revision is set when it is staged.
 fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_>) -> api::Decision {
-    let old = |id: &HostId| before.and_then(|before| before.members.get(id)).map(|member| member.state);
+    let old = |id: &HostId| {
+        before
+            .and_then(|before| before.members.get(id))
+            .map(|member| member.state)
+    };
     let entered = |state: MemberState| {
-        let new = after.members.iter().filter(move |(id, member)| member.state == state && old(id) != Some(state));
+        let new = after
+            .members
+            .iter()
+            .filter(move |(id, member)| member.state == state && old(id) != Some(state));
         new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
     };
     let freed = before.into_iter().flat_map(|before| before.members.keys());
@@ -405,7 +470,14 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
         taken: entered(MemberState::Claimed),
         releasing: entered(MemberState::Releasing),
         bound: entered(MemberState::Bound),
-        freed: freed.filter(|id| !after.members.contains_key(id)).map(convert::host_ref).collect(),
-        reason: after.refusal.as_ref().map(|refusal| refusal.message.clone()).unwrap_or_default(),
+        freed: freed
+            .filter(|id| !after.members.contains_key(id))
+            .map(convert::host_ref)
+            .collect(),
+        reason: after
+            .refusal
+            .as_ref()
+            .map(|refusal| refusal.message.clone())
+            .unwrap_or_default(),
     }
 }

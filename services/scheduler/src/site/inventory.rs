@@ -36,10 +36,20 @@ impl Site {
         changes: wire::HostChanges,
         now: SystemTime,
     ) -> Result<BTreeSet<ClusterName>, Error> {
-        let wire::HostChanges { hosts, deleted_hosts, clusters, deleted_clusters } = changes;
+        let wire::HostChanges {
+            hosts,
+            deleted_hosts,
+            clusters,
+            deleted_clusters,
+        } = changes;
         if let Some(seen) = self.session.seen(&self.name, id)? {
-            seen.hosts.extend(hosts.iter().filter_map(|host| host_name(host.r#ref.as_ref())));
-            seen.clusters.extend(clusters.iter().filter_map(|cluster| cluster_name(cluster.r#ref.as_ref())));
+            seen.hosts
+                .extend(hosts.iter().filter_map(|host| host_name(host.r#ref.as_ref())));
+            seen.clusters.extend(
+                clusters
+                    .iter()
+                    .filter_map(|cluster| cluster_name(cluster.r#ref.as_ref())),
+            );
         }
         self.last_report = Some(now);
         let mut touched = BTreeSet::new();
@@ -60,7 +70,10 @@ impl Site {
         }
         for deleted in deleted_clusters {
             if let Some(name) = cluster_name(Some(&deleted))
-                && self.clusters.get(&name).is_some_and(|known| uid(known) == deleted.uid)
+                && self
+                    .clusters
+                    .get(&name)
+                    .is_some_and(|known| uid(known) == deleted.uid)
             {
                 self.clusters.remove(&name);
             }
@@ -75,7 +88,12 @@ impl Site {
     /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already.
     pub fn complete_snapshot(&mut self, id: &SessionId) -> Result<BTreeSet<ClusterName>, Error> {
         let seen = self.session.complete(&self.name, id)?;
-        let gone: Vec<HostName> = self.hosts.keys().filter(|name| !seen.hosts.contains(*name)).cloned().collect();
+        let gone: Vec<HostName> = self
+            .hosts
+            .keys()
+            .filter(|name| !seen.hosts.contains(*name))
+            .cloned()
+            .collect();
         let mut touched: BTreeSet<ClusterName> = self.records.keys().cloned().collect();
         for name in gone {
             self.remove_host(&name, &mut touched);
@@ -98,7 +116,10 @@ impl Site {
         }
         self.forget_labels(&name);
         if let SipLabels::Complete { cluster, role: _ } = &host.sip_labels {
-            self.labelled.entry(cluster.clone()).or_default().insert(host.id.clone());
+            self.labelled
+                .entry(cluster.clone())
+                .or_default()
+                .insert(host.id.clone());
             touched.extend(self.records.contains_key(cluster).then(|| cluster.clone()));
         }
         touched.extend(self.holding_cluster(&host.id));
@@ -130,7 +151,9 @@ impl Site {
 
     /// The identity of the host that has this name now.
     pub(super) fn incarnation(&self, name: &HostName) -> Option<HostId> {
-        self.hosts.get(name).and_then(|host| convert::host_id(host.r#ref.as_ref()?).ok())
+        self.hosts
+            .get(name)
+            .and_then(|host| convert::host_id(host.r#ref.as_ref()?).ok())
     }
 
     /// What was reported of exactly this host; `None` when it is gone or another has its name.
@@ -141,7 +164,11 @@ impl Site {
 
     fn holding_cluster(&self, id: &HostId) -> Option<ClusterName> {
         match self.model.holder(id)? {
-            Holder::Cluster { cluster, role: _, state: _ } => Some(cluster.clone()),
+            Holder::Cluster {
+                cluster,
+                role: _,
+                state: _,
+            } => Some(cluster.clone()),
             Holder::Orphaned => None,
         }
     }

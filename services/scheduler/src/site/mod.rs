@@ -71,7 +71,10 @@ impl Site {
     /// The key of a cluster's record.
     #[must_use]
     pub fn key(&self, cluster: &ClusterName) -> RecordKey {
-        RecordKey { site: self.name.clone(), cluster: cluster.clone() }
+        RecordKey {
+            site: self.name.clone(),
+            cluster: cluster.clone(),
+        }
     }
 
     /// The record of a cluster; it may not be durable yet.
@@ -142,8 +145,11 @@ impl Site {
         }
         if let Some(record) = record {
             for (id, member) in &record.members {
-                let holder =
-                    Holder::Cluster { cluster: name.clone(), role: member.role.clone(), state: member.state };
+                let holder = Holder::Cluster {
+                    cluster: name.clone(),
+                    role: member.role.clone(),
+                    state: member.state,
+                };
                 self.model.hold(id, holder);
             }
             self.records.insert(name.clone(), record);

@@ -89,7 +89,10 @@ impl Sessions {
         if let Some(current) = self.current.take() {
             current.superseded.cancel();
         }
-        let session = Session { id: SessionId::random(), superseded: CancellationToken::new() };
+        let session = Session {
+            id: SessionId::random(),
+            superseded: CancellationToken::new(),
+        };
         self.current = Some(Current {
             id: session.id.clone(),
             superseded: session.superseded.clone(),
@@ -106,7 +109,10 @@ impl Sessions {
 
     /// Ends the snapshot, and returns what it named.
     pub(super) fn complete(&mut self, site: &str, id: &SessionId) -> Result<Seen, Error> {
-        self.require(site, id)?.snapshot.take().ok_or(Error::Protocol("the snapshot has ended already"))
+        self.require(site, id)?
+            .snapshot
+            .take()
+            .ok_or(Error::Protocol("the snapshot has ended already"))
     }
 
     /// Ends a session; one that is not current any more is ended already.
@@ -117,22 +123,38 @@ impl Sessions {
     }
 
     fn require(&mut self, site: &str, id: &SessionId) -> Result<&mut Current, Error> {
-        self.current.as_mut().filter(|current| current.id == *id).ok_or_else(|| Error::Superseded {
-            what: format!("session {} of site {site}", id.as_str()),
-            by: "a newer one".to_owned(),
-        })
+        self.current
+            .as_mut()
+            .filter(|current| current.id == *id)
+            .ok_or_else(|| Error::Superseded {
+                what: format!("session {} of site {site}", id.as_str()),
+                by: "a newer one".to_owned(),
+            })
     }
 
     pub(super) fn synced(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.snapshot.is_none())
+        self.current
+            .as_ref()
+            .is_some_and(|current| current.snapshot.is_none())
     }
 
     pub(super) fn require_synced(&self, site: &str) -> Result<(), Error> {
-        let not_synced = |why| Error::NotSynced { site: site.to_owned(), why };
+        let not_synced = |why| Error::NotSynced {
+            site: site.to_owned(),
+            why,
+        };
         match &self.current {
             None => Err(not_synced("no cluster agent reports it at present")),
-            Some(Current { snapshot: Some(_), id: _, superseded: _ }) => Err(not_synced("its snapshot is not complete")),
-            Some(Current { snapshot: None, id: _, superseded: _ }) => Ok(()),
+            Some(Current {
+                snapshot: Some(_),
+                id: _,
+                superseded: _,
+            }) => Err(not_synced("its snapshot is not complete")),
+            Some(Current {
+                snapshot: None,
+                id: _,
+                superseded: _,
+            }) => Ok(()),
         }
     }
 }
