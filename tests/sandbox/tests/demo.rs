@@ -37,3 +37,25 @@ fn a_scheduler_that_does_not_start_is_shown_with_its_log_and_fails_the_demonstra
     );
     assert!(errors.contains("the ledger is of a newer version"), "{errors}");
 }
+
+#[test]
+fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
+    let output = Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
+        .arg("demo")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+
+    let (shown, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{shown}{errors}");
+    for expected in [
+        "Why lab/training does not fit\n  ControlPlane: 3 wanted",
+        "get sipcluster -A",
+        "/GetPlacement",
+    ] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+}
