@@ -1,25 +1,44 @@
 //! The best few hosts of each domain while a site is read once.
 
-use super::score::Score;
+use super::score::{Class, Score};
 use crate::site::{Value, at};
 
-/// Per value number either nothing yet, or the place of the domain's hosts in one array.
+/// Most hosts are no better than what their domain has already: that is seen from one small cell per value.
 pub(crate) struct Best {
-    state: Vec<u32>,
+    cells: Vec<Cell>,
+    /// Per domain its value and how many of its places are filled.
     domains: Vec<(Value, usize)>,
     /// `keep` places per domain.
     offers: Vec<Score>,
     keep: usize,
 }
 
-const UNSEEN: u32 = u32::MAX;
-const CLOSED: u32 = u32::MAX - 1;
+#[derive(Clone, Copy)]
+struct Cell {
+    /// Only hosts before this are of interest: the last of those kept when all places are filled.
+    last: Option<(Class, u64)>,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Unseen,
+    Closed,
+    Open(u32),
+}
 
 impl Best {
     /// For values below `width`, the best `keep` hosts each; at least one.
     pub(crate) fn new(width: usize, keep: usize) -> Self {
+        let cells = vec![
+            Cell {
+                last: None,
+                state: State::Unseen
+            };
+            width
+        ];
         Self {
-            state: vec![UNSEEN; width],
+            cells,
             domains: Vec::new(),
             offers: Vec::new(),
             keep: keep.max(1),
@@ -28,36 +47,43 @@ impl Best {
 
     /// Takes no host of this domain.
     pub(crate) fn close(&mut self, value: Value) {
-        self.state[at(value)] = CLOSED;
+        self.cells[at(value)].state = State::Closed;
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, value: Value, offer: Score) {
-        let Some(state) = self.state.get_mut(at(value)) else {
+        let Some(cell) = self.cells.get(at(value)).copied() else {
             return;
         };
-        match *state {
-            CLOSED => {}
-            UNSEEN => {
-                *state = super::flow::id(self.domains.len());
-                self.domains.push((value, 1));
+        if cell.last.is_some_and(|last| last < (offer.class, offer.rank)) {
+            return;
+        }
+        match cell.state {
+            State::Closed => {}
+            State::Unseen => {
+                let domain = self.domains.len();
+                self.cells[at(value)].state = State::Open(super::flow::id(domain));
+                self.domains.push((value, 0));
                 self.offers.resize(self.offers.len() + self.keep, offer);
+                self.insert(value, domain, offer);
             }
-            known => {
-                let (_, filled) = &mut self.domains[at(known)];
-                let start = at(known) * self.keep;
-                let full = *filled == self.keep;
-                if full && self.offers[start + *filled - 1] < offer {
-                    return;
-                }
-                *filled += usize::from(!full);
-                let offers = &mut self.offers[start..start + *filled];
-                let mut place = offers.len() - 1;
-                while place > 0 && offer < offers[place - 1] {
-                    offers[place] = offers[place - 1];
-                    place -= 1;
-                }
-                offers[place] = offer;
-            }
+            State::Open(domain) => self.insert(value, at(domain), offer),
+        }
+    }
+
+    fn insert(&mut self, value: Value, domain: usize, offer: Score) {
+        let filled = &mut self.domains[domain].1;
+        *filled = (*filled + 1).min(self.keep);
+        let start = domain * self.keep;
+        let offers = &mut self.offers[start..start + *filled];
+        let mut place = offers.len() - 1;
+        while place > 0 && offer < offers[place - 1] {
+            offers[place] = offers[place - 1];
+            place -= 1;
+        }
+        offers[place] = offer;
+        if *filled == self.keep {
+            self.cells[at(value)].last = offers.last().map(|last| (last.class, last.rank));
         }
     }
 

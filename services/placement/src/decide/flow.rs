@@ -48,6 +48,11 @@ pub(crate) struct Network {
     potential: Vec<Price>,
     distance: Vec<Price>,
     came_by: Vec<(u32, bool)>,
+    heap: BinaryHeap<Reverse<(Price, u32)>>,
+    touched: Vec<u32>,
+    /// Per node whether its edges lead to exits, see [`Builder::shortcut`].
+    shortcuts: Vec<bool>,
+    exits: Vec<Option<u32>>,
 }
 
 const FAR: Price = Price::MAX;
@@ -65,6 +70,8 @@ pub(crate) fn id(index: usize) -> u32 {
 pub(crate) struct Builder {
     nodes: u32,
     edges: Vec<Edge>,
+    shortcuts: Vec<bool>,
+    exits: Vec<Option<u32>>,
 }
 
 impl Builder {
@@ -84,8 +91,32 @@ impl Builder {
         id(self.edges.len() - 1)
     }
 
+    /// Says that a node's edges, in the order of their prices, lead to nodes with a free edge to the sink (see
+    /// [`Builder::exit`]). Knowing early how far the sink is at most saves the search from looking at most nodes.
+    pub(crate) fn shortcut(&mut self, node: u32) {
+        if self.shortcuts.len() <= at(node) {
+            self.shortcuts.resize(at(node) + 1, false);
+        }
+        self.shortcuts[at(node)] = true;
+    }
+
+    /// An edge to the sink for nothing.
+    pub(crate) fn exit(&mut self, from: u32, sink: u32) -> u32 {
+        let edge = self.edge(from, sink, 1, Cost::Fixed(0));
+        if self.exits.len() <= at(from) {
+            self.exits.resize(at(from) + 1, None);
+        }
+        self.exits[at(from)] = Some(edge);
+        edge
+    }
+
     pub(crate) fn build(self, sink: u32) -> Network {
-        let Self { nodes, edges } = self;
+        let Self {
+            nodes,
+            edges,
+            shortcuts,
+            exits,
+        } = self;
         let nodes = at(nodes);
         let mut first = vec![0_u32; nodes + 1];
         for edge in &edges {
@@ -111,6 +142,10 @@ impl Builder {
             potential: vec![0; nodes],
             distance: vec![FAR; nodes],
             came_by: vec![(0, true); nodes],
+            heap: BinaryHeap::new(),
+            touched: Vec::new(),
+            shortcuts,
+            exits,
         }
     }
 }
@@ -154,35 +189,23 @@ impl Network {
     }
 
     fn augment(&mut self, source: u32) -> bool {
-        let mut touched = vec![source];
-        let mut heap = BinaryHeap::from([Reverse((0, source))]);
+        self.heap.clear();
+        self.touched.clear();
+        self.touched.push(source);
         self.distance[at(source)] = 0;
-        while let Some(Reverse((distance, node))) = heap.pop() {
-            if distance > self.distance[at(node)] {
-                continue;
-            }
+        self.heap.push(Reverse((0, source)));
+        let mut bound = FAR;
+        while let Some(Reverse((distance, node))) = self.heap.pop() {
             if node == self.sink {
                 break;
             }
-            for place in self.first[at(node)]..self.first[at(node) + 1] {
-                let arc = self.arcs[at(place)];
-                let Some((to, price)) = self.residual(arc) else {
-                    continue;
-                };
-                let through = distance + price + self.potential[at(node)] - self.potential[at(to)];
-                if through < self.distance[at(to)] {
-                    if self.distance[at(to)] == FAR {
-                        touched.push(to);
-                    }
-                    self.distance[at(to)] = through;
-                    self.came_by[at(to)] = arc;
-                    heap.push(Reverse((through, to)));
-                }
+            if distance == self.distance[at(node)] {
+                self.relax(node, distance, &mut bound);
             }
         }
         let end = self.distance[at(self.sink)];
         let found = end != FAR;
-        for node in touched {
+        for node in self.touched.drain(..) {
             let distance = std::mem::replace(&mut self.distance[at(node)], FAR);
             if found && distance < end {
                 self.potential[at(node)] += distance - end;
@@ -192,6 +215,46 @@ impl Network {
             self.push_along_path(source);
         }
         found
+    }
+
+    /// Notes shorter distances to the neighbours of a node. `bound` is no less than the sink's distance; what is beyond it
+    /// cannot be on the path.
+    fn relax(&mut self, node: u32, distance: Price, bound: &mut Price) {
+        let from_here = distance + self.potential[at(node)];
+        for place in self.first[at(node)]..self.first[at(node) + 1] {
+            let arc = self.arcs[at(place)];
+            let Some((to, price)) = self.residual(arc) else {
+                continue;
+            };
+            let through = from_here + price - self.potential[at(to)];
+            let known = self.distance[at(to)];
+            if through >= known || through > *bound {
+                continue;
+            }
+            if known == FAR {
+                self.touched.push(to);
+            }
+            self.distance[at(to)] = through;
+            self.came_by[at(to)] = arc;
+            self.heap.push(Reverse((through, to)));
+            if let Some(rest) = self.shortcut(to) {
+                *bound = (*bound).min(through + rest);
+            }
+        }
+    }
+
+    /// The distance from a spot over its best free host to the sink, if there is one.
+    fn shortcut(&self, node: u32) -> Option<Price> {
+        self.shortcuts.get(at(node)).filter(|has| **has)?;
+        let open = self
+            .arcs_at(node)
+            .filter(|(_, forward)| *forward)
+            .find(|(offer, _)| {
+                let exit = self.exits.get(at(self.edges[at(*offer)].to)).copied().flatten();
+                !self.is_full(*offer) && exit.is_some_and(|exit| !self.is_full(exit))
+            });
+        let (offer, _) = open?;
+        Some(self.edges[at(offer)].cost.next(0) + self.potential[at(node)] - self.potential[at(self.sink)])
     }
 
     /// Sends up to `amount` units at whatever price; afterwards only reachability is meaningful.

@@ -82,9 +82,9 @@ impl Prices {
     }
 
     fn of(&self, score: &Score, rank: usize) -> Price {
-        Price::from(score.class.scarce) * self.scarce
-            + Price::from(score.class.uninspected) * self.uninspected
-            + Price::from(score.class.unpowered) * self.unpowered
+        Price::from(score.class.scarce()) * self.scarce
+            + Price::from(score.class.uninspected()) * self.uninspected
+            + Price::from(score.class.unpowered()) * self.unpowered
             + Price::from(count(rank))
     }
 }
@@ -140,7 +140,7 @@ impl Layout {
             .iter()
             .map(|(_, host)| {
                 let node = builder.node();
-                (*host, node, builder.edge(node, sink, 1, Cost::Fixed(0)))
+                (*host, node, builder.exit(node, sink))
             })
             .collect();
         let host = |offer: &Score| {
@@ -162,11 +162,13 @@ impl Layout {
                     let offer = |offer: &Score| {
                         builder.edge(node, hosts[host(offer)].1, 1, Cost::Fixed(price(offer) - base))
                     };
+                    let offers: Vec<u32> = spot.offers.iter().map(offer).collect();
+                    builder.shortcut(node);
                     SpotNodes {
                         node,
                         from,
                         edge,
-                        offers: spot.offers.iter().map(offer).collect(),
+                        offers,
                     }
                 });
                 let spots = spots.collect();

@@ -156,22 +156,32 @@ pub(crate) fn spots(
 fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call: impl FnMut(Score)) {
     let word = |bits: &FixedBitSet, index: usize| bits.as_slice().get(index).copied().unwrap_or(0);
     let bit = |word: usize, shift: u32| u32::from(word >> shift & 1 == 1);
-    for (index, hosts) in mask.as_slice().iter().copied().enumerate() {
-        if hosts == 0 {
-            continue;
-        }
+    let mut matched = vec![0; others.len()];
+    for (index, hosts) in mask
+        .as_slice()
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, hosts)| *hosts != 0)
+    {
         let uninspected = word(site.uninspected(), index);
         let unpowered = word(site.unpowered(), index);
+        // Only where some other role matches is there anything to count.
+        matched.clear();
+        matched.extend(
+            others
+                .iter()
+                .map(|bits| word(bits, index))
+                .filter(|bits| bits & hosts != 0),
+        );
+        let first = slot(index * usize::BITS as usize);
         let mut left = hosts;
         while left != 0 {
             let shift = left.trailing_zeros();
             left &= left - 1;
-            let scarce = others
-                .iter()
-                .map(|matched| bit(word(matched, index), shift))
-                .sum();
-            let host = slot(index * usize::BITS as usize) + shift;
-            let class = Class::new(scarce, bit(uninspected, shift) == 1, bit(unpowered, shift) == 1);
+            let scarce = matched.iter().map(|matched| bit(*matched, shift)).sum();
+            let host = first + shift;
+            let class = Class::new(scarce, bit(uninspected, shift), bit(unpowered, shift));
             call(Score {
                 class,
                 rank: site.rank(host),

@@ -13,23 +13,28 @@ pub(crate) struct Score {
     pub(crate) host: Slot,
 }
 
-/// What many hosts share. The fields are in order of importance.
+/// What many hosts share, as one number that is compared in the innermost loop. In order of importance:
+/// - how many other roles of the request it matches: leave it to them;
+/// - its hardware is not known (not inspected);
+/// - it is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Class {
-    /// How many other roles of the request it matches: leave it to them.
-    pub(crate) scarce: u32,
-    /// Its hardware is not known.
-    pub(crate) uninspected: bool,
-    /// It is off.
-    pub(crate) unpowered: bool,
-}
+pub(crate) struct Class(u32);
 
 impl Class {
-    pub(crate) fn new(scarce: u32, uninspected: bool, unpowered: bool) -> Self {
-        Self {
-            scarce,
-            uninspected,
-            unpowered,
-        }
+    /// The two flags are 0 or 1.
+    pub(crate) fn new(scarce: u32, uninspected: u32, unpowered: u32) -> Self {
+        Self(scarce << 2 | uninspected << 1 | unpowered)
+    }
+
+    pub(crate) fn scarce(self) -> u32 {
+        self.0 >> 2
+    }
+
+    pub(crate) fn uninspected(self) -> u32 {
+        self.0 >> 1 & 1
+    }
+
+    pub(crate) fn unpowered(self) -> u32 {
+        self.0 & 1
     }
 }

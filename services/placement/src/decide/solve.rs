@@ -112,9 +112,9 @@ impl Solution {
                     .tree
                     .upwards(spot.leaf)
                     .for_each(|(node, _)| loads[to_usize(node)] += 1);
-                quality.scarce += offer.class.scarce;
-                quality.uninspected += u32::from(offer.class.uninspected);
-                quality.unpowered += u32::from(offer.class.unpowered);
+                quality.scarce += offer.class.scarce();
+                quality.uninspected += offer.class.uninspected();
+                quality.unpowered += offer.class.unpowered();
             }
             for (domain, load) in demand.tree.domains().iter().zip(loads) {
                 quality.spread[domain.level] += u64::from(load) * u64::from(load);
