@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use proto::{
     inventory::v1::inventory_service_server::InventoryServiceServer,
     placement::v1::placement_service_server::PlacementServiceServer,
@@ -79,7 +80,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         opened.not_ready("the ledger has stopped");
         ended.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from)
     });
-    process.tasks.spawn("retries", region.clone().run_retries());
+    let retries = region.clone().run_retries();
+    process.tasks.spawn(
+        "retries",
+        process
+            .shutdown
+            .clone()
+            .run_until_cancelled_owned(retries)
+            .map(|ended| ended.unwrap_or(Ok(()))),
+    );
 
     let listener = process.bind(listen, &tls, &realm.realm()).await?;
     process.serve("grpc", listener, routes(region, ledger).await?);

@@ -122,7 +122,9 @@ pub(crate) fn role(wire: &inventory::Role, path: &str, violations: &mut Vec<Viol
         "replace_after_error",
         grace.as_ref().map(drop).map_err(Clone::clone),
     );
-    let selector = if let Some(wire) = label_selector { selector(wire, &format!("{path}.label_selector"), violations) } else {
+    let selector = if let Some(wire) = label_selector {
+        selector(wire, &format!("{path}.label_selector"), violations)
+    } else {
         let rule = "is missing; an empty selector selects every host";
         violations.push(Violation::new(format!("{path}.label_selector"), rule));
         None

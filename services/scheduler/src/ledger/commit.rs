@@ -106,10 +106,10 @@ impl Committer {
         self.durable.clone()
     }
 
-    /// The epoch that staged changes are in.
+    /// Where the history stands with everything that is staged, durable or not.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner).epoch
+    pub fn staged(&self) -> Position {
+        *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -57,6 +57,7 @@ impl Site {
             last_report: None,
         };
         for (name, record) in records {
+            site.changes.put(None, record.revision, name.clone());
             site.install(&name, Some(record));
         }
         site

@@ -1,0 +1,226 @@
+//! A region on a ledger in memory, and builders for what a site reports.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use placement::{ClusterName, HostId, MemberState};
+use proto::inventory::v1 as wire;
+use redb::backends::InMemoryBackend;
+use scheduler::{
+    convert,
+    error::Error,
+    ledger::{self, Ledger, commit, redb::Redb},
+    policy::Policies,
+    record::Record,
+    region::{Region, Told},
+    site::{Apply, Fence, SessionId},
+    spec::Spec,
+};
+
+/// The site of every test.
+pub(crate) const SITE: &str = "a";
+/// Who calls, for the audit log.
+pub(crate) const CALLER: &str = "site/a/agent/cluster";
+
+/// A region with its ledger's thread.
+pub(crate) struct Stage {
+    pub(crate) region: Region,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    writer: Option<JoinHandle<Result<(), ledger::Error>>>,
+}
+
+impl Stage {
+    /// A region on an empty ledger.
+    pub(crate) fn empty() -> Self {
+        Self::on(Arc::new(Redb::on(InMemoryBackend::new()).unwrap()))
+    }
+
+    /// A region on a ledger.
+    pub(crate) fn on(ledger: Arc<dyn Ledger>) -> Self {
+        let contents = ledger.load().unwrap();
+        let (committer, writer) = commit::committer(contents.position);
+        let region = Region::new(contents, Policies::new(), committer);
+        let storage = Arc::clone(&ledger);
+        let writer = thread::spawn(move || writer.run(&*storage));
+        Self {
+            region,
+            ledger,
+            writer: Some(writer),
+        }
+    }
+
+    /// The process ends and starts again: all that is left is the ledger.
+    pub(crate) fn restart(mut self) -> Self {
+        let writer = self.writer.take();
+        let ledger = Arc::clone(&self.ledger);
+        drop(self.region);
+        writer
+            .map(JoinHandle::join)
+            .transpose()
+            .unwrap()
+            .transpose()
+            .unwrap();
+        Self::on(ledger)
+    }
+
+    /// Reports a complete site.
+    pub(crate) async fn sync(&self, hosts: &[wire::Host]) -> SessionId {
+        let session = self
+            .region
+            .open_session(SITE, fence("lease", 1), None)
+            .await
+            .unwrap();
+        let changes = wire::HostChanges {
+            hosts: hosts.to_vec(),
+            ..wire::HostChanges::default()
+        };
+        self.region.report(SITE, &session.id, changes).await.unwrap();
+        self.region.complete_snapshot(SITE, &session.id).await.unwrap();
+        session.id
+    }
+
+    /// Reports hosts as they are now.
+    pub(crate) async fn report(&self, session: &SessionId, hosts: &[wire::Host]) {
+        let changes = wire::HostChanges {
+            hosts: hosts.to_vec(),
+            ..wire::HostChanges::default()
+        };
+        self.region.report(SITE, session, changes).await.unwrap();
+    }
+
+    /// Declares a cluster of one role.
+    pub(crate) async fn apply(&self, name: &str, generation: i64, workers: u32) -> Result<Record, Error> {
+        self.apply_as(name, "uid", generation, workers).await
+    }
+
+    /// The same, for a cluster with this uid.
+    pub(crate) async fn apply_as(
+        &self,
+        name: &str,
+        uid: &str,
+        generation: i64,
+        workers: u32,
+    ) -> Result<Record, Error> {
+        let apply = Apply {
+            cluster: cluster(name),
+            uid: uid.to_owned(),
+            generation,
+            created: None,
+            spec: Spec::parse(spec(workers), "spec").unwrap(),
+        };
+        let told = self.region.apply(SITE, apply, CALLER).await?;
+        Ok(told.record.unwrap())
+    }
+
+    /// What the ledger says of a cluster, once it is durable.
+    pub(crate) async fn record(&self, name: &str) -> Option<Record> {
+        match self.region.placement(SITE, &cluster(name), "", None).await {
+            Ok(Told { record, epoch: _ }) => record,
+            Err(Error::NotFound { what: _ }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Gives a cluster's hosts back.
+    pub(crate) async fn release(&self, name: &str) -> Option<Record> {
+        self.region
+            .release(SITE, &cluster(name), "uid", CALLER)
+            .await
+            .unwrap()
+            .and_then(|told| told.record)
+    }
+
+    /// Confirms the release of every releasing member of a record.
+    pub(crate) async fn confirm(&self, record: &Record) -> Option<Record> {
+        let releasing = record
+            .members
+            .iter()
+            .filter(|(_, member)| member.state == MemberState::Releasing);
+        let released: BTreeMap<HostId, u64> = releasing
+            .map(|(id, member)| (id.clone(), member.revision))
+            .collect();
+        let told = self
+            .region
+            .confirm(SITE, &record.cluster, &record.uid, &released, CALLER)
+            .await
+            .unwrap();
+        told.and_then(|told| told.record)
+    }
+}
+
+/// An election.
+pub(crate) fn fence(lease: &str, transitions: i64) -> Fence {
+    Fence {
+        lease: lease.to_owned(),
+        transitions,
+    }
+}
+
+/// A cluster's name.
+pub(crate) fn cluster(name: &str) -> ClusterName {
+    ClusterName::new("tenant", name).unwrap()
+}
+
+/// So many workers, one per rack.
+pub(crate) fn spec(workers: u32) -> wire::ClusterSpec {
+    wire::ClusterSpec {
+        roles: vec![wire::Role {
+            name: "Worker".to_owned(),
+            label_selector: Some(wire::LabelSelector::default()),
+            topology_key: "rack".to_owned(),
+            active: workers,
+            standby: 0,
+            replace_after_error: None,
+        }],
+        network_ids: vec!["oam".to_owned()],
+    }
+}
+
+/// An available host, in a rack of its own.
+pub(crate) fn host(name: &str) -> wire::Host {
+    wire::Host {
+        r#ref: Some(wire::HostRef {
+            namespace: "metal".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+        }),
+        labels: BTreeMap::from([("rack".to_owned(), format!("rack-{name}"))]),
+        provisioning_state: wire::ProvisioningState::Available.into(),
+        operational_status: wire::OperationalStatus::Ok.into(),
+        addresses: BTreeMap::from([("oam".to_owned(), "192.0.2.7".to_owned())]),
+        ..wire::Host::default()
+    }
+}
+
+/// The host with the labels of a cluster.
+pub(crate) fn labelled(name: &str, cluster: &str) -> wire::Host {
+    let mut host = host(name);
+    for (key, value) in [
+        (convert::sip_label::NAMESPACE, "tenant"),
+        (convert::sip_label::NAME, cluster),
+        (convert::sip_label::ROLE, "Worker"),
+    ] {
+        host.labels.insert(key.to_owned(), value.to_owned());
+    }
+    host
+}
+
+/// The host without labels and with the mark of a release.
+pub(crate) fn released(name: &str, revision: u64) -> wire::Host {
+    wire::Host {
+        release_mark: revision,
+        ..host(name)
+    }
+}
+
+/// Names of a record's members, with their states.
+pub(crate) fn members(record: &Record) -> Vec<(String, MemberState)> {
+    record
+        .members
+        .iter()
+        .map(|(id, member)| (id.name.name().to_owned(), member.state))
+        .collect()
+}

@@ -1,0 +1,15 @@
+//! The protocol of claims, through the region and a real ledger: what is promised, when it is told, and when a host is
+//! free again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its fixtures too"
+)]
+
+mod claims;
+mod fixtures;
+mod history;
+mod releases;
+mod sessions;
+mod watching;

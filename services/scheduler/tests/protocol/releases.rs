@@ -1,0 +1,159 @@
+//! From held to free.
+
+use placement::MemberState::{Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use scheduler::error::Error;
+
+use crate::fixtures::{SITE, Stage, host, labelled, members, released};
+
+#[tokio::test]
+async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_shows_it() {
+    for (name, confirm_first) in [("confirmed, then shown", true), ("shown, then confirmed", false)] {
+        let stage = Stage::empty();
+        let session = stage.sync(&[host("h1")]).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, &[labelled("h1", "one")]).await;
+        let releasing = stage.release("one").await.unwrap();
+        assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)], "{name}");
+        let shown = released("h1", releasing.revision);
+
+        if confirm_first {
+            assert!(stage.confirm(&releasing).await.is_some(), "{name}");
+        } else {
+            stage.report(&session, std::slice::from_ref(&shown)).await;
+        }
+        assert!(
+            stage.record("one").await.is_some(),
+            "{name}: one of the two is not enough"
+        );
+        assert!(
+            stage.apply("two", 1, 1).await.unwrap().refusal.is_some(),
+            "{name}: it is not free yet"
+        );
+
+        if confirm_first {
+            stage.report(&session, &[shown]).await;
+        } else {
+            assert!(stage.confirm(&releasing).await.is_none(), "{name}");
+        }
+        assert!(stage.record("one").await.is_none(), "{name}");
+        assert_eq!(
+            members(&stage.apply("two", 2, 1).await.unwrap()),
+            [("h1".to_owned(), Claimed)],
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_older_mark_and_a_confirmation_of_an_older_release_free_nothing() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[released("h1", 0)]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    let mut older = releasing.clone();
+    older.members.values_mut().for_each(|member| member.revision -= 1);
+
+    stage.confirm(&older).await;
+    stage
+        .report(&session, &[released("h1", releasing.revision)])
+        .await;
+    assert!(
+        stage.record("one").await.is_some(),
+        "the confirmation was of another release"
+    );
+
+    stage
+        .report(&session, &[released("h1", releasing.revision - 1)])
+        .await;
+    stage.confirm(&releasing).await;
+    assert!(
+        stage.record("one").await.is_some(),
+        "the mark is of another release"
+    );
+}
+
+#[tokio::test]
+async fn a_releasing_host_that_is_gone_is_released() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.release("one").await.unwrap();
+
+    let gone = wire::HostChanges {
+        deleted_hosts: vec![host("h1").r#ref.unwrap()],
+        ..wire::HostChanges::default()
+    };
+    stage.region.report(SITE, &session, gone).await.unwrap();
+
+    assert!(stage.record("one").await.is_none());
+}
+
+#[tokio::test]
+async fn a_host_that_is_made_again_is_another_host() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let mut again = host("h1");
+    again.r#ref.as_mut().unwrap().uid = "another".to_owned();
+
+    stage.report(&session, &[again]).await;
+
+    let record = stage.record("one").await.unwrap();
+    let uids: Vec<_> = record
+        .members
+        .iter()
+        .map(|(id, member)| (id.uid.to_string(), member.failed_since.is_some()))
+        .collect();
+    assert_eq!(
+        uids,
+        [("uid-h1".to_owned(), true)],
+        "the old one is still the member, and has failed"
+    );
+}
+
+#[tokio::test]
+async fn shrinking_gives_back_exactly_the_surplus() {
+    let stage = Stage::empty();
+    stage
+        .sync(&[host("h1"), host("h2"), host("h3"), host("h4")])
+        .await;
+    stage.apply("one", 1, 3).await.unwrap();
+
+    let record = stage.apply("one", 2, 2).await.unwrap();
+
+    let states: Vec<_> = members(&record).into_iter().map(|(_, state)| state).collect();
+    assert_eq!(states.iter().filter(|state| **state == Releasing).count(), 1);
+    assert_eq!(states.len(), 3);
+}
+
+#[tokio::test]
+async fn a_cluster_on_its_way_out_takes_no_new_shape() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.release("one").await.unwrap();
+
+    assert!(matches!(
+        stage.apply("one", 2, 1).await,
+        Err(Error::Releasing { cluster: _ })
+    ));
+}
+
+#[tokio::test]
+async fn releasing_what_is_not_held_succeeds_and_says_so() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+
+    assert!(stage.release("never-seen").await.is_none());
+}
+
+#[tokio::test]
+async fn hosts_with_the_labels_of_a_deleted_cluster_are_given_back_though_the_ledger_was_lost() {
+    let stage = Stage::empty();
+    stage.sync(&[labelled("h1", "one")]).await;
+
+    let releasing = stage.release("one").await.unwrap();
+
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+}
