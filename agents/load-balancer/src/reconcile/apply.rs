@@ -1,5 +1,6 @@
 //! A load balancer's objects onto the API server, and how far its pods are.
 
+use api::SIPCluster;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
@@ -11,7 +12,7 @@ use render::load_balancer::Objects;
 use super::{
     Error, MANAGER,
     balancers::{Balancer, Rendered},
-    conflict,
+    conflict, ownership,
 };
 
 /// What has come of one load balancer.
@@ -43,8 +44,9 @@ pub(super) enum Applied {
 /// mounts it.
 pub(super) async fn apply(
     client: &Client,
-    balancer: &Balancer<'_>,
-    rendered: &Rendered,
+    object: &SIPCluster,
+    balancer: Balancer<'_>,
+    rendered: Rendered,
 ) -> Result<Applied, Error> {
     let Rendered {
         objects,
@@ -55,8 +57,14 @@ pub(super) async fn apply(
         deployment,
         service,
         config: _,
-    } = objects;
+    } = &objects;
     let name = balancer.name().to_owned();
+    if let Some(message) = ownership::claimed_by_another(client, object, &name).await? {
+        return Ok(Applied::Refused {
+            reason: "NameConflict",
+            message,
+        });
+    }
     let service: Service = match apply::apply(client, MANAGER, service).await {
         Ok(service) => service,
         Err(error) if apply::code(&error) == Some(422) => {
@@ -84,7 +92,7 @@ pub(super) async fn apply(
         service: Box::new(service),
         address: balancer.entry().cluster_ip().map(|address| address.to_string()),
         lacks: lacks(&deployment),
-        without_address: without_address.clone(),
+        without_address,
     })
 }
 

@@ -3,12 +3,14 @@
 mod apply;
 mod balancers;
 mod conflict;
+mod ownership;
 mod remove;
 mod status;
 
 use std::{sync::Arc, time::Duration};
 
 use api::{Cluster, Placement, SIPCluster};
+use futures::future::try_join_all;
 use kit::{
     apply::Manager,
     events::Events,
@@ -96,11 +98,11 @@ pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result
         return Ok(Action::requeue(RETRY));
     };
     let members = balancers::members(held, &placement);
-    let mut applied = Vec::with_capacity(wanted.len());
-    for balancer in &wanted {
+    let applying = wanted.iter().map(|balancer| {
         let rendered = balancer.render(&cluster, &members);
-        applied.push(apply::apply(&context.client, balancer, &rendered).await?);
-    }
+        apply::apply(&context.client, &object, *balancer, rendered)
+    });
+    let applied = try_join_all(applying.collect::<Vec<_>>()).await?;
     report(&object, held, &applied, &context).await
 }
 

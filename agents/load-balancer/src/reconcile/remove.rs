@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
 
-use super::{Context, Error, balancers, balancers::Balancer, status};
+use super::{Context, Error, balancers, balancers::Balancer, ownership, status};
 
 /// The cluster is being deleted: once its hosts are given back, its load balancers go.
 pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
@@ -60,6 +60,12 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, client: &Client) 
     let namespace = object.namespace().unwrap_or_default();
     let background = DeleteParams::background();
     for name in names {
+        if ownership::claimed_by_another(client, object, name)
+            .await?
+            .is_some()
+        {
+            continue;
+        }
         let service = Api::<Service>::namespaced(client.clone(), &namespace)
             .delete(name, &background)
             .await;

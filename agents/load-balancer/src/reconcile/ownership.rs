@@ -1,0 +1,96 @@
+//! Whose an object is that has the name of ours. A forced apply would take it over; nobody else's is.
+
+use api::{SIPCluster, labels};
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, Client, ResourceExt as _, core::PartialObjectMeta};
+
+use super::Error;
+
+/// Why the objects of a name cannot be ours; `None` when they can. The Service stands for the Secret and the Deployment
+/// of the same name, which are made after it.
+pub(super) async fn claimed_by_another(
+    client: &Client,
+    object: &SIPCluster,
+    name: &str,
+) -> Result<Option<String>, Error> {
+    let services = Api::<Service>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let existing = services
+        .get_metadata_opt(name)
+        .await
+        .map_err(Error::kubernetes("read the Service"))?;
+    Ok(existing.and_then(|existing| another(&existing, &object.uid().unwrap_or_default())))
+}
+
+/// An object is ours when its owner is, and may be taken over when SIP made it: SIP set no owner.
+fn another(existing: &PartialObjectMeta<Service>, uid: &str) -> Option<String> {
+    let name = format!(
+        "Service {}/{}",
+        existing.namespace().unwrap_or_default(),
+        existing.name_any()
+    );
+    match existing
+        .owner_references()
+        .iter()
+        .find(|owner| owner.kind == "SIPCluster")
+    {
+        Some(owner) if owner.uid == uid => None,
+        Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
+        None if existing
+            .labels()
+            .get(labels::PART_OF)
+            .is_some_and(|part| part == labels::PART_OF_SIP) =>
+        {
+            None
+        }
+        None => Some(format!("{name} was not made for a SIPCluster")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn service(owner: Option<&str>, part_of: Option<&str>) -> PartialObjectMeta<Service> {
+        let owner = owner.map(|uid| OwnerReference {
+            kind: "SIPCluster".to_owned(),
+            name: format!("cluster-{uid}"),
+            uid: uid.to_owned(),
+            ..OwnerReference::default()
+        });
+        PartialObjectMeta {
+            metadata: ObjectMeta {
+                namespace: Some("ns".to_owned()),
+                name: Some("lb".to_owned()),
+                owner_references: owner.map(|owner| vec![owner]),
+                labels: part_of.map(|part| [(labels::PART_OF.to_owned(), part.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            ..PartialObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn only_our_own_objects_and_those_that_sip_left_are_taken() {
+        for (existing, expected) in [
+            (service(Some("ours"), None), None),
+            (service(None, Some("sip")), None),
+            (
+                service(Some("theirs"), Some("sip")),
+                Some("Service ns/lb belongs to SIPCluster cluster-theirs"),
+            ),
+            (
+                service(None, Some("shop")),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
+            (
+                service(None, None),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
+        ] {
+            assert_eq!(another(&existing, "ours").as_deref(), expected);
+        }
+    }
+}
