@@ -9,3 +9,6 @@
 pub mod inventory;
 pub mod reconcile;
 pub mod run;
+
+#[cfg(test)]
+mod fixtures;

@@ -223,3 +223,108 @@ impl Writer<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use wire::MemberState::{Bound, Claimed, Releasing};
+
+    use super::*;
+    use crate::fixtures::{host, inventory, labelled, member, reference, used, with};
+
+    fn need(host: Option<Value>, state: wire::MemberState, served: bool) -> Need {
+        let inventory = inventory(host);
+        Step::of(&reference(), &member("h1", state), &inventory, served).need
+    }
+
+    fn blocked(need: &Need) -> bool {
+        matches!(need, Need::Blocked(_))
+    }
+
+    #[test]
+    fn labels_come_only_when_the_load_balancers_have_the_host_and_nobody_else_has_it() {
+        let h1 = || host("h1");
+        let half = with(
+            h1(),
+            "/metadata/labels/sip.airshipit.org~1cluster-name",
+            json!("one"),
+        );
+        assert_eq!(need(Some(h1()), Claimed, true), Need::Label);
+        assert_eq!(need(Some(half), Claimed, true), Need::Label);
+        assert!(matches!(need(Some(h1()), Claimed, false), Need::Waits(_)));
+        assert_eq!(
+            need(Some(labelled(h1(), "one", "Worker")), Claimed, false),
+            Need::Nothing
+        );
+        assert!(blocked(&need(
+            Some(labelled(h1(), "two", "Worker")),
+            Claimed,
+            true
+        )));
+        assert!(blocked(&need(
+            Some(labelled(h1(), "one", "ControlPlane")),
+            Claimed,
+            true
+        )));
+        assert!(blocked(&need(Some(used(h1())), Claimed, true)));
+        assert!(blocked(&need(None, Claimed, true)), "the host is gone");
+    }
+
+    #[test]
+    fn labels_that_a_person_removed_are_put_back_though_the_host_is_in_use() {
+        assert_eq!(need(Some(used(host("h1"))), Bound, true), Need::Label);
+    }
+
+    #[test]
+    fn a_host_that_was_made_again_under_the_same_name_is_not_written() {
+        let again = with(host("h1"), "/metadata/uid", json!("another"));
+        assert!(blocked(&need(Some(again.clone()), Claimed, true)));
+        assert_eq!(need(Some(again), Releasing, true), Need::Confirm);
+    }
+
+    #[test]
+    fn a_release_is_written_on_every_host_and_confirmed_when_it_is_there() {
+        let h1 = || host("h1");
+        let marked = |revision: &str| {
+            with(
+                h1(),
+                "/metadata/annotations/sip.airshipit.org~1placement-revision",
+                json!(revision),
+            )
+        };
+        assert_eq!(
+            need(Some(labelled(h1(), "one", "Worker")), Releasing, true),
+            Need::Unlabel
+        );
+        assert_eq!(
+            need(Some(h1()), Releasing, true),
+            Need::Unlabel,
+            "never labelled, and written all the same"
+        );
+        assert_eq!(
+            need(Some(marked("4")), Releasing, true),
+            Need::Unlabel,
+            "the mark is of an older release"
+        );
+        assert_eq!(need(Some(marked("5")), Releasing, true), Need::Confirm);
+        assert_eq!(need(None, Releasing, true), Need::Confirm, "the host is gone");
+    }
+
+    #[test]
+    fn a_host_that_is_in_use_is_not_taken_from_its_consumer_who_is_named() {
+        let need = need(Some(used(labelled(host("h1"), "one", "Worker"))), Releasing, true);
+        assert_eq!(
+            need,
+            Need::Waits("it is still used by Metal3Machine tenant/m-0".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_releasing_host_with_labels_of_somebody_else_is_left_alone() {
+        assert!(blocked(&need(
+            Some(labelled(host("h1"), "two", "Worker")),
+            Releasing,
+            true
+        )));
+    }
+}

@@ -133,3 +133,82 @@ pub(super) fn standing(
 fn overdue(asked: Option<&Time>, now: Timestamp) -> bool {
     asked.is_some_and(|asked| now.duration_since(asked.0).unsigned_abs() >= ANSWER_WITHIN)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures::{cluster, member};
+
+    fn installed() -> BTreeSet<Section> {
+        BTreeSet::from([Section::JumpHost])
+    }
+
+    fn applied(epoch: u64, revision: u64) -> Value {
+        json!({ "applied": [{ "service": "loadbalancer-worker-one", "epoch": epoch, "revision": revision, "generation": 3 }] })
+    }
+
+    #[test]
+    fn sections_without_an_agent_gate_nothing_and_are_named() {
+        let parsed = Cluster::parse(&cluster(json!({}))).unwrap();
+        assert_eq!(
+            sections(&parsed, &installed()),
+            (vec![Section::LoadBalancer], vec![Section::JumpHost])
+        );
+    }
+
+    #[test]
+    fn a_claim_is_served_when_every_load_balancer_has_applied_its_revision_in_its_epoch() {
+        let claimed = member("h1", wire::MemberState::Claimed);
+        for (status, expected) in [
+            (json!({}), false),
+            (applied(1, 4), false),
+            (applied(1, 5), true),
+            (applied(1, 6), true),
+            (applied(2, 9), false),
+        ] {
+            let object = cluster(status.clone());
+            let parsed = Cluster::parse(&object).unwrap();
+            assert_eq!(
+                served(&parsed, &[Section::LoadBalancer], &object, 1, &claimed),
+                expected,
+                "{status}"
+            );
+            assert!(
+                served(&parsed, &[], &object, 1, &claimed),
+                "nothing gates: {status}"
+            );
+        }
+    }
+
+    #[test]
+    fn services_stand_as_their_agents_say_for_this_generation() {
+        let said = |status: &str, reason: &str, generation: i64| {
+            json!({ "conditions": [{
+                "type": "LoadBalancerReady", "status": status, "reason": reason, "message": "words",
+                "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]})
+        };
+        let now = Timestamp::from_second(1_000).unwrap();
+        let (just_now, long_ago) = (Time(now), Time(Timestamp::from_second(900).unwrap()));
+        let stands = |status, asked| standing(&cluster(status), &[Section::LoadBalancer], Some(asked), now);
+        assert_eq!(stands(said("True", "Available", 3), &long_ago), Standing::Ready);
+        assert!(matches!(
+            stands(said("True", "Available", 2), &just_now),
+            Standing::Progressing(_)
+        ));
+        assert!(matches!(
+            stands(said("False", "Progressing", 3), &long_ago),
+            Standing::Progressing(_)
+        ));
+        assert_eq!(
+            stands(said("False", "PortConflict", 3), &just_now),
+            Standing::Failing("loadBalancer: PortConflict: words".to_owned())
+        );
+        let Standing::Failing(why) = stands(json!({}), &long_ago) else {
+            panic!("an agent that is silent is named")
+        };
+        assert!(why.contains("NoAgent"), "{why}");
+    }
+}
