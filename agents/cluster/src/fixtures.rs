@@ -92,7 +92,7 @@ pub(crate) fn member(host: &str, state: wire::MemberState) -> placed::Member {
 }
 
 /// A cluster with one load balancer and a jump host, at generation 3.
-pub(crate) fn cluster(status: Value) -> SIPCluster {
+pub(crate) fn cluster(status: &Value) -> SIPCluster {
     serde_json::from_value(json!({
         "apiVersion": "airship.airshipit.org/v1",
         "kind": "SIPCluster",

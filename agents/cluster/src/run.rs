@@ -6,6 +6,7 @@ use api::SIPCluster;
 use futures::StreamExt as _;
 use kit::{
     events::Events,
+    retries::Retries,
     scheduler::{Scheduler, Watched},
     start::{Agent, AgentArgs},
 };
@@ -61,6 +62,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,
+        retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
         not_installed: agent.config.not_installed().clone(),
     };

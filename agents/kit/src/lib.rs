@@ -7,11 +7,13 @@
 //! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`retries`] | pauses between looks at an object that keep failing |
 //! | [`start`] | a process with both clients, ready to run controllers |
 
 pub mod apply;
 pub mod conditions;
 pub mod config;
 pub mod events;
+pub mod retries;
 pub mod scheduler;
 pub mod start;

@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kit::{
     events::Events,
+    retries::Retries,
     start::{Agent, AgentArgs},
 };
 use kube::{
@@ -38,6 +39,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let context = Context {
         client: client.clone(),
         scheduler: agent.scheduler.clone(),
+        retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
     };
     let shutdown = agent.process.shutdown.clone();

@@ -19,6 +19,7 @@ use kit::{
     conditions::Finding,
     config::Section,
     events::Events,
+    retries::Retries,
     scheduler::{self, Scheduler},
 };
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
@@ -34,8 +35,8 @@ use hosts::{Need, Step, Writer, Written};
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
 /// Pause after which a host that changed under a write is looked at again, should the watch not have told by then.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Pauses after a failure: the first, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// Pause after which a host that the API server refused to write is tried again.
+const REFUSED: Duration = Duration::from_secs(30);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -47,6 +48,8 @@ pub struct Context {
     pub inventory: Inventory,
     /// What makes a cluster be looked at.
     pub triggers: Triggers,
+    /// Pauses after failures.
+    pub retries: Retries,
     /// Events.
     pub events: Events,
     /// Sections that no agent of the site serves.
@@ -92,26 +95,32 @@ impl Error {
 /// # Errors
 /// What cut it short.
 pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
+    let action = look(&object, &context).await?;
+    context.retries.succeeded(&*object);
+    Ok(action)
+}
+
+async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     if object.metadata.deletion_timestamp.is_some() {
-        return delete::run(&object, &context).await;
+        return delete::run(object, context).await;
     }
-    let cluster = match Cluster::parse(&object) {
+    let cluster = match Cluster::parse(object) {
         Ok(cluster) => cluster,
-        Err(invalid) => return refuse(&object, &context, &invalid.to_string()).await,
+        Err(invalid) => return refuse(object, context, &invalid.to_string()).await,
     };
-    finalizer::ensure(&context.client, &object).await?;
+    finalizer::ensure(&context.client, object).await?;
     let placement = match context
         .scheduler
-        .apply(desired::declaration(&object, &cluster))
+        .apply(desired::declaration(object, &cluster))
         .await
     {
         Ok(placement) => placement,
         Err(status) if status.code() == Code::InvalidArgument => {
-            return refuse(&object, &context, &scheduler::reason(&status)).await;
+            return refuse(object, context, &scheduler::reason(&status)).await;
         }
-        Err(status) => return Err(stale(&object, &context, status).await),
+        Err(status) => return Err(stale(object, context, status).await),
     };
-    act(&object, &cluster, &placement, &context).await
+    act(object, &cluster, &placement, context).await
 }
 
 /// A spec that cannot be acted on: the condition and an Event say why. What runs is left as it is.
@@ -261,7 +270,7 @@ async fn act_on_hosts(
             Written::Done => {}
             Written::Changed => again = Some(LOOK_AGAIN),
             Written::Refused(words) => {
-                again = Some(RETRY.1);
+                again = Some(REFUSED);
                 let Key { namespace, name } = hosts::key(step.member);
                 let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
                 context
@@ -309,7 +318,7 @@ fn key(object: &SIPCluster) -> Key {
 /// When a cluster whose look was cut short is looked at again.
 #[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
-pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
+pub fn retry(object: Arc<SIPCluster>, error: &Error, context: Arc<Context>) -> Action {
     let cluster = key(&object);
     let error = error as &dyn std::error::Error;
     tracing::warn!(
@@ -318,5 +327,5 @@ pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> 
         error,
         "a cluster is tried again"
     );
-    Action::requeue(RETRY.0)
+    Action::requeue(context.retries.failed(&*object))
 }

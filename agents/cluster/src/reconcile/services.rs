@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn sections_without_an_agent_gate_nothing_and_are_named() {
-        let parsed = Cluster::parse(&cluster(json!({}))).unwrap();
+        let parsed = Cluster::parse(&cluster(&json!({}))).unwrap();
         assert_eq!(
             sections(&parsed, &installed()),
             (vec![Section::LoadBalancer], vec![Section::JumpHost])
@@ -168,7 +168,7 @@ mod tests {
             (applied(1, 6), true),
             (applied(2, 9), false),
         ] {
-            let object = cluster(status.clone());
+            let object = cluster(&status);
             let parsed = Cluster::parse(&object).unwrap();
             assert_eq!(
                 served(&parsed, &[Section::LoadBalancer], &object, 1, &claimed),
@@ -192,7 +192,7 @@ mod tests {
         };
         let now = Timestamp::from_second(1_000).unwrap();
         let (just_now, long_ago) = (Time(now), Time(Timestamp::from_second(900).unwrap()));
-        let stands = |status, asked| standing(&cluster(status), &[Section::LoadBalancer], Some(asked), now);
+        let stands = |status, asked| standing(&cluster(&status), &[Section::LoadBalancer], Some(asked), now);
         assert_eq!(stands(said("True", "Available", 3), &long_ago), Standing::Ready);
         assert!(matches!(
             stands(said("True", "Available", 2), &just_now),

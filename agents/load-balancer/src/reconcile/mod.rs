@@ -14,6 +14,7 @@ use futures::future::try_join_all;
 use kit::{
     apply::Manager,
     events::Events,
+    retries::Retries,
     scheduler::{self, Scheduler},
 };
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
@@ -24,7 +25,7 @@ use apply::Applied;
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
-/// Pause after a failure.
+/// Pause after which a placement that the scheduler does not know is asked for again.
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause after which a port that was taken is tried again.
 const PORT_RETRY: Duration = Duration::from_secs(15);
@@ -37,6 +38,8 @@ pub struct Context {
     pub client: Client,
     /// The region's scheduler.
     pub scheduler: Scheduler,
+    /// Pauses after failures.
+    pub retries: Retries,
     /// Events.
     pub events: Events,
 }
@@ -72,17 +75,23 @@ impl Error {
 /// # Errors
 /// What cut it short.
 pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
+    let action = look(&object, &context).await?;
+    context.retries.succeeded(&*object);
+    Ok(action)
+}
+
+async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     if object.metadata.deletion_timestamp.is_some() {
-        return remove::run(&object, &context).await;
+        return remove::run(object, context).await;
     }
     // A spec that cannot be read is the cluster agent's to report; what runs is left as it is.
-    let Ok(cluster) = Cluster::parse(&object) else {
+    let Ok(cluster) = Cluster::parse(object) else {
         return Ok(Action::await_change());
     };
     let wanted = balancers::wanted(&cluster);
-    remove::superfluous(&object, &wanted, &context).await?;
+    remove::superfluous(object, &wanted, context).await?;
     if wanted.is_empty() {
-        status::withdraw(&object, &context.client).await?;
+        status::withdraw(object, &context.client).await?;
         return Ok(Action::await_change());
     }
     let Some(held) = object
@@ -90,20 +99,20 @@ pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result
         .as_ref()
         .and_then(|status| status.placement.as_ref())
     else {
-        status::waiting(&object, &context.client).await?;
+        status::waiting(object, &context.client).await?;
         return Ok(Action::await_change());
     };
-    let Some(placement) = placement(&object, held, &context).await? else {
-        status::waiting(&object, &context.client).await?;
+    let Some(placement) = placement(object, held, context).await? else {
+        status::waiting(object, &context.client).await?;
         return Ok(Action::requeue(RETRY));
     };
     let members = balancers::members(held, &placement);
     let applying = wanted.iter().map(|balancer| {
         let rendered = balancer.render(&cluster, &members);
-        apply::apply(&context.client, &object, *balancer, rendered)
+        apply::apply(&context.client, object, *balancer, rendered)
     });
     let applied = try_join_all(applying.collect::<Vec<_>>()).await?;
-    report(&object, held, &applied, &context).await
+    report(object, held, &applied, context).await
 }
 
 /// What the scheduler says the cluster holds, not older than what the status says.
@@ -152,7 +161,7 @@ async fn report(
 /// When a cluster whose look was cut short is looked at again.
 #[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
-pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> Action {
+pub fn retry(object: Arc<SIPCluster>, error: &Error, context: Arc<Context>) -> Action {
     let error = error as &dyn std::error::Error;
     tracing::warn!(
         namespace = object.namespace(),
@@ -160,5 +169,5 @@ pub fn retry(object: Arc<SIPCluster>, error: &Error, _context: Arc<Context>) -> 
         error,
         "a cluster is tried again"
     );
-    Action::requeue(RETRY)
+    Action::requeue(context.retries.failed(&*object))
 }

@@ -1,0 +1,80 @@
+//! Pauses between looks at an object that keep failing: longer and longer, per object, with jitter.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use kube::ResourceExt;
+
+/// The first pause, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// The pauses of all objects that fail at present.
+#[derive(Debug, Default)]
+pub struct Retries {
+    failing: Mutex<BTreeMap<(String, String), ExponentialBackoff>>,
+}
+
+impl Retries {
+    /// The look at an object failed: how long to wait before the next.
+    #[must_use]
+    pub fn failed(&self, object: &impl ResourceExt) -> Duration {
+        let pauses = || {
+            ExponentialBuilder::new()
+                .with_min_delay(PAUSES.0)
+                .with_max_delay(PAUSES.1)
+                .with_jitter()
+                .without_max_times()
+                .build()
+        };
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = failing.entry(key(object)).or_insert_with(pauses).next();
+        next.unwrap_or(PAUSES.1)
+    }
+
+    /// The look at an object succeeded: its next failure counts as the first.
+    pub fn succeeded(&self, object: &impl ResourceExt) {
+        self.failing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key(object));
+    }
+}
+
+fn key(object: &impl ResourceExt) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn object(name: &str) -> Pod {
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn pauses_grow_per_object_up_to_a_limit_and_begin_anew_after_a_success() {
+        let retries = Retries::default();
+        let pauses: Vec<Duration> = (0..20).map(|_| retries.failed(&object("a"))).collect();
+        assert!(pauses[0] < pauses[19] && pauses[19] >= PAUSES.1, "{pauses:?}");
+        assert!(
+            retries.failed(&object("b")) < Duration::from_secs(1),
+            "another object's failures do not count"
+        );
+        retries.succeeded(&object("a"));
+        assert!(retries.failed(&object("a")) < Duration::from_secs(1));
+    }
+}
