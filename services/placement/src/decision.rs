@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::host::Consumer;
 use crate::ineligible::Ineligible;
-use crate::names::{ClusterName, HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
+use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
 use crate::policy::Domain;
 use crate::request::FailReason;
 
@@ -241,38 +241,29 @@ pub struct Tight {
 /// Something that would make the whole request fit. Each was verified by deciding again with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Help {
-    /// More eligible hosts for a role.
-    MoreHosts {
-        /// The role.
-        role: RoleName,
-        /// How many, each in a domain of its own where the role has a topology key.
-        count: u32,
-        /// Domains that would not do, since the role has its one place there taken, sorted.
-        not_in: Vec<LabelValue>,
-    },
+    /// More eligible hosts, for all of these roles.
+    MoreHosts(Vec<Need>),
     /// Hosts that match but are not eligible, all for this one reason.
     MakeEligible {
-        /// The role.
+        /// The role that they match.
         role: RoleName,
         /// The reason that would have to go.
         reason: Ineligible,
-        /// How many such hosts there are.
-        count: u32,
-        /// Some of them, the first by name.
+        /// Such hosts by name; not necessarily all.
         hosts: Vec<HostName>,
     },
-    /// Another cluster giving back one of its hosts.
-    FreeHosts {
-        /// The role.
-        role: RoleName,
-        /// The other cluster.
-        cluster: ClusterName,
-        /// How many hosts of it would fit the role.
-        count: u32,
-    },
-    /// Asking for less.
-    WantLess {
-        /// The roles that are short, with the number that fits.
-        roles: Vec<(RoleName, u32)>,
-    },
+    /// Asking for less: the roles that are short, with the number of members that fits.
+    WantLess(Vec<(RoleName, u32)>),
+}
+
+/// Hosts that a role needs beyond those that the site has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Need {
+    /// The role.
+    pub role: RoleName,
+    /// How many, each in a domain of its own where the role has a topology key.
+    pub count: u32,
+    /// Domains that would not do, since the role has its one place there taken; sorted. (A host that fits another role
+    /// too might do even there.)
+    pub not_in: Vec<LabelValue>,
 }

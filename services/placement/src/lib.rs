@@ -11,11 +11,12 @@ mod request;
 mod selector;
 mod sentences;
 mod site;
+pub mod whatif;
 
 pub use decide::{decide, explain, failure};
 pub use decision::{
-    Decision, Funnel, Help, Keep, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report, ReportKind,
-    Take, Tight,
+    Decision, Funnel, Help, Keep, Need, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report,
+    ReportKind, Take, Tight,
 };
 pub use host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
 pub use ineligible::Ineligible;

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::decision::{Funnel, Help, Refusal, RefusalKind, ReleaseReason, ReportKind};
+use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, ReportKind};
 use crate::ineligible::Ineligible;
 use crate::names::{LabelKey, RoleName};
 use crate::request::{FailReason, MemberState};
@@ -157,66 +157,52 @@ fn funnel_sentence(name: &RoleName, funnel: &Funnel) -> String {
 
 fn help_sentence(help: &Help, refusal: &Refusal) -> String {
     match help {
-        Help::MoreHosts { role, count, not_in } => {
-            let funnel = refusal.roles.get(role);
-            let selector = funnel
-                .map(|funnel| with_selector(&funnel.selector))
-                .unwrap_or_default();
-            let key = funnel.and_then(|funnel| funnel.key.as_ref()).map(short);
-            let hosts = if *count == 1 {
-                "one more eligible host".to_owned()
-            } else {
-                format!("{count} more eligible hosts")
-            };
-            let place = match key {
-                None => String::new(),
-                Some(key) => {
-                    let article = if *count == 1 {
-                        format!(" in a {key}")
-                    } else {
-                        format!(", each in a {key} of its own")
-                    };
-                    let other = if not_in.is_empty() {
-                        String::new()
-                    } else {
-                        format!(" other than {}", list(not_in.iter()))
-                    };
-                    format!("{article}{other}")
-                }
-            };
-            format!("{hosts}{selector}{place}")
-        }
-        Help::MakeEligible {
-            role,
-            reason,
-            count,
-            hosts,
-        } => {
-            let which = if usize::try_from(*count).is_ok_and(|count| count > hosts.len()) {
-                "such as "
-            } else {
-                ""
-            };
-            format!(
-                "{} for {role} ({which}{}) if it were not that: {reason}",
-                plural(*count, "more host"),
-                list(hosts.iter())
-            )
-        }
-        Help::FreeHosts { role, cluster, count } => {
-            format!(
-                "{} for {role} if cluster {cluster} gave back what it holds",
-                plural(*count, "more host")
-            )
-        }
-        Help::WantLess { roles } => {
-            let wants: Vec<String> = roles
+        Help::MoreHosts(needs) => {
+            let more = needs.len().saturating_sub(ROLES);
+            let mut parts: Vec<String> = needs
                 .iter()
-                .map(|(role, fits)| format!("{fits} for {role}"))
+                .take(ROLES)
+                .map(|need| need_sentence(need, refusal))
                 .collect();
-            format!("asking for {}", list(wants.iter()))
+            if more > 0 {
+                parts.push(format!("more hosts for {more} other roles"));
+            }
+            parts.join(" and ")
+        }
+        Help::MakeEligible { role, reason, hosts } => {
+            format!("{} being eligible for {role} ({reason})", list(hosts.iter()))
+        }
+        Help::WantLess(roles) => {
+            format!(
+                "asking for {}",
+                list(roles.iter().map(|(role, fits)| format!("{fits} {role}")))
+            )
         }
     }
+}
+
+fn need_sentence(need: &Need, refusal: &Refusal) -> String {
+    let Need { role, count, not_in } = need;
+    let funnel = refusal.roles.get(role);
+    let selector = funnel
+        .map(|funnel| with_selector(&funnel.selector))
+        .unwrap_or_default();
+    let hosts = if *count == 1 {
+        "one more eligible host".to_owned()
+    } else {
+        format!("{count} more eligible hosts")
+    };
+    let other = if not_in.is_empty() {
+        String::new()
+    } else {
+        format!(" other than {}", list(not_in.iter()))
+    };
+    let place = match funnel.and_then(|funnel| funnel.key.as_ref()).map(short) {
+        None => String::new(),
+        Some(key) if *count == 1 => format!(" in a {key}{other}"),
+        Some(key) => format!(", each in a {key} of its own{other}"),
+    };
+    format!("{hosts}{selector}{place}")
 }
 
 impl Display for Ineligible {

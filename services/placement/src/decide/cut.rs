@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::network::{Layout, sources, used_offer};
-use super::solve::{Inputs, Solution, domain_text, to_usize};
+use super::solution::Solution;
+use super::solve::{Inputs, domain_text, to_usize};
 use crate::decision::Tight;
 use crate::names::{HostName, LabelValue, RoleName};
 use crate::site::{Site, Slot};

@@ -212,7 +212,7 @@ impl Network {
             }
         }
         if found {
-            self.push_along_path(source);
+            self.push_along_path(source, 1);
         }
         found
     }
@@ -259,18 +259,25 @@ impl Network {
 
     /// Sends up to `amount` units at whatever price; afterwards only reachability is meaningful.
     pub(crate) fn send_at_any_price(&mut self, source: u32, amount: u32) -> u32 {
-        (0..amount)
-            .take_while(|_| self.augment_at_any_price(source))
-            .fold(0, |sent, _| sent + 1)
+        let mut sent = 0;
+        while sent < amount && self.find_any_path(source) {
+            let room = self
+                .path(source)
+                .map(|(edge, forward)| self.room(edge, forward))
+                .min();
+            let units = room.unwrap_or(0).min(amount - sent);
+            self.push_along_path(source, units);
+            sent += units;
+        }
+        sent
     }
 
-    fn augment_at_any_price(&mut self, source: u32) -> bool {
+    fn find_any_path(&mut self, source: u32) -> bool {
         let mut seen = vec![false; self.potential.len()];
         let mut stack = vec![source];
         seen[at(source)] = true;
         while let Some(node) = stack.pop() {
             if node == self.sink {
-                self.push_along_path(source);
                 return true;
             }
             for place in self.first[at(node)]..self.first[at(node) + 1] {
@@ -287,16 +294,32 @@ impl Network {
         false
     }
 
-    fn push_along_path(&mut self, source: u32) {
+    fn room(&self, edge: u32, forward: bool) -> u32 {
+        let edge = &self.edges[at(edge)];
+        if forward { edge.room - edge.flow } else { edge.flow }
+    }
+
+    /// The arcs of the path found last, from the sink back to the source.
+    fn path(&self, source: u32) -> impl Iterator<Item = (u32, bool)> {
+        let mut node = self.sink;
+        std::iter::from_fn(move || {
+            let arc = (node != source).then(|| self.came_by[at(node)])?;
+            let edge = &self.edges[at(arc.0)];
+            node = if arc.1 { edge.from } else { edge.to };
+            Some(arc)
+        })
+    }
+
+    fn push_along_path(&mut self, source: u32, units: u32) {
         let mut node = self.sink;
         while node != source {
             let (edge, forward) = self.came_by[at(node)];
             let edge = &mut self.edges[at(edge)];
             if forward {
-                edge.flow += 1;
+                edge.flow += units;
                 node = edge.from;
             } else {
-                edge.flow -= 1;
+                edge.flow -= units;
                 node = edge.to;
             }
         }

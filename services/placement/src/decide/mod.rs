@@ -2,6 +2,7 @@
 
 mod account;
 mod best;
+pub(crate) mod capacity;
 mod cut;
 mod flow;
 mod helps;
@@ -10,6 +11,7 @@ mod pool;
 mod refuse;
 mod reports;
 mod score;
+mod solution;
 mod solve;
 mod tree;
 mod victims;
@@ -18,7 +20,8 @@ use std::collections::BTreeSet;
 
 use account::{Account, Accounts, Known, given_back};
 use pool::Stages;
-use solve::{Choice, Found, Inputs, Solution};
+use solution::{Choice, Found, Solution};
+use solve::Inputs;
 
 use crate::decision::{Decision, Keep, ReleaseReason, Take};
 use crate::names::{HostId, Namespace};
@@ -70,9 +73,17 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
         settle(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
-    decision.refusal = refuse::refusal(&inputs, &solution, quota);
+    decision.refusal = refuse::refusal(&inputs, request, &solution, quota);
     sort(&mut decision);
     decision
+}
+
+/// Whether a member that stays has failed.
+pub(crate) fn needs_replacement(site: &Site, request: &Request, members: &[Member]) -> bool {
+    Accounts::new(site, request, members)
+        .roles
+        .iter()
+        .any(|account| !account.failed.is_empty())
 }
 
 /// The namespaces of the members that stay.

@@ -2,7 +2,8 @@
 
 use super::account::{Account, Accounts, count};
 use super::pool::Stages;
-use super::solve::{Found, Inputs, Solution};
+use super::solution::{Found, Solution};
+use super::solve::Inputs;
 use super::{cut, helps};
 use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
 use crate::request::Request;
@@ -32,6 +33,7 @@ pub(crate) fn quota(site: &Site, request: &Request, accounts: &Accounts<'_>) -> 
 
 pub(crate) fn refusal(
     inputs: &Inputs<'_>,
+    request: &Request,
     solution: &Solution,
     quota: Option<RefusalKind>,
 ) -> Option<Refusal> {
@@ -40,7 +42,11 @@ pub(crate) fn refusal(
         return None;
     }
     let (tight, helps) = match (&quota, no_fit) {
-        (None, true) => (cut::tight(inputs, solution), helps::find(inputs, solution)),
+        (None, true) => {
+            let tight = cut::tight(inputs, solution);
+            let helps = helps::find(inputs, request, solution, &tight);
+            (tight, helps)
+        }
         (Some(_), _) | (None, false) => (Tight::default(), Vec::new()),
     };
     let kind = quota.unwrap_or(if no_fit {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Accounts, Known};
-use super::solve::{Solution, to_usize};
+use super::solution::Solution;
+use super::solve::to_usize;
 use crate::decision::{Decision, Report, ReportKind};
 use crate::host::Provisioning;
 use crate::ineligible::{Ineligible, all_reasons};

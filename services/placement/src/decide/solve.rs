@@ -5,124 +5,10 @@ use fixedbitset::FixedBitSet;
 use super::account::{Account, Accounts};
 use super::network::{Demand, Layout, used_offer};
 use super::pool::{Depth, Scope, Stages, spots};
-use super::tree::{Node, Tree};
+use super::solution::{Choice, Found, Solution};
+use super::tree::Tree;
 use crate::names::Namespace;
 use crate::site::{NONE, Site, Slot, Value};
-
-/// A host for a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) host: Slot,
-    pub(crate) domain: Value,
-    pub(crate) yields: bool,
-}
-
-/// What was found for one role.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) replaced: u32,
-    pub(crate) grown: u32,
-    pub(crate) choices: Vec<Choice>,
-}
-
-/// How good a whole placement is; the smallest is the best. Compares placements in different namespaces.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quality {
-    spread: Vec<u64>,
-    scarce: u32,
-    uninspected: u32,
-    unpowered: u32,
-}
-
-/// The flow after as much as possible was sent.
-pub(crate) struct Solution {
-    pub(crate) demands: Vec<Demand>,
-    pub(crate) layout: Layout,
-    pub(crate) found: Vec<Found>,
-    /// As in `found`, with the replacements alone.
-    pub(crate) replacements_only: Vec<Found>,
-}
-
-impl Solution {
-    /// Whether every demand was met.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.demands
-            .iter()
-            .zip(&self.found)
-            .all(|(demand, found)| found.replaced == demand.replace && found.grown == demand.growth)
-    }
-
-    pub(crate) fn grows(&self) -> bool {
-        self.demands
-            .iter()
-            .zip(&self.found)
-            .all(|(demand, found)| found.grown == demand.growth)
-    }
-
-    /// How many hosts each role lacks.
-    pub(crate) fn missing(&self) -> Vec<u32> {
-        let missing = |(demand, found): (&Demand, &Found)| {
-            demand.replace - found.replaced + demand.growth - found.grown
-        };
-        self.demands.iter().zip(&self.found).map(missing).collect()
-    }
-
-    /// Whether nothing that the pools left out could have changed the outcome: everything was found, and each leaf of
-    /// the hierarchy that has more spots still has one that is unused together with its best host.
-    ///
-    /// Such a spot is no dearer than any left out, and leads to the sink at once. A cheaper placement would be a cycle of
-    /// negative price through a spot left out and one of its hosts; if that is unused, the unused spot does as well. If
-    /// another role uses it, the rest of the cycle moves that role elsewhere, which by itself is a cycle without the left
-    /// out spot and so not negative: again the unused spot does as well.
-    fn is_certain(&self) -> bool {
-        let network = &self.layout.network;
-        let is_open = |role: usize, leaf: Node| {
-            let nodes = &self.layout.roles[role].spots;
-            self.demands[role].spots.iter().zip(nodes).any(|(spot, nodes)| {
-                spot.leaf == leaf
-                    && !spot.yields
-                    && !network.is_full(nodes.edge)
-                    && !self.layout.is_used(&spot.offers[0])
-            })
-        };
-        let cut = self
-            .demands
-            .iter()
-            .enumerate()
-            .flat_map(|(role, demand)| demand.cut.iter().map(move |leaf| (role, *leaf)));
-        self.is_complete() && cut.into_iter().all(|(role, leaf)| is_open(role, leaf))
-    }
-
-    pub(crate) fn quality(&self, levels: usize) -> Quality {
-        let mut quality = Quality {
-            spread: vec![0; levels],
-            scarce: 0,
-            uninspected: 0,
-            unpowered: 0,
-        };
-        for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
-            let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
-            for (spot, nodes) in demand.spots.iter().zip(&nodes.spots) {
-                let Some(offer) =
-                    used_offer(&self.layout.network, nodes).and_then(|index| spot.offers.get(index))
-                else {
-                    continue;
-                };
-                demand
-                    .tree
-                    .upwards(spot.leaf)
-                    .for_each(|(node, _)| loads[to_usize(node)] += 1);
-                quality.scarce += offer.class.scarce();
-                quality.uninspected += offer.class.uninspected();
-                quality.unpowered += offer.class.unpowered();
-            }
-            for (domain, load) in demand.tree.domains().iter().zip(loads) {
-                quality.spread[domain.level] += u64::from(load) * u64::from(load);
-            }
-        }
-        quality
-    }
-}
 
 /// The hosts that the cluster has already, under any uid; they are not taken again.
 pub(crate) fn own(site: &Site, members: &[crate::request::Member]) -> Vec<Slot> {
@@ -151,6 +37,7 @@ pub(crate) fn run(demands: Vec<Demand>, levels: usize) -> Solution {
         layout,
         found,
         replacements_only,
+        levels,
     }
 }
 
@@ -184,6 +71,13 @@ impl Inputs<'_> {
     /// What each role asks; `depth` is how many spots are kept per leaf of the hierarchy.
     pub(crate) fn demands(&self, namespace: Option<&Namespace>, depth: usize) -> Vec<Demand> {
         let roles = &self.accounts.roles;
+        self.demands_to(namespace, |index| Depth {
+            spots: depth,
+            offers: offers(roles, index),
+        })
+    }
+
+    fn demands_to(&self, namespace: Option<&Namespace>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
         let demand = |(index, account): (usize, &Account<'_>)| {
             let mut tree = Tree::default();
             let (spots, cut) = if account.demand() == 0 {
@@ -200,24 +94,17 @@ impl Inputs<'_> {
                     others,
                     own: self.own,
                 };
-                let depth = Depth {
-                    spots: depth,
-                    offers: offers(roles, index),
-                };
                 spots(
                     self.site,
                     account,
                     &self.stages[index].free,
                     &scope,
-                    depth,
+                    depth(index),
                     &mut tree,
                 )
             };
-            account
-                .present
-                .iter()
-                .filter_map(|known| known.slot)
-                .for_each(|slot| tree.load(self.site, slot));
+            let present = account.present.iter().filter_map(|known| known.slot);
+            present.for_each(|slot| tree.load(self.site, slot));
             Demand {
                 replace: account.replaceable,
                 growth: account.growth,
@@ -226,7 +113,7 @@ impl Inputs<'_> {
                 cut,
             }
         };
-        roles.iter().enumerate().map(demand).collect()
+        self.accounts.roles.iter().enumerate().map(demand).collect()
     }
 
     /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; and with as many as can
@@ -343,4 +230,91 @@ pub(crate) fn domain_text(
         .text(domain)
         .cloned()
         .map(crate::names::LabelValue::of_shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        Host, HostId, HostName, LabelKey, LabelValue, Policy, Request, Requirement, Role, Selector, Uid,
+    };
+
+    fn key(text: &str) -> LabelKey {
+        LabelKey::new(text).expect("a key")
+    }
+
+    fn value(text: &str) -> LabelValue {
+        LabelValue::new(text).expect("a value")
+    }
+
+    /// Room of the rack, rack, flavor and whether it is on.
+    type Drawn = (u8, u8, bool);
+
+    fn site(drawn: &[Drawn]) -> Site {
+        let mut site = Site::new(Policy {
+            hierarchy: vec![key("room")],
+            ..Policy::default()
+        });
+        for (index, (rack, flavor, on)) in drawn.iter().enumerate() {
+            let name = HostName::new("metal", format!("h{index:03}")).expect("a name");
+            let mut host = Host::available(HostId {
+                name,
+                uid: Uid::new("u").expect("a uid"),
+            });
+            host.labels = [
+                (key("rack"), value(&format!("r{rack}"))),
+                (key("room"), value(&format!("m{}", rack % 3))),
+                (key("server"), value(&format!("s{index}"))),
+                (key("flavor"), value(&format!("f{flavor}"))),
+            ]
+            .into();
+            host.powered_on = *on;
+            site.upsert(host);
+        }
+        site
+    }
+
+    fn role(index: usize, (flavors, keys, want): (u8, u8, u32)) -> Role {
+        let all = (0..3)
+            .filter(|flavor| flavors >> flavor & 1 == 1)
+            .map(|flavor| value(&format!("f{flavor}")));
+        let selector = Selector::of([Requirement::In(key("flavor"), all.collect::<BTreeSet<_>>())]);
+        let topology_key = [Some("rack"), Some("rack"), Some("server"), None][usize::from(keys)].map(key);
+        let name = crate::RoleName::new(format!("role{index}")).expect("a role");
+        Role {
+            name,
+            selector,
+            topology_key,
+            want,
+            replace_after_error: None,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_the_pools_leave_out_changes_neither_fit_nor_price(
+            drawn in prop::collection::vec((0_u8..14, 0_u8..3, any::<bool>()), 10..90),
+            roles in prop::collection::vec((1_u8..8, 0_u8..4, 0_u32..9), 1..4),
+        ) {
+            let site = site(&drawn);
+            let roles: Vec<Role> = roles.into_iter().enumerate().map(|(index, drawn)| role(index, drawn)).collect();
+            let request = Request { cluster: "t/c".parse().expect("a name"), roles, networks: BTreeSet::new() };
+            let accounts = Accounts::new(&site, &request, &[]);
+            let stages: Vec<Stages> =
+                accounts.roles.iter().map(|account| Stages::new(&site, &request, account.role)).collect();
+            let inputs = Inputs { site: &site, accounts: &accounts, stages: &stages, own: &[] };
+            let pruned = inputs.solve(None);
+            let all = run(inputs.demands_to(None, |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
+            prop_assert_eq!(pruned.missing(), all.missing());
+            if all.is_complete() {
+                prop_assert_eq!(pruned.quality(1), all.quality(1));
+            }
+        }
+    }
 }

@@ -1,0 +1,122 @@
+//! What was found for a request, how good it is, and whether that is certain.
+
+use super::network::{Demand, Layout, used_offer};
+use super::solve::to_usize;
+use super::tree::Node;
+use crate::site::{Slot, Value};
+
+/// A host for a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) host: Slot,
+    pub(crate) domain: Value,
+    pub(crate) yields: bool,
+}
+
+/// What was found for one role.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) replaced: u32,
+    pub(crate) grown: u32,
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// How good a whole placement is; the smallest is the best. Compares placements in different namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Quality {
+    spread: Vec<u64>,
+    scarce: u32,
+    uninspected: u32,
+    unpowered: u32,
+}
+
+/// The flow after as much as possible was sent.
+pub(crate) struct Solution {
+    pub(crate) demands: Vec<Demand>,
+    pub(crate) layout: Layout,
+    pub(crate) found: Vec<Found>,
+    /// As in `found`, with the replacements alone.
+    pub(crate) replacements_only: Vec<Found>,
+    pub(crate) levels: usize,
+}
+
+impl Solution {
+    /// Whether every demand was met.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.demands
+            .iter()
+            .zip(&self.found)
+            .all(|(demand, found)| found.replaced == demand.replace && found.grown == demand.growth)
+    }
+
+    pub(crate) fn grows(&self) -> bool {
+        self.demands
+            .iter()
+            .zip(&self.found)
+            .all(|(demand, found)| found.grown == demand.growth)
+    }
+
+    /// How many hosts each role lacks.
+    pub(crate) fn missing(&self) -> Vec<u32> {
+        let missing = |(demand, found): (&Demand, &Found)| {
+            demand.replace - found.replaced + demand.growth - found.grown
+        };
+        self.demands.iter().zip(&self.found).map(missing).collect()
+    }
+
+    /// Whether nothing that the pools left out could have changed the outcome: everything was found, and each leaf of
+    /// the hierarchy that has more spots still has one that is unused together with its best host.
+    ///
+    /// Such a spot is no dearer than any left out, and leads to the sink at once. A cheaper placement would be a cycle of
+    /// negative price through a spot left out and one of its hosts; if that is unused, the unused spot does as well. If
+    /// another role uses it, the rest of the cycle moves that role elsewhere, which by itself is a cycle without the left
+    /// out spot and so not negative: again the unused spot does as well.
+    pub(crate) fn is_certain(&self) -> bool {
+        let network = &self.layout.network;
+        let is_open = |role: usize, leaf: Node| {
+            let nodes = &self.layout.roles[role].spots;
+            self.demands[role].spots.iter().zip(nodes).any(|(spot, nodes)| {
+                spot.leaf == leaf
+                    && !spot.yields
+                    && !network.is_full(nodes.edge)
+                    && !self.layout.is_used(&spot.offers[0])
+            })
+        };
+        let cut = self
+            .demands
+            .iter()
+            .enumerate()
+            .flat_map(|(role, demand)| demand.cut.iter().map(move |leaf| (role, *leaf)));
+        self.is_complete() && cut.into_iter().all(|(role, leaf)| is_open(role, leaf))
+    }
+
+    pub(crate) fn quality(&self, levels: usize) -> Quality {
+        let mut quality = Quality {
+            spread: vec![0; levels],
+            scarce: 0,
+            uninspected: 0,
+            unpowered: 0,
+        };
+        for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
+            let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
+            for (spot, nodes) in demand.spots.iter().zip(&nodes.spots) {
+                let Some(offer) =
+                    used_offer(&self.layout.network, nodes).and_then(|index| spot.offers.get(index))
+                else {
+                    continue;
+                };
+                demand
+                    .tree
+                    .upwards(spot.leaf)
+                    .for_each(|(node, _)| loads[to_usize(node)] += 1);
+                quality.scarce += offer.class.scarce();
+                quality.uninspected += offer.class.uninspected();
+                quality.unpowered += offer.class.unpowered();
+            }
+            for (domain, load) in demand.tree.domains().iter().zip(loads) {
+                quality.spread[domain.level] += u64::from(load) * u64::from(load);
+            }
+        }
+        quality
+    }
+}

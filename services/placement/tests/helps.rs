@@ -1,0 +1,178 @@
+//! Every help that a refusal offers is tried for real.
+#![allow(clippy::expect_used, reason = "a fixture that is not valid is a broken test")]
+
+mod fixtures;
+
+use fixtures::random::{SERVER, World, case};
+use fixtures::{FLAVOR, HostExt, RACK, host};
+use placement::{Decision, Help, Host, Need, RefusalKind, Role, RoleName, decide};
+use proptest::prelude::*;
+
+fn role<'a>(world: &'a World, name: &RoleName) -> &'a Role {
+    world
+        .request
+        .roles
+        .iter()
+        .find(|role| role.name == *name)
+        .expect("a role of the request")
+}
+
+/// A host that fits the role, in its own domains unless `rack` says otherwise.
+fn new_host(role: &Role, index: u32, domain: Option<&str>) -> Host {
+    let name = format!("new{index}");
+    let plain = host(&name)
+        .label(SERVER, &name)
+        .label("airshipit.org/room", "m0")
+        .rack(&name);
+    let with_cp = plain.clone().label("cp", "");
+    let flavored = plain.clone().label(FLAVOR, "w");
+    let mut host = [plain, with_cp, flavored]
+        .into_iter()
+        .find(|host| role.selector.matches(&host.labels))
+        .expect("one fits");
+    if let (Some(domain), Some(key)) = (domain, &role.topology_key) {
+        host.labels.insert(key.clone(), domain.parse().expect("a value"));
+    }
+    host
+}
+
+fn decide_with(world: &World, more: Vec<Host>) -> Decision {
+    let mut site = world.site();
+    more.into_iter().for_each(|host| site.upsert(host));
+    decide(&site, &world.request, &world.members)
+}
+
+fn fits(decision: &Decision) -> bool {
+    decision
+        .refusal
+        .as_ref()
+        .is_none_or(|refusal| refusal.kind == RefusalKind::ReplacementLimit)
+}
+
+fn more(world: &World, needs: &[Need]) -> Vec<Host> {
+    let one = |need: &Need| {
+        (0..need.count)
+            .map(|_| role(world, &need.role))
+            .collect::<Vec<_>>()
+    };
+    needs
+        .iter()
+        .flat_map(one)
+        .zip(0..)
+        .map(|(role, index)| new_host(role, index, None))
+        .collect()
+}
+
+fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
+    match help {
+        Help::MoreHosts(needs) => {
+            prop_assert!(fits(&decide_with(world, more(world, needs))), "{help:?}");
+            let [
+                Need {
+                    role: name,
+                    count: 1,
+                    not_in,
+                },
+            ] = needs.as_slice()
+            else {
+                return Ok(());
+            };
+            for domain in not_in {
+                let there = new_host(role(world, name), 0, Some(domain.as_str()));
+                let mut others = world.request.roles.iter().filter(|role| role.name != *name);
+                if others.all(|other| !other.selector.matches(&there.labels)) {
+                    prop_assert!(
+                        !fits(&decide_with(world, vec![there])),
+                        "{domain} would do: {help:?}"
+                    );
+                }
+            }
+        }
+        Help::MakeEligible {
+            role: _,
+            reason: _,
+            hosts,
+        } => {
+            let mended = world
+                .hosts
+                .iter()
+                .filter(|host| hosts.contains(&host.id.name))
+                .cloned()
+                .map(|mut host| {
+                    host.paused = false;
+                    host.cordoned = false;
+                    host.consumer = None;
+                    host
+                });
+            prop_assert!(fits(&decide_with(world, mended.collect())), "{help:?}");
+        }
+        Help::WantLess(roles) => {
+            let mut less = world.clone();
+            for (name, want) in roles {
+                less.request
+                    .roles
+                    .iter_mut()
+                    .filter(|role| role.name == *name)
+                    .for_each(|role| role.want = *want);
+            }
+            let decision = decide(&less.site(), &less.request, &less.members);
+            let short = decision.refusal.iter().flat_map(|refusal| refusal.roles.values());
+            prop_assert!(
+                short.into_iter().all(|funnel| funnel.placeable >= funnel.want),
+                "{help:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_help_makes_the_request_fit(case in case()) {
+        let world = case.world();
+        let decision = decide(&world.site(), &world.request, &world.members);
+        for help in decision.refusal.iter().flat_map(|refusal| &refusal.helps) {
+            holds(&world, help)?;
+        }
+        if let Some(refusal) = decision.refusal {
+            prop_assert!(refusal.message().len() < 4_000);
+            let no_fit = refusal.kind == RefusalKind::NoFit;
+            prop_assert!(!no_fit || refusal.helps.iter().any(|help| matches!(help, Help::MoreHosts(_))));
+        }
+    }
+}
+
+#[test]
+fn the_message_says_what_would_do_and_where_it_would_not() {
+    let hosts =
+        ["a", "b", "c"].map(|name| host(name).rack(if name == "c" { "r2" } else { "r1" }).flavor("w"));
+    let site = fixtures::site(
+        hosts
+            .into_iter()
+            .chain([host("d").rack("r3").flavor("w").paused()]),
+    );
+    let wanted = fixtures::request([fixtures::role("Worker", fixtures::flavor_is("w"), 3)]);
+    let refusal = decide(&site, &wanted, &[]).refusal.expect("two racks");
+    let message = refusal.message();
+    assert_eq!(
+        message,
+        format!(
+            "Worker: 3 wanted, 2 can be placed: 4 hosts match, 4 have {RACK}, 3 are eligible, 3 free, in 2 racks; \
+             one more eligible host with {FLAVOR}=w in a rack other than r1, r2 would do"
+        )
+    );
+    let helps: Vec<String> = refusal
+        .helps
+        .iter()
+        .map(|help| refusal.help_message(help))
+        .collect();
+    assert_eq!(
+        helps[1..],
+        [
+            "metal/d being eligible for Worker (it is paused)",
+            "asking for 2 Worker"
+        ]
+    );
+}
