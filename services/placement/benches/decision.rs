@@ -45,7 +45,11 @@ impl Shape {
             name,
         });
         let rack = index % racks;
-        let flavor = if index % 4 == 0 { "control-plane" } else { "worker" };
+        let flavor = if index.is_multiple_of(4) {
+            "control-plane"
+        } else {
+            "worker"
+        };
         let labels = [
             ("airshipit.org/rack", format!("r{rack:04}")),
             ("airshipit.org/room", format!("m{:03}", rack % rooms)),
@@ -60,7 +64,7 @@ impl Shape {
             ),
             (
                 "vino.airshipit.org/disk",
-                ["ssd", "hdd"][usize::from(index % 3 == 0)].to_owned(),
+                ["ssd", "hdd"][usize::from(index.is_multiple_of(3))].to_owned(),
             ),
             ("kubernetes.io/arch", "amd64".to_owned()),
         ];
@@ -72,7 +76,7 @@ impl Shape {
             .into_iter()
             .map(|n| n.parse().expect("a network"))
             .collect();
-        host.powered_on = index % 7 != 0;
+        host.powered_on = !index.is_multiple_of(7);
         host
     }
 
@@ -89,7 +93,7 @@ impl Shape {
         });
         for index in 0..self.hosts {
             site.upsert(self.host(index));
-            if index / self.racks % 3 == 0 && self.hosts > self.racks {
+            if (index / self.racks).is_multiple_of(3) && self.hosts > self.racks {
                 let (cluster, role) = (
                     "tenant/other".parse().expect("a name"),
                     "Worker".parse().expect("a role"),
@@ -206,6 +210,18 @@ fn table() {
             "p99 < 1000 µs",
         ),
         (
+            "refusal: 3 + 20 of 10,000 in 16 racks",
+            Shape { racks: 16, ..PLAIN },
+            (3, 20),
+            "< 3 x the next",
+        ),
+        (
+            "success: 3 + 12 of 10,000 in 16 racks",
+            Shape { racks: 16, ..PLAIN },
+            (3, 12),
+            "-",
+        ),
+        (
             "refusal: 3 + 600 of 10,000 in 500 racks",
             PLAIN,
             (3, 600),
@@ -242,6 +258,35 @@ fn table() {
         let calls = if workers > 100 { 100 } else { 2_000 };
         line(name, percentiles(calls, || decide(&site, &request, &[])), goal);
     }
+}
+
+/// Resident memory of this process in bytes, where /proc says it.
+fn resident() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0)
+}
+
+/// Bytes per host of many sites, and whether a decision in one of them is slower than in a site alone.
+fn memory() {
+    let (sites, shape) = (20_u32, PLAIN);
+    let before = resident();
+    let all: Vec<Site> = (0..sites).map(|_| shape.site()).collect();
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let each = (after - before) / f64::from(sites * shape.hosts);
+        println!(
+            "{:<64} {each:>16.0} bytes per host   goal < 1024",
+            format!("{sites} sites of 10,000 hosts")
+        );
+    }
+    let request = shape.request(3, 20);
+    let mut next = all.iter().cycle();
+    let took = percentiles(2_000, || {
+        next.next()
+            .map(|site| decide(site, &request, &[]))
+            .unwrap_or_default()
+    });
+    line("3 + 20 of 10,000, each time in another site", took, "as alone");
 }
 
 fn update(c: &mut Criterion) {
@@ -281,10 +326,11 @@ fn update(c: &mut Criterion) {
 }
 
 fn decisions(c: &mut Criterion) {
+    memory();
     table();
     let (site, request) = (PLAIN.site(), PLAIN.request(3, 20));
     c.bench_function("3 + 20 of 10,000, 16 rooms", |b| {
-        b.iter(|| decide(&site, &request, &[]))
+        b.iter(|| decide(&site, &request, &[]));
     });
 }
 

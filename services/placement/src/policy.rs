@@ -39,3 +39,31 @@ impl std::fmt::Display for Domain {
         write!(f, "{}={}", self.key, self.value)
     }
 }
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_strictly_and_names_what_is_wrong() {
+        let text = r#"{"hierarchy": ["room", "rack"], "cordoned": [{"key": "rack", "value": "r1"}],
+            "quotas": {"tenant": 5}, "namespacePreference": ["metal"]}"#;
+        let policy: Policy = serde_json::from_str(text).expect("valid");
+        assert_eq!(
+            (policy.hierarchy.len(), policy.cordoned.len(), policy.quotas.len()),
+            (2, 1, 1)
+        );
+        assert_eq!(
+            serde_json::from_str::<Policy>("{}").expect("valid"),
+            Policy::default()
+        );
+        let unknown = serde_json::from_str::<Policy>(r#"{"hierachy": []}"#)
+            .expect_err("a typo")
+            .to_string();
+        assert!(unknown.contains("unknown field `hierachy`"), "{unknown}");
+        let bad = serde_json::from_str::<Policy>(r#"{"hierarchy": ["-"]}"#)
+            .expect_err("no label key")
+            .to_string();
+        assert!(bad.contains("label key \"-\" is not valid"), "{bad}");
+    }
+}

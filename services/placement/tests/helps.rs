@@ -38,7 +38,9 @@ fn new_host(role: &Role, index: u32, domain: Option<&str>) -> Host {
 
 fn decide_with(world: &World, more: Vec<Host>) -> Decision {
     let mut site = world.site();
-    more.into_iter().for_each(|host| site.upsert(host));
+    for host in more {
+        site.upsert(host);
+    }
     decide(&site, &world.request, &world.members)
 }
 

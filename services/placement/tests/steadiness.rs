@@ -88,7 +88,7 @@ impl World {
             Event::Pause(which) => self.change(*which, |host| host.paused = true),
             Event::Relabel(which) => {
                 self.change(*which, |host| {
-                    *host = host.clone().rack(&format!("r{}", which % 8)).flavor("other")
+                    *host = host.clone().rack(&format!("r{}", which % 8)).flavor("other");
                 });
             }
             Event::Lose(which) => {

@@ -51,7 +51,7 @@ impl<'a> Classes<'a> {
         let mut spots: BTreeMap<(usize, Value), u32> = BTreeMap::new();
         for (domains, hosts) in &self.classes {
             let class = builder.node();
-            builder.edge(class, sink, *hosts, Cost::Fixed(0));
+            builder.edge(class, sink, *hosts, Cost::fixed(0));
             for (role, domain) in domains
                 .iter()
                 .enumerate()
@@ -61,13 +61,13 @@ impl<'a> Classes<'a> {
                 let from = if keyed {
                     *spots.entry((role, domain)).or_insert_with(|| {
                         let spot = builder.node();
-                        builder.edge(roles[role], spot, copies, Cost::Fixed(0));
+                        builder.edge(roles[role], spot, copies, Cost::fixed(0));
                         spot
                     })
                 } else {
                     roles[role]
                 };
-                builder.edge(from, class, *hosts, Cost::Fixed(0));
+                builder.edge(from, class, *hosts, Cost::fixed(0));
             }
         }
         let mut network = builder.build(sink);

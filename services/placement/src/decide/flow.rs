@@ -6,21 +6,33 @@ use std::collections::BinaryHeap;
 /// A price; compared as one number, though it is several in order of importance (see [`super::price`]).
 pub(crate) type Price = i128;
 
+/// What each unit on an edge costs: `first`, and `step` more for each unit that is there before it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Cost {
-    /// The same for each unit.
-    Fixed(Price),
-    /// `unit × load²` for the load in all, of which `load` is there already: each unit costs more than the one before.
-    Convex { unit: Price, load: u32 },
+pub(crate) struct Cost {
+    first: Price,
+    step: Price,
 }
 
 impl Cost {
+    /// The same for each unit.
+    pub(crate) fn fixed(price: Price) -> Self {
+        Self {
+            first: price,
+            step: 0,
+        }
+    }
+
+    /// `unit × load²` for the load in all, of which `load` is there already.
+    pub(crate) fn convex(unit: Price, load: u32) -> Self {
+        Self {
+            first: unit * (2 * Price::from(load) + 1),
+            step: 2 * unit,
+        }
+    }
+
     /// The price of one unit more when `flow` units are there.
     fn next(self, flow: u32) -> Price {
-        match self {
-            Self::Fixed(price) => price,
-            Self::Convex { unit, load } => unit * (2 * (Price::from(load) + Price::from(flow)) + 1),
-        }
+        self.first + self.step * Price::from(flow)
     }
 }
 
@@ -49,6 +61,7 @@ pub(crate) struct Network {
     distance: Vec<Price>,
     came_by: Vec<(u32, bool)>,
     heap: BinaryHeap<Reverse<(Price, u32)>>,
+    level: Vec<u32>,
     touched: Vec<u32>,
     /// Per node whether its edges lead to exits, see [`Builder::shortcut`].
     shortcuts: Vec<bool>,
@@ -102,7 +115,7 @@ impl Builder {
 
     /// An edge to the sink for nothing.
     pub(crate) fn exit(&mut self, from: u32, sink: u32) -> u32 {
-        let edge = self.edge(from, sink, 1, Cost::Fixed(0));
+        let edge = self.edge(from, sink, 1, Cost::fixed(0));
         if self.exits.len() <= at(from) {
             self.exits.resize(at(from) + 1, None);
         }
@@ -143,6 +156,7 @@ impl Builder {
             distance: vec![FAR; nodes],
             came_by: vec![(0, true); nodes],
             heap: BinaryHeap::new(),
+            level: Vec::new(),
             touched: Vec::new(),
             shortcuts,
             exits,
@@ -190,17 +204,30 @@ impl Network {
 
     fn augment(&mut self, source: u32) -> bool {
         self.heap.clear();
+        self.level.clear();
         self.touched.clear();
         self.touched.push(source);
         self.distance[at(source)] = 0;
-        self.heap.push(Reverse((0, source)));
+        self.level.push(source);
+        let mut distance = 0;
         let mut bound = FAR;
-        while let Some(Reverse((distance, node))) = self.heap.pop() {
-            if node == self.sink {
+        loop {
+            // Nodes at the present distance first, without the heap: there are many, since paths leave arcs of no price.
+            while let Some(node) = self.level.pop() {
+                if node == self.sink {
+                    break;
+                }
+                self.relax(node, distance, &mut bound);
+            }
+            let Some(Reverse((next, node))) = self.heap.pop() else {
+                break;
+            };
+            if self.distance[at(self.sink)] <= next {
                 break;
             }
-            if distance == self.distance[at(node)] {
-                self.relax(node, distance, &mut bound);
+            if next == self.distance[at(node)] {
+                distance = next;
+                self.level.push(node);
             }
         }
         let end = self.distance[at(self.sink)];
@@ -236,7 +263,11 @@ impl Network {
             }
             self.distance[at(to)] = through;
             self.came_by[at(to)] = arc;
-            self.heap.push(Reverse((through, to)));
+            if through == distance {
+                self.level.push(to);
+            } else {
+                self.heap.push(Reverse((through, to)));
+            }
             if let Some(rest) = self.shortcut(to) {
                 *bound = (*bound).min(through + rest);
             }
@@ -352,11 +383,11 @@ mod tests {
     fn a_dearer_path_is_rerouted_when_a_later_unit_needs_the_cheap_one() {
         let mut builder = Builder::default();
         let [a, b, x, y, sink] = std::array::from_fn(|_| builder.node());
-        let a_x = builder.edge(a, x, 1, Cost::Fixed(1));
-        let a_y = builder.edge(a, y, 1, Cost::Fixed(5));
-        let b_x = builder.edge(b, x, 1, Cost::Fixed(1));
-        builder.edge(x, sink, 1, Cost::Fixed(0));
-        builder.edge(y, sink, 1, Cost::Fixed(0));
+        let a_x = builder.edge(a, x, 1, Cost::fixed(1));
+        let a_y = builder.edge(a, y, 1, Cost::fixed(5));
+        let b_x = builder.edge(b, x, 1, Cost::fixed(1));
+        builder.edge(x, sink, 1, Cost::fixed(0));
+        builder.edge(y, sink, 1, Cost::fixed(0));
         let mut network = builder.build(sink);
         assert_eq!(network.send(a, 1), 1);
         assert_eq!((network.flow(a_x), network.flow(a_y)), (1, 0));
@@ -378,10 +409,10 @@ mod tests {
     fn convex_prices_level_the_load() {
         let mut builder = Builder::default();
         let [s, x, y, sink] = std::array::from_fn(|_| builder.node());
-        let to_x = builder.edge(s, x, 9, Cost::Convex { unit: 1, load: 2 });
-        let to_y = builder.edge(s, y, 9, Cost::Convex { unit: 1, load: 0 });
-        builder.edge(x, sink, 9, Cost::Fixed(0));
-        builder.edge(y, sink, 9, Cost::Fixed(0));
+        let to_x = builder.edge(s, x, 9, Cost::convex(1, 2));
+        let to_y = builder.edge(s, y, 9, Cost::convex(1, 0));
+        builder.edge(x, sink, 9, Cost::fixed(0));
+        builder.edge(y, sink, 9, Cost::fixed(0));
         let mut network = builder.build(sink);
         assert_eq!(network.send(s, 4), 4);
         assert_eq!((network.flow(to_x), network.flow(to_y)), (1, 3));

@@ -158,9 +158,9 @@ impl Layout {
                     let price = |offer: &Score| prices.of(offer, host(offer));
                     // The best host's price is on the edge to the spot, so that a search looks behind good spots only.
                     let base = spot.offers.first().map_or(0, price);
-                    let edge = builder.edge(from, node, 1, Cost::Fixed(base + tree.detour(spot)));
+                    let edge = builder.edge(from, node, 1, Cost::fixed(base + tree.detour(spot)));
                     let offer = |offer: &Score| {
-                        builder.edge(node, hosts[host(offer)].1, 1, Cost::Fixed(price(offer) - base))
+                        builder.edge(node, hosts[host(offer)].1, 1, Cost::fixed(price(offer) - base))
                     };
                     let offers: Vec<u32> = spot.offers.iter().map(offer).collect();
                     builder.shortcut(node);
@@ -217,7 +217,7 @@ impl<'a> Branches<'a> {
         let limited = demand.growth > 0 && demand.replace > 0;
         let failed = limited.then(|| {
             let node = builder.node();
-            (node, builder.edge(role, node, demand.replace, Cost::Fixed(0)))
+            (node, builder.edge(role, node, demand.replace, Cost::fixed(0)))
         });
         Self {
             role,
@@ -248,12 +248,7 @@ impl<'a> Branches<'a> {
         let node = match self.spread.get(level) {
             Some(unit) => {
                 let node = builder.node();
-                builder.edge(
-                    above,
-                    node,
-                    self.demand.total(),
-                    Cost::Convex { unit: *unit, load },
-                );
+                builder.edge(above, node, self.demand.total(), Cost::convex(*unit, load));
                 node
             }
             None => above,
