@@ -462,3 +462,17 @@ fn a_refusal_is_a_proof_though_another_roles_replacement_took_the_last_host() {
         (3, 2, 1)
     );
 }
+
+#[test]
+fn an_absurd_want_is_refused_like_any_other() {
+    let hosts = (0..300).map(|n| host(&format!("h{n:03}")).rack(&format!("r{}", n % 7)));
+    let site = site_with(rooms(Policy::default()), hosts);
+    let wanted = request([
+        role("ControlPlane", Selector::default(), u32::MAX),
+        any_rack(role("Storage", Selector::default(), u32::MAX)),
+        role("Worker", Selector::default(), 3),
+    ]);
+    let refusal = decide(&site, &wanted, &[]).refusal.expect("there are 300 hosts");
+    assert_eq!(refusal.roles[&role_name("ControlPlane")].placeable, 7);
+    assert_eq!(refusal.roles[&role_name("Storage")].placeable, 293);
+}

@@ -6,11 +6,17 @@ use crate::site::{Value, at};
 /// Most hosts are no better than what their domain has already: that is seen from one small cell per value.
 pub(crate) struct Best {
     cells: Vec<Cell>,
-    /// Per domain its value and how many of its places are filled.
-    domains: Vec<(Value, usize)>,
-    /// `keep` places per domain.
+    domains: Vec<Places>,
+    /// Each domain's places, one domain after the other.
     offers: Vec<Score>,
     keep: usize,
+}
+
+struct Places {
+    value: Value,
+    start: usize,
+    filled: usize,
+    room: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -50,8 +56,9 @@ impl Best {
         self.cells[at(value)].state = State::Closed;
     }
 
+    /// `size` says how many hosts a domain has at most: it gets no more places than that.
     #[inline]
-    pub(crate) fn add(&mut self, value: Value, offer: Score) {
+    pub(crate) fn add(&mut self, value: Value, offer: Score, size: impl Fn(Value) -> usize) {
         let Some(cell) = self.cells.get(at(value)).copied() else {
             return;
         };
@@ -63,36 +70,48 @@ impl Best {
             State::Unseen => {
                 let domain = self.domains.len();
                 self.cells[at(value)].state = State::Open(super::flow::id(domain));
-                self.domains.push((value, 0));
-                self.offers.resize(self.offers.len() + self.keep, offer);
-                self.insert(value, domain, offer);
+                let (start, room) = (self.offers.len(), self.keep.min(size(value)).max(1));
+                self.domains.push(Places {
+                    value,
+                    start,
+                    filled: 0,
+                    room,
+                });
+                self.offers.resize(start + room, offer);
+                self.insert(domain, offer);
             }
-            State::Open(domain) => self.insert(value, at(domain), offer),
+            State::Open(domain) => self.insert(at(domain), offer),
         }
     }
 
-    fn insert(&mut self, value: Value, domain: usize, offer: Score) {
-        let filled = &mut self.domains[domain].1;
-        *filled = (*filled + 1).min(self.keep);
-        let start = domain * self.keep;
-        let offers = &mut self.offers[start..start + *filled];
+    fn insert(&mut self, domain: usize, offer: Score) {
+        let Places {
+            value,
+            start,
+            filled,
+            room,
+        } = &mut self.domains[domain];
+        *filled = (*filled + 1).min(*room);
+        let offers = &mut self.offers[*start..*start + *filled];
         let mut place = offers.len() - 1;
         while place > 0 && offer < offers[place - 1] {
             offers[place] = offers[place - 1];
             place -= 1;
         }
         offers[place] = offer;
-        if *filled == self.keep {
-            self.cells[at(value)].last = offers.last().map(|last| (last.class, last.rank));
+        if *filled == *room {
+            self.cells[at(*value)].last = offers.last().map(|last| (last.class, last.rank));
         }
     }
 
     /// Each domain with its best hosts, sorted; none is empty.
     pub(crate) fn domains(&self) -> impl Iterator<Item = (Value, &[Score])> {
-        let offers = |(index, (value, filled)): (usize, &(Value, usize))| {
-            let start = index * self.keep;
-            (*value, &self.offers[start..start + filled])
+        let offers = |domain: &Places| {
+            (
+                domain.value,
+                &self.offers[domain.start..domain.start + domain.filled],
+            )
         };
-        self.domains.iter().enumerate().map(offers)
+        self.domains.iter().map(offers)
     }
 }

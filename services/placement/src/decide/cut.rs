@@ -52,7 +52,7 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
         .reachable(&sources(&layout, short.map(|(role, _)| role)));
     let inside = |node: u32| side[to_usize(node)];
     let mut tight = Tight {
-        deficit: missing.iter().sum(),
+        deficit: missing.iter().copied().fold(0, u32::saturating_add),
         ..Tight::default()
     };
     let mut hosts: BTreeSet<HostName> = BTreeSet::new();

@@ -18,6 +18,9 @@ use crate::site::{NONE, Slot, Value, at};
 /// How many hosts that are not eligible are looked at per role, the first by name.
 const LOOKED_AT: usize = 64;
 
+/// Where more hosts are missing than this, it is no help to say so; the funnels say how many there are.
+const MOST_MISSING: u32 = 1_000;
+
 pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, tight: &Tight) -> Vec<Help> {
     let missing = solution.missing();
     let mut helps: Vec<Help> = more_hosts(inputs, solution, tight, &missing)
@@ -50,7 +53,10 @@ pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, 
 /// The fewest hosts for one role that would do, or else what each role lacks.
 fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: &[u32]) -> Option<Help> {
     let short = || missing.iter().enumerate().filter(|(_, missing)| **missing > 0);
-    let total: u32 = missing.iter().sum();
+    let total = missing.iter().copied().fold(0, u32::saturating_add);
+    if total > MOST_MISSING {
+        return None;
+    }
     let one = short().map(|(role, _)| vec![(role, total)]);
     let each = short().map(|(role, missing)| (role, *missing)).collect();
     let needs = one

@@ -51,11 +51,8 @@ const ROOM: Price = 1 << 120;
 
 impl Prices {
     fn new(demands: &[Demand], hosts: usize, levels: usize) -> Self {
-        let total: Price = demands
-            .iter()
-            .map(|demand| Price::from(demand.total()))
-            .sum::<Price>()
-            + 1;
+        let demanded: Price = demands.iter().map(|demand| Price::from(demand.total())).sum();
+        let total = demanded.min(Price::from(count(hosts))) + 1;
         let roles = Price::from(count(demands.len())) + 1;
         let unpowered = total * (Price::from(count(hosts)) + 1);
         let uninspected = unpowered * total;

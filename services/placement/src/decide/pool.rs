@@ -138,7 +138,7 @@ pub(crate) fn spots(
         .filter_map(value)
         .for_each(|value| best.close(value));
     each_offer(site, &mask, &scope.others, |offer| {
-        best.add(values.of(offer.host), offer);
+        best.add(values.of(offer.host), offer, |value| column.size(value));
     });
     let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
     let spot = |(domain, offers): (Value, &[Score])| {

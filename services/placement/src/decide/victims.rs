@@ -43,6 +43,9 @@ pub(crate) fn choose<'a>(site: &Site, counted: &mut Vec<Known<'a>>, surplus: usi
     if surplus == 0 {
         return Vec::new();
     }
+    if surplus >= counted.len() {
+        return std::mem::take(counted);
+    }
     let mut places: Vec<Place> = counted.iter().map(|known| place(site, known)).collect();
     let mut loads: BTreeMap<(usize, Vec<Option<LabelValue>>), u32> = BTreeMap::new();
     for place in &places {

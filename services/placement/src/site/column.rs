@@ -53,6 +53,11 @@ impl Column {
         self.values.get(at(value)).map(|entry| &entry.text)
     }
 
+    /// How many hosts have a value.
+    pub(crate) fn size(&self, value: Value) -> usize {
+        self.values.get(at(value)).map_or(0, |entry| entry.hosts.len())
+    }
+
     /// One more than the greatest number of a value.
     pub(crate) fn width(&self) -> usize {
         self.values.len()
