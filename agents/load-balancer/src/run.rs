@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use api::{SIPCluster, labels};
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kit::{
     events::Events,
@@ -11,11 +11,12 @@ use kit::{
     start::{Agent, AgentArgs},
 };
 use kube::{
-    Api, Client,
-    runtime::{Controller, controller, watcher},
+    Api, Resource, ResourceExt as _,
+    runtime::{Controller, WatchStreamExt as _, controller, reflector, watcher},
 };
+use serde::de::DeserializeOwned;
 
-use crate::reconcile::{self, Context, MANAGER};
+use crate::reconcile::{self, Children, Context, MANAGER};
 
 /// Clusters that are looked at at once.
 const CONCURRENT: u16 = 16;
@@ -28,6 +29,13 @@ pub struct Args {
     agent: AgentArgs,
 }
 
+/// What the controller takes over.
+struct Running {
+    context: Context,
+    deployments: reflector::store::Writer<Deployment>,
+    services: reflector::store::Writer<Service>,
+}
+
 /// Runs until a signal comes or a part fails.
 ///
 /// # Errors
@@ -36,38 +44,58 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-load-balancer-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
     let watching = agent.process.readiness.gate("controller");
+    let (deployments, services) = (
+        reflector::store::Writer::default(),
+        reflector::store::Writer::default(),
+    );
     let context = Context {
         client: client.clone(),
+        children: Children::new(deployments.as_reader(), services.as_reader()),
         scheduler: agent.scheduler.clone(),
         retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
     };
+    let running = Running {
+        context,
+        deployments,
+        services,
+    };
     let shutdown = agent.process.shutdown.clone();
     agent.process.tasks.spawn("controller", async move {
-        control(context, watching, shutdown.cancelled_owned()).await
+        control(running, watching, shutdown.cancelled_owned()).await
     });
     agent.process.run().await?;
     Ok(())
 }
 
 async fn control(
-    context: Context,
+    agent: Running,
     gate: runtime::readiness::Gate,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
-    let client: Client = context.client.clone();
-    let children = format!(
+    let Running {
+        context,
+        deployments,
+        services,
+    } = agent;
+    let client = context.client.clone();
+    let children = watcher::Config::default().labels(&format!(
         "{}={},{}={}",
         labels::PART_OF,
         labels::PART_OF_SIP,
         labels::COMPONENT,
         labels::COMPONENT_LOAD_BALANCER
+    ));
+    let deployments = watch(
+        Api::<Deployment>::all(client.clone()),
+        children.clone(),
+        deployments,
     );
-    let children = watcher::Config::default().labels(&children);
-    let controller = Controller::new(Api::<SIPCluster>::all(client.clone()), watcher::Config::default())
+    let services = watch(Api::<Service>::all(client.clone()), children, services);
+    let controller = Controller::new(Api::<SIPCluster>::all(client), watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
-        .owns(Api::<Deployment>::all(client.clone()), children.clone())
-        .owns(Api::<Service>::all(client), children)
+        .owns_stream(deployments)
+        .owns_stream(services)
         .graceful_shutdown_on(shutdown);
     let clusters = controller.store();
     let run = controller
@@ -85,4 +113,19 @@ async fn control(
         () = listed => {}
     }
     Ok(())
+}
+
+/// A watch that fills a store and names what changes.
+fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    writer: reflector::store::Writer<K>,
+) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let trimmed = watcher::watcher(api, config)
+        .default_backoff()
+        .modify(|object| object.managed_fields_mut().clear());
+    trimmed.reflect(writer).touched_objects()
 }

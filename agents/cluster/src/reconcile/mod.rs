@@ -200,6 +200,22 @@ async fn act(
         placement: Some(status::placement(placement)),
         counts: Some(status::counts(placement, wanted)),
     };
+    // What the status says already may be acted on before it is written again: a host that is written comes back by the
+    // watch, and is told of then.
+    let held = holds(object, placement);
+    if held
+        && steps
+            .iter()
+            .any(|step| matches!(step.need, Need::Label | Need::Unlabel))
+    {
+        return match act_on_hosts(object, placement, &steps, context).await? {
+            None => Ok(Action::await_change()),
+            Some(again) => {
+                write(object, context, own).await?;
+                Ok(Action::requeue(again))
+            }
+        };
+    }
     let before = findings::scheduled(object);
     if write(object, context, own).await? {
         tell(object, placement, before.as_deref(), context).await;
@@ -211,6 +227,16 @@ async fn act(
         .flatten()
         .min()
         .map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Whether the status holds exactly this placement.
+fn holds(object: &SIPCluster, placement: &placed::Placement) -> bool {
+    let revision = placement.revision.unwrap_or_default();
+    let held = object
+        .status
+        .as_ref()
+        .and_then(|status| status.placement.as_ref());
+    held.is_some_and(|held| (held.epoch, held.revision) == (revision.epoch, revision.revision))
 }
 
 /// An agent never acts on an older epoch than it has seen.

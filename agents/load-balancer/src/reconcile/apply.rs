@@ -12,6 +12,7 @@ use render::load_balancer::Objects;
 use super::{
     Error, MANAGER,
     balancers::{Balancer, Rendered},
+    children::Children,
     conflict, ownership,
 };
 
@@ -44,6 +45,7 @@ pub(super) enum Applied {
 /// mounts it.
 pub(super) async fn apply(
     client: &Client,
+    children: &Children,
     object: &SIPCluster,
     balancer: Balancer<'_>,
     rendered: Rendered,
@@ -59,13 +61,24 @@ pub(super) async fn apply(
         config: _,
     } = &objects;
     let name = balancer.name().to_owned();
+    let address = balancer.entry().cluster_ip().map(|address| address.to_string());
+    if let Some((service, deployment)) = children.unchanged(&objects) {
+        let (service, lacks) = (Box::new(service), lacks(&deployment));
+        return Ok(Applied::Done {
+            name,
+            service,
+            address,
+            lacks,
+            without_address,
+        });
+    }
     if let Some(message) = ownership::claimed_by_another(client, object, &name).await? {
         return Ok(Applied::Refused {
             reason: "NameConflict",
             message,
         });
     }
-    let service: Service = match apply::apply(client, MANAGER, service).await {
+    let applied: Service = match apply::apply(client, MANAGER, service).await {
         Ok(service) => service,
         Err(error) if apply::code(&error) == Some(422) => {
             let words = apply::reason(&error);
@@ -87,10 +100,11 @@ pub(super) async fn apply(
         }
         Err(error) => return Err(Error::kubernetes("apply the Deployment")(error)),
     };
+    children.applied(&objects, &applied, &deployment);
     Ok(Applied::Done {
         name,
-        service: Box::new(service),
-        address: balancer.entry().cluster_ip().map(|address| address.to_string()),
+        service: Box::new(applied),
+        address,
         lacks: lacks(&deployment),
         without_address,
     })

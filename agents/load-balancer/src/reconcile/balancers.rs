@@ -98,6 +98,16 @@ pub(super) fn wanted(cluster: &Cluster) -> Vec<Balancer<'_>> {
         .collect()
 }
 
+/// The revision that is served when every member of the status is: that of the newest claim or release. It stays when
+/// hosts are bound, so that agents do not answer each other's answers.
+pub(super) fn revision(held: &Placement) -> u64 {
+    held.members
+        .iter()
+        .map(|member| member.revision)
+        .max()
+        .unwrap_or_default()
+}
+
 /// The members to balance to, by role: those that the status holds and that are not on their way out. Nothing acts on a
 /// claim before the status holds it.
 pub(super) fn members<'a>(

@@ -2,6 +2,7 @@
 
 mod apply;
 mod balancers;
+mod children;
 mod conflict;
 mod ownership;
 mod remove;
@@ -22,6 +23,7 @@ use proto::inventory::v1 as wire;
 use tonic::Status;
 
 use apply::Applied;
+pub use children::{Children, REFRESH};
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
@@ -29,8 +31,6 @@ pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause after which a port that was taken is tried again.
 const PORT_RETRY: Duration = Duration::from_secs(15);
-/// Objects that nobody changes are applied again after this time: a Secret is not watched.
-const REFRESH: Duration = Duration::from_mins(5);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -38,6 +38,8 @@ pub struct Context {
     pub client: Client,
     /// The region's scheduler.
     pub scheduler: Scheduler,
+    /// What was applied and is still as it was.
+    pub children: Children,
     /// Pauses after failures.
     pub retries: Retries,
     /// Events.
@@ -109,7 +111,7 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     let members = balancers::members(held, &placement);
     let applying = wanted.iter().map(|balancer| {
         let rendered = balancer.render(&cluster, &members);
-        apply::apply(&context.client, object, *balancer, rendered)
+        apply::apply(&context.client, &context.children, object, *balancer, rendered)
     });
     let applied = try_join_all(applying.collect::<Vec<_>>()).await?;
     report(object, held, &applied, context).await

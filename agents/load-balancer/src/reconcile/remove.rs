@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
 };
-use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
+use kube::{Api, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
 
 use super::{Context, Error, balancers, balancers::Balancer, ownership, status};
 
@@ -29,7 +29,7 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
                 .map(|balancer| balancer.name().to_owned()),
         );
     }
-    delete(object, &names, &context.client).await?;
+    delete(object, &names, context).await?;
     status::removed(object, &context.client).await?;
     Ok(Action::await_change())
 }
@@ -44,7 +44,7 @@ pub(super) async fn superfluous(
     for balancer in wanted {
         names.remove(balancer.name());
     }
-    delete(object, &names, &context.client).await
+    delete(object, &names, context).await
 }
 
 /// Names of what the status says is applied.
@@ -56,10 +56,12 @@ fn applied(object: &SIPCluster) -> BTreeSet<String> {
         .collect()
 }
 
-async fn delete(object: &SIPCluster, names: &BTreeSet<String>, client: &Client) -> Result<(), Error> {
+async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
     let background = DeleteParams::background();
+    let client = &context.client;
     for name in names {
+        context.children.removed(&namespace, name);
         if ownership::claimed_by_another(client, object, name)
             .await?
             .is_some()

@@ -11,7 +11,7 @@ use kit::{
 };
 use kube::{Client, ResourceExt as _};
 
-use super::{Error, MANAGER, apply::Applied};
+use super::{Error, MANAGER, apply::Applied, balancers};
 
 /// What this agent says of a `SIPCluster`.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
                 entries.push(AppliedEntry {
                     service: name.clone(),
                     epoch: held.epoch,
-                    revision: held.revision,
+                    revision: balancers::revision(held),
                     generation: held.generation,
                 });
                 endpoints.extend(self::endpoints(name, service, address.as_deref()));
