@@ -106,6 +106,8 @@ async fn routes(region: Region, ledger: Arc<dyn Ledger>) -> anyhow::Result<Route
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // Errors carry these: without them grpcurl shows their details as raw bytes.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let inventory =
         InventoryServiceServer::new(Inventory::new(region.clone())).max_decoding_message_size(MESSAGE);
