@@ -1,0 +1,134 @@
+//! People who write to hosts and objects: what is ours is put back, what is somebody else's is reported and left.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use sandbox::{
+    sip_clusters::{CLUSTER_NAME, NODE_TYPE},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::fixtures::{PATIENCE, Role, Stage, cluster, fleet, on_shared_site, sip_labels};
+
+async fn label(stage: &Stage, host: &str, key: &str, value: Value) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+    stage
+        .hosts()
+        .patch(host, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+#[test]
+fn a_label_that_was_removed_comes_back_and_a_foreign_one_is_reported_and_left() {
+    on_shared_site("labels", async |stage| {
+        stage.load(&fleet("labels", 2, 1, 0)).await;
+        let shop = cluster("labels", "shop").role(Role::ControlPlane, 2);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let host = "labels-r1-cp1";
+
+        for key in [NODE_TYPE, CLUSTER_NAME] {
+            label(stage, host, key, Value::Null).await;
+            wait::until(
+                stage.hosts(),
+                host,
+                "the label to be put back",
+                PATIENCE,
+                |host| sip_labels(host).len() == 3,
+            )
+            .await
+            .unwrap();
+        }
+        stage.ready(&shop).await;
+
+        label(stage, host, CLUSTER_NAME, json!("somebody-else")).await;
+        let expected = format!("metal/{host}: it carries labels of somebody else");
+        let why = stage
+            .says_of(&shop, "HostsLabeled", "False", "Blocked", &expected)
+            .await;
+        assert!(
+            why.contains("sip.airshipit.org/cluster-name=somebody-else"),
+            "{why}"
+        );
+        stage
+            .says_of(&shop, "Ready", "False", "UnableToApplyLabels", &expected)
+            .await;
+        let found = stage.hosts().get(host).await.unwrap();
+        assert_eq!(
+            sip_labels(&found)[CLUSTER_NAME],
+            "somebody-else",
+            "it was overwritten"
+        );
+
+        label(stage, host, CLUSTER_NAME, json!("shop")).await;
+        stage.ready(&shop).await;
+    });
+}
+
+#[test]
+fn objects_of_a_load_balancer_come_back_as_they_were() {
+    on_shared_site("objects", async |stage| {
+        stage.load(&fleet("objects", 2, 1, 1)).await;
+        let shop = cluster("objects", "shop")
+            .role(Role::ControlPlane, 1)
+            .role(Role::Worker, 1)
+            .balanced(30_300);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let name = "loadbalancer-worker-shop";
+        let services: Api<Service> = Api::namespaced(stage.site.client(), "objects");
+        let deployments: Api<Deployment> = Api::namespaced(stage.site.client(), "objects");
+        let (service, deployment) = (
+            services.get(name).await.unwrap(),
+            deployments.get(name).await.unwrap(),
+        );
+
+        services.delete(name, &DeleteParams::default()).await.unwrap();
+        let again = wait::until(
+            services,
+            name,
+            "the Service to come back",
+            PATIENCE,
+            |again: &Service| again.metadata.uid != service.metadata.uid,
+        )
+        .await
+        .unwrap();
+        let ports = |service: &Service| {
+            let ports = service.spec.clone().unwrap().ports.unwrap_or_default();
+            ports
+                .into_iter()
+                .map(|port| (port.port, port.node_port))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ports(&again), ports(&service));
+
+        let image = |deployment: &Deployment| {
+            let pod = deployment.spec.clone().template.spec.unwrap();
+            pod.containers[0].image.clone()
+        };
+        let container = deployment.spec.clone().template.spec.unwrap().containers[0]
+            .name
+            .clone();
+        let edited = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [
+            {"name": container, "image": "somebody.example/else:1"},
+        ]}}}}));
+        deployments
+            .patch(name, &PatchParams::default(), &edited)
+            .await
+            .unwrap();
+        wait::until(
+            deployments,
+            name,
+            "the image to be put back",
+            PATIENCE,
+            |now: &Deployment| image(now) == image(&deployment),
+        )
+        .await
+        .unwrap();
+        stage.ready(&shop).await;
+    });
+}

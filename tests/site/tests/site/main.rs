@@ -1,0 +1,27 @@
+//! What a site promises, shown on real sites: etcd, kube-apiserver, the scheduler and the agents as real processes.
+//!
+//! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
+//!
+//! Scenarios that only need hosts and a namespace of their own share one site; those that kill, start late or count what
+//! is written have their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+mod deletion;
+mod edited_by_hand;
+mod fixtures;
+mod growth;
+mod killed_scheduler;
+mod labels_last;
+mod rights;
+mod samples;
+mod scheduler_api;
+mod selectors;
+mod specs;
+mod steady_state;
+mod tables;

@@ -1,0 +1,104 @@
+//! What the agents may do on the API server, and what they must not.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{Api, api::PostParams};
+use sandbox::region::Agent;
+
+use crate::fixtures::{Stage, on_shared_site, user};
+
+async fn may(stage: &Stage, agent: Agent, verb: &str, resource: &str, namespace: &str) -> bool {
+    let (group, resource) = resource.split_once('/').unwrap();
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user(agent)),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                subresource: Some(subresource.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                verb: Some(verb.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(stage.site.client());
+    let answer = reviews.create(&PostParams::default(), &review).await.unwrap();
+    answer.status.unwrap().allowed
+}
+
+#[test]
+fn agents_may_do_what_they_need_and_no_more() {
+    use Agent::{Cluster, LoadBalancer};
+    const HOSTS: &str = "metal3.io/baremetalhosts";
+    const CLUSTERS: &str = "airship.airshipit.org/sipclusters";
+    on_shared_site("rights", async |stage| {
+        for (agent, verb, resource, namespace, expected) in [
+            // That the question is asked rightly shows in what they may.
+            (Cluster, "list", "/secrets", "metal", true),
+            (Cluster, "patch", HOSTS, "metal", true),
+            (
+                Cluster,
+                "patch",
+                "airship.airshipit.org/sipclusters/status",
+                "rights",
+                true,
+            ),
+            (LoadBalancer, "patch", "/secrets", "rights", true),
+            (LoadBalancer, "list", "/services", "rights", true),
+            // The cluster agent reads Secrets of hosts only, and writes none.
+            (Cluster, "list", "/secrets", "rights", false),
+            (Cluster, "get", "/secrets", "rights", false),
+            (Cluster, "watch", "/secrets", "", false),
+            (Cluster, "list", "/secrets", "kube-system", false),
+            (Cluster, "patch", "/secrets", "metal", false),
+            (Cluster, "create", "/secrets", "metal", false),
+            // Hosts are labelled where they are known to be, never made or removed.
+            (Cluster, "patch", HOSTS, "rights", false),
+            (Cluster, "create", HOSTS, "metal", false),
+            (Cluster, "delete", HOSTS, "metal", false),
+            (
+                Cluster,
+                "patch",
+                "metal3.io/baremetalhosts/status",
+                "metal",
+                false,
+            ),
+            (Cluster, "create", CLUSTERS, "rights", false),
+            (Cluster, "delete", CLUSTERS, "rights", false),
+            (Cluster, "patch", "apps/deployments", "rights", false),
+            (Cluster, "patch", "/services", "rights", false),
+            // The load-balancer agent writes Secrets and reads none, and knows nothing of hosts.
+            (LoadBalancer, "get", "/secrets", "rights", false),
+            (LoadBalancer, "list", "/secrets", "rights", false),
+            (LoadBalancer, "watch", "/secrets", "metal", false),
+            (LoadBalancer, "get", "/secrets", "metal", false),
+            (LoadBalancer, "get", HOSTS, "metal", false),
+            (LoadBalancer, "list", HOSTS, "metal", false),
+            (LoadBalancer, "patch", HOSTS, "metal", false),
+            (LoadBalancer, "patch", CLUSTERS, "rights", false),
+            (LoadBalancer, "delete", CLUSTERS, "rights", false),
+            (LoadBalancer, "create", "/pods", "rights", false),
+            (LoadBalancer, "get", "/configmaps", "rights", false),
+            (
+                LoadBalancer,
+                "create",
+                "/serviceaccounts/token",
+                "sip-system",
+                false,
+            ),
+        ] {
+            assert_eq!(
+                may(stage, agent, verb, resource, namespace).await,
+                expected,
+                "{agent:?} {verb} {resource} in {namespace:?}"
+            );
+        }
+    });
+}
