@@ -7,6 +7,7 @@ mod changes;
 mod claims;
 mod inventory;
 mod session;
+mod settle;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
