@@ -3,17 +3,21 @@
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    date_time_ymd,
 };
 use tempfile::TempDir;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::identity::{Caller, Name, Realm};
 use crate::tls::{ClientTlsArgs, ServerTlsArgs};
+
+static AUTHORITIES: AtomicU32 = AtomicU32::new(0);
 
 /// How often the tests' reloaders look.
 const LOOK: Duration = Duration::from_millis(10);
@@ -27,7 +31,10 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 pub(crate) fn agent(agent: &str) -> Caller {
-    Caller::Agent { site: name("s1"), name: name(agent) }
+    Caller::Agent {
+        site: name("s1"),
+        name: name(agent),
+    }
 }
 
 /// A certificate authority.
@@ -39,10 +46,18 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
+        // Of two authorities with one name the wrong one would be tried, and the error be about its signature.
+        let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     pub(crate) fn pem(&self) -> &str {
@@ -50,16 +65,27 @@ impl Authority {
     }
 
     pub(crate) fn issue(&self, subject: &Subject) -> Issued {
-        let Subject { uris, not_before, not_after, usages } = subject;
+        let Subject {
+            uris,
+            not_before,
+            not_after,
+            usages,
+        } = subject;
         let mut params = CertificateParams::default();
-        params.subject_alt_names = uris.iter().map(|uri| SanType::URI(uri.as_str().try_into().unwrap())).collect();
+        params.subject_alt_names = uris
+            .iter()
+            .map(|uri| SanType::URI(uri.as_str().try_into().unwrap()))
+            .collect();
         let since_1970 = |time: &SystemTime| time.duration_since(UNIX_EPOCH).unwrap();
         params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before);
         params.not_after = date_time_ymd(1970, 1, 1) + since_1970(not_after);
         params.extended_key_usages.clone_from(usages);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+        Issued {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
     }
 }
 
@@ -79,7 +105,10 @@ impl Subject {
             uris: uris.iter().map(ToString::to_string).collect(),
             not_before: SystemTime::now() - hour,
             not_after: SystemTime::now() + hour,
-            usages: vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            usages: vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ],
         }
     }
 
@@ -93,11 +122,17 @@ impl Subject {
     }
 
     pub(crate) fn expiring_in(self, rest: Duration) -> Self {
-        Self { not_after: SystemTime::now() + rest, ..self }
+        Self {
+            not_after: SystemTime::now() + rest,
+            ..self
+        }
     }
 
     pub(crate) fn only_for(self, usage: ExtendedKeyUsagePurpose) -> Self {
-        Self { usages: vec![usage], ..self }
+        Self {
+            usages: vec![usage],
+            ..self
+        }
     }
 }
 
@@ -159,10 +194,22 @@ impl Disk {
 
 /// An error and all that caused it, on one line.
 pub(crate) fn chain(error: &dyn StdError) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+/// Gives threads without a subscriber one that ignores all.
+///
+/// While there is only one subscriber, tracing asks the thread that reaches an event first whether anyone wants
+/// it, and remembers the answer for all: without this, a test that does not listen could deafen one that does.
+pub(crate) fn subscribe_other_threads() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap());
 }
 
 /// What the tested code logs.
@@ -172,8 +219,12 @@ pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// Captures what this thread logs, until the guard is dropped.
     pub(crate) fn capture() -> (Self, tracing::subscriber::DefaultGuard) {
+        subscribe_other_threads();
         let log = Self::default();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(log.clone())
+            .finish();
         (log, tracing::subscriber::set_default(subscriber))
     }
 

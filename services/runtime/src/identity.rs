@@ -373,3 +373,6 @@ pub(crate) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certi
         Err(Error::TrailingBytes(rest.len()))
     }
 }
+
+#[cfg(test)]
+mod tests;

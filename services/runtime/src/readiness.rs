@@ -135,3 +135,81 @@ impl Watch {
         self.changes.borrow().unready()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unready(pairs: &[(&str, &str)]) -> Unready {
+        pairs
+            .iter()
+            .map(|(gate, reason)| ((*gate).to_owned(), (*reason).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_process_without_gates_is_starting() {
+        assert_eq!(
+            Readiness::default().unready(),
+            unready(&[("process", "is starting")])
+        );
+    }
+
+    #[test]
+    fn it_is_ready_when_every_gate_is_and_names_those_that_are_not() {
+        let readiness = Readiness::default();
+        let (ledger, grpc) = (readiness.gate("ledger"), readiness.gate("grpc"));
+        let closed = ("grpc", "has not started yet");
+        assert_eq!(
+            readiness.unready(),
+            unready(&[closed, ("ledger", "has not started yet")])
+        );
+        ledger.ready();
+        assert_eq!(readiness.unready(), unready(&[closed]));
+        grpc.ready();
+        assert_eq!(readiness.unready(), unready(&[]));
+        ledger.not_ready("cannot write: disk full");
+        assert_eq!(
+            readiness.unready(),
+            unready(&[("ledger", "cannot write: disk full")])
+        );
+    }
+
+    #[tokio::test]
+    async fn a_gate_closes_when_the_task_that_holds_it_panics() {
+        let readiness = Readiness::default();
+        let gate = readiness.gate("ledger");
+        gate.ready();
+        assert_eq!(readiness.unready(), unready(&[]));
+        let task = tokio::spawn(async move {
+            let disks: u32 = "none".parse().unwrap();
+            gate.not_ready(format!("has lost {disks} disks"));
+        });
+        task.await.unwrap_err();
+        assert_eq!(readiness.unready(), unready(&[("ledger", "has ended")]));
+    }
+
+    #[test]
+    fn a_process_that_stops_is_unready_whatever_its_gates_say() {
+        let readiness = Readiness::default();
+        let gate = readiness.gate("grpc");
+        gate.ready();
+        readiness.stopping();
+        gate.ready();
+        assert_eq!(readiness.unready(), unready(&[("process", "is shutting down")]));
+    }
+
+    #[tokio::test]
+    async fn a_watch_wakes_for_changes_only() {
+        let readiness = Readiness::default();
+        let gate = readiness.gate("grpc");
+        let mut watch = readiness.watch();
+        gate.ready();
+        assert_eq!(watch.changed().await, Some(unready(&[])));
+        gate.ready();
+        let idle = tokio::time::timeout(std::time::Duration::from_millis(20), watch.changed()).await;
+        assert!(idle.is_err(), "nothing changed, yet: {idle:?}");
+        drop(gate);
+        assert_eq!(watch.changed().await, Some(unready(&[("grpc", "has ended")])));
+    }
+}

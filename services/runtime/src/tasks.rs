@@ -187,3 +187,121 @@ fn panic_message(error: JoinError) -> String {
         Err(error) => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::fixtures::chain;
+
+    const DRAIN: Duration = Duration::from_secs(5);
+
+    /// Tasks with one that runs until it is told to end, and whether it has ended so.
+    fn supervised() -> (Tasks, CancellationToken, Arc<AtomicBool>) {
+        let shutdown = CancellationToken::new();
+        let mut tasks = Tasks::new(shutdown.clone());
+        let ended = Arc::new(AtomicBool::new(false));
+        let (stop, mark) = (shutdown.clone(), Arc::clone(&ended));
+        tasks.spawn("steady", async move {
+            stop.cancelled().await;
+            mark.store(true, Ordering::SeqCst);
+            Ok::<_, io::Error>(())
+        });
+        (tasks, shutdown, ended)
+    }
+
+    #[tokio::test]
+    async fn the_first_task_to_end_stops_the_others_and_is_named() {
+        type Start = fn(&mut Tasks);
+        let cases: [(Start, &str); 3] = [
+            (
+                |tasks| tasks.spawn("watch", async { Ok::<_, io::Error>(()) }),
+                "task `watch` ended although it should run as long as the process",
+            ),
+            (
+                |tasks| tasks.spawn("watch", async { Err(io::Error::other("connection lost")) }),
+                "task `watch` failed: connection lost",
+            ),
+            (
+                |tasks| {
+                    tasks.spawn("watch", async {
+                        let host: u32 = "seven".parse().expect("a host's number");
+                        assert_eq!(host, 7);
+                        Ok::<_, io::Error>(())
+                    });
+                },
+                "task `watch` panicked: a host's number: ParseIntError { kind: InvalidDigit }",
+            ),
+        ];
+        for (start, message) in cases {
+            let (mut tasks, shutdown, ended) = supervised();
+            start(&mut tasks);
+            let readiness = Readiness::default();
+            let error = tasks.run(DRAIN, &readiness).await.unwrap_err();
+            assert_eq!(chain(&error), message);
+            assert!(ended.load(Ordering::SeqCst), "the others ended in order");
+            assert!(shutdown.is_cancelled());
+            assert_eq!(
+                readiness.unready().get("process").map(String::as_str),
+                Some("is shutting down")
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_that_was_asked_for_is_no_failure() {
+        let (tasks, shutdown, ended) = supervised();
+        shutdown.cancel();
+        tasks.run(DRAIN, &Readiness::default()).await.unwrap();
+        assert!(ended.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_asks_for_the_shutdown_and_ends_is_no_failure() {
+        let (mut tasks, shutdown, _ended) = supervised();
+        tasks.spawn("signals", async move {
+            shutdown.cancel();
+            Ok::<_, io::Error>(())
+        });
+        tasks.run(DRAIN, &Readiness::default()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_failure_while_draining_is_told() {
+        let (mut tasks, shutdown, _ended) = supervised();
+        let stop = shutdown.clone();
+        tasks.spawn("ledger", async move {
+            stop.cancelled().await;
+            Err(io::Error::other("disk full"))
+        });
+        shutdown.cancel();
+        let error = tasks.run(DRAIN, &Readiness::default()).await.unwrap_err();
+        assert_eq!(chain(&error), "task `ledger` failed: disk full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_that_do_not_end_in_time_are_named_and_aborted() {
+        let (mut tasks, shutdown, _ended) = supervised();
+        let alive = Arc::new(());
+        for name in ["watch", "ledger"] {
+            let held = Arc::clone(&alive);
+            tasks.spawn(name, async move {
+                std::future::pending::<()>().await;
+                drop(held);
+                Ok::<_, io::Error>(())
+            });
+        }
+        shutdown.cancel();
+        let error = tasks.run(DRAIN, &Readiness::default()).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "still running 5s after the shutdown began: ledger, watch"
+        );
+        while Arc::strong_count(&alive) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

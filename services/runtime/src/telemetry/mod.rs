@@ -91,7 +91,10 @@ impl Telemetry {
         })?;
         let lines = match log_format {
             // Colours are for people: a log file stays plain.
-            LogFormat::Text => fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Text => fmt::layer()
+                .with_writer(io::stderr)
+                .with_ansi(io::stderr().is_terminal())
+                .boxed(),
             LogFormat::Json => fmt::layer()
                 .json()
                 .flatten_event(true)

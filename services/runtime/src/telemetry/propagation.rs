@@ -70,3 +70,93 @@ impl Extractor for Headers<'_> {
         self.0.keys().map(http::HeaderName::as_str).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::{SpanId, SpanKind, TraceId};
+    use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+    use tracing::Instrument as _;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+    use crate::fixtures::{Disk, Subject, agent, subscribe_other_threads};
+    use crate::telemetry::span_layer;
+    use crate::tls::tests::{call, dial, scheduler};
+
+    /// Exports the spans of this thread, which the tests' runtime runs everything on.
+    fn exporting() -> (
+        InMemorySpanExporter,
+        SdkTracerProvider,
+        tracing::subscriber::DefaultGuard,
+    ) {
+        subscribe_other_threads();
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder()
+            .with_simple_exporter(exporter.clone())
+            .build();
+        let subscriber = tracing_subscriber::registry().with(span_layer(&provider));
+        let guard = tracing::subscriber::set_default(subscriber);
+        (exporter, provider, guard)
+    }
+
+    fn named(exporter: &InMemorySpanExporter, name: &str) -> SpanData {
+        let spans = exporter.get_finished_spans().unwrap();
+        let found = spans.iter().find(|span| span.name == name).cloned();
+        found.unwrap_or_else(|| panic!("no `{name}` among {spans:#?}"))
+    }
+
+    #[tokio::test]
+    async fn a_call_and_its_handling_are_one_trace() {
+        let (authority, _server, served) = scheduler().await;
+        let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+        let channel = dial(&served, &disk.client_args());
+        let (exporter, _provider, _guard) = exporting();
+
+        call(&channel)
+            .instrument(tracing::info_span!("reconcile"))
+            .await
+            .unwrap();
+
+        let reconcile = named(&exporter, "reconcile");
+        let handled = named(&exporter, "grpc.health.v1.Health/Check");
+        assert_eq!(handled.span_context.trace_id(), reconcile.span_context.trace_id());
+        assert_eq!(handled.parent_span_id, reconcile.span_context.span_id());
+        assert!(handled.parent_span_is_remote);
+        assert_eq!(handled.span_kind, SpanKind::Server);
+        let client = handled
+            .attributes
+            .iter()
+            .find(|attribute| attribute.key.as_str() == "client")
+            .unwrap();
+        assert_eq!(client.value.as_str(), "site/s1/agent/cluster");
+    }
+
+    #[tokio::test]
+    async fn a_trace_begun_by_a_foreign_client_is_continued_and_a_broken_one_is_not() {
+        let (authority, _server, served) = scheduler().await;
+        let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+        let channel = dial(&served, &disk.client_args());
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for (traceparent, continued) in [(good, true), ("00-not-a-trace", false)] {
+            let (exporter, _provider, _guard) = exporting();
+            let mut request = Request::new(HealthCheckRequest {
+                service: String::new(),
+            });
+            request
+                .metadata_mut()
+                .insert("traceparent", traceparent.parse().unwrap());
+            HealthClient::new(channel.clone()).check(request).await.unwrap();
+            let handled = named(&exporter, "grpc.health.v1.Health/Check");
+            let trace = TraceId::from_hex("4bf92f3577b34da6a3ce929d0e0e4736").unwrap();
+            let parent = SpanId::from_hex("00f067aa0ba902b7").unwrap();
+            assert_eq!(
+                handled.span_context.trace_id() == trace,
+                continued,
+                "{traceparent}"
+            );
+            assert_eq!(handled.parent_span_id == parent, continued, "{traceparent}");
+        }
+    }
+}

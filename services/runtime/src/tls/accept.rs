@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
+use super::server::readable;
 use super::{Error, ServerTls, ServerTlsArgs};
 use crate::identity::Realm;
 
@@ -160,6 +161,7 @@ async fn handshake(tls: ServerTls, stream: TcpStream, address: SocketAddr) -> Op
             }
         },
         Ok(Err((error, stream))) => {
+            let error = readable(error);
             tracing::warn!(%address, error = &error as &dyn StdError, "the TLS handshake failed");
             part(stream).await;
             (Outcome::Failed, None)

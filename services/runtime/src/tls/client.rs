@@ -9,12 +9,10 @@ use http::Uri;
 use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -26,7 +24,8 @@ use tower::ServiceExt as _;
 use super::accept::TCP_KEEPALIVE;
 use super::material::{Files, Material};
 use super::reload::{Outcome, Reloader, Reloading, Side, TlsMetrics};
-use super::server::refused;
+use super::server::readable;
+use super::server_verifier::ServerVerifier;
 use super::{ALPN, ClientTlsArgs, Error};
 use crate::identity::{Caller, Realm};
 use crate::telemetry::InjectTrace;
@@ -240,7 +239,10 @@ impl Connector {
         tls.metrics().handshake(Side::Client, outcome);
         shaken
             .map(|stream| Either::Left(Box::new(stream)))
-            .map_err(|source| ConnectError::Handshake { endpoint, source })
+            .map_err(|error| ConnectError::Handshake {
+                endpoint,
+                source: readable(error),
+            })
     }
 }
 
@@ -253,19 +255,13 @@ fn config(
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let material = Material::read(files, realm, &provider, now)?;
     let anchors = Arc::clone(&material.anchors);
-    let webpki = WebPkiServerVerifier::builder_with_provider(Arc::clone(&anchors), Arc::clone(&provider))
-        .build()
-        .map_err(|source| Error::Verifier {
-            path: files.anchors.clone(),
-            source,
+    let verifier =
+        ServerVerifier::new(anchors, &provider, realm.clone(), server.clone()).map_err(|source| {
+            Error::Verifier {
+                path: files.anchors.clone(),
+                source,
+            }
         })?;
-    let verifier = ServerVerifier {
-        algorithms: provider.signature_verification_algorithms,
-        webpki,
-        anchors,
-        realm: realm.clone(),
-        server: server.clone(),
-    };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(Error::Protocol)?
@@ -275,60 +271,4 @@ fn config(
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     Ok((Arc::new(config), material))
-}
-
-/// Webpki's verification with one thing exchanged: instead of the host name that was dialled, the certificate
-/// must carry the SPIFFE id that was expected. Which name or address leads to the scheduler is no secret and
-/// no proof; its identity is.
-#[derive(Debug)]
-struct ServerVerifier {
-    webpki: Arc<WebPkiServerVerifier>,
-    anchors: Arc<RootCertStore>,
-    algorithms: rustls::crypto::WebPkiSupportedAlgorithms,
-    realm: Realm,
-    server: Caller,
-}
-
-impl ServerCertVerifier for ServerVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let parsed = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &self.anchors,
-            intermediates,
-            now,
-            self.algorithms.all,
-        )?;
-        self.realm.expect(&self.server, end_entity).map_err(refused)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
-    }
 }

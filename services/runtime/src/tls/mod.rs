@@ -15,9 +15,10 @@ mod material;
 mod peer;
 mod reload;
 mod server;
+mod server_verifier;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::net::SocketAddr;

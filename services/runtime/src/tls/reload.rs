@@ -165,7 +165,7 @@ impl<C: Send + Sync + 'static> Reloading<C> {
 
     /// Takes over changed files. Past the half-life of the certificate the files are read even if they seem
     /// unchanged, since not every file system reports every change.
-    fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
+    pub(super) fn refresh(&self, now: SystemTime) -> Result<Refresh, Error> {
         let current = self.current.load();
         let validity = current.material.validity;
         let renewal_due = now >= validity.half_life();
@@ -210,7 +210,7 @@ impl<C> fmt::Debug for Reloading<C> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Refresh {
+pub(super) enum Refresh {
     Unchanged,
     Reloaded { expires: SystemTime },
     RenewalOverdue { not_after: SystemTime },

@@ -13,6 +13,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::super::server_verifier::ServerVerifier;
 use super::{Served, call, dial, scheduler};
 use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, chain, name, realm};
 use crate::identity::Caller;
@@ -23,7 +24,9 @@ async fn every_kind_of_caller_gets_in_and_handlers_see_who_it_is() {
     let callers = [
         agent("cluster"),
         Caller::Operator { name: name("ada") },
-        Caller::Reader { name: name("grafana") },
+        Caller::Reader {
+            name: name("grafana"),
+        },
         Caller::Scheduler,
     ];
     for caller in callers {
@@ -31,7 +34,12 @@ async fn every_kind_of_caller_gets_in_and_handlers_see_who_it_is() {
         call(&dial(&served, &disk.client_args())).await.unwrap();
         assert_eq!(served.callers(), [caller.to_string()]);
     }
-    assert_eq!(served.sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#).as_deref(), Some("4"));
+    assert_eq!(
+        served
+            .sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#)
+            .as_deref(),
+        Some("4")
+    );
 }
 
 /// The client's own certificate is checked against its own realm when it is loaded, so clients with bad ones
@@ -43,8 +51,16 @@ async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
     let uris = |uris: &[&str]| authority.issue(&Subject::uris(uris));
     let cases: [(&str, Option<Issued>, &str); 9] = [
         ("no certificate", None, "peer sent no certificates"),
-        ("another authority", Some(stranger.issue(&Subject::of(&agent("cluster")))), "UnknownIssuer"),
-        ("expired", Some(authority.issue(&Subject::of(&agent("cluster")).expired())), "certificate expired"),
+        (
+            "another authority",
+            Some(stranger.issue(&Subject::of(&agent("cluster")))),
+            "UnknownIssuer",
+        ),
+        (
+            "expired",
+            Some(authority.issue(&Subject::of(&agent("cluster")).expired())),
+            "certificate expired",
+        ),
         (
             "a certificate for servers only",
             Some(
@@ -68,7 +84,11 @@ async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
             Some(uris(&["spiffe://example.org/region/north/site/s1"])),
             "has an unknown form; expected `spiffe://example.org/region/north/` and then",
         ),
-        ("no name", Some(uris(&[])), "exactly one URI subject alternative name"),
+        (
+            "no name",
+            Some(uris(&[])),
+            "exactly one URI subject alternative name",
+        ),
         (
             "two names",
             Some(uris(&[
@@ -80,22 +100,34 @@ async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
     ];
     for (case, issued, reason) in cases {
         let (log, _guard) = Log::capture();
-        let told = raw_client(&served, &authority, issued.as_ref(), &rustls::version::TLS13).await.unwrap_err();
-        assert!(told.contains("fatal alert"), "{case}: the client is told `{told}`");
+        let told = raw_client(&served, &authority, issued.as_ref(), &rustls::version::TLS13)
+            .await
+            .unwrap_err();
+        assert!(
+            told.contains("fatal alert"),
+            "{case}: the client is told `{told}`"
+        );
         let log = log.text();
         assert!(log.contains(reason), "{case}: logged:\n{log}");
         assert!(served.callers().is_empty(), "{case} reached a handler");
     }
-    assert_eq!(served.sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#), None);
+    assert_eq!(
+        served.sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#),
+        None
+    );
 }
 
 #[tokio::test]
 async fn a_client_that_offers_only_tls_1_2_is_refused() {
     let (authority, _disk, served) = scheduler().await;
     let good = authority.issue(&Subject::of(&agent("cluster")));
-    let told = raw_client(&served, &authority, Some(&good), &rustls::version::TLS12).await.unwrap_err();
+    let told = raw_client(&served, &authority, Some(&good), &rustls::version::TLS12)
+        .await
+        .unwrap_err();
     assert!(told.contains("ProtocolVersion"), "{told}");
-    raw_client(&served, &authority, Some(&good), &rustls::version::TLS13).await.unwrap();
+    raw_client(&served, &authority, Some(&good), &rustls::version::TLS13)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -109,7 +141,11 @@ async fn a_server_that_is_not_the_scheduler_is_refused_by_the_client() {
             authority.issue(&Subject::of(&agent("cluster"))),
             "the peer is `spiffe://example.org/region/north/site/s1/agent/cluster`; expected `spiffe://example.org/region/north/scheduler`",
         ),
-        ("another authority's scheduler", stranger.issue(&Subject::of(&Caller::Scheduler)), "UnknownIssuer"),
+        (
+            "another authority's scheduler",
+            stranger.issue(&Subject::of(&Caller::Scheduler)),
+            "UnknownIssuer",
+        ),
         (
             "a certificate for clients only",
             authority.issue(&Subject::of(&Caller::Scheduler).only_for(ExtendedKeyUsagePurpose::ClientAuth)),
@@ -134,7 +170,10 @@ async fn a_scheduler_of_another_region_or_with_an_expired_certificate_is_refused
             authority.issue(&Subject::uris(&["spiffe://example.org/region/south/scheduler"])),
             "belongs to region `south`; expected `north`",
         ),
-        (authority.issue(&Subject::of(&Caller::Scheduler).expired()), "certificate expired"),
+        (
+            authority.issue(&Subject::of(&Caller::Scheduler).expired()),
+            "certificate expired",
+        ),
     ];
     for (issued, reason) in cases {
         let refusal = refusal_of_raw_server(&issued, &client, &rustls::version::TLS13).await;
@@ -148,7 +187,10 @@ async fn a_server_that_offers_only_tls_1_2_is_refused_by_the_client() {
     let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
     let good = authority.issue(&Subject::of(&Caller::Scheduler));
     let refusal = refusal_of_raw_server(&good, &client, &rustls::version::TLS12).await;
-    assert!(refusal.contains("is not trusted, or does not trust us"), "{refusal}");
+    assert!(
+        refusal.contains("is not trusted, or does not trust us"),
+        "{refusal}"
+    );
 }
 
 #[tokio::test]
@@ -157,11 +199,19 @@ async fn a_connection_ends_when_the_certificate_that_opened_it_expires() {
     let short = Subject::of(&agent("cluster")).expiring_in(Duration::from_secs(3));
     let disk = Disk::new(&authority.issue(&short), &authority);
     let channel = dial(&served, &disk.client_args());
-    let mut watch =
-        HealthClient::new(channel).watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+    let mut watch = HealthClient::new(channel)
+        .watch(HealthCheckRequest {
+            service: String::new(),
+        })
+        .await
+        .unwrap()
+        .into_inner();
     assert!(watch.message().await.unwrap().is_some(), "the first status");
     let patience = Duration::from_secs(20);
-    tokio::time::timeout(patience, watch.message()).await.expect("the stream is cut").unwrap_err();
+    tokio::time::timeout(patience, watch.message())
+        .await
+        .expect("the stream is cut")
+        .unwrap_err();
 }
 
 #[tokio::test]
@@ -186,14 +236,16 @@ async fn raw_client(
     version: &'static SupportedProtocolVersion,
 ) -> Result<(), String> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = super::super::client::tests_verifier(Arc::new(roots), &realm(), &Caller::Scheduler);
+    let verifier = ServerVerifier::new(Arc::new(roots), &provider, realm(), Caller::Scheduler).unwrap();
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match issued {
         None => config.with_no_client_auth(),
         Some(issued) => {
@@ -204,10 +256,16 @@ async fn raw_client(
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = TcpStream::connect(served.address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    let mut tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(|error| chain(&error))?;
+    let mut tls = TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+        .map_err(|error| chain(&error))?;
     // A server that accepts begins HTTP/2 with its settings.
     let mut first = [0; 1];
-    tls.read_exact(&mut first).await.map(|_| ()).map_err(|error| chain(&error))
+    tls.read_exact(&mut first)
+        .await
+        .map(|_| ())
+        .map_err(|error| chain(&error))
 }
 
 /// What this crate's client says to a server made of rustls alone.
@@ -225,7 +283,9 @@ async fn refusal_of_raw_server(
         .with_single_cert(cert_chain, key)
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let endpoint = format!("https://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
     let tls = super::ClientTls::load(
         &client.client_args(),
         &realm(),
@@ -244,5 +304,8 @@ async fn refusal_of_raw_server(
 
 fn der(issued: &Issued) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let certificate = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
-    (vec![certificate], PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap())
+    (
+        vec![certificate],
+        PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap(),
+    )
 }

@@ -28,7 +28,7 @@ pub(crate) struct Served {
     pub(crate) metrics: Metrics,
     pub(crate) readiness: Readiness,
     callers: Arc<Mutex<Vec<Peer>>>,
-    running: JoinSet<Result<(), BoxError>>,
+    _running: JoinSet<Result<(), BoxError>>,
 }
 
 impl Served {
@@ -38,7 +38,9 @@ impl Served {
         let callers = Arc::<Mutex<Vec<Peer>>>::default();
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let (listener, reloader) =
-            Listener::bind(loopback, args, &realm(), &TlsMetrics::registered(&metrics)).await.unwrap();
+            Listener::bind(loopback, args, &realm(), &TlsMetrics::registered(&metrics))
+                .await
+                .unwrap();
         let address = listener.address();
         let (_reporter, health) = tonic_health::server::health_reporter();
         let remembered = Arc::clone(&callers);
@@ -52,7 +54,13 @@ impl Served {
         if let Some(reloader) = reloader {
             running.spawn(reloader.run(readiness.gate("certificate"), CancellationToken::new()));
         }
-        Self { address, metrics, readiness, callers, running }
+        Self {
+            address,
+            metrics,
+            readiness,
+            callers,
+            _running: running,
+        }
     }
 
     pub(crate) fn uri(&self, scheme: &str) -> Uri {
@@ -61,19 +69,27 @@ impl Served {
 
     /// Who called since the last look.
     pub(crate) fn callers(&self) -> Vec<String> {
-        std::mem::take(&mut *self.callers.lock().unwrap()).iter().map(ToString::to_string).collect()
+        std::mem::take(&mut *self.callers.lock().unwrap())
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// The value of a metric's sample as it is in the exposition, label set included.
     pub(crate) fn sample(&self, name: &str) -> Option<String> {
         let text = self.metrics.encode().unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(ToOwned::to_owned))
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(ToOwned::to_owned))
     }
 
     /// Waits until a sample has a value; the test's own time limit is the bound.
     pub(crate) async fn until(&self, name: &str, good: impl Fn(u64) -> bool) {
         let reached = async {
-            while !self.sample(name).and_then(|value| value.parse().ok()).is_some_and(&good) {
+            while !self
+                .sample(name)
+                .and_then(|value| value.parse().ok())
+                .is_some_and(&good)
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
@@ -100,6 +116,11 @@ pub(crate) fn dial(served: &Served, args: &ClientTlsArgs) -> Channel {
 
 /// One call.
 pub(crate) async fn call(channel: &Channel) -> Result<(), Status> {
-    let request = HealthCheckRequest { service: String::new() };
-    HealthClient::new(channel.clone()).check(request).await.map(|_| ())
+    let request = HealthCheckRequest {
+        service: String::new(),
+    };
+    HealthClient::new(channel.clone())
+        .check(request)
+        .await
+        .map(|_| ())
 }

@@ -1,0 +1,238 @@
+//! Certificates change while connections live.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::super::reload::Refresh;
+use super::{ClientTls, Served, ServerTlsArgs, TlsMetrics, call, channel, dial, scheduler};
+use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, chain, name, realm};
+use crate::identity::Caller;
+use crate::readiness::Readiness;
+use crate::tls::ServerTls;
+
+/// What is done to files in use.
+type Break<'a> = Box<dyn Fn() + 'a>;
+
+const RELOADED: &str = r#"tls_reloads_total{side="Server",outcome="Ok"}"#;
+const NOT_RELOADED: &str = r#"tls_reloads_total{side="Server",outcome="Failed"}"#;
+
+#[tokio::test]
+async fn a_new_server_certificate_serves_new_connections_while_old_ones_live() {
+    let (old_authority, server, served) = scheduler().await;
+    let old_client = Disk::new(
+        &old_authority.issue(&Subject::of(&agent("cluster"))),
+        &old_authority,
+    );
+    let old_connection = dial(&served, &old_client.client_args());
+    call(&old_connection).await.unwrap();
+
+    let new_authority = Authority::new();
+    server.replace(&new_authority.issue(&Subject::of(&Caller::Scheduler)));
+    // The client trusts the new authority alone, and shows a certificate of the old one, which the server
+    // still trusts.
+    served.until(RELOADED, |reloads| reloads >= 1).await;
+    let new_client = Disk::new(&old_authority.issue(&Subject::of(&agent("dex"))), &new_authority);
+    call(&dial(&served, &new_client.client_args())).await.unwrap();
+
+    call(&old_connection).await.unwrap();
+    let anew = chain(&call(&dial(&served, &old_client.client_args())).await.unwrap_err());
+    assert!(
+        anew.contains("UnknownIssuer"),
+        "the old certificate is gone: {anew}"
+    );
+    assert_eq!(
+        served.callers(),
+        [
+            "site/s1/agent/cluster",
+            "site/s1/agent/dex",
+            "site/s1/agent/cluster"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_withdrawn_authority_admits_no_new_connection() {
+    let (authority, server, served) = scheduler().await;
+    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    call(&dial(&served, &client.client_args())).await.unwrap();
+    server.write("ca.pem", Authority::new().pem());
+    served.until(RELOADED, |reloads| reloads >= 1).await;
+    call(&dial(&served, &client.client_args())).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn bad_files_leave_the_old_certificate_in_use_until_good_ones_come() {
+    let (authority, server, served) = scheduler().await;
+    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let scheduler = || authority.issue(&Subject::of(&Caller::Scheduler));
+    let breaks: [(&str, Break<'_>); 5] = [
+        ("an empty certificate", Box::new(|| server.write("cert.pem", ""))),
+        (
+            "a key of another certificate",
+            Box::new(|| server.write("key.pem", &scheduler().key)),
+        ),
+        ("no authority", Box::new(|| server.write("ca.pem", "not PEM"))),
+        (
+            "an expired certificate",
+            Box::new(|| server.replace(&authority.issue(&Subject::of(&Caller::Scheduler).expired()))),
+        ),
+        (
+            "a missing key",
+            Box::new(|| std::fs::remove_file(server.path("key.pem")).unwrap()),
+        ),
+    ];
+    for (case, break_it) in breaks {
+        let failed = count(&served, NOT_RELOADED);
+        break_it();
+        served.until(NOT_RELOADED, |now| now > failed).await;
+        call(&dial(&served, &client.client_args()))
+            .await
+            .unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(served.readiness.unready().is_empty(), "{case}");
+
+        let reloaded = count(&served, RELOADED);
+        server.write("ca.pem", authority.pem());
+        server.replace(&scheduler());
+        served.until(RELOADED, |now| now > reloaded).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_files_are_logged_once_with_the_file_and_the_reason() {
+    let (log, _guard) = Log::capture();
+    let (_authority, server, served) = scheduler().await;
+    server.write("cert.pem", "");
+    served.until(NOT_RELOADED, |failures| failures >= 5).await;
+    let log = log.text();
+    let said = log
+        .matches("the new certificate files are not usable; the old ones stay in use")
+        .count();
+    assert_eq!(said, 1, "{log}");
+    let place = format!(
+        "{} does not hold a certificate chain in PEM form",
+        server.path("cert.pem").display()
+    );
+    assert!(log.contains(&place), "{log}");
+}
+
+#[tokio::test]
+async fn a_client_uses_its_new_certificate_for_its_next_connection() {
+    let (authority, _server, served) = scheduler().await;
+    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let (tls, reloader) = ClientTls::load(
+        &disk.client_args(),
+        &realm(),
+        Caller::Scheduler,
+        &TlsMetrics::default(),
+    )
+    .unwrap()
+    .unwrap();
+    let readiness = Readiness::default();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(reloader.run(readiness.gate("certificate"), CancellationToken::new()));
+    call(&channel(&served.uri("https"), Some(tls.clone())).unwrap())
+        .await
+        .unwrap();
+
+    disk.replace(&authority.issue(&Subject::of(&Caller::Operator { name: name("ada") })));
+    while tls.identity() != (Caller::Operator { name: name("ada") }) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    call(&channel(&served.uri("https"), Some(tls)).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(served.callers(), ["site/s1/agent/cluster", "operator/ada"]);
+}
+
+#[tokio::test]
+async fn an_expired_certificate_makes_the_process_unready() {
+    let authority = Authority::new();
+    let short = Subject::of(&Caller::Scheduler).expiring_in(Duration::from_secs(2));
+    let disk = Disk::new(&authority.issue(&short), &authority);
+    let served = Served::start(&disk.server_args()).await;
+    let mut watch = served.readiness.watch();
+    let expired = async {
+        while !watch
+            .unready()
+            .get("certificate")
+            .is_some_and(|reason| reason.starts_with("expired at"))
+        {
+            watch.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), expired)
+        .await
+        .expect("unready");
+}
+
+#[test]
+fn past_half_of_its_life_a_certificate_that_is_not_renewed_is_reported() {
+    let authority = Authority::new();
+    let issued = authority.issue(&Subject::of(&Caller::Scheduler));
+    let disk = Disk::new(&issued, &authority);
+    let tls = load(&disk.server_args());
+    let now = SystemTime::now();
+    // Valid for an hour on either side of now.
+    let minutes = |minutes| Duration::from_mins(minutes);
+    assert_eq!(tls.0.refresh(now - minutes(1)).unwrap(), Refresh::Unchanged);
+    assert!(matches!(
+        tls.0.refresh(now + minutes(1)).unwrap(),
+        Refresh::RenewalOverdue { .. }
+    ));
+
+    disk.replace(&authority.issue(&Subject::of(&Caller::Scheduler).expiring_in(Duration::from_hours(4))));
+    assert!(matches!(
+        tls.0.refresh(now + minutes(1)).unwrap(),
+        Refresh::Reloaded { .. }
+    ));
+    assert_eq!(tls.0.refresh(now + minutes(1)).unwrap(), Refresh::Unchanged);
+}
+
+#[test]
+fn past_half_of_its_life_a_renewal_that_the_file_system_does_not_show_is_found() {
+    let authority = Authority::new();
+    let mut issued = authority.issue(&Subject::of(&Caller::Scheduler));
+    // PEM allows text after its blocks: room for a certificate whose signature happens to be longer.
+    issued.certificate.push_str(&"\n".repeat(64));
+    issued.key.push_str(&"\n".repeat(64));
+    let disk = Disk::new(&issued, &authority);
+    let tls = load(&disk.server_args());
+    let renewed = authority.issue(&Subject::of(&Caller::Scheduler).expiring_in(Duration::from_hours(4)));
+    overwrite_unseen(&disk, &issued, &renewed);
+    let early = SystemTime::now() - Duration::from_mins(1);
+    let before = Arc::as_ptr(&tls.0.config());
+    assert_eq!(tls.0.refresh(early).unwrap(), Refresh::Unchanged);
+    assert_eq!(Arc::as_ptr(&tls.0.config()), before);
+    let late = SystemTime::now() + Duration::from_mins(1);
+    assert!(matches!(tls.0.refresh(late).unwrap(), Refresh::Reloaded { .. }));
+    assert_ne!(Arc::as_ptr(&tls.0.config()), before);
+}
+
+/// Puts `new` in place of `old` with the same inodes, sizes and modification times.
+fn overwrite_unseen(disk: &Disk, old: &Issued, new: &Issued) {
+    for (file, old, new) in [
+        ("cert.pem", &old.certificate, &new.certificate),
+        ("key.pem", &old.key, &new.key),
+    ] {
+        let path = disk.path(file);
+        let padded = format!("{new}{}", "\n".repeat(old.len() - new.len()));
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let opened = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut &opened, padded.as_bytes()).unwrap();
+        opened.set_modified(modified).unwrap();
+    }
+}
+
+fn load(args: &ServerTlsArgs) -> ServerTls {
+    ServerTls::load(args, &realm(), &TlsMetrics::default())
+        .unwrap()
+        .unwrap()
+        .0
+}
+
+fn count(served: &Served, name: &str) -> u64 {
+    served.sample(name).map_or(0, |value| value.parse().unwrap())
+}
