@@ -1,0 +1,26 @@
+//! The code base keeps its own rules, and its documents say what is so.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`dependencies`] | the direction of dependencies between crates, and what the pure ones may reach |
+//! | [`sources`] | sizes of files, names of modules, no paths of somebody's machine |
+//! | [`links`] | links and paths in documents lead somewhere |
+//! | [`decisions`] | records of decisions have their form |
+//! | [`commands`] | commands that a document shows work, and print what it shows |
+//!
+//! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, what it calls too"
+)]
+
+mod commands;
+mod decisions;
+mod dependencies;
+mod links;
+mod markdown;
+mod repository;
+mod sources;

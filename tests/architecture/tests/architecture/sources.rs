@@ -1,0 +1,130 @@
+//! Rules that every file keeps.
+
+use regex::Regex;
+
+use crate::repository::{assert_none, files, files_ending, root, text};
+
+/// A file of more lines has more than one title.
+const LINES: usize = 450;
+
+/// Files that were longer when the rule came, and the length up to which they are borne with. They may only shrink.
+const LONGER: [(&str, usize); 1] = [("services/placement/tests/decision.rs", 490)];
+
+/// Names that say nothing of what is inside.
+const NAMELESS: [&str; 8] = [
+    "util", "utils", "common", "helper", "helpers", "misc", "manager", "managers",
+];
+
+/// Pinned modules of other people; what is in their checksums is not ours to word.
+const FOREIGN: &str = "tests/sandbox/tools/";
+
+#[test]
+fn no_source_file_is_too_long_to_have_one_title() {
+    let lengths = files_ending(".rs").into_iter().map(|path| {
+        let lines = text(&path).unwrap_or_default().lines().count();
+        (path, lines)
+    });
+
+    assert_none(&too_long(lengths));
+}
+
+fn too_long(lengths: impl IntoIterator<Item = (String, usize)>) -> Vec<String> {
+    lengths
+        .into_iter()
+        .filter_map(|(path, lines)| {
+            let borne = LONGER.iter().find(|(longer, _)| *longer == path);
+            let most = borne.map_or(LINES, |(_, most)| *most);
+            (lines > most)
+                .then(|| format!("{path} has {lines} lines, at most {most}: split it by what its parts do"))
+        })
+        .collect()
+}
+
+#[test]
+fn no_module_has_a_name_that_fits_everything() {
+    let sources = files_ending(".rs").into_iter().map(|path| {
+        let content = text(&path).unwrap_or_default();
+        (path, content)
+    });
+
+    assert_none(&nameless(sources));
+}
+
+fn nameless(sources: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    let declared = Regex::new(&format!(
+        r"(?m)^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+({})\b",
+        NAMELESS.join("|")
+    ))
+    .unwrap();
+    let mut findings = Vec::new();
+    for (path, content) in sources {
+        let parts = path.trim_end_matches(".rs").split('/');
+        findings.extend(
+            parts
+                .filter(|part| NAMELESS.contains(part))
+                .map(|part| format!("{path}: {part:?} says nothing: name it by what it does")),
+        );
+        findings.extend(declared.captures_iter(&content).map(|found| {
+            format!(
+                "{path}: mod {:?} says nothing: name it by what it does",
+                &found[1]
+            )
+        }));
+    }
+    findings
+}
+
+#[test]
+fn no_file_names_a_path_of_somebodys_machine() {
+    let contents = files()
+        .into_iter()
+        .filter(|path| !path.starts_with(FOREIGN))
+        .filter_map(|path| text(&path).map(|content| (path, content)));
+
+    assert_none(&machine_paths(contents, &root().display().to_string()));
+}
+
+/// Lines that name the checkout at `here`, or a folder that exists on one machine only.
+fn machine_paths(contents: impl IntoIterator<Item = (String, String)>, here: &str) -> Vec<String> {
+    // Put together here, so that this file does not name them itself.
+    let folders = ["work", "Users", "home/[a-z]+/src", "tmp/target"];
+    let pattern = format!(
+        r"(?:^|[^\w.$}}-])(?:/(?:{})|{})(?:/|\b)",
+        folders.join("|"),
+        regex::escape(here)
+    );
+    let path = Regex::new(&pattern).unwrap();
+    let mut findings = Vec::new();
+    for (file, content) in contents {
+        findings.extend(
+            content
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| path.is_match(line))
+                .map(|(index, line)| format!("{file}:{}: a path of one machine: {}", index + 1, line.trim())),
+        );
+    }
+    findings
+}
+
+#[test]
+fn each_rule_finds_what_breaks_it_and_nothing_else() {
+    let file = |path: &str, content: &str| [(path.to_owned(), content.to_owned())];
+    let (work, users) = (concat!("/", "work/x"), concat!("/", "Users/ana/x"));
+
+    assert!(too_long([("a.rs".to_owned(), LINES)]).is_empty());
+    assert_eq!(too_long([("a.rs".to_owned(), LINES + 1)]).len(), 1);
+    assert!(nameless(file("a/src/retries.rs", "mod utility;\n// mod util\n")).is_empty());
+    assert_eq!(nameless(file("a/src/util.rs", "")).len(), 1);
+    assert_eq!(nameless(file("a/src/helpers/mod.rs", "")).len(), 1);
+    assert_eq!(
+        nameless(file("a/src/lib.rs", "pub(crate) mod misc {}\n")).len(),
+        1
+    );
+    assert!(machine_paths(file("a.md", "docs/work/x and /workspace"), "/c/d").is_empty());
+    for path in [work, users, "/c/d/e"] {
+        let found = machine_paths(file("a.md", &format!("fine\nsee `{path}`")), "/c/d");
+        assert_eq!(found.len(), 1, "{path}");
+        assert!(found[0].starts_with("a.md:2: "), "{found:?}");
+    }
+}
