@@ -1,0 +1,68 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use placement::{ClusterName, Namespace};
+
+/// Shows and explains the placement of clusters on bare-metal hosts.
+#[derive(Debug, Parser)]
+#[command(name = "sipctl", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Decide offline, on files, which hosts each SIPCluster would get, keep and give back
+    #[command(after_help = PLAN_HELP)]
+    Plan(Plan),
+    /// Print a script that completes this command line in a shell
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+const PLAN_HELP: &str = "\
+Reads BareMetalHosts, SIPClusters and the Secrets that networkData names; other objects are skipped with a note.
+Nothing is sent anywhere, and nothing changes.
+
+Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
+
+  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
+
+/// Decide offline.
+#[derive(Debug, clap::Args)]
+pub struct Plan {
+    /// A file, JSON or YAML, or a directory with *.yaml, *.yml and *.json; - is standard input. Can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The namespace of objects that name none
+    #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
+    pub namespace: Namespace,
+    /// Print only this cluster, which then decides the exit code; all are decided
+    #[arg(long, value_name = "NS/NAME", value_parser = |text: &str| text.parse::<ClusterName>())]
+    pub cluster: Option<ClusterName>,
+    /// The site's policy, a file as the scheduler reads it
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// How to print the plan
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// How a plan is printed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Output {
+    /// For people: racks as columns, and why not
+    Table,
+    /// The stable contract
+    Json,
+    /// The same as YAML
+    Yaml,
+}

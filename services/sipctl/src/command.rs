@@ -1,0 +1,93 @@
+//! Runs a command: reads, plans, prints.
+
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+
+use crate::cli::{Cli, Command, Output, Plan};
+use crate::input::Input;
+use crate::plan::{self, plan};
+use crate::{files, table};
+
+/// How a command ended, when it could do its work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// All that was asked for is there.
+    Done,
+    /// A cluster is refused, partial or invalid.
+    NotPlaced,
+}
+
+/// Runs a command. `out` takes its result, `notes` what people should know beside it.
+///
+/// # Errors
+/// The input cannot be read, or the output not be written.
+pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    let Cli { command } = cli;
+    match command {
+        Command::Plan(arguments) => offline(arguments, out, notes),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);
+            write(out, &script)?;
+            Ok(Ending::Done)
+        }
+    }
+}
+
+fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    let Plan {
+        files: paths,
+        namespace,
+        cluster,
+        policy,
+        output,
+    } = arguments;
+    let policy = policy
+        .as_deref()
+        .map(files::policy)
+        .transpose()?
+        .unwrap_or_default();
+    let input = Input::new(files::documents(&paths)?, &namespace, policy)?;
+    for note in input.notes() {
+        writeln!(notes, "note: {note}").context("cannot write to standard error")?;
+    }
+    if input.has_no_cluster() {
+        writeln!(notes, "note: no SIPCluster is in the input").context("cannot write to standard error")?;
+    }
+    let mut plan = plan(&input);
+    if let Some(cluster) = &cluster {
+        plan = plan.only(cluster)?;
+    }
+    write(out, print(&plan, output)?.as_bytes())?;
+    Ok(if plan.report().all_placed() {
+        Ending::Done
+    } else {
+        Ending::NotPlaced
+    })
+}
+
+/// A plan as it is printed.
+///
+/// # Errors
+/// None that is known: the contract has only texts, numbers, lists and mappings with texts as keys.
+pub fn print(plan: &plan::Plan, output: Output) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Table => table::render(plan),
+        Output::Json => {
+            serde_json::to_string_pretty(&plan.report()).context("the plan cannot be written as JSON")? + "\n"
+        }
+        Output::Yaml => {
+            serde_saphyr::to_string(&plan.report()).context("the plan cannot be written as YAML")?
+        }
+    })
+}
+
+/// Writes a result. A reader that has seen enough (`| head`) is no error.
+fn write(out: &mut dyn Write, bytes: &[u8]) -> anyhow::Result<()> {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write the result"),
+    }
+}

@@ -1,0 +1,223 @@
+//! `SIPCluster`s become what the decision is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Cluster, Operator, SIPCluster};
+use placement::{
+    ClusterName, Expression, HostName, LabelKey, LabelValue, MemberState, Namespace, NetworkId, Request,
+    Role, RoleName, Selector, Uid,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Error;
+use super::document::{Document, Place};
+use super::object::{fields, metadata, name};
+
+const KIND: &str = "SIPCluster";
+/// The scheduler's limits on a cluster: most roles, and most hosts of a role.
+const ROLES: usize = 64;
+const WANTED: u32 = 100_000;
+
+/// A SIPCluster of the input.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub(crate) name: ClusterName,
+    pub(crate) deleting: bool,
+    /// `creationTimestamp` in seconds since 1970.
+    pub(crate) created: Option<i64>,
+    /// What it wants, or the rule that it breaks.
+    pub(crate) request: Result<Request, String>,
+    /// The roles that its spec names, as far as they can be read.
+    pub(crate) roles: BTreeSet<RoleName>,
+    /// `status.placement.members`.
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// An entry of `status.placement.members`.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) host: HostName,
+    /// None: the entry does not say.
+    pub(crate) uid: Option<Uid>,
+    pub(crate) role: RoleName,
+    pub(crate) domain: Option<LabelValue>,
+    pub(crate) state: MemberState,
+}
+
+pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place, Declared), Error> {
+    let metadata = metadata(&mut document, KIND, default)?;
+    let name = name(&document, KIND, &metadata, |namespace, name| {
+        ClusterName::new(namespace, name)
+    })?;
+    let Document { place, mut object } = document;
+    let status = object.remove("status").unwrap_or_default();
+    let deleting = metadata.deletion_timestamp.is_some();
+    let created = metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0.as_second());
+    let roles = object
+        .get("spec")
+        .and_then(|spec| spec.get("nodes"))
+        .and_then(Value::as_object)
+        .map(|nodes| nodes.keys().filter_map(|role| RoleName::new(role).ok()).collect())
+        .unwrap_or_default();
+    object.insert("metadata".to_owned(), Value::Object(serde_json::Map::default()));
+    let parsed = fields::<SIPCluster>(Value::Object(object)).map(|mut typed| {
+        typed.metadata = metadata;
+        typed
+    });
+    let invalid = |(path, rule): (String, String)| format!("SIPCluster {name}: {path}: {rule}");
+    let (claims, broken) = match claims(status, name.namespace()) {
+        Ok(claims) => (claims, None),
+        Err(fault) => (Vec::new(), Some(invalid(fault))),
+    };
+    let request = match broken {
+        Some(rule) => Err(rule),
+        None => parsed
+            .map_err(invalid)
+            .and_then(|typed| Cluster::parse(&typed).map_err(|error| error.to_string()))
+            .and_then(|cluster| request(&name, &cluster)),
+    };
+    Ok((
+        place,
+        Declared {
+            name,
+            deleting,
+            created,
+            request,
+            roles,
+            claims,
+        },
+    ))
+}
+
+fn request(name: &ClusterName, cluster: &Cluster) -> Result<Request, String> {
+    let invalid = |path: &str, rule: &dyn std::fmt::Display| format!("SIPCluster {name}: {path}: {rule}");
+    if cluster.roles().len() > ROLES {
+        let rule = format!("{} roles, at most {ROLES} are allowed", cluster.roles().len());
+        return Err(invalid("spec.nodes", &rule));
+    }
+    let role = |role: &api::Role| {
+        let path = format!("spec.nodes[{}]", role.name());
+        let broken = |rule: &dyn std::fmt::Display| invalid(&path, rule);
+        if role.wanted() > WANTED {
+            return Err(broken(&format!(
+                "{} hosts, at most {WANTED} are allowed",
+                role.wanted()
+            )));
+        }
+        let key = role
+            .topology_key()
+            .map(|key| LabelKey::new(key.as_str()))
+            .transpose();
+        Ok(Role {
+            name: RoleName::new(role.name().as_str()).map_err(|error| broken(&error))?,
+            selector: selector(role.selector()).map_err(|error| broken(&error))?,
+            topology_key: key.map_err(|error| broken(&error))?,
+            want: role.wanted(),
+            replace_after_error: role.replace_after_error(),
+        })
+    };
+    let network = |id: &api::NetworkId| {
+        NetworkId::new(id.as_str()).map_err(|error| invalid("spec.services nodeInterfaceId", &error.rule))
+    };
+    Ok(Request {
+        cluster: name.clone(),
+        roles: cluster.roles().iter().map(role).collect::<Result<_, _>>()?,
+        networks: cluster
+            .network_ids()
+            .into_iter()
+            .map(network)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn selector(selector: &api::Selector) -> Result<Selector, placement::SelectorError> {
+    let expressions: Vec<Expression> = selector
+        .requirements()
+        .iter()
+        .map(|requirement| Expression {
+            key: requirement.key().as_str().to_owned(),
+            operator: match requirement.operator() {
+                operator @ (Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist) => {
+                    operator.as_str().to_owned()
+                }
+            },
+            values: requirement
+                .values()
+                .iter()
+                .map(|value| value.as_str().to_owned())
+                .collect(),
+        })
+        .collect();
+    Selector::compile(&BTreeMap::new(), &expressions)
+}
+
+/// The part of a status that says who is a member. Read loosely: a status is cut down by hand for a plan.
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    placement: Option<PlacementStatus>,
+}
+
+#[derive(Default, Deserialize)]
+struct PlacementStatus {
+    #[serde(default)]
+    members: Vec<MemberStatus>,
+}
+
+#[derive(Deserialize)]
+struct MemberStatus {
+    #[serde(default)]
+    namespace: Option<String>,
+    name: String,
+    #[serde(default)]
+    uid: Option<String>,
+    role: String,
+    #[serde(default)]
+    domain: Option<String>,
+    #[serde(default)]
+    state: Option<api::MemberState>,
+}
+
+fn claims(status: Value, namespace: &Namespace) -> Result<Vec<Claim>, (String, String)> {
+    let status: Option<Status> = fields(status).map_err(|(path, rule)| (format!("status.{path}"), rule))?;
+    let members = status.unwrap_or_default().placement.unwrap_or_default().members;
+    let mut claims = Vec::with_capacity(members.len());
+    let mut seen = BTreeSet::new();
+    for (index, member) in members.into_iter().enumerate() {
+        let path = format!("status.placement.members[{index}]");
+        let claim = claim(member, namespace).map_err(|error| (path.clone(), error.to_string()))?;
+        if !seen.insert(claim.host.clone()) {
+            return Err((path, format!("{} is there twice", claim.host)));
+        }
+        claims.push(claim);
+    }
+    claims.sort_by(|a, b| a.host.cmp(&b.host));
+    Ok(claims)
+}
+
+fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::NameError> {
+    let MemberStatus {
+        namespace,
+        name,
+        uid,
+        role,
+        domain,
+        state,
+    } = member;
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Ok(Claim {
+        host: HostName::new(given(namespace).as_deref().unwrap_or(default.as_str()), name)?,
+        uid: given(uid).map(Uid::new).transpose()?,
+        role: RoleName::new(role)?,
+        domain: domain.map(LabelValue::new).transpose()?,
+        state: match state {
+            Some(api::MemberState::Claimed) => MemberState::Claimed,
+            Some(api::MemberState::Bound) | None => MemberState::Bound,
+            Some(api::MemberState::Releasing) => MemberState::Releasing,
+        },
+    })
+}

@@ -1,0 +1,217 @@
+//! Texts become documents: JSON or YAML, one or many in a text, lists unpacked.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::Error;
+use crate::line::one_line;
+
+/// Most characters of a file's name in a message.
+const SHOWN: usize = 256;
+
+/// One object as it is written, and where.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub(super) place: Place,
+    pub(super) object: serde_json::Map<String, Value>,
+}
+
+/// Where a document is.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place(String);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads a text that came from `source`, a file's name. Empty documents are left out; what has a `kind` that ends in
+/// `List` and `items` is replaced by its items.
+///
+/// # Errors
+/// The text is neither JSON nor YAML, or goes beyond the limits that keep a small text from becoming a huge object, or a
+/// document is no mapping.
+pub fn documents(source: &str, text: &str) -> Result<Vec<Document>, Error> {
+    let source = one_line(source, SHOWN);
+    let mut found = Vec::new();
+    for (index, value) in values(&source, text)?.into_iter().enumerate() {
+        unpack(format!("{source}, document {}", index + 1), value, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// JSON first, since not every JSON is YAML (tabs); what is neither is told as what it looks like.
+fn values(source: &str, text: &str) -> Result<Vec<Value>, Error> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let looks_like_json = text.trim_start().starts_with(['{', '[']);
+    let json = looks_like_json.then(|| {
+        serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect::<Result<Vec<Value>, _>>()
+    });
+    if let Some(Ok(values)) = json {
+        return Ok(values);
+    }
+    let yaml = match serde_saphyr::from_multiple_with_options(text, options()) {
+        Ok(values) => return Ok(values),
+        Err(error) => error,
+    };
+    let source = source.to_owned();
+    Err(match json {
+        Some(Err(error)) => Error::Json {
+            source_name: source,
+            source: error,
+        },
+        Some(Ok(_)) | None => Error::Yaml {
+            source_name: source,
+            source: Box::new(yaml),
+        },
+    })
+}
+
+/// The limits on aliases, merge keys and depth are the parser's; those on size are raised, for a dump of a whole site.
+/// No snippet of the text goes into an error: it may be a Secret's.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_documents: 4_000_000,
+            max_nodes: 200_000_000,
+            max_events: 400_000_000,
+            max_total_scalar_bytes: 4 << 30,
+            max_total_comment_bytes: 1 << 30,
+        },
+    }
+}
+
+fn unpack(place: String, value: Value, found: &mut Vec<Document>) -> Result<(), Error> {
+    let mut object = match value {
+        Value::Null => return Ok(()),
+        Value::Object(object) => object,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            return Err(Error::NotAMapping { place: Place(place) });
+        }
+    };
+    let element = object
+        .get("kind")
+        .and_then(Value::as_str)
+        .and_then(|kind| kind.strip_suffix("List"))
+        .map(str::to_owned);
+    let (Some(element), Some(Value::Array(items))) = (element, object.get_mut("items").map(Value::take))
+    else {
+        found.push(Document {
+            place: Place(place),
+            object,
+        });
+        return Ok(());
+    };
+    for (index, mut item) in items.into_iter().enumerate() {
+        // The items of a typed list leave out what the list says.
+        if let (Value::Object(item), false) = (&mut item, element.is_empty()) {
+            let api_version = object.get("apiVersion").cloned().unwrap_or_default();
+            item.entry("kind").or_insert_with(|| element.clone().into());
+            item.entry("apiVersion").or_insert(api_version);
+        }
+        unpack(format!("{place}, item {}", index + 1), item, found)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<String> {
+        let of = |document: &Document| {
+            format!(
+                "{} at {}",
+                document
+                    .object
+                    .get("kind")
+                    .and_then(Value::as_str)
+                    .unwrap_or("nothing"),
+                document.place
+            )
+        };
+        documents("f", text).unwrap().iter().map(of).collect()
+    }
+
+    #[test]
+    fn documents_come_as_json_as_yaml_and_in_lists() {
+        let cases = [
+            (
+                "kind: A\n---\n---\n# only a comment\n---\nkind: B\n",
+                vec!["A at f, document 1", "B at f, document 2"],
+            ),
+            (
+                "{\"kind\":\t\"A\"}\n{\"kind\": \"B\"}",
+                vec!["A at f, document 1", "B at f, document 2"],
+            ),
+            (
+                "{kind: A}\n---\n{kind: B}",
+                vec!["A at f, document 1", "B at f, document 2"],
+            ),
+            ("\u{feff}kind: A", vec!["A at f, document 1"]),
+            (
+                "kind: List\nitems: [{kind: A}, {kind: List, items: [{kind: B}]}]",
+                vec!["A at f, document 1, item 1", "B at f, document 1, item 2, item 1"],
+            ),
+            (
+                "kind: SecretList\napiVersion: v1\nitems: [{}]",
+                vec!["Secret at f, document 1, item 1"],
+            ),
+            ("kind: WishList\nwishes: []", vec!["WishList at f, document 1"]),
+            ("kind: List\nitems: []", vec![]),
+            ("", vec![]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(kinds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_mapping_is_refused_with_its_place() {
+        for text in ["- a", "text", "[1]", "kind: List\nitems: [1]", "kind: A\n---\n7"] {
+            let error = documents("f", text).unwrap_err().to_string();
+            assert!(
+                error.starts_with("f, document ") && error.contains("must be a mapping"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_without_showing_it() {
+        for text in [
+            "{\"password\": \"hunter2\", ]",
+            "password: hunter2\n  x: [",
+            "a: hunter2\na: hunter2\n",
+        ] {
+            let error = anyhow::Error::from(documents("f", text).unwrap_err());
+            let message = format!("{error:#}");
+            assert!(
+                message.starts_with("f is ") && !message.contains("hunter2"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_small_text_does_not_become_a_huge_object() {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        let deep_flow = "[".repeat(100_000);
+        let deep_json = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep_block = (0..2_000)
+            .map(|depth| format!("{}a:\n", " ".repeat(depth)))
+            .collect::<String>();
+        for text in [bomb, deep_flow, deep_json, deep_block] {
+            assert!(documents("f", &text).is_err());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `BareMetalHost`s become what the decision reads.
+
+use std::collections::BTreeMap;
+
+use api::{BareMetalHost, NetworkData, SecretName, labels};
+use placement::{
+    ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, NetworkId,
+    OperationalStatus, Provisioning, RoleName, SipLabels, Uid,
+};
+use serde_json::Value;
+
+use super::Error;
+use super::document::{Document, Place};
+use super::object::{NO_UID, fields, metadata, name};
+use crate::line::one_line;
+
+const KIND: &str = "BareMetalHost";
+
+/// A host whose addresses are not known yet.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) place: Place,
+    pub(super) name: HostName,
+    /// The Secret that holds its networkData.
+    pub(super) secret: Option<SecretName>,
+    object: BareMetalHost,
+    labels: BTreeMap<LabelKey, LabelValue>,
+}
+
+/// A host as the decision reads it, and what could not be read of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    pub(crate) host: Host,
+    /// Whether the input says its uid.
+    pub(crate) has_uid: bool,
+    pub(crate) faults: Vec<String>,
+}
+
+pub(super) fn read(mut document: Document, default: &Namespace) -> Result<Read, Error> {
+    let metadata = metadata(&mut document, KIND, default)?;
+    let name = name(&document, KIND, &metadata, |namespace, name| {
+        HostName::new(namespace, name)
+    })?;
+    let Document { place, mut object } = document;
+    let wrong = |path: String, rule: String| Error::Field {
+        place: place.clone(),
+        kind: format!("{KIND} {name}"),
+        path,
+        rule,
+    };
+    object.remove("metadata");
+    let mut object: BareMetalHost =
+        fields(Value::Object(object)).map_err(|(path, rule)| wrong(path, rule))?;
+    let labels = metadata.labels.iter().flatten();
+    let labels = labels
+        .map(|(key, value)| Ok((LabelKey::new(key)?, LabelValue::new(value)?)))
+        .collect::<Result<_, NameError>>()
+        .map_err(|NameError { what, value, rule }| {
+            let rule = format!("{what} {:?} is not valid: {rule}", one_line(&value, 80));
+            wrong("metadata.labels".to_owned(), rule)
+        })?;
+    object.metadata = metadata;
+    let secret = object.spec.network_data.as_ref().and_then(|reference| {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Some(SecretName {
+            namespace: given(&reference.namespace).unwrap_or_else(|| name.namespace().to_string()),
+            name: given(&reference.name)?,
+        })
+    });
+    Ok(Read {
+        place,
+        name,
+        secret,
+        object,
+        labels,
+    })
+}
+
+impl Read {
+    /// Adds what is known of its addresses. `networks` are the Secrets that were found.
+    pub(super) fn observe(self, networks: &BTreeMap<SecretName, NetworkData>) -> Result<Observed, Error> {
+        let Self {
+            place,
+            name,
+            secret,
+            object,
+            labels,
+        } = self;
+        let missing;
+        let data = match &secret {
+            None => None,
+            Some(secret) => Some(if let Some(data) = networks.get(secret) {
+                data
+            } else {
+                missing = NetworkData::missing(secret);
+                &missing
+            }),
+        };
+        let wrong = |path: &str, rule: String| Error::Field {
+            place: place.clone(),
+            kind: format!("{KIND} {name}"),
+            path: path.to_owned(),
+            rule,
+        };
+        let parsed = api::Host::parse(&object, data).map_err(|error| wrong("metadata", error.to_string()))?;
+        let uid = Uid::new(parsed.uid()).map_err(|error| wrong("metadata.uid", error.rule.to_owned()))?;
+        let state_is_known = object
+            .status
+            .as_ref()
+            .is_some_and(|status| status.provisioning.is_some());
+        let faults = parsed.reports().iter();
+        // Without any Secret nothing is said about addresses, so nothing is said about missing Secrets either.
+        let faults = faults.filter(|fault| !networks.is_empty() || !fault.object().starts_with("Secret "));
+        Ok(Observed {
+            has_uid: parsed.uid() != NO_UID,
+            faults: faults.map(ToString::to_string).collect(),
+            host: Host {
+                id: HostId { name, uid },
+                sip_labels: sip_labels(&labels),
+                labels,
+                provisioning: if state_is_known {
+                    Provisioning::parse(parsed.provisioning_state().as_str())
+                } else {
+                    Provisioning::NotReported
+                },
+                operational: OperationalStatus::parse(parsed.operational_status().as_str()),
+                paused: parsed.is_paused(),
+                detached: parsed.is_detached(),
+                deleting: parsed.is_deleting(),
+                powered_on: parsed.is_powered_on(),
+                inspected: parsed.is_inspected(),
+                cordoned: parsed.is_cordoned(),
+                marked_failed: parsed.is_failed() || parsed.is_unhealthy(),
+                consumer: parsed.consumer().map(consumer),
+                networks: parsed
+                    .addresses()
+                    .keys()
+                    .filter_map(|id| NetworkId::new(id.as_str()).ok())
+                    .collect(),
+                // What could not be read is absent already, and so is a reason of its own.
+                problem: None,
+            },
+        })
+    }
+}
+
+fn consumer(reference: &api::ConsumerReference) -> Consumer {
+    let text = |text: &Option<String>| one_line(text.as_deref().unwrap_or_default(), 253).into();
+    Consumer {
+        kind: text(&reference.kind),
+        namespace: text(&reference.namespace),
+        name: text(&reference.name),
+    }
+}
+
+/// What SIP's three labels say; a value that names no cluster or no role is as good as none.
+fn sip_labels(of: &BTreeMap<LabelKey, LabelValue>) -> SipLabels {
+    let keys = [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE];
+    match keys.map(|key| of.get(key)) {
+        [None, None, None] => SipLabels::None,
+        [Some(namespace), Some(name), Some(role)] => {
+            match (ClusterName::new(namespace, name), RoleName::new(role)) {
+                (Ok(cluster), Ok(role)) => SipLabels::Complete { cluster, role },
+                (Err(_), _) | (_, Err(_)) => SipLabels::Partial,
+            }
+        }
+        [_, _, _] => SipLabels::Partial,
+    }
+}

@@ -1,0 +1,17 @@
+//! `sipctl`, the command line of a region's placement.
+//!
+//! `sipctl plan` decides offline, on files, what the scheduler would decide: [`input`] is the door (documents become types
+//! that cannot be wrong), [`plan()`] is pure, [`report`] is what it says as a stable contract, [`table`] is the same for
+//! people. [`files`], [`cli`] and [`command`] are the thin shells around them.
+
+pub mod cli;
+pub mod command;
+pub mod files;
+pub mod input;
+mod line;
+mod plan;
+pub mod report;
+pub mod table;
+
+pub use line::one_line;
+pub use plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot, plan};

@@ -1,0 +1,218 @@
+//! Who has which host, as labels and status say.
+
+use std::collections::BTreeMap;
+
+use api::labels;
+use placement::{
+    ClusterName, FailReason, Holder, Host, HostId, HostName, LabelKey, Member, MemberState, RoleName,
+    SipLabels, Site, Uid,
+};
+
+use crate::input::{Claim, Declared, Input, Observed};
+
+/// Stands for the uid of a host that does not exist any more.
+const GONE: &str = "gone";
+
+/// The members of each cluster, and what does not add up.
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    members: BTreeMap<ClusterName, Vec<Member>>,
+    /// Entries of a status that are not what a plain label says.
+    pub(super) oddities: BTreeMap<ClusterName, Vec<Oddity>>,
+    /// Hosts that are neither a member nor free.
+    pub(super) strays: Vec<Stray>,
+}
+
+/// An entry of `status.placement` that needs a word.
+#[derive(Debug)]
+pub(super) struct Oddity {
+    pub(super) host: HostName,
+    pub(super) role: RoleName,
+    pub(super) kind: OddityKind,
+}
+
+/// What is odd.
+#[derive(Debug)]
+pub(super) enum OddityKind {
+    /// Claimed, and not labelled yet: a member.
+    NotLabelled,
+    /// On its way out: it does not count, and is not free.
+    Releasing,
+    /// The host does not have the cluster's labels: not a member.
+    NotAMember,
+}
+
+/// A host with labels of SIP that make it nobody's member.
+#[derive(Debug)]
+pub(super) struct Stray {
+    pub(super) host: HostName,
+    /// The cluster that its labels name, as far as they do.
+    pub(super) names: Option<ClusterName>,
+    /// The role that they name, as far as they do.
+    pub(super) role: Option<RoleName>,
+    pub(super) kind: StrayKind,
+}
+
+/// What its labels are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum StrayKind {
+    /// Not all three, or not valid ones.
+    Partial,
+    /// Of a SIPCluster that is not in the input.
+    Orphaned,
+}
+
+impl Holdings {
+    /// Reads labels and statuses, and tells the site who holds what.
+    pub(super) fn of(input: &Input, site: &mut Site) -> Self {
+        let mut holdings = Self::default();
+        for observed in input.hosts.values() {
+            holdings.by_labels(input, &observed.host, site);
+        }
+        for declared in input.clusters.values() {
+            for claim in &declared.claims {
+                holdings.by_status(input, declared, claim, site);
+            }
+        }
+        holdings
+    }
+
+    /// The members of a cluster; those that are being released are among them.
+    pub(super) fn members(&self, cluster: &ClusterName) -> &[Member] {
+        self.members.get(cluster).map_or(&[], Vec::as_slice)
+    }
+
+    fn by_labels(&mut self, input: &Input, host: &Host, site: &mut Site) {
+        match &host.sip_labels {
+            SipLabels::None => {}
+            SipLabels::Partial => self.strays.push(stray(host, StrayKind::Partial)),
+            SipLabels::Complete { cluster, role } => {
+                let Some(declared) = input.clusters.get(cluster) else {
+                    site.hold(&host.id, Holder::Orphaned);
+                    self.strays.push(stray(host, StrayKind::Orphaned));
+                    return;
+                };
+                let claim = declared.claims.iter().find(|claim| is_of(claim, host, input));
+                let state = match claim.map(|claim| claim.state) {
+                    Some(MemberState::Releasing) => MemberState::Releasing,
+                    // The labels are the commit.
+                    Some(MemberState::Claimed | MemberState::Bound) | None => MemberState::Bound,
+                };
+                let domain = claim
+                    .filter(|claim| claim.role == *role)
+                    .and_then(|claim| claim.domain.clone());
+                let member = Member {
+                    host: host.id.clone(),
+                    role: role.clone(),
+                    state,
+                    domain,
+                    failed: None,
+                    replaces: None,
+                };
+                self.add(cluster, member, site);
+                if state == MemberState::Releasing {
+                    self.odd(cluster, &host.id.name, role, OddityKind::Releasing);
+                }
+            }
+        }
+    }
+
+    fn by_status(&mut self, input: &Input, declared: &Declared, claim: &Claim, site: &mut Site) {
+        let Claim {
+            host,
+            uid,
+            role,
+            domain,
+            state,
+        } = claim;
+        let cluster = &declared.name;
+        let member = |id: HostId, failed| Member {
+            host: id,
+            role: role.clone(),
+            state: *state,
+            domain: domain.clone(),
+            failed,
+            replaces: None,
+        };
+        let observed = input.hosts.get(host).map(|observed| &observed.host);
+        if let Some(observed) = observed.filter(|observed| is_of(claim, observed, input)) {
+            match (&observed.sip_labels, state) {
+                (
+                    SipLabels::Complete {
+                        cluster: named,
+                        role: _,
+                    },
+                    _,
+                ) if named == cluster => {}
+                (SipLabels::None, MemberState::Claimed | MemberState::Releasing)
+                    if site.holder(&observed.id).is_none() =>
+                {
+                    let kind = match state {
+                        MemberState::Releasing => OddityKind::Releasing,
+                        MemberState::Claimed | MemberState::Bound => OddityKind::NotLabelled,
+                    };
+                    self.add(cluster, member(observed.id.clone(), None), site);
+                    self.odd(cluster, host, role, kind);
+                }
+                (SipLabels::None | SipLabels::Partial | SipLabels::Complete { .. }, _) => {
+                    self.odd(cluster, host, role, OddityKind::NotAMember);
+                }
+            }
+        } else if *state != MemberState::Releasing {
+            let uid = uid.clone().or_else(|| Uid::new(GONE).ok());
+            if let Some(uid) = uid {
+                let id = HostId {
+                    name: host.clone(),
+                    uid,
+                };
+                self.add(cluster, member(id, Some(FailReason::Gone)), site);
+            }
+        }
+    }
+
+    fn add(&mut self, cluster: &ClusterName, member: Member, site: &mut Site) {
+        let holder = Holder::Cluster {
+            cluster: cluster.clone(),
+            role: member.role.clone(),
+            state: member.state,
+        };
+        site.hold(&member.host, holder);
+        self.members.entry(cluster.clone()).or_default().push(member);
+    }
+
+    fn odd(&mut self, cluster: &ClusterName, host: &HostName, role: &RoleName, kind: OddityKind) {
+        let oddity = Oddity {
+            host: host.clone(),
+            role: role.clone(),
+            kind,
+        };
+        self.oddities.entry(cluster.clone()).or_default().push(oddity);
+    }
+}
+
+/// Whether an entry of a status is about this host and not about an earlier one of its name. A host that carries the
+/// cluster's labels again is taken for the same one.
+fn is_of(claim: &Claim, host: &Host, input: &Input) -> bool {
+    let same_uid = |observed: &Observed| {
+        claim
+            .uid
+            .as_ref()
+            .is_none_or(|uid| !observed.has_uid || *uid == observed.host.id.uid)
+    };
+    let labelled = matches!(host.sip_labels, SipLabels::Complete { .. });
+    claim.host == host.id.name && (labelled || input.hosts.get(&claim.host).is_some_and(same_uid))
+}
+
+fn stray(host: &Host, kind: StrayKind) -> Stray {
+    let label = |key: &str| {
+        let key = LabelKey::new(key).ok()?;
+        host.labels.get(&key)
+    };
+    let names = label(labels::CLUSTER_NAMESPACE).zip(label(labels::CLUSTER_NAME));
+    Stray {
+        host: host.id.name.clone(),
+        names: names.and_then(|(namespace, name)| ClusterName::new(namespace, name).ok()),
+        role: label(labels::NODE_TYPE).and_then(|role| RoleName::new(role).ok()),
+        kind,
+    }
+}

@@ -1,0 +1,143 @@
+//! Decides every cluster of an input, as the scheduler would.
+
+mod grid;
+mod holdings;
+mod remarks;
+
+use placement::whatif::Turn;
+use placement::{ClusterName, Decision, Holder, MemberState, Request, Site, decide};
+
+pub use grid::{Cell, Change, Grid, Row, WhyNot};
+use holdings::Holdings;
+
+use crate::input::{Declared, Error, Input};
+use crate::line::one_line;
+use crate::report::{self, Report};
+
+/// Most characters of what is wrong with an invalid SIPCluster.
+const SHOWN: usize = 4096;
+
+/// What would be decided for each cluster, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    clusters: Vec<Planned>,
+}
+
+/// What would be decided for one cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The contract's part.
+    pub report: report::Cluster,
+    /// The same over the domains of the site, for people.
+    pub grid: Grid,
+}
+
+impl Plan {
+    /// The clusters, sorted by name.
+    #[must_use]
+    pub fn clusters(&self) -> &[Planned] {
+        &self.clusters
+    }
+
+    /// The contract.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report {
+            clusters: self
+                .clusters
+                .iter()
+                .map(|planned| planned.report.clone())
+                .collect(),
+        }
+    }
+
+    /// The part of one cluster.
+    ///
+    /// # Errors
+    /// The cluster is not in the input.
+    pub fn only(self, cluster: &ClusterName) -> Result<Self, Error> {
+        let name = cluster.to_string();
+        let clusters: Vec<_> = self
+            .clusters
+            .into_iter()
+            .filter(|planned| planned.report.cluster == name)
+            .collect();
+        if clusters.is_empty() {
+            return Err(Error::NoSuchCluster(cluster.clone()));
+        }
+        Ok(Self { clusters })
+    }
+}
+
+/// Decides every cluster: replacements first, then growth, then new clusters; within each by creation time (unknown ones
+/// last), then by name. Each sees what the earlier ones take; what they give back frees neither host nor domain, since
+/// nobody has confirmed it yet. Pure, and the same for the same documents in whatever order they came.
+#[must_use]
+pub fn plan(input: &Input) -> Plan {
+    let mut site = Site::new(input.policy.clone());
+    for observed in input.hosts.values() {
+        site.upsert(observed.host.clone());
+    }
+    let holdings = Holdings::of(input, &mut site);
+    let mut clusters = Vec::new();
+    let mut turns = Vec::new();
+    for declared in input.clusters.values() {
+        let members = holdings.members(&declared.name);
+        let remarks = || remarks::of(input, declared, &holdings, &Decision::default());
+        match &declared.request {
+            _ if declared.deleting => {
+                let whole = report::released_whole(&declared.name, &declared.roles, members, remarks());
+                clusters.push(planned(input, declared, whole));
+            }
+            Err(rule) => {
+                let invalid = report::invalid(&declared.name, &one_line(rule, SHOWN), remarks());
+                clusters.push(planned(input, declared, invalid));
+            }
+            Ok(request) => {
+                let request = checkable(input, request);
+                turns.push((
+                    Turn::new(&site, &request, members, declared.created),
+                    declared,
+                    request,
+                ));
+            }
+        }
+    }
+    turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
+    for (_, declared, request) in turns {
+        let decision = decide(&site, &request, holdings.members(&declared.name));
+        let remarks = remarks::of(input, declared, &holdings, &decision);
+        let report = report::cluster(&declared.name, &request.roles, &decision, remarks);
+        let mut planned = planned(input, declared, report);
+        planned.grid.explain(&site, &request, &planned.report);
+        clusters.push(planned);
+        claim(&mut site, &declared.name, &decision);
+    }
+    clusters.sort_by(|a, b| a.report.cluster.cmp(&b.report.cluster));
+    Plan { clusters }
+}
+
+fn planned(input: &Input, declared: &Declared, report: report::Cluster) -> Planned {
+    let grid = Grid::new(input, declared.request.as_ref().ok(), &report);
+    Planned { report, grid }
+}
+
+/// Without any Secret with networkData nobody can say which addresses a host has, so they are not asked for.
+fn checkable(input: &Input, request: &Request) -> Request {
+    let mut request = request.clone();
+    if !input.has_addresses {
+        request.networks.clear();
+    }
+    request
+}
+
+fn claim(site: &mut Site, cluster: &ClusterName, decision: &Decision) {
+    for taken in &decision.take {
+        let holder = Holder::Cluster {
+            cluster: cluster.clone(),
+            role: taken.role.clone(),
+            state: MemberState::Claimed,
+        };
+        site.hold(&taken.host, holder);
+    }
+}

@@ -1,0 +1,109 @@
+//! What people should know that follows from the input, not from the decision.
+
+use placement::{Decision, HostName, RoleName};
+
+use super::holdings::{Holdings, Oddity, OddityKind, Stray, StrayKind};
+use crate::input::{Declared, Input};
+use crate::line::one_line;
+use crate::report::{Remark, remark};
+
+/// Most characters of what is wrong with a host.
+const SHOWN: usize = 1024;
+
+pub(super) fn of(
+    input: &Input,
+    declared: &Declared,
+    holdings: &Holdings,
+    decision: &Decision,
+) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    if !input.has_addresses && !declared.deleting && declared.request.is_ok() {
+        let sentence =
+            "no Secret that the networkData of a host names is in the input, so addresses are not checked";
+        remarks.push(remark("addresses-unchecked", None, None, sentence));
+    }
+    let strays = holdings
+        .strays
+        .iter()
+        .filter(|stray| concerns(stray, declared, input));
+    remarks.extend(strays.map(about_stray));
+    remarks.extend(
+        holdings
+            .oddities
+            .get(&declared.name)
+            .into_iter()
+            .flatten()
+            .map(about_oddity),
+    );
+    let kept = decision.keep.iter().map(|kept| (&kept.host.name, &kept.role));
+    let taken = decision.take.iter().map(|taken| (&taken.host.name, &taken.role));
+    for (host, role) in kept.chain(taken) {
+        remarks.extend(problems(input, host, role));
+    }
+    remarks
+}
+
+/// A stray host is reported to the cluster that its labels name and to those that could take it if it were free; one that
+/// concerns none of them is reported to all, so that it is never passed over.
+fn concerns(stray: &Stray, declared: &Declared, input: &Input) -> bool {
+    let names = |declared: &Declared| stray.names.as_ref() == Some(&declared.name);
+    let labels = input.hosts.get(&stray.host).map(|observed| &observed.host.labels);
+    let fits = |declared: &Declared| {
+        let roles = declared.request.iter().flat_map(|request| &request.roles);
+        labels.is_some_and(|labels| roles.into_iter().any(|role| role.selector.matches(labels)))
+    };
+    let own = |declared: &Declared| names(declared) || fits(declared);
+    own(declared) || !input.clusters.values().any(own)
+}
+
+fn about_stray(stray: &Stray) -> Remark {
+    let Stray {
+        host,
+        names,
+        role,
+        kind,
+    } = stray;
+    let (kind, sentence) = match kind {
+        StrayKind::Partial => (
+            "partial-labels",
+            "it has only some of SIP's labels, or not valid ones; it is neither a member nor free".to_owned(),
+        ),
+        StrayKind::Orphaned => (
+            "orphaned",
+            format!(
+                "its labels name SIPCluster {}, which is not in the input; it is not free",
+                names.as_ref().map(ToString::to_string).unwrap_or_default()
+            ),
+        ),
+    };
+    remark(kind, Some(host), role.as_ref(), &sentence)
+}
+
+fn about_oddity(oddity: &Oddity) -> Remark {
+    let Oddity { host, role, kind } = oddity;
+    let (kind, sentence) = match kind {
+        OddityKind::NotLabelled => (
+            "not-labelled",
+            "it is claimed in status.placement, and not labelled yet",
+        ),
+        OddityKind::Releasing => (
+            "releasing",
+            "it is being released: it does not count, and is not free yet",
+        ),
+        OddityKind::NotAMember => (
+            "not-a-member",
+            "status.placement names it, but its labels do not say so; it is not a member",
+        ),
+    };
+    remark(kind, Some(host), Some(role), sentence)
+}
+
+fn problems(input: &Input, host: &HostName, role: &RoleName) -> Vec<Remark> {
+    let faults = input
+        .hosts
+        .get(host)
+        .map(|observed| observed.faults.as_slice())
+        .unwrap_or_default();
+    let said = |fault: &String| remark("problem", Some(host), Some(role), &one_line(fault, SHOWN));
+    faults.iter().map(said).collect()
+}

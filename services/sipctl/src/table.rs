@@ -1,0 +1,181 @@
+//! A plan for people: racks as columns, and why not.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use comfy_table::presets::UTF8_FULL;
+use comfy_table::{ContentArrangement, Table};
+use placement::{HostName, LabelValue};
+
+use crate::plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot};
+use crate::report::{Cluster, Remark};
+
+/// Most domains side by side; more go below, in a table of their own.
+const COLUMNS: usize = 6;
+/// Most lines of one list below a table.
+const LINES: usize = 20;
+/// Most hosts that one line names.
+const HOSTS: usize = 6;
+
+/// The plan as text. Its form may change; programs read the JSON.
+#[must_use]
+pub fn render(plan: &Plan) -> String {
+    let clusters: Vec<String> = plan.clusters().iter().map(cluster).collect();
+    let mut text = clusters.join("\n");
+    if !plan.clusters().is_empty() {
+        text.push_str(
+            "\n= stays   + is taken   - is given back   (n free) eligible hosts that nobody holds\n",
+        );
+    }
+    text
+}
+
+fn cluster(planned: &Planned) -> String {
+    let Planned { report, grid } = planned;
+    let Cluster {
+        cluster,
+        outcome,
+        roles: _,
+        release,
+        reports,
+        refusal,
+    } = report;
+    let mut text = format!("{cluster}: {}", outcome.as_str());
+    match only_namespace(grid) {
+        Some(namespace) => writeln!(text, ", hosts of namespace {namespace}"),
+        None => writeln!(text),
+    }
+    .unwrap_or_default();
+    for table in tables(grid) {
+        text.push_str(&table);
+        text.push('\n');
+    }
+    let given = release
+        .iter()
+        .map(|given| format!("{} ({}): {}", given.host, given.role, given.reason.as_str()));
+    list(&mut text, "Given back", given);
+    if let Some(refusal) = refusal {
+        let _ = writeln!(text, "Why not: {}", refusal.message);
+        list(&mut text, "Would help", refusal.helps.iter().cloned());
+    }
+    for WhyNot { role, reasons } in &grid.why_not {
+        list(
+            &mut text,
+            &format!("Not taken for {role}"),
+            reasons.iter().map(reason),
+        );
+    }
+    let reports = reports.iter().map(
+        |Remark {
+             host: _,
+             kind,
+             role: _,
+             message,
+         }| format!("{message} ({kind})"),
+    );
+    list(&mut text, "Reports", reports);
+    text
+}
+
+fn list(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+    let more = lines.len().saturating_sub(LINES);
+    if lines.len() > 0 {
+        let _ = writeln!(text, "{title}:");
+    }
+    for line in lines.take(LINES) {
+        let _ = writeln!(text, "  {line}");
+    }
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more");
+    }
+}
+
+fn reason((why, hosts): &(String, Vec<HostName>)) -> String {
+    let named: Vec<String> = hosts.iter().take(HOSTS).map(ToString::to_string).collect();
+    let more = match hosts.len().saturating_sub(HOSTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}: {why}", named.join(", "))
+}
+
+/// One table for every few domains. Domains in which nothing happens and nothing is free are left out.
+fn tables(grid: &Grid) -> Vec<String> {
+    let Grid {
+        key,
+        rows,
+        why_not: _,
+    } = grid;
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let mut domains: Vec<&Option<LabelValue>> = rows.values().flat_map(|row| row.cells.keys()).collect();
+    domains.sort_by(|a, b| (a.is_none(), a).cmp(&(b.is_none(), b)));
+    domains.dedup();
+    let title = |domain: &&Option<LabelValue>| match (key, domain) {
+        (None, _) => "hosts".to_owned(),
+        (Some(_), Some(value)) if value.is_empty() => "(empty label)".to_owned(),
+        (Some(_), Some(value)) => value.to_string(),
+        (Some(_), None) => "(no label)".to_owned(),
+    };
+    let corner = key
+        .as_ref()
+        .map_or_else(|| "role".to_owned(), |key| format!("role \\ {key}"));
+    let namespace = only_namespace(grid);
+    let one = |domains: &[&Option<LabelValue>]| {
+        let mut table = Table::new();
+        table
+            .load_style(UTF8_FULL)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(std::iter::once(corner.clone()).chain(domains.iter().map(title)));
+        for (role, row) in rows {
+            let Row { want, have, cells } = row;
+            let cells = domains.iter().map(|domain| {
+                cells
+                    .get(*domain)
+                    .map(|cell| self::cell(cell, namespace))
+                    .unwrap_or_default()
+            });
+            table.add_row(std::iter::once(format!("{role} {have}/{want}")).chain(cells));
+        }
+        table.to_string()
+    };
+    if domains.is_empty() {
+        return vec![one(&[])];
+    }
+    domains.chunks(COLUMNS).map(one).collect()
+}
+
+/// The namespace of all hosts, if it is one: then it need not be repeated in each cell.
+fn only_namespace(grid: &Grid) -> Option<&str> {
+    let cells = grid.rows.values().flat_map(|row| row.cells.values());
+    let hosts = cells
+        .flat_map(|cell| &cell.hosts)
+        .filter_map(|(host, _)| host.split_once('/'));
+    let namespaces: BTreeSet<&str> = hosts.map(|(namespace, _)| namespace).collect();
+    match namespaces.len() {
+        1 => namespaces.first().copied(),
+        _ => None,
+    }
+}
+
+fn cell(cell: &Cell, namespace: Option<&str>) -> String {
+    let Cell { hosts, free } = cell;
+    let short = |host: &str| match (namespace, host.split_once('/')) {
+        (Some(_), Some((_, name))) => name.to_owned(),
+        (_, _) => host.to_owned(),
+    };
+    let sign = |change: &Change| match change {
+        Change::Keep => '=',
+        Change::Take => '+',
+        Change::Release => '-',
+    };
+    let mut lines: Vec<String> = hosts
+        .iter()
+        .map(|(host, change)| format!("{} {}", sign(change), short(host)))
+        .collect();
+    if *free > 0 {
+        lines.push(format!("({free} free)"));
+    }
+    lines.join("\n")
+}
