@@ -12,8 +12,8 @@ use proto::{
         placement_service_client::PlacementServiceClient, watch_placements_response::Event,
     },
 };
-use runtime::{telemetry::InjectTrace, tls::Channel};
-use tonic::{Code, Request, Status, service::interceptor::InterceptedService};
+use runtime::tls::Channel;
+use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 /// How long one call may take.
@@ -21,15 +21,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Largest answer that is accepted: a placement of 10,000 hosts with several addresses each.
 const MESSAGE: usize = 16 << 20;
 
-/// The transport of calls: it reconnects, and carries the trace.
-pub type Transport = InterceptedService<Channel, InjectTrace>;
-
 /// A handle to the scheduler, for one site. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     site: String,
-    placements: PlacementServiceClient<Transport>,
-    inventory: InventoryServiceClient<Transport>,
+    placements: PlacementServiceClient<Channel>,
+    inventory: InventoryServiceClient<Channel>,
 }
 
 /// What a watch tells.
@@ -49,9 +46,8 @@ impl Scheduler {
     /// A handle over a channel.
     #[must_use]
     pub fn new(site: &str, channel: Channel) -> Self {
-        let transport = InterceptedService::new(channel, InjectTrace);
-        let placements = PlacementServiceClient::new(transport.clone());
-        let inventory = InventoryServiceClient::new(transport);
+        let placements = PlacementServiceClient::new(channel.clone());
+        let inventory = InventoryServiceClient::new(channel);
         Self {
             site: site.to_owned(),
             placements: placements.max_decoding_message_size(MESSAGE),
@@ -67,7 +63,7 @@ impl Scheduler {
 
     /// The inventory service, for reports.
     #[must_use]
-    pub fn inventory(&self) -> InventoryServiceClient<Transport> {
+    pub fn inventory(&self) -> InventoryServiceClient<Channel> {
         self.inventory.clone()
     }
 
