@@ -6,7 +6,7 @@ use api::SIPCluster;
 use futures::StreamExt as _;
 use kit::{
     events::Events,
-    retries::Retries,
+    retries::{Retries, watch_pauses},
     scheduler::{Scheduler, Watched},
     start::{Agent, AgentArgs},
 };
@@ -128,6 +128,7 @@ async fn control(
     let triggers = context.triggers.clone();
     Controller::new(clusters, watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
+        .trigger_backoff(watch_pauses())
         .reconcile_on(triggers.named())
         .reconcile_all_on(triggers.everything())
         .graceful_shutdown_on(shutdown)

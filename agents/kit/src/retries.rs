@@ -7,10 +7,26 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::watcher};
 
 /// The first pause, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// The first pause of a watch that was interrupted, and the longest. The watches of one controller share their pauses,
+/// and each is refused several times while an API server starts: longer ones would leave a site alone for half a minute
+/// after a restart of a second.
+const WATCH_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Pauses between tries to open a watch again, with jitter, without end.
+#[must_use]
+pub fn watch_pauses() -> watcher::ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(WATCH_PAUSES.0)
+        .with_max_delay(WATCH_PAUSES.1)
+        .with_jitter()
+        .without_max_times()
+        .into()
+}
 
 /// The pauses of all objects that fail at present.
 #[derive(Debug, Default)]
@@ -63,6 +79,18 @@ mod tests {
             },
             ..Pod::default()
         }
+    }
+
+    #[test]
+    fn a_watch_is_tried_again_without_end_and_never_later_than_a_few_seconds() {
+        let pauses: Vec<Duration> = watch_pauses().take(50).collect();
+        assert_eq!(pauses.len(), 50);
+        assert!(pauses[0] < pauses[49], "{pauses:?}");
+        // Jitter adds as much again at most.
+        assert!(
+            pauses.iter().all(|pause| *pause <= 2 * WATCH_PAUSES.1),
+            "{pauses:?}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kit::{
     events::Events,
-    retries::Retries,
+    retries::{Retries, watch_pauses},
     start::{Agent, AgentArgs},
 };
 use kube::{
@@ -94,6 +94,7 @@ async fn control(
     let services = watch(Api::<Service>::all(client.clone()), children, services);
     let controller = Controller::new(Api::<SIPCluster>::all(client), watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
+        .trigger_backoff(watch_pauses())
         .owns_stream(deployments)
         .owns_stream(services)
         .graceful_shutdown_on(shutdown);
@@ -125,7 +126,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
     let trimmed = watcher::watcher(api, config)
-        .default_backoff()
+        .backoff(watch_pauses())
         .modify(|object| object.managed_fields_mut().clear());
     trimmed.reflect(writer).touched_objects()
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
 use api::{BareMetalHost, NetworkData, SIPCluster, SecretName};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
+use kit::retries::watch_pauses;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -176,7 +177,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let kind = K::plural(&());
-    let mut events = pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    let mut events = pin!(watcher::watcher(api, watcher::Config::default()).backoff(watch_pauses()));
     let mut present = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {
