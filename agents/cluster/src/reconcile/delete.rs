@@ -12,16 +12,17 @@ use proto::placement::v1 as placed;
 use super::{
     Context, Error, act_on_hosts, finalizer,
     hosts::{self, Need, Step},
-    key, never_older, services, status, write,
+    key, never_older, services, stale, status, write,
 };
 use crate::inventory;
 
 /// Takes the next step.
 pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     let reference = inventory::reference(object);
-    let released = context.scheduler.release(reference.clone()).await;
-    let Some(placement) = released.map_err(|status| Error::Scheduler(Box::new(status)))? else {
-        return finish(object, context).await;
+    let placement = match context.scheduler.release(reference.clone()).await {
+        Ok(Some(placement)) => placement,
+        Ok(None) => return finish(object, context).await,
+        Err(status) => return Err(stale(object, context, status).await),
     };
     never_older(object, &placement)?;
     context
