@@ -54,7 +54,7 @@ fn values(source: &str, text: &str) -> Result<Vec<Value>, Error> {
     if let Some(Ok(values)) = json {
         return Ok(values);
     }
-    let yaml = match serde_saphyr::from_multiple_with_options(text, options()) {
+    let yaml = match serde_saphyr::from_multiple_with_options(text, options(text)) {
         Ok(values) => return Ok(values),
         Err(error) => error,
     };
@@ -71,17 +71,23 @@ fn values(source: &str, text: &str) -> Result<Vec<Value>, Error> {
     })
 }
 
-/// The limits on aliases, merge keys and depth are the parser's; those on size are raised, for a dump of a whole site.
-/// No snippet of the text goes into an error: it may be a Secret's.
-fn options() -> serde_saphyr::Options {
+/// The parser's limits, in proportion to the text: a dump of a whole site is large, but only aliases make more of a text
+/// than it is, and they may not make much. No snippet of the text goes into an error: it may be a Secret's.
+fn options(text: &str) -> serde_saphyr::Options {
+    /// What every text may become: nodes, or bytes of scalars.
+    const ALLOWANCE: usize = 1 << 20;
+    let most = text.len().saturating_add(ALLOWANCE);
     serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {
-            max_documents: 4_000_000,
-            max_nodes: 200_000_000,
-            max_events: 400_000_000,
-            max_total_scalar_bytes: 4 << 30,
-            max_total_comment_bytes: 1 << 30,
+            max_documents: most,
+            max_nodes: most,
+            max_events: most.saturating_mul(4),
+            max_total_scalar_bytes: most,
+            max_total_comment_bytes: most,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 100_000,
         },
     }
 }
@@ -200,17 +206,28 @@ mod tests {
 
     #[test]
     fn a_small_text_does_not_become_a_huge_object() {
-        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..12 {
+        let level = |level: usize| {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
-        }
+            format!("a{level}: &a{level} [{aliases}]\n")
+        };
+        let levels: Vec<String> = (1..12).map(level).collect();
+        let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", levels.concat());
+        let long = format!(
+            "a: &a {}\nb: [{}]\n",
+            "x".repeat(1 << 20),
+            vec!["*a"; 50].join(", ")
+        );
         let deep_flow = "[".repeat(100_000);
         let deep_json = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        let deep_block = (0..2_000)
-            .map(|depth| format!("{}a:\n", " ".repeat(depth)))
-            .collect::<String>();
-        for text in [bomb, deep_flow, deep_json, deep_block] {
+        let deeper = |depth| {
+            format!(
+                "{}a:
+",
+                " ".repeat(depth)
+            )
+        };
+        let deep_block = (0..2_000).map(deeper).collect::<Vec<_>>().concat();
+        for text in [bomb, long, deep_flow, deep_json, deep_block] {
             assert!(documents("f", &text).is_err());
         }
     }

@@ -119,11 +119,11 @@ impl Read {
                 sip_labels: sip_labels(&labels),
                 labels,
                 provisioning: if state_is_known {
-                    Provisioning::parse(parsed.provisioning_state().as_str())
+                    Provisioning::parse(&shown(parsed.provisioning_state().as_str()))
                 } else {
                     Provisioning::NotReported
                 },
-                operational: OperationalStatus::parse(parsed.operational_status().as_str()),
+                operational: OperationalStatus::parse(&shown(parsed.operational_status().as_str())),
                 paused: parsed.is_paused(),
                 detached: parsed.is_detached(),
                 deleting: parsed.is_deleting(),
@@ -144,8 +144,13 @@ impl Read {
     }
 }
 
+/// A text of which nobody has checked a character, as it may be shown.
+fn shown(text: &str) -> String {
+    one_line(text, 253)
+}
+
 fn consumer(reference: &api::ConsumerReference) -> Consumer {
-    let text = |text: &Option<String>| one_line(text.as_deref().unwrap_or_default(), 253).into();
+    let text = |text: &Option<String>| shown(text.as_deref().unwrap_or_default()).into();
     Consumer {
         kind: text(&reference.kind),
         namespace: text(&reference.namespace),
