@@ -30,8 +30,16 @@ pub(crate) struct Declared {
     pub(crate) request: Result<Request, String>,
     /// The roles that its spec names, as far as they can be read.
     pub(crate) roles: BTreeSet<RoleName>,
-    /// `status.placement.members`.
+    /// `status.placement.members`, sorted by host.
     pub(crate) claims: Vec<Claim>,
+}
+
+impl Declared {
+    /// What its status says of a host of this name.
+    pub(crate) fn claim_of(&self, host: &HostName) -> Option<&Claim> {
+        let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
+        self.claims.get(place)
+    }
 }
 
 /// An entry of `status.placement.members`.

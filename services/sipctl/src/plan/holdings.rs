@@ -1,6 +1,6 @@
 //! Who has which host, as labels and status say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::labels;
 use placement::{
@@ -51,6 +51,15 @@ pub(super) struct Stray {
     /// The role that they name, as far as they do.
     pub(super) role: Option<RoleName>,
     pub(super) kind: StrayKind,
+    /// The clusters that its labels name or that could take it if it were free.
+    pub(super) concerned: BTreeSet<ClusterName>,
+}
+
+impl Stray {
+    /// Whether a cluster is told. A host that concerns nobody is told to all, so that it is never passed over.
+    pub(super) fn concerns(&self, cluster: &ClusterName) -> bool {
+        self.concerned.is_empty() || self.concerned.contains(cluster)
+    }
 }
 
 /// What its labels are like.
@@ -85,14 +94,16 @@ impl Holdings {
     fn by_labels(&mut self, input: &Input, host: &Host, site: &mut Site) {
         match &host.sip_labels {
             SipLabels::None => {}
-            SipLabels::Partial => self.strays.push(stray(host, StrayKind::Partial)),
+            SipLabels::Partial => self.strays.push(stray(input, host, StrayKind::Partial)),
             SipLabels::Complete { cluster, role } => {
                 let Some(declared) = input.clusters.get(cluster) else {
                     site.hold(&host.id, Holder::Orphaned);
-                    self.strays.push(stray(host, StrayKind::Orphaned));
+                    self.strays.push(stray(input, host, StrayKind::Orphaned));
                     return;
                 };
-                let claim = declared.claims.iter().find(|claim| is_of(claim, host, input));
+                let claim = declared
+                    .claim_of(&host.id.name)
+                    .filter(|claim| is_of(claim, host, input));
                 let state = match claim.map(|claim| claim.state) {
                     Some(MemberState::Releasing) => MemberState::Releasing,
                     // The labels are the commit.
@@ -203,15 +214,23 @@ fn is_of(claim: &Claim, host: &Host, input: &Input) -> bool {
     claim.host == host.id.name && (labelled || input.hosts.get(&claim.host).is_some_and(same_uid))
 }
 
-fn stray(host: &Host, kind: StrayKind) -> Stray {
+fn stray(input: &Input, host: &Host, kind: StrayKind) -> Stray {
     let label = |key: &str| {
         let key = LabelKey::new(key).ok()?;
         host.labels.get(&key)
     };
     let names = label(labels::CLUSTER_NAMESPACE).zip(label(labels::CLUSTER_NAME));
+    let names = names.and_then(|(namespace, name)| ClusterName::new(namespace, name).ok());
+    let fits = |declared: &Declared| {
+        let mut roles = declared.request.iter().flat_map(|request| &request.roles);
+        roles.any(|role| role.selector.matches(&host.labels))
+    };
+    let concerned = input.clusters.values();
+    let concerned = concerned.filter(|declared| names.as_ref() == Some(&declared.name) || fits(declared));
     Stray {
         host: host.id.name.clone(),
-        names: names.and_then(|(namespace, name)| ClusterName::new(namespace, name).ok()),
+        concerned: concerned.map(|declared| declared.name.clone()).collect(),
+        names,
         role: label(labels::NODE_TYPE).and_then(|role| RoleName::new(role).ok()),
         kind,
     }

@@ -25,7 +25,7 @@ pub(super) fn of(
     let strays = holdings
         .strays
         .iter()
-        .filter(|stray| concerns(stray, declared, input));
+        .filter(|stray| stray.concerns(&declared.name));
     remarks.extend(strays.map(about_stray));
     remarks.extend(
         holdings
@@ -43,25 +43,13 @@ pub(super) fn of(
     remarks
 }
 
-/// A stray host is reported to the cluster that its labels name and to those that could take it if it were free; one that
-/// concerns none of them is reported to all, so that it is never passed over.
-fn concerns(stray: &Stray, declared: &Declared, input: &Input) -> bool {
-    let names = |declared: &Declared| stray.names.as_ref() == Some(&declared.name);
-    let labels = input.hosts.get(&stray.host).map(|observed| &observed.host.labels);
-    let fits = |declared: &Declared| {
-        let roles = declared.request.iter().flat_map(|request| &request.roles);
-        labels.is_some_and(|labels| roles.into_iter().any(|role| role.selector.matches(labels)))
-    };
-    let own = |declared: &Declared| names(declared) || fits(declared);
-    own(declared) || !input.clusters.values().any(own)
-}
-
 fn about_stray(stray: &Stray) -> Remark {
     let Stray {
         host,
         names,
         role,
         kind,
+        concerned: _,
     } = stray;
     let (kind, sentence) = match kind {
         StrayKind::Partial => (

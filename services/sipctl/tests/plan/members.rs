@@ -1,0 +1,166 @@
+//! Members that failed, are gone, or are on their way in or out.
+
+use serde_json::json;
+use sipctl::report::Outcome;
+
+use crate::fixtures::{Edit as _, cluster, host};
+use crate::outcomes::{Case, FAILED, check, worker};
+
+const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
+
+#[test]
+fn failed_members_are_replaced_within_the_limit() {
+    check(vec![
+        Case {
+            name: "marked",
+            objects: vec![
+                worker("a", "r1").annotated(FAILED),
+                host("b", "r1"),
+                cluster("c", &[("Worker", 1)]),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker b@r1", "-Worker a failed"],
+        },
+        Case {
+            name: "marked by Cluster API",
+            objects: vec![
+                worker("a", "r1").annotated(UNHEALTHY),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker b@r2", "-Worker a failed"],
+        },
+        Case {
+            name: "one at a time: the rest stays",
+            objects: vec![
+                worker("a", "r1").annotated(FAILED),
+                worker("b", "r2").annotated(FAILED),
+                host("d", "r3"),
+                host("e", "r4"),
+                cluster("c", &[("Worker", 2)]),
+            ],
+            outcome: Outcome::Partial,
+            changes: vec!["=Worker b@r2", "+Worker d@r3", "-Worker a failed"],
+        },
+        Case {
+            name: "no host can replace it",
+            objects: vec![
+                worker("a", "r1").annotated(FAILED),
+                cluster("c", &[("Worker", 1)]),
+            ],
+            outcome: Outcome::Refused,
+            changes: vec!["=Worker a@r1"],
+        },
+        Case {
+            name: "the replacement is decided, the growth not",
+            objects: vec![
+                worker("a", "r1").annotated(FAILED),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 2)]),
+            ],
+            outcome: Outcome::Partial,
+            changes: vec!["+Worker b@r2", "-Worker a failed"],
+        },
+        Case {
+            name: "in error is not failed",
+            objects: vec![
+                worker("a", "r1").set("/status/operationalStatus", "error"),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["=Worker a@r1"],
+        },
+    ]);
+}
+
+#[test]
+fn a_member_whose_host_does_not_exist_is_gone() {
+    check(vec![
+        Case {
+            name: "replaced",
+            objects: vec![
+                host("b", "r1"),
+                cluster("c", &[("Worker", 1)]).claims("a", "Worker", "Bound"),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker b@r1", "-Worker a gone"],
+        },
+        Case {
+            name: "no host can replace it",
+            objects: vec![cluster("c", &[("Worker", 1)]).claims("a", "Worker", "Bound")],
+            outcome: Outcome::Refused,
+            changes: vec!["=Worker a"],
+        },
+        Case {
+            name: "it was on its way out",
+            objects: vec![cluster("c", &[("Worker", 0)]).claims("a", "Worker", "Releasing")],
+            outcome: Outcome::Placed,
+            changes: vec![],
+        },
+        Case {
+            name: "a host of its name that was made anew is another one",
+            objects: vec![
+                host("a", "r1"),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]).set(
+                    "/status/placement/members",
+                    json!([{"namespace": "lab", "name": "a", "uid": "an-earlier-one", "role": "Worker"}]),
+                ),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker b@r2", "-Worker a gone"],
+        },
+        Case {
+            name: "a host of its name whose uid the input does not say is the same one",
+            objects: vec![
+                host("a", "r1").without("/metadata/uid").member_of("c", "Worker"),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]).set(
+                    "/status/placement/members",
+                    json!([{"namespace": "lab", "name": "a", "uid": "uid-a", "role": "Worker"}]),
+                ),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["=Worker a@r1"],
+        },
+    ]);
+}
+
+#[test]
+fn what_the_status_claims_is_a_member_before_it_is_labelled_and_not_free_while_it_is_released() {
+    check(vec![
+        Case {
+            name: "claimed: b, though a would be the first by name",
+            objects: vec![
+                host("a", "r1"),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]).claims("b", "Worker", "Claimed"),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["=Worker b@r2"],
+        },
+        Case {
+            name: "releasing, and its rack is used until it is free",
+            objects: vec![
+                worker("a", "r1"),
+                host("b", "r1"),
+                host("d", "r2"),
+                cluster("c", &[("Worker", 1)]).claims("a", "Worker", "Releasing"),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker d@r2"],
+        },
+        Case {
+            name: "bound, and without labels: not a member",
+            objects: vec![
+                host("a", "r1"),
+                host("b", "r2"),
+                cluster("c", &[("Worker", 1)]).claims("b", "Worker", "Bound"),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker a@r1"],
+        },
+    ]);
+}
