@@ -1,16 +1,23 @@
 //! A site like the demonstration's, and a shell in it.
 
-use std::{env, process::Stdio, time::Duration};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use kube::api::DynamicObject;
 use sandbox::{
-    crds, inventory,
+    inventory,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     repository, sip_clusters,
     site::{Nodes, Site},
     tools, wait,
 };
 use tokio::process::Command;
+
+use crate::repository::files_ending;
 
 /// How long one command or one cluster may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -33,7 +40,7 @@ impl Stage {
             .namespace("lab")
             .namespace(HOSTS_NAMESPACE)
             .nodes(Nodes::Kwok(3))
-            .crds(crds::all());
+            .crds(definitions());
         let (site, region) = tokio::join!(builder.start(), Region::start("north"));
         let (site, region) = (site.unwrap(), region.unwrap());
         let fleet = inventory::fleet(24, 4);
@@ -114,6 +121,16 @@ impl Stage {
             Err(format!("{}\n{}", output.status, printed(&output.stderr)))
         }
     }
+}
+
+/// The definitions that this project ships, and no others: what kubectl prints depends on them.
+fn definitions() -> Vec<PathBuf> {
+    let folder = Path::new("deploy/crd");
+    files_ending(".yaml")
+        .into_iter()
+        .filter(|path| Path::new(path).parent() == Some(folder) && !path.ends_with("kustomization.yaml"))
+        .map(|path| repository::root().join(path))
+        .collect()
 }
 
 fn is_refused(cluster: &DynamicObject) -> bool {
