@@ -1,6 +1,6 @@
 //! A plan for people: racks as columns, and why not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use comfy_table::presets::UTF8_FULL;
@@ -10,7 +10,7 @@ use placement::{HostName, LabelValue};
 use crate::plan::{Cell, Change, Grid, Plan, Planned, Row, WhyNot};
 use crate::report::{Cluster, Remark};
 
-/// Most domains side by side; more go below, in a table of their own.
+/// Most domains side by side; more go below, in a table of their own. Also the most domains that are only free.
 const COLUMNS: usize = 6;
 /// Most lines of one list below a table.
 const LINES: usize = 20;
@@ -99,6 +99,24 @@ fn reason((why, hosts): &(String, Vec<HostName>)) -> String {
     format!("{}{more}: {why}", named.join(", "))
 }
 
+/// The domains to show: all in which something happens, and a few of those that are only free; and how many are left out.
+fn columns(grid: &Grid) -> (Vec<&Option<LabelValue>>, usize) {
+    let mut busy: BTreeMap<(bool, &Option<LabelValue>), bool> = BTreeMap::new();
+    for (domain, cell) in grid.rows.values().flat_map(|row| &row.cells) {
+        *busy.entry((domain.is_none(), domain)).or_default() |= !cell.hosts.is_empty();
+    }
+    let (all, mut idle) = (busy.len(), 0);
+    let mut shown = Vec::new();
+    for ((_, domain), busy) in busy {
+        idle += usize::from(!busy);
+        if busy || idle <= COLUMNS {
+            shown.push(domain);
+        }
+    }
+    let left_out = all.saturating_sub(shown.len());
+    (shown, left_out)
+}
+
 /// One table for every few domains. Domains in which nothing happens and nothing is free are left out.
 fn tables(grid: &Grid) -> Vec<String> {
     let Grid {
@@ -109,9 +127,7 @@ fn tables(grid: &Grid) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let mut domains: Vec<&Option<LabelValue>> = rows.values().flat_map(|row| row.cells.keys()).collect();
-    domains.sort_by(|a, b| (a.is_none(), a).cmp(&(b.is_none(), b)));
-    domains.dedup();
+    let (domains, left_out) = columns(grid);
     let title = |domain: &&Option<LabelValue>| match (key, domain) {
         (None, _) => "hosts".to_owned(),
         (Some(_), Some(value)) if value.is_empty() => "(empty label)".to_owned(),
@@ -143,7 +159,11 @@ fn tables(grid: &Grid) -> Vec<String> {
     if domains.is_empty() {
         return vec![one(&[])];
     }
-    domains.chunks(COLUMNS).map(one).collect()
+    let mut tables: Vec<String> = domains.chunks(COLUMNS).map(one).collect();
+    if left_out > 0 {
+        tables.push(format!("and {left_out} more domains with free hosts"));
+    }
+    tables
 }
 
 /// The namespace of all hosts, if it is one: then it need not be repeated in each cell.

@@ -49,6 +49,18 @@ fn a_wide_site_is_shown_in_several_tables() {
 }
 
 #[test]
+fn of_many_racks_that_are_only_free_a_few_are_shown() {
+    use crate::fixtures::{cluster, host, planned};
+    let mut objects: Vec<_> = (0..40)
+        .map(|n| host(&format!("h{n}"), &format!("r{n}")))
+        .collect();
+    objects.push(cluster("huge", &[("Worker", 41)]));
+    let table = print(&planned(&objects), Output::Table).unwrap();
+    assert_eq!(table.matches("(1 free)").count(), 6, "{table}");
+    assert!(table.contains("and 34 more domains with free hosts"), "{table}");
+}
+
+#[test]
 fn the_schema_in_docs_is_that_of_the_types() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sipctl-plan.schema.json");
     let schema = serde_json::to_string_pretty(&sipctl::report::schema()).unwrap() + "\n";
