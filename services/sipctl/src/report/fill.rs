@@ -58,7 +58,7 @@ pub(crate) fn cluster(
         .collect();
     release.sort();
     let mut reports: Vec<Remark> = reports.iter().map(report).chain(remarks).collect();
-    reports.sort();
+    reports.sort_by(|a, b| a.order().cmp(&b.order()));
     Cluster {
         cluster: name.to_string(),
         outcome: match decision.outcome() {
@@ -75,7 +75,7 @@ pub(crate) fn cluster(
 
 /// A cluster that breaks a rule.
 pub(crate) fn invalid(name: &ClusterName, message: &str, mut reports: Vec<Remark>) -> Cluster {
-    reports.sort();
+    reports.sort_by(|a, b| a.order().cmp(&b.order()));
     Cluster {
         cluster: name.to_string(),
         outcome: Outcome::Invalid,
@@ -109,7 +109,7 @@ pub(crate) fn released_whole<'a>(
         })
         .collect();
     release.sort();
-    reports.sort();
+    reports.sort_by(|a, b| a.order().cmp(&b.order()));
     Cluster {
         cluster: name.to_string(),
         outcome: Outcome::Placed,
@@ -127,8 +127,8 @@ pub(crate) fn released_whole<'a>(
 /// A remark; its message names the host, as the scheduler's do.
 pub(crate) fn remark(kind: &str, host: Option<&HostName>, role: Option<&RoleName>, sentence: &str) -> Remark {
     Remark {
-        host: host.map(ToString::to_string),
         kind: kind.to_owned(),
+        host: host.map(ToString::to_string),
         role: role.map(ToString::to_string),
         message: match host {
             Some(host) => format!("{host}: {sentence}"),

@@ -14,7 +14,7 @@ pub(crate) use fill::{cluster, invalid, released_whole, remark};
 
 /// What would be decided for each SIPCluster.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The clusters, sorted by name.
     pub clusters: Vec<Cluster>,
@@ -22,7 +22,7 @@ pub struct Report {
 
 /// What would be decided for one SIPCluster.
 #[derive(Clone, Debug, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Cluster {
     /// The SIPCluster, `namespace/name`.
     pub cluster: String,
@@ -67,7 +67,7 @@ impl Outcome {
 
 /// What one role has after the decision.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Role {
     /// Hosts wanted: active and standby. 0 for a role that is gone from the spec, or when the cluster is being deleted.
     pub want: u32,
@@ -77,7 +77,7 @@ pub struct Role {
 
 /// A host of a role.
 #[derive(Clone, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Host {
     /// The BareMetalHost, `namespace/name`.
     pub host: String,
@@ -99,7 +99,7 @@ pub enum Change {
 
 /// A member that is given back.
 #[derive(Clone, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Release {
     /// The BareMetalHost, `namespace/name`.
     pub host: String,
@@ -137,11 +137,9 @@ impl ReleaseReason {
 }
 
 /// Something that people should know.
-#[derive(Clone, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Remark {
-    /// The BareMetalHost, `namespace/name`, if it is about one.
-    pub host: Option<String>,
     /// What, in one word. More kinds may come.
     ///
     /// Of the input: `addresses-unchecked`, `state-unknown`, `partial-labels`, `orphaned`, `not-labelled`,
@@ -151,6 +149,8 @@ pub struct Remark {
     /// `host-missing`. Of failed members: `replacement-waits`, `no-replacement`, `being-replaced`. Of the whole:
     /// `spans-namespaces`.
     pub kind: String,
+    /// The BareMetalHost, `namespace/name`, if it is about one.
+    pub host: Option<String>,
     /// The role, if it is about one.
     pub role: Option<String>,
     /// The same as a sentence for people; its words may change.
@@ -159,7 +159,7 @@ pub struct Remark {
 
 /// Why a cluster does not get all that it wants.
 #[derive(Clone, Debug, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// `no-fit`: there are no hosts that complete all roles. `quota`: the site's policy allows the namespace fewer hosts.
     /// `replacement-limit`: failed members wait for earlier replacements. `invalid`: the SIPCluster breaks a rule.
@@ -176,7 +176,7 @@ pub struct Refusal {
 
 /// How many hosts are left for a role after each condition.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Funnel {
     /// Hosts that match the selector.
     pub matched: u32,
@@ -196,7 +196,7 @@ pub struct Funnel {
 /// each), are these hosts (one role each), or are in domains of failed members that `waiting` replacements use up;
 /// together that is `demand - deficit`.
 #[derive(Clone, Debug, Default, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Tight {
     /// Roles that compete, sorted.
     pub roles: Vec<String>,
@@ -214,12 +214,26 @@ pub struct Tight {
 
 /// A domain that binds a role.
 #[derive(Clone, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct TightDomain {
     /// The role.
     pub role: String,
     /// Value of its topology key.
     pub domain: String,
+}
+
+impl Remark {
+    /// By what remarks are sorted: the host first.
+    #[must_use]
+    pub fn order(&self) -> (Option<&str>, &str, Option<&str>, &str) {
+        let Self {
+            kind,
+            host,
+            role,
+            message,
+        } = self;
+        (host.as_deref(), kind, role.as_deref(), message)
+    }
 }
 
 impl Report {
@@ -235,5 +249,7 @@ impl Report {
 /// The JSON Schema of [`Report`].
 #[must_use]
 pub fn schema() -> schemars::Schema {
-    schemars::schema_for!(Report)
+    // As it is written: a null is always there.
+    let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<Report>()
 }

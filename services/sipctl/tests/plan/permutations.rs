@@ -62,7 +62,7 @@ fn check(report: &Report) {
             "{cluster:#?}"
         );
         assert!(
-            cluster.reports.is_sorted() && cluster.release.is_sorted(),
+            cluster.reports.is_sorted_by(|a, b| a.order() <= b.order()) && cluster.release.is_sorted(),
             "{cluster:#?}"
         );
         for role in cluster.roles.values() {
