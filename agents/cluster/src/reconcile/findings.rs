@@ -26,7 +26,7 @@ pub(super) fn all(
     gating: &[Section],
     skipped: &[Section],
 ) -> Vec<Finding> {
-    let labeled = labeled(steps);
+    let labeled = labeled(steps, placement.refusal.is_some());
     let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
     let ready = ready(placement, &labeled, &standing);
     let mut findings = vec![scheduled_finding(placement), labeled, ready];
@@ -100,7 +100,7 @@ pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
     })
 }
 
-fn labeled(steps: &[Step<'_>]) -> Finding {
+fn labeled(steps: &[Step<'_>], refused: bool) -> Finding {
     let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
     for step in steps {
         let hosts::Key { namespace, name } = hosts::key(step.member);
@@ -121,7 +121,13 @@ fn labeled(steps: &[Step<'_>]) -> Finding {
             Need::Blocked(why) => blocked.push(format!("{namespace}/{name}: {why}")),
         }
     }
-    if !blocked.is_empty() {
+    if steps.is_empty() && refused {
+        Finding::no(
+            conditions::HOSTS_LABELED,
+            "Waiting",
+            "the cluster holds no hosts yet",
+        )
+    } else if !blocked.is_empty() {
         Finding::no(conditions::HOSTS_LABELED, "Blocked", named(&blocked))
     } else if !waiting.is_empty() {
         Finding::no(conditions::HOSTS_LABELED, "Waiting", named(&waiting))
@@ -193,4 +199,25 @@ pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duratio
     services::ANSWER_WITHIN
         .checked_sub(waited)
         .map(|left| left + Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{host, inventory, labelled, member, reference};
+
+    #[test]
+    fn a_cluster_without_hosts_is_labelled_only_when_it_wants_none() {
+        assert_eq!(labeled(&[], false).status, Some(true));
+        let refused = labeled(&[], true);
+        assert_eq!((refused.status, refused.reason), (Some(false), "Waiting"));
+        let bound = member("h1", wire::MemberState::Bound);
+        let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
+        let steps = [Step::of(&reference(), &bound, &inventory, true)];
+        assert_eq!(
+            labeled(&steps, true).status,
+            Some(true),
+            "what it holds is labelled, though it wants more"
+        );
+    }
 }
