@@ -5,6 +5,9 @@ SETUP := tests/sandbox/setup
 # The path of a tool that the set-up has put into the cache.
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
+# Proofs print what they counted.
+PROOF := $(CARGO) test --quiet --release --package sip-scheduler
+
 # Runs a command as a named step, and prints how long it took.
 define step
 @started=$$(date +%s); printf '\n== %s\n' '$(1)'; \
@@ -15,7 +18,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help demo test check bench lint generate clean setup setup-checks fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help demo test check bench soak lint generate clean setup setup-checks fmt clippy proto-lint dependencies unit all-tests
 
 help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -32,6 +35,9 @@ bench: setup ## measures the placement decision, and a whole site with 1,000 hos
 	$(CARGO) bench --workspace --benches
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) run --release --package sip-sandbox -- bench
+
+soak: setup ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
+	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --test crashes -- --nocapture)
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
 

@@ -114,3 +114,126 @@ fn state(wire: inventory::MemberState) -> Result<MemberState, String> {
         inventory::MemberState::Unspecified => Err("a member has no state".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key() -> impl Strategy<Value = (String, String, String)> {
+        let part = || prop_oneof![4 => "[a-z]{1,8}", 1 => ".{0,12}"];
+        (part(), part(), part())
+    }
+
+    fn host() -> impl Strategy<Value = inventory::HostRef> {
+        ("[a-z]{1,8}|.{0,8}", "[a-z0-9.]{1,8}|.{0,8}", ".{0,8}")
+            .prop_map(|(namespace, name, uid)| inventory::HostRef { namespace, name, uid })
+    }
+
+    fn stored_member() -> impl Strategy<Value = api::Member> {
+        (
+            proptest::option::of(host()),
+            "[A-Za-z]{1,8}|.{0,8}",
+            ".{0,4}|[a-z]{70}",
+            any::<i32>().prop_map(|state| state % 6),
+            any::<u64>(),
+            proptest::collection::btree_map(".{0,6}", ".{0,6}|192\\.0\\.2\\.1", 0..3),
+            proptest::option::of((any::<i64>(), any::<i32>())),
+            proptest::option::of(host()),
+            ".{0,8}|surplus",
+        )
+            .prop_map(
+                |(host, role, domain, state, revision, addresses, failed, replaces, release_reason)| {
+                    api::Member {
+                        host,
+                        role,
+                        domain,
+                        state,
+                        revision,
+                        addresses,
+                        bmc_address: String::new(),
+                        failed_since: failed
+                            .map(|(seconds, nanos)| prost_types::Timestamp { seconds, nanos }),
+                        replaces,
+                        release_reason,
+                    }
+                },
+            )
+    }
+
+    fn stored_record() -> impl Strategy<Value = disk::Record> {
+        (
+            proptest::option::of(proptest::collection::vec(stored_member(), 0..3)),
+            proptest::option::of((".{0,8}", any::<u32>(), proptest::option::of(".{0,8}"))),
+            proptest::option::of((any::<i64>(), any::<i32>())),
+            proptest::collection::vec(host(), 0..3),
+        )
+            .prop_map(|(members, role, created, confirmed)| disk::Record {
+                placement: members.map(|members| api::Placement {
+                    members,
+                    ..api::Placement::default()
+                }),
+                spec: role.map(|(name, active, operator)| inventory::ClusterSpec {
+                    roles: vec![inventory::Role {
+                        name,
+                        label_selector: operator.map(|operator| inventory::LabelSelector {
+                            match_expressions: vec![inventory::LabelSelectorRequirement {
+                                key: "rack".to_owned(),
+                                operator,
+                                values: Vec::new(),
+                            }],
+                            ..inventory::LabelSelector::default()
+                        }),
+                        active,
+                        standby: active,
+                        ..inventory::Role::default()
+                    }],
+                    ..inventory::ClusterSpec::default()
+                }),
+                created: created.map(|(seconds, nanos)| prost_types::Timestamp { seconds, nanos }),
+                confirmed,
+            })
+    }
+
+    /// A record that parses comes back as it is; one that does not is named.
+    fn read((site, namespace, name): &(String, String, String), bytes: &[u8]) -> Result<(), TestCaseError> {
+        match decode((site, namespace, name), bytes) {
+            Ok((key, record)) => {
+                let again = decode((site, namespace, name), &encode(&key.site, &record));
+                prop_assert_eq!(again.unwrap(), (key, record));
+            }
+            Err(error) => {
+                let Error::Corrupt { what, rule } = error else {
+                    return Err(TestCaseError::fail(format!("{error}")));
+                };
+                prop_assert_eq!(what, format!("record {site}/{namespace}/{name}"));
+                prop_assert!(!rule.is_empty());
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn bytes_of_any_kind_are_a_record_or_an_error_that_names_it(
+            key in key(), bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            read(&key, &bytes)?;
+        }
+
+        #[test]
+        fn records_of_any_kind_are_read_as_they_were_written_or_an_error_names_them(
+            key in key(), record in stored_record(), damage in proptest::option::of((any::<usize>(), any::<u8>())),
+        ) {
+            let mut bytes = record.encode_to_vec();
+            if let Some((at, byte)) = damage && !bytes.is_empty() {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            read(&key, &bytes)?;
+        }
+    }
+}

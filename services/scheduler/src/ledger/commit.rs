@@ -149,16 +149,34 @@ impl Writer {
     pub fn run(mut self, ledger: &dyn Ledger) -> Result<(), Error> {
         let mut batch = Vec::with_capacity(BATCH);
         while self.receiver.blocking_recv_many(&mut batch, BATCH) > 0 {
-            ledger.commit(&batch)?;
-            self.durable.send_modify(|position| {
-                for change in batch.drain(..) {
-                    position.revision = change.revision();
-                    if let Change::Epoch { epoch, revision: _ } = change {
-                        position.epoch = epoch;
-                    }
-                }
-            });
+            self.store(ledger, &mut batch)?;
         }
+        Ok(())
+    }
+
+    /// The same in the caller's task, which the ledger's work blocks: for tests in which one thread does everything,
+    /// in an order that can be repeated.
+    ///
+    /// # Errors
+    /// As [`Writer::run`].
+    pub async fn run_here(mut self, ledger: &dyn Ledger) -> Result<(), Error> {
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.receiver.recv_many(&mut batch, BATCH).await > 0 {
+            self.store(ledger, &mut batch)?;
+        }
+        Ok(())
+    }
+
+    fn store(&self, ledger: &dyn Ledger, batch: &mut Vec<Change>) -> Result<(), Error> {
+        ledger.commit(batch)?;
+        self.durable.send_modify(|position| {
+            for change in batch.drain(..) {
+                position.revision = change.revision();
+                if let Change::Epoch { epoch, revision: _ } = change {
+                    position.epoch = epoch;
+                }
+            }
+        });
         Ok(())
     }
 }

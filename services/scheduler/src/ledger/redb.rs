@@ -31,7 +31,30 @@ impl Redb {
     /// # Errors
     /// When it cannot be opened (another process has it open, disk full) or has another schema.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        if !path.try_exists().map_err(Error::storage("look for the file"))? {
+            Self::make(path).map_err(Error::storage("make the file"))?;
+        }
         Self::prepare(Database::create(path).map_err(Error::storage("open the file"))?)
+    }
+
+    /// Makes a new file beside its place and moves it there: redb cannot open a file that was half made when the
+    /// power went, and nobody could tell such a file from a damaged ledger.
+    fn make(path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new().prefix(".ledger-").tempfile_in(folder)?;
+        drop(Self::prepare(Database::create(file.path())?)?);
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(path) {
+            Ok(_) => {}
+            // Another process was quicker; which of them has it is decided by the lock.
+            Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+        std::fs::File::open(folder)?.sync_all()?;
+        Ok(())
     }
 
     /// Opens a ledger on a storage of the caller's, for tests that inject faults.

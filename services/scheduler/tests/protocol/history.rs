@@ -2,7 +2,10 @@
 
 use placement::MemberState::Claimed;
 use proptest::prelude::*;
-use scheduler::region::Region;
+use scheduler::{
+    ledger::{Ledger as _, redb::Redb},
+    region::Region,
+};
 
 use crate::fixtures::{SITE, Stage, host, labelled, members};
 
@@ -58,6 +61,23 @@ async fn the_log_tells_who_did_what_newest_first() {
             .unwrap(),
         all[1..]
     );
+}
+
+#[test]
+fn a_new_ledger_appears_whole_and_leaves_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.redb");
+
+    let made = Redb::open(&path).unwrap();
+
+    let entries: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(entries, ["ledger.redb"]);
+    assert!(Redb::open(&path).is_err(), "one process at a time");
+    drop(made);
+    assert_eq!(Redb::open(&path).unwrap().load().unwrap().position.epoch, 1);
 }
 
 #[derive(Clone, Debug)]

@@ -1,0 +1,222 @@
+//! Changes as the region makes them, and what a ledger holds after each.
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
+use proto::placement::v1 as api;
+use rand::{Rng as _, rngs::StdRng, seq::IndexedRandom as _};
+use scheduler::{
+    ledger::{Change, Ledger, Position, RecordKey, commit, redb::Redb},
+    record::{Member, Record},
+    spec::Spec,
+};
+
+use crate::disk::Disk;
+
+/// Most changes in one batch.
+const BATCH: usize = 6;
+
+/// A workload: what is submitted, batch by batch.
+pub(crate) struct Submitted {
+    changes: Vec<Change>,
+    batches: Vec<usize>,
+}
+
+/// How far a run came.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// Changes that the committer has called durable.
+    pub(crate) acknowledged: usize,
+}
+
+impl Submitted {
+    pub(crate) fn random(rng: &mut StdRng, count: usize) -> Self {
+        let mut position = Position {
+            epoch: 1,
+            revision: 0,
+        };
+        let mut changes = Vec::new();
+        let mut batches = Vec::new();
+        for _ in 0..count {
+            let batch = rng.random_range(1..=BATCH);
+            batches.push(batch);
+            for _ in 0..batch {
+                let change = change(rng, position);
+                position.revision = change.revision();
+                if let Change::Epoch { epoch, revision: _ } = change {
+                    position.epoch = epoch;
+                }
+                changes.push(change);
+            }
+        }
+        Self { changes, batches }
+    }
+
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Opens a ledger on the disk and submits every batch, until the power is cut or all is done.
+    pub(crate) fn run(&self, disk: &Disk) -> Log {
+        let mut log = Log { acknowledged: 0 };
+        let Ok(ledger) = Redb::on(disk.clone()) else {
+            return log;
+        };
+        let Ok(contents) = ledger.load() else { return log };
+        let (committer, writer) = commit::committer(contents.position);
+        let mut writing = pin!(writer.run_here(&ledger));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut rest = &self.changes[..];
+        for batch in &self.batches {
+            let (now, later) = rest.split_at(*batch);
+            rest = later;
+            for change in now {
+                let permit = committer.try_reserve().unwrap().unwrap();
+                permit.stage(|_| change.clone());
+            }
+            let stopped = matches!(writing.as_mut().poll(&mut context), Poll::Ready(Err(_)));
+            let durable = *committer.watch().borrow();
+            log.acknowledged = self
+                .changes
+                .partition_point(|change| change.revision() <= durable.revision);
+            if stopped || disk.is_cut() {
+                break;
+            }
+        }
+        log
+    }
+
+    /// After how many changes a ledger would hold what this one does.
+    pub(crate) fn find(&self, ledger: &Redb, context: &str) -> usize {
+        let contents = ledger.load().unwrap_or_else(|error| panic!("{context}: {error}"));
+        let reached = contents.position.revision;
+        let count = self
+            .changes
+            .partition_point(|change| change.revision() <= reached);
+        let (position, records, decisions) = replay(&self.changes[..count]);
+        let (found, held) = (contents.position, contents.records);
+        assert_eq!(found, position, "{context}: no such position was submitted");
+        assert!(
+            held == records,
+            "{context}: at {found} the records differ:\n{held:?}\n{records:?}"
+        );
+        let log = ledger.decisions(u64::MAX, usize::MAX, &|_| true).unwrap();
+        assert!(
+            log.into_iter().rev().eq(decisions),
+            "{context}: at {found} the log of decisions differs"
+        );
+        count
+    }
+}
+
+type Replayed = (Position, BTreeMap<RecordKey, Record>, Vec<api::Decision>);
+
+/// The naive ledger.
+fn replay(changes: &[Change]) -> Replayed {
+    let mut position = Position {
+        epoch: 1,
+        revision: 0,
+    };
+    let mut records = BTreeMap::new();
+    let mut decisions = Vec::new();
+    for change in changes {
+        position.revision = change.revision();
+        match change.clone() {
+            Change::Epoch { epoch, revision: _ } => position.epoch = epoch,
+            Change::Record {
+                key,
+                record,
+                decision,
+                revision: _,
+            } => {
+                match record {
+                    Some(record) => records.insert(key, *record),
+                    None => records.remove(&key),
+                };
+                decisions.push(*decision);
+            }
+        }
+    }
+    (position, records, decisions)
+}
+
+fn change(rng: &mut StdRng, position: Position) -> Change {
+    if rng.random_ratio(1, 25) {
+        return Change::Epoch {
+            epoch: position.epoch + rng.random_range(1..4),
+            revision: position.revision + rng.random_range(1..1000),
+        };
+    }
+    let revision = position.revision + 1;
+    let cluster = ClusterName::new("tenant", format!("c{}", rng.random_range(0..8))).unwrap();
+    let reference = proto::inventory::v1::ClusterRef {
+        namespace: "tenant".to_owned(),
+        name: cluster.name().to_owned(),
+        uid: format!("uid-{revision}"),
+    };
+    let record = rng
+        .random_ratio(4, 5)
+        .then(|| Box::new(record(rng, cluster.clone(), revision)));
+    Change::Record {
+        key: RecordKey {
+            site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
+            cluster,
+        },
+        record,
+        decision: Box::new(api::Decision {
+            revision: Some(
+                Position {
+                    epoch: position.epoch,
+                    revision,
+                }
+                .into(),
+            ),
+            caller: "site/a/agent/cluster".to_owned(),
+            site: "a".to_owned(),
+            cluster: Some(reference),
+            action: "apply".to_owned(),
+            reason: "r".repeat(rng.random_range(0..300)),
+            ..api::Decision::default()
+        }),
+        revision,
+    }
+}
+
+/// From a record that fits a page to one that takes several.
+fn record(rng: &mut StdRng, cluster: ClusterName, revision: u64) -> Record {
+    let generation = i64::try_from(revision).unwrap();
+    let mut record = Record::new(
+        cluster,
+        format!("uid-{revision}"),
+        None,
+        generation,
+        Spec::default(),
+    );
+    record.revision = revision;
+    for index in 0..*[0, 3, 3, 40].choose(rng).unwrap() {
+        let id = HostId {
+            name: HostName::new("metal", format!("h{index}")).unwrap(),
+            uid: Uid::new(format!("uid-{index}")).unwrap(),
+        };
+        let member = Member {
+            role: RoleName::new("Worker").unwrap(),
+            domain: None,
+            state: *[MemberState::Claimed, MemberState::Bound, MemberState::Releasing]
+                .choose(rng)
+                .unwrap(),
+            revision,
+            addresses: BTreeMap::new(),
+            bmc_address: "redfish://192.0.2.1/redfish/v1/Systems/1".repeat(rng.random_range(0..5)),
+            failed_since: None,
+            replaces: None,
+            release_reason: None,
+            confirmed: rng.random(),
+        };
+        record.members.insert(id, member);
+    }
+    record
+}
