@@ -20,6 +20,8 @@ pub struct Decision {
     pub release: Vec<Release>,
     /// What people should know though it changes nothing.
     pub reports: Vec<Report>,
+    /// Each wanted role's funnel, whether it gets what it wants or not.
+    pub funnels: BTreeMap<RoleName, Funnel>,
     /// Why some role does not get what it wants; None exactly when every role has what it wants.
     pub refusal: Option<Refusal>,
 }
@@ -163,7 +165,7 @@ pub enum ReportKind {
 pub struct Refusal {
     /// What stands in the way.
     pub kind: RefusalKind,
-    /// Each wanted role's funnel, the roles that get all they want included.
+    /// [`Decision::funnels`], so that a refusal explains itself.
     pub roles: BTreeMap<RoleName, Funnel>,
     /// The bottleneck. Empty unless the kind is [`RefusalKind::NoFit`].
     pub tight: Tight,
@@ -224,8 +226,10 @@ pub struct Funnel {
 /// replacements use up. `domains`, `hosts` and `waiting` together are `demand - deficit`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tight {
-    /// The roles that compete, sorted.
+    /// The roles that are short, and those that would have to give way to them, sorted.
     pub roles: Vec<RoleName>,
+    /// Whether two of them could use the same host; otherwise each is short for itself.
+    pub compete: bool,
     /// How many hosts they need.
     pub demand: u32,
     /// By how many they fail at least; all roles' `short` together may be more, since replacements go before growth.

@@ -5,6 +5,8 @@ mod decide;
 mod decision;
 mod host;
 mod ineligible;
+mod kinds;
+mod limits;
 mod names;
 mod policy;
 mod request;
@@ -20,6 +22,7 @@ pub use decision::{
 };
 pub use host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
 pub use ineligible::Ineligible;
+pub use limits::{MAX_HELPS, MAX_REPORTS, MAX_ROLES, MAX_WANTED};
 pub use names::{
     ClusterName, Error as NameError, HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName,
     Uid,
@@ -28,6 +31,3 @@ pub use policy::{Domain, Policy};
 pub use request::{FailReason, Holder, Member, MemberState, Request, Role};
 pub use selector::{Error as SelectorError, Expression, Requirement, Selector};
 pub use site::Site;
-
-/// The most entries of [`Refusal::helps`].
-pub const MAX_HELPS: usize = 8;

@@ -93,7 +93,7 @@ impl Refusal {
                 if unmet.len() > ROLES {
                     parts.push(format!("{} more roles are short", unmet.len() - ROLES));
                 }
-                if tight.roles.len() > 1 {
+                if tight.compete {
                     parts.push(format!(
                         "{} compete: they need {} and can get {}",
                         list(tight.roles.iter()),

@@ -4,8 +4,8 @@
 mod fixtures;
 
 use fixtures::random::{SERVER, World, case};
-use fixtures::{FLAVOR, HostExt, RACK, host};
-use placement::{Decision, Help, Host, Need, RefusalKind, Role, RoleName, decide};
+use fixtures::{FLAVOR, HostExt, MemberExt, RACK, host};
+use placement::{Decision, FailReason, Help, Host, Need, RefusalKind, Role, RoleName, Selector, decide};
 use proptest::prelude::*;
 
 fn role<'a>(world: &'a World, name: &RoleName) -> &'a Role {
@@ -129,7 +129,7 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(fixtures::runs::cases(10_000))]
 
     #[test]
     fn each_help_makes_the_request_fit(case in case()) {
@@ -144,6 +144,32 @@ proptest! {
             prop_assert!(!no_fit || refusal.helps.iter().any(|help| matches!(help, Help::MoreHosts(_))));
         }
     }
+}
+
+#[test]
+fn a_host_in_a_failed_members_domain_does_not_help_a_role_to_grow() {
+    let hosts = [
+        host("a").rack("r1"),
+        host("b").rack("r1").paused(),
+        host("c").rack("r2"),
+        host("d").rack("r2"),
+    ];
+    let failed = |name, rack| fixtures::member(name, "Worker", rack).failed(FailReason::Marked);
+    let members = [failed("a", "r1"), failed("c", "r2")];
+    let wanted = fixtures::request([fixtures::role("Worker", Selector::default(), 3)]);
+    let refusal = decide(&fixtures::site(hosts), &wanted, &members)
+        .refusal
+        .expect("two racks");
+    let mended = refusal
+        .helps
+        .iter()
+        .filter(|help| matches!(help, Help::MakeEligible { .. }));
+    assert_eq!(mended.count(), 0, "{:?}", refusal.helps);
+    assert!(
+        refusal
+            .message()
+            .ends_with("one more eligible host in a rack other than r1, r2 would do")
+    );
 }
 
 #[test]

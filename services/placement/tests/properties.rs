@@ -11,14 +11,6 @@ use oracle::{Role1, Search, accounts, is_free, names_of};
 use placement::{Decision, Host, Refusal, RefusalKind, decide};
 use proptest::prelude::*;
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
-}
-
 /// The hosts that the decision takes, per role in the order of names.
 fn taken<'a>(world: &'a World, roles: &[Role1<'_>], decision: &Decision) -> Vec<Vec<&'a Host>> {
     let of = |role: &Role1<'_>| {
@@ -202,7 +194,7 @@ fn is_proof(world: &World, roles: &[Role1<'_>], refusal: &Refusal) -> Result<(),
 }
 
 proptest! {
-    #![proptest_config(config(30_000))]
+    #![proptest_config(fixtures::runs::cases(30_000))]
 
     #[test]
     fn the_decision_is_what_trying_everything_finds(case in case()) {
@@ -211,7 +203,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(5_000))]
+    #![proptest_config(fixtures::runs::cases(5_000))]
 
     #[test]
     fn the_order_of_the_input_does_not_matter(case in case(), shift in 0_usize..8) {

@@ -202,7 +202,7 @@ fn stays_steady(world: &World, decision: &Decision) -> Result<(), TestCaseError>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(fixtures::runs::cases(1_500))]
 
     #[test]
     fn over_any_history_no_usable_member_moves(events in prop::collection::vec(event(), 1..40)) {

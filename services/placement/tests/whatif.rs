@@ -114,7 +114,7 @@ fn copies(one: &Request, count: u32) -> Request {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(fixtures::runs::cases(3_000))]
 
     #[test]
     fn so_many_copies_fit_in_one_decision_and_no_more(case in case()) {

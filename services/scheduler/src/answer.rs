@@ -1,8 +1,7 @@
 //! Decisions as callers see them.
 
 use ::placement::{
-    self as decision, ClusterName, Decision, HostId, Ineligible, Member, MemberState, Namespace, RefusalKind,
-    ReportKind, Request,
+    self as decision, ClusterName, Decision, HostId, MAX_REPORTS, Member, MemberState, Namespace, Request,
 };
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
@@ -13,12 +12,8 @@ use crate::{
     spec::Spec,
 };
 
-/// Most reports in an answer.
-const REPORTS: usize = 64;
 /// Most domains of a tight set in an answer.
 const DOMAINS: usize = 16;
-/// Most suggestions in an answer.
-const HELPS: usize = 8;
 
 /// Why a member is given back, as the ledger keeps it.
 #[must_use]
@@ -38,18 +33,8 @@ pub fn release_reason(reason: decision::ReleaseReason) -> ReleaseReason {
 /// Why a cluster does not get all that it wants.
 #[must_use]
 pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
-    let kind = match refusal.kind {
-        RefusalKind::NoFit => "no-fit",
-        RefusalKind::Quota {
-            namespace: _,
-            limit: _,
-            others: _,
-            wanted: _,
-        } => "quota",
-        RefusalKind::ReplacementLimit => "replacement-limit",
-    };
     api::Refusal {
-        kind: kind.to_owned(),
+        kind: refusal.kind.kind().to_owned(),
         roles: refusal
             .roles
             .iter()
@@ -75,7 +60,6 @@ pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
         helps: refusal
             .helps
             .iter()
-            .take(HELPS)
             .map(|help| refusal.help_message(help))
             .collect(),
         message: refusal.message(),
@@ -86,7 +70,7 @@ pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
 #[must_use]
 pub fn reports(reports: &[decision::Report]) -> Vec<api::Report> {
     let report = |report: &decision::Report| api::Report {
-        kind: report_kind(&report.kind).to_owned(),
+        kind: report.kind.kind().to_owned(),
         host: report.host.as_ref().map(|host| inventory::HostRef {
             namespace: host.namespace().to_string(),
             name: host.name().to_owned(),
@@ -95,60 +79,13 @@ pub fn reports(reports: &[decision::Report]) -> Vec<api::Report> {
         role: report.role.as_ref().map(ToString::to_string).unwrap_or_default(),
         message: sentence(report),
     };
-    reports.iter().take(REPORTS).map(report).collect()
+    reports.iter().take(MAX_REPORTS).map(report).collect()
 }
 
 fn sentence(report: &decision::Report) -> String {
     match &report.host {
         Some(host) => format!("{host}: {}", report.kind),
         None => report.kind.to_string(),
-    }
-}
-
-/// The stable name of a report's kind.
-fn report_kind(kind: &ReportKind) -> &'static str {
-    match kind {
-        ReportKind::HostMissing => "host-missing",
-        ReportKind::WouldNotBeTaken(reason) => ineligible_kind(reason),
-        ReportKind::SharesDomain { domain: _ } => "topology-shared",
-        ReportKind::DomainChanged { was: _, now: _ } => "domain-changed",
-        ReportKind::ReplacementWaits { reason: _, limit: _ } => "replacement-waits",
-        ReportKind::NoReplacement { reason: _ } => "no-replacement",
-        ReportKind::BeingReplaced { by: _ } => "being-replaced",
-        ReportKind::StateUnknown => "state-unknown",
-        ReportKind::SpansNamespaces { namespaces: _ } => "spans-namespaces",
-    }
-}
-
-/// The stable name of a reason why a host cannot be claimed.
-#[must_use]
-pub fn ineligible_kind(reason: &Ineligible) -> &'static str {
-    match reason {
-        Ineligible::NotFound => "not-found",
-        Ineligible::Selector(_) => "selector",
-        Ineligible::NoTopologyLabel(_) => "no-topology-label",
-        Ineligible::EmptyTopologyLabel(_) => "empty-topology-label",
-        Ineligible::Problem(_) => "problem",
-        Ineligible::Deleting => "deleting",
-        Ineligible::Paused => "paused",
-        Ineligible::Detached => "detached",
-        Ineligible::InError => "in-error",
-        Ineligible::Servicing => "servicing",
-        Ineligible::UnknownStatus(_) => "unknown-status",
-        Ineligible::State(_) => "state",
-        Ineligible::MarkedFailed => "marked-failed",
-        Ineligible::Cordoned => "cordoned",
-        Ineligible::CordonedDomain(_) => "cordoned-domain",
-        Ineligible::NoAddress(_) => "no-address",
-        Ineligible::Consumed(_) => "consumed",
-        Ineligible::Orphaned => "orphaned",
-        Ineligible::PartialLabels => "partial-labels",
-        Ineligible::Labelled(_) => "labelled",
-        Ineligible::Held {
-            cluster: _,
-            role: _,
-            state: _,
-        } => "held",
     }
 }
 

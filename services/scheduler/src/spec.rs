@@ -2,15 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use placement::{Expression, LabelKey, NetworkId, Role, RoleName, Selector};
+use placement::{Expression, LabelKey, MAX_ROLES, MAX_WANTED, NetworkId, Role, RoleName, Selector};
 use proto::inventory::v1 as inventory;
 
 use crate::error::Violation;
-
-/// Most roles of a cluster.
-const ROLES: usize = 64;
-/// Most hosts that a role may want: more than any site has, and far from overflow.
-const WANTED: u32 = 100_000;
 
 /// What a cluster wants (the default is nothing): as it came, for comparison and storage, and parsed, for the decision.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,8 +22,8 @@ impl Spec {
     /// Every field that breaks a rule.
     pub fn parse(wire: inventory::ClusterSpec, path: &str) -> Result<Self, Vec<Violation>> {
         let mut violations = Vec::new();
-        if wire.roles.len() > ROLES {
-            let rule = format!("{} roles, at most {ROLES} are allowed", wire.roles.len());
+        if wire.roles.len() > MAX_ROLES {
+            let rule = format!("{} roles, at most {MAX_ROLES} are allowed", wire.roles.len());
             return Err(vec![Violation::new(format!("{path}.roles"), rule)]);
         }
         let mut roles: Vec<Role> = Vec::with_capacity(wire.roles.len());
@@ -106,11 +101,11 @@ pub(crate) fn role(wire: &inventory::Role, path: &str, violations: &mut Vec<Viol
         .transpose()
         .map_err(|e| e.to_string());
     check("topology_key", key.as_ref().map(drop).map_err(Clone::clone));
-    let want = active.checked_add(*standby).filter(|want| *want <= WANTED);
+    let want = active.checked_add(*standby).filter(|want| *want <= MAX_WANTED);
     check(
         "active",
         want.map(drop).ok_or(format!(
-            "{active} + {standby} standby hosts, at most {WANTED} are allowed"
+            "{active} + {standby} standby hosts, at most {MAX_WANTED} are allowed"
         )),
     );
     let grace = replace_after_error.map(|duration| {

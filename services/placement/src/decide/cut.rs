@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use fixedbitset::FixedBitSet;
+
 use super::network::{Layout, sources, used_offer};
 use super::solution::Solution;
 use super::solve::{Inputs, domain_text, to_usize};
@@ -84,9 +86,25 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
         .iter()
         .filter(|(_, node, edge)| inside(*node) && layout.network.is_full(*edge));
     hosts.extend(used.filter_map(|(host, _, _)| name(inputs.site, *host)));
+    tight.compete = compete(inputs, |role| inside(layout.roles[role].role));
     tight.domains = domains.into_iter().collect();
     tight.hosts = hosts.into_iter().collect();
     tight
+}
+
+/// Whether two of these roles could use the same host.
+fn compete(inputs: &Inputs<'_>, is_tight: impl Fn(usize) -> bool) -> bool {
+    let mut others = FixedBitSet::new();
+    inputs
+        .stages
+        .iter()
+        .enumerate()
+        .filter(|(role, _)| is_tight(*role))
+        .any(|(_, stages)| {
+            let meets = !others.is_disjoint(&stages.free);
+            others.union_with(&stages.free);
+            meets
+        })
 }
 
 fn name(site: &Site, host: Slot) -> Option<HostName> {

@@ -71,11 +71,14 @@ fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: 
             .filter(|(of, _)| of == name)
             .map(|(_, domain)| domain.clone());
         let keyed = account.role.topology_key.is_some();
+        let waits = tight.waiting > 0 && only_failing(inputs, tight, role);
+        let waiting = account.yielding().filter(|_| waits);
         let not_in: BTreeSet<LabelValue> = account
             .closed()
             .into_iter()
             .filter(|_| keyed)
             .chain(bound)
+            .chain(waiting)
             .collect();
         Need {
             role: name.clone(),
@@ -84,6 +87,14 @@ fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: 
         }
     };
     Some(Help::MoreHosts(needs.into_iter().map(need).collect()))
+}
+
+/// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
+fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
+    let roles = inputs.accounts.roles.iter().enumerate();
+    roles
+        .filter(|(_, account)| !account.failed.is_empty() && tight.roles.contains(&account.role.name))
+        .all(|(other, _)| other == role)
 }
 
 fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
@@ -212,9 +223,8 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
     let column = key.and_then(|key| site.column(key));
     let domain: Value = column.map_or(NONE, |(number, _)| site.value(number, host));
     let closed = account.closed();
-    let is_closed = column
-        .and_then(|(_, column)| column.text(domain))
-        .is_some_and(|text| closed.contains(text.as_str()));
+    let text = column.and_then(|(_, column)| column.text(domain));
+    let is_closed = text.is_some_and(|text| closed.contains(text.as_str()));
     if key.is_some() && (domain == NONE || is_closed) {
         return;
     }
@@ -229,7 +239,7 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
         demand.spots.push(Spot {
             domain,
             leaf: ROOT,
-            yields: false,
+            yields: text.is_some_and(|text| account.yielding().any(|open| open.as_str() == text)),
             offers: vec![offer],
         });
     }

@@ -40,7 +40,8 @@ use crate::site::Site;
 ///   then by name. For one role that is the optimum in this order; for several it is the optimum of the sums over
 ///   the roles.
 ///
-/// The hosts of `members` are never taken again, whether the site knows that they are held or not.
+/// The hosts of `members` are never taken again, whether the site knows that they are held or not; a host that was made
+/// again under the name of one that is gone is another host, and can be taken for it.
 #[must_use]
 pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
     let accounts = Accounts::new(site, request, members);
@@ -73,7 +74,8 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
         settle(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
-    decision.refusal = refuse::refusal(&inputs, request, &solution, quota);
+    decision.funnels = refuse::funnels(&inputs, &solution);
+    decision.refusal = refuse::refusal(&inputs, request, &solution, quota, &decision.funnels);
     sort(&mut decision);
     decision
 }
@@ -168,6 +170,7 @@ fn sort(decision: &mut Decision) {
         take,
         release,
         reports,
+        funnels: _,
         refusal: _,
     } = decision;
     keep.sort();

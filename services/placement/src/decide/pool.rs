@@ -43,15 +43,10 @@ impl Stages {
         let Some(key) = key else {
             return count(self.free.count_ones(..));
         };
-        let Some((number, column)) = site.column(key) else {
+        let Some((_, column)) = site.column(key) else {
             return 0;
         };
-        let values = site.values(number);
-        let mut seen = FixedBitSet::with_capacity(column.width());
-        self.free
-            .ones()
-            .for_each(|host| seen.insert(at(values.of(slot(host)))));
-        count(seen.count_ones(..))
+        count(column.values_among(&self.free))
     }
 }
 

@@ -1,11 +1,14 @@
 //! Why a request does not fit: funnels, and the bottleneck from the minimum cut.
 
+use std::collections::BTreeMap;
+
 use super::account::{Account, Accounts, count};
 use super::pool::Stages;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::{cut, helps};
 use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
+use crate::names::RoleName;
 use crate::request::Request;
 use crate::site::Site;
 
@@ -36,6 +39,7 @@ pub(crate) fn refusal(
     request: &Request,
     solution: &Solution,
     quota: Option<RefusalKind>,
+    funnels: &BTreeMap<RoleName, Funnel>,
 ) -> Option<Refusal> {
     let no_fit = !solution.is_complete();
     if quota.is_none() && super::is_satisfied(solution, inputs.accounts) {
@@ -54,24 +58,25 @@ pub(crate) fn refusal(
     } else {
         RefusalKind::ReplacementLimit
     });
-    let roles = inputs
-        .accounts
-        .roles
-        .iter()
-        .zip(inputs.stages)
-        .zip(&solution.found);
-    let roles = roles.map(|((account, stages), found)| {
-        (
-            account.role.name.clone(),
-            funnel(inputs.site, account, stages, found),
-        )
-    });
     Some(Refusal {
         kind,
-        roles: roles.collect(),
+        roles: funnels.clone(),
         tight,
         helps,
     })
+}
+
+/// How many hosts are left for each role after each condition.
+pub(crate) fn funnels(inputs: &Inputs<'_>, solution: &Solution) -> BTreeMap<RoleName, Funnel> {
+    let roles = inputs.accounts.roles.iter();
+    roles
+        .zip(inputs.stages)
+        .zip(&solution.found)
+        .map(|((account, stages), found)| {
+            let funnel = funnel(inputs.site, account, stages, found);
+            (account.role.name.clone(), funnel)
+        })
+        .collect()
 }
 
 fn funnel(site: &Site, account: &Account<'_>, stages: &Stages, found: &Found) -> Funnel {

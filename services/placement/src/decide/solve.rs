@@ -10,11 +10,12 @@ use super::tree::Tree;
 use crate::names::Namespace;
 use crate::site::{NONE, Site, Slot, Value};
 
-/// The hosts that the cluster has already, under any uid; they are not taken again.
+/// The hosts that the cluster has already; they are not taken again. A host that was made again under a member's name is
+/// another host.
 pub(crate) fn own(site: &Site, members: &[crate::request::Member]) -> Vec<Slot> {
     members
         .iter()
-        .filter_map(|member| site.slot_named(&member.host.name))
+        .filter_map(|member| site.slot_of(&member.host))
         .collect()
 }
 

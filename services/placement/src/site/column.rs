@@ -58,6 +58,15 @@ impl Column {
         self.values.get(at(value)).map_or(0, |entry| entry.hosts.len())
     }
 
+    /// How many different values these hosts have. Most often a domain's first host answers for it, so this is far
+    /// less than looking at each host.
+    pub(crate) fn values_among(&self, hosts: &FixedBitSet) -> usize {
+        self.values
+            .iter()
+            .filter(|entry| entry.hosts.meets(hosts))
+            .count()
+    }
+
     /// One more than the greatest number of a value.
     pub(crate) fn width(&self) -> usize {
         self.values.len()

@@ -6,7 +6,7 @@ use fixedbitset::FixedBitSet;
 
 use super::set::{Slot, at};
 use super::{Column, Key, NONE, Row, Site, Value};
-use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId};
+use crate::names::{HostId, LabelKey, LabelValue, Namespace, NetworkId};
 use crate::selector::{Requirement, Selector};
 
 /// One key's value numbers by slot.
@@ -37,10 +37,6 @@ impl Site {
         self.row(host)
             .is_some_and(|row| row.id.uid == id.uid)
             .then_some(host)
-    }
-
-    pub(crate) fn slot_named(&self, name: &HostName) -> Option<Slot> {
-        self.ranks.slot(name)
     }
 
     /// Smaller for a smaller name.

@@ -92,6 +92,14 @@ impl Set {
         }
     }
 
+    /// Whether any host is in both.
+    pub(crate) fn meets(&self, mask: &FixedBitSet) -> bool {
+        match self {
+            Self::Few(slots) => slots.iter().any(|host| mask.contains(at(*host))),
+            Self::Many { bits, .. } => !bits.is_disjoint(mask),
+        }
+    }
+
     /// `mask ∩= self`.
     pub(crate) fn keep_in(&self, mask: &mut FixedBitSet) {
         match self {

@@ -108,10 +108,7 @@ pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
         && host.consumer.is_none()
         && host.sip_labels == SipLabels::None
         && !world.held.contains(&host.id)
-        && !world
-            .members
-            .iter()
-            .any(|member| member.host.name == host.id.name)
+        && !world.members.iter().any(|member| member.host == host.id)
 }
 
 /// What a placement costs: spread over rooms, scarce, uninspected, unpowered.

@@ -179,7 +179,7 @@ impl Inventory {
         let reasons = reasons
             .into_iter()
             .map(|reason| Ineligibility {
-                reason: answer::ineligible_kind(&reason).to_owned(),
+                reason: reason.kind().to_owned(),
                 message: reason.to_string(),
             })
             .collect();

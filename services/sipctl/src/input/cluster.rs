@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Cluster, Operator, SIPCluster};
 use placement::{
-    ClusterName, Expression, HostName, LabelKey, LabelValue, MemberState, Namespace, NetworkId, Request,
-    Role, RoleName, Selector, Uid,
+    ClusterName, Expression, HostName, LabelKey, LabelValue, MAX_ROLES, MAX_WANTED, MemberState, Namespace,
+    NetworkId, Request, Role, RoleName, Selector, Uid,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,9 +15,6 @@ use super::document::{Document, Place};
 use super::object::{fields, metadata, name};
 
 const KIND: &str = "SIPCluster";
-/// The scheduler's limits on a cluster: most roles, and most hosts of a role.
-const ROLES: usize = 64;
-const WANTED: u32 = 100_000;
 
 /// A SIPCluster of the input.
 #[derive(Clone, Debug)]
@@ -103,16 +100,16 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place
 
 fn request(name: &ClusterName, cluster: &Cluster) -> Result<Request, String> {
     let invalid = |path: &str, rule: &dyn std::fmt::Display| format!("SIPCluster {name}: {path}: {rule}");
-    if cluster.roles().len() > ROLES {
-        let rule = format!("{} roles, at most {ROLES} are allowed", cluster.roles().len());
+    if cluster.roles().len() > MAX_ROLES {
+        let rule = format!("{} roles, at most {MAX_ROLES} are allowed", cluster.roles().len());
         return Err(invalid("spec.nodes", &rule));
     }
     let role = |role: &api::Role| {
         let path = format!("spec.nodes[{}]", role.name());
         let broken = |rule: &dyn std::fmt::Display| invalid(&path, rule);
-        if role.wanted() > WANTED {
+        if role.wanted() > MAX_WANTED {
             return Err(broken(&format!(
-                "{} hosts, at most {WANTED} are allowed",
+                "{} hosts, at most {MAX_WANTED} are allowed",
                 role.wanted()
             )));
         }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use placement::{ClusterName, Decision, FailReason, HostName, LabelValue, Member, RoleName};
 
 use super::{
-    Change, Cluster, Funnel, Host, Outcome, Refusal, Release, ReleaseReason, Remark, Role, Tight,
-    TightDomain, kinds,
+    Change, Cluster, Funnel, Host, Outcome, Refusal, Release, ReleaseReason, Remark, Role, Tight, TightDomain,
 };
 
 /// What was decided for a cluster. `wanted` are the roles of its spec; `remarks` are known from its input.
@@ -21,6 +20,7 @@ pub(crate) fn cluster(
         take,
         release,
         reports,
+        funnels: _,
         refusal,
     } = decision;
     let mut roles: BTreeMap<String, Role> = BTreeMap::new();
@@ -139,12 +139,7 @@ pub(crate) fn remark(kind: &str, host: Option<&HostName>, role: Option<&RoleName
 
 fn report(report: &placement::Report) -> Remark {
     let placement::Report { role, host, kind } = report;
-    remark(
-        kinds::report(kind),
-        host.as_ref(),
-        role.as_ref(),
-        &kind.to_string(),
-    )
+    remark(kind.kind(), host.as_ref(), role.as_ref(), &kind.to_string())
 }
 
 fn host(name: &HostName, domain: Option<&LabelValue>, change: Change) -> Host {
@@ -174,7 +169,7 @@ fn refusal(refusal: &placement::Refusal) -> Refusal {
         helps,
     } = refusal;
     Refusal {
-        kind: kinds::refusal(kind).to_owned(),
+        kind: kind.kind().to_owned(),
         roles: roles
             .iter()
             .map(|(role, funnel)| (role.to_string(), self::funnel(funnel)))
@@ -212,6 +207,7 @@ fn funnel(funnel: &placement::Funnel) -> Funnel {
 fn tight(tight: &placement::Tight) -> Tight {
     let placement::Tight {
         roles,
+        compete: _,
         demand,
         deficit,
         domains,

@@ -3,7 +3,6 @@
 //! Fields are only ever added. Hosts and clusters are written `namespace/name`; arrays are sorted by host, as texts.
 
 mod fill;
-mod kinds;
 
 use std::collections::BTreeMap;
 

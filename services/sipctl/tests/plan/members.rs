@@ -100,7 +100,7 @@ fn a_member_whose_host_does_not_exist_is_gone() {
             changes: vec![],
         },
         Case {
-            name: "a host of its name that was made anew is another one",
+            name: "a host of its name that was made anew is another one, and free",
             objects: vec![
                 host("a", "r1"),
                 host("b", "r2"),
@@ -110,7 +110,7 @@ fn a_member_whose_host_does_not_exist_is_gone() {
                 ),
             ],
             outcome: Outcome::Placed,
-            changes: vec!["+Worker b@r2", "-Worker a gone"],
+            changes: vec!["+Worker a@r1", "-Worker a gone"],
         },
         Case {
             name: "a host of its name whose uid the input does not say is the same one",

@@ -7,9 +7,6 @@ use crate::repository::{assert_none, files, files_ending, root, text};
 /// A file of more lines has more than one title.
 const LINES: usize = 450;
 
-/// Files that were longer when the rule came, and the length up to which they are borne with. They may only shrink.
-const LONGER: [(&str, usize); 1] = [("services/placement/tests/decision.rs", 490)];
-
 /// Names that say nothing of what is inside.
 const NAMELESS: [&str; 8] = [
     "util", "utils", "common", "helper", "helpers", "misc", "manager", "managers",
@@ -32,10 +29,8 @@ fn too_long(lengths: impl IntoIterator<Item = (String, usize)>) -> Vec<String> {
     lengths
         .into_iter()
         .filter_map(|(path, lines)| {
-            let borne = LONGER.iter().find(|(longer, _)| *longer == path);
-            let most = borne.map_or(LINES, |(_, most)| *most);
-            (lines > most)
-                .then(|| format!("{path} has {lines} lines, at most {most}: split it by what its parts do"))
+            (lines > LINES)
+                .then(|| format!("{path} has {lines} lines, at most {LINES}: split it by what its parts do"))
         })
         .collect()
 }

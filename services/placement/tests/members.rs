@@ -1,0 +1,290 @@
+//! What becomes of a cluster's members: who stays, who goes, who is replaced; one sentence each.
+
+mod fixtures;
+
+use fixtures::*;
+use placement::{FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, ReportKind, Selector, decide};
+
+#[test]
+fn present_members_use_up_their_domains_and_releasing_ones_too() {
+    let site = site([
+        host("a").rack("r1"),
+        host("b").rack("r2"),
+        host("c").rack("r3"),
+        host("d").rack("r1"),
+    ]);
+    let members = [
+        member("a", "Worker", "r1"),
+        member("b", "Worker", "r2").state(MemberState::Releasing),
+    ];
+    let wanted = request([role("Worker", Selector::default(), 2)]);
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(taken(&decision), ["Worker/c"]);
+    let wanted = request([role("Worker", Selector::default(), 3)]);
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&decision).len(), decision.outcome()),
+        (0, Outcome::Refused)
+    );
+}
+
+#[test]
+fn a_member_that_breaks_a_rule_stays_and_is_reported() {
+    let site = site([
+        host("a").rack("r1").flavor("old").paused(),
+        host("b").rack("r2").flavor("new"),
+    ]);
+    let wanted = request([role("Worker", flavor_is("new"), 1)]);
+    let decision = decide(&site, &wanted, &[member("a", "Worker", "r1")]);
+    assert_eq!(
+        (kept(&decision), taken(&decision).len()),
+        (vec!["Worker/a".to_owned()], 0)
+    );
+    assert_eq!(decision.reports.len(), 2, "{:?}", decision.reports);
+}
+
+#[test]
+fn adopted_members_in_one_domain_both_stay_and_are_reported() {
+    let site = site([
+        host("a").rack("r1"),
+        host("b").rack("r1"),
+        host("c").rack("r1"),
+        host("d").rack("r2"),
+    ]);
+    let members = [member("a", "Worker", "r1"), member("b", "Worker", "r1")];
+    let decision = decide(
+        &site,
+        &request([role("Worker", Selector::default(), 3)]),
+        &members,
+    );
+    assert_eq!(
+        (kept(&decision).len(), taken(&decision)),
+        (2, vec!["Worker/d".to_owned()])
+    );
+    let shared = decision
+        .reports
+        .iter()
+        .filter(|r| matches!(r.kind, ReportKind::SharesDomain { .. }));
+    assert_eq!(shared.count(), 2);
+}
+
+#[test]
+fn shrink_takes_the_failed_first_then_the_unused_then_the_crowded_then_the_last_by_name() {
+    let site = site([
+        host("a").rack("r1"),
+        host("b").rack("r2").consumed(),
+        host("c").rack("r3").consumed().marked_failed(),
+        host("d").rack("r1"),
+        host("e").rack("r4"),
+    ]);
+    let members = ["a", "b", "c", "d", "e"].map(|name| member(name, "Worker", "r0"));
+    let order = ["c", "d", "e", "a", "b"];
+    for surplus in 1..=5 {
+        let wanted = request([role(
+            "Worker",
+            Selector::default(),
+            5 - u32::try_from(surplus).expect("small"),
+        )]);
+        let decision = decide(&site, &wanted, &members);
+        let mut expected: Vec<String> = order[..surplus]
+            .iter()
+            .map(|name| format!("Worker/{name}"))
+            .collect();
+        expected.sort();
+        assert_eq!(released(&decision), expected);
+        assert!(
+            decision
+                .release
+                .iter()
+                .all(|release| release.reason == ReleaseReason::Surplus)
+        );
+        assert!(decision.take.is_empty());
+    }
+}
+
+#[test]
+fn shrink_commits_though_another_role_cannot_grow() {
+    let site = site([host("a").rack("r1"), host("b").rack("r2")]);
+    let members = [member("a", "Worker", "r1"), member("b", "Worker", "r2")];
+    let wanted = request([
+        role("ControlPlane", Selector::default(), 1),
+        role("Worker", Selector::default(), 1),
+    ]);
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (released(&decision), taken(&decision).len()),
+        (vec!["Worker/b".to_owned()], 0)
+    );
+    assert_eq!(decision.outcome(), Outcome::Partial);
+}
+
+#[test]
+fn a_role_gone_from_the_spec_gives_back_all_its_members() {
+    let site = site([host("a").rack("r1")]);
+    let members = [
+        member("a", "Worker", "r1"),
+        member("x", "Worker", "r1").state(MemberState::Releasing),
+    ];
+    let decision = decide(&site, &request([]), &members);
+    assert_eq!(
+        (released(&decision), decision.outcome()),
+        (vec!["Worker/a".to_owned()], Outcome::Placed)
+    );
+}
+
+#[test]
+fn a_failed_member_yields_its_domain_to_its_replacement() {
+    let site = site([
+        host("a").rack("r1").marked_failed(),
+        host("b").rack("r1"),
+        host("c").rack("r2"),
+    ]);
+    let members = [
+        member("a", "ControlPlane", "r1"),
+        member("c", "ControlPlane", "r2"),
+    ];
+    let decision = decide(
+        &site,
+        &request([role("ControlPlane", Selector::default(), 2)]),
+        &members,
+    );
+    assert_eq!(taken(&decision), ["ControlPlane/b"]);
+    assert_eq!(decision.take[0].replaces, Some(id("a")));
+    assert_eq!(
+        decision.release[0].reason,
+        ReleaseReason::Failed(FailReason::Marked)
+    );
+    assert_eq!(decision.outcome(), Outcome::Placed);
+}
+
+#[test]
+fn replacements_are_limited_and_the_rest_waits() {
+    let hosts = ["a", "b", "c", "d", "e"].map(|name| host(name).rack(name));
+    let site = site(hosts);
+    let failed = |name: &str| member(name, "ControlPlane", name).failed(FailReason::Marked);
+    let members = [failed("a"), failed("b"), member("c", "ControlPlane", "c")];
+    let wanted = request([role("ControlPlane", Selector::default(), 3)]);
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (released(&decision), taken(&decision)),
+        (
+            vec!["ControlPlane/a".to_owned()],
+            vec!["ControlPlane/d".to_owned()]
+        )
+    );
+    assert_eq!(decision.outcome(), Outcome::Partial);
+    assert_eq!(
+        decision.refusal.as_ref().map(|r| r.kind.clone()),
+        Some(RefusalKind::ReplacementLimit)
+    );
+    // The first replacement is not bound yet, so the second failed member waits.
+    let claimed = apply(&decision, &members, false);
+    let second = decide(&site, &wanted, &claimed);
+    assert_eq!(
+        (released(&second).len(), taken(&second).len(), second.outcome()),
+        (0, 0, Outcome::Partial)
+    );
+    let bound = apply(&decision, &members, true);
+    let third = decide(&site, &wanted, &bound);
+    assert_eq!(
+        (released(&third), taken(&third)),
+        (
+            vec!["ControlPlane/b".to_owned()],
+            vec!["ControlPlane/e".to_owned()]
+        )
+    );
+}
+
+#[test]
+fn a_tenth_of_the_workers_may_be_replaced_at_a_time() {
+    let names: Vec<String> = (0..40).map(|i| format!("h{i:02}")).collect();
+    let site = site(names.iter().map(|name| host(name).rack(name)));
+    let members: Vec<_> = names[..20]
+        .iter()
+        .map(|name| member(name, "Worker", name).failed(FailReason::Gone))
+        .collect();
+    let decision = decide(
+        &site,
+        &request([role("Worker", Selector::default(), 20)]),
+        &members,
+    );
+    assert_eq!(
+        (decision.take.len(), decision.release.len(), decision.keep.len()),
+        (2, 2, 18)
+    );
+}
+
+#[test]
+fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
+    let site = site([host("a").rack("r1"), host("b").rack("r2"), host("c").rack("r3")]);
+    let members = [
+        member("a", "Worker", "r1").failed(FailReason::ReplaceRequested),
+        member("c", "Worker", "r3"),
+    ];
+    let wanted = request([role("Worker", Selector::default(), 2)]);
+    let first = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&first), released(&first).len(), kept(&first).len()),
+        (vec!["Worker/b".to_owned()], 0, 2)
+    );
+    assert_eq!(first.outcome(), Outcome::Placed);
+    let claimed = apply(&first, &members, false);
+    let second = decide(&site, &wanted, &claimed);
+    assert_eq!(
+        (second.take.len(), second.release.len(), second.keep.len()),
+        (0, 0, 3)
+    );
+    let bound = apply(&first, &members, true);
+    let third = decide(&site, &wanted, &bound);
+    assert_eq!(
+        (released(&third), third.take.len()),
+        (vec!["Worker/a".to_owned()], 0)
+    );
+    assert_eq!(third.release[0].reason, ReleaseReason::Moved);
+    // A shrink in between gives back exactly the surplus: the pair counts as one.
+    let smaller = request([role("Worker", Selector::default(), 1)]);
+    let shrunk = decide(&site, &smaller, &claimed);
+    assert_eq!(
+        (released(&shrunk), kept(&shrunk).len()),
+        (vec!["Worker/c".to_owned()], 2)
+    );
+    let left = apply(&shrunk, &claimed, false);
+    let settled = decide(&site, &smaller, &left);
+    assert_eq!(
+        (settled.take.len(), settled.release.len(), settled.keep.len()),
+        (0, 0, 2)
+    );
+}
+
+#[test]
+fn a_host_that_came_back_with_another_uid_is_another_host() {
+    let mut site = site([host("a").rack("r1")]);
+    site.hold(&id("a"), held("tenant/b", "Worker"));
+    let mut again = host("a").rack("r1");
+    again.id.uid = "another".parse().expect("valid");
+    assert!(
+        decide(&site, &request([role("Worker", Selector::default(), 1)]), &[])
+            .take
+            .is_empty()
+    );
+    site.upsert(again.clone());
+    let decision = decide(&site, &request([role("Worker", Selector::default(), 1)]), &[]);
+    assert_eq!(decision.take[0].host, again.id);
+    assert!(
+        site.holder(&id("a")).is_some(),
+        "the claim on the old one is still known"
+    );
+    let own = [member("a", "Worker", "r1").state(MemberState::Releasing)];
+    assert!(
+        decide(&site, &request([role("Worker", Selector::default(), 1)]), &own)
+            .take
+            .is_empty()
+    );
+    let gone = [member("a", "Worker", "r1").failed(FailReason::Gone)];
+    let decision = decide(&site, &request([role("Worker", Selector::default(), 1)]), &gone);
+    assert_eq!(
+        (decision.take[0].host.clone(), decision.take[0].replaces.clone()),
+        (again.id, Some(id("a"))),
+        "it can take the place of the one that is gone"
+    );
+}
