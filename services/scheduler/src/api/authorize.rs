@@ -25,6 +25,7 @@ pub(crate) enum Call {
     ListSites,
     FindCapacity,
     ExplainHost,
+    ResetSiteFence,
 }
 
 /// What a kind of call does, which is what permission depends on.
@@ -36,6 +37,8 @@ enum Effect {
     Members,
     /// Reads anything else.
     Look,
+    /// Overrides a safeguard: only a person who answers for the region can.
+    Override,
 }
 
 impl Call {
@@ -53,6 +56,7 @@ impl Call {
             | Self::ListSites
             | Self::FindCapacity
             | Self::ExplainHost => Effect::Look,
+            Self::ResetSiteFence => Effect::Override,
         }
     }
 
@@ -72,6 +76,7 @@ impl Call {
             Self::ListSites => "ListSites",
             Self::FindCapacity => "FindCapacity",
             Self::ExplainHost => "ExplainHost",
+            Self::ResetSiteFence => "ResetSiteFence",
         }
     }
 }
@@ -109,9 +114,17 @@ fn allowed(caller: &Caller, call: Call, site: Option<&str>) -> bool {
                 && match call.effect() {
                     Effect::Members => true,
                     Effect::Site | Effect::Look => name.as_str() == CLUSTER_AGENT,
+                    Effect::Override => false,
                 }
         }
-        Caller::Operator { name: _ } | Caller::Reader { name: _ } => call.effect() != Effect::Site,
+        Caller::Operator { name: _ } => match call.effect() {
+            Effect::Members | Effect::Look | Effect::Override => true,
+            Effect::Site => false,
+        },
+        Caller::Reader { name: _ } => match call.effect() {
+            Effect::Members | Effect::Look => true,
+            Effect::Site | Effect::Override => false,
+        },
         Caller::Scheduler => false,
     }
 }
@@ -120,7 +133,7 @@ fn allowed(caller: &Caller, call: Call, site: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    const ALL: [Call; 14] = [
+    const ALL: [Call; 15] = [
         Call::ApplyCluster,
         Call::PlanCluster,
         Call::GetPlacement,
@@ -135,6 +148,7 @@ mod tests {
         Call::ListSites,
         Call::FindCapacity,
         Call::ExplainHost,
+        Call::ResetSiteFence,
     ];
 
     fn agent(site: &str, name: &str) -> Caller {
@@ -153,7 +167,8 @@ mod tests {
 
     #[test]
     fn an_agent_touches_only_its_own_site_and_only_what_its_name_needs() {
-        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len());
+        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len() - 1);
+        assert!(!names(&agent("a", "cluster"), Some("a")).contains(&"ResetSiteFence"));
         assert_eq!(
             names(&agent("a", "load-balancer"), Some("a")),
             ["GetPlacement", "WatchPlacements"]
@@ -163,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn people_look_and_never_speak_for_a_site() {
-        for caller in [
-            Caller::Operator {
-                name: "op".parse().unwrap(),
-            },
-            Caller::Reader {
-                name: "r".parse().unwrap(),
-            },
-        ] {
+    fn people_look_and_never_speak_for_a_site_and_only_operators_override() {
+        let operator = Caller::Operator {
+            name: "op".parse().unwrap(),
+        };
+        let reader = Caller::Reader {
+            name: "r".parse().unwrap(),
+        };
+        for (caller, overrides) in [(operator, true), (reader, false)] {
             let calls = names(&caller, None);
-            assert_eq!(calls.len(), ALL.len() - 4);
+            assert_eq!(calls.len(), ALL.len() - 4 - usize::from(!overrides));
             for call in ["ApplyCluster", "ReleaseCluster", "ConfirmHosts", "ReportHosts"] {
                 assert!(!calls.contains(&call));
             }
+            assert_eq!(calls.contains(&"ResetSiteFence"), overrides);
         }
     }
 

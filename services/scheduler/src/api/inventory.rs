@@ -7,8 +7,8 @@ use futures::Stream;
 use proto::inventory::v1::{
     ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse, GetHostRequest,
     GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse, ListSitesRequest,
-    ListSitesResponse, ReportHostsRequest, ReportHostsResponse, SiteCapacity,
-    inventory_service_server::InventoryService,
+    ListSitesResponse, ReportHostsRequest, ReportHostsResponse, ResetSiteFenceRequest,
+    ResetSiteFenceResponse, SiteCapacity, inventory_service_server::InventoryService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     answer,
     error::{Error, Violation},
+    ledger::Fence,
     region::Region,
     site::Site,
     spec::{self, Spec},
@@ -282,5 +283,21 @@ impl InventoryService for Inventory {
             Some(&request.get_ref().site),
         )?;
         Ok(Response::new(self.explain(request.into_inner())?))
+    }
+
+    async fn reset_site_fence(
+        &self,
+        request: Request<ResetSiteFenceRequest>,
+    ) -> Result<Response<ResetSiteFenceResponse>, Status> {
+        let site = &request.get_ref().site;
+        let caller = authorize(request.extensions(), Call::ResetSiteFence, Some(site))?;
+        let fence = self.region.reset_fence(site, &caller).await?;
+        let (lease_uid, lease_transitions) = fence
+            .map(|Fence { lease, transitions }| (lease, transitions))
+            .unwrap_or_default();
+        Ok(Response::new(ResetSiteFenceResponse {
+            lease_uid,
+            lease_transitions,
+        }))
     }
 }

@@ -15,29 +15,18 @@ use super::{
 };
 use crate::{
     error::Error,
-    region::Region,
-    site::{Fence, Session, SessionId},
+    ledger::Fence,
+    region::{Region, Reporter},
+    site::SessionId,
 };
 
-/// An open stream; dropping it closes the session, however it ended.
-struct Reporter {
+/// An open stream.
+struct Reports {
     region: Region,
-    site: String,
-    session: Session,
+    reporter: Reporter,
     sequence: u64,
     requests: Streaming<ReportHostsRequest>,
     ended: bool,
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        self.region.close_session(&self.site, &self.session.id);
-        tracing::info!(
-            site = self.site,
-            session = self.session.id.as_str(),
-            "the site's reporter has gone"
-        );
-    }
 }
 
 /// Opens the session that the stream's first message asks for; the answers acknowledge each message.
@@ -63,28 +52,28 @@ pub(super) async fn stream(
         lease_transitions,
         highest_seen,
     } = hello;
-    authorize(&extensions, Call::ReportHosts, Some(&site))?;
+    let caller = authorize(&extensions, Call::ReportHosts, Some(&site))?;
     let fence = Fence {
         lease: lease_uid,
         transitions: lease_transitions,
     };
-    let session = region
-        .open_session(&site, fence, highest_seen.map(position))
+    let reporter = region
+        .open_session(&site, &fence, highest_seen.map(position), &caller)
         .await?;
-    tracing::info!(site, session = session.id.as_str(), "the site has a reporter");
-    let hello = acknowledge(&region, &session.id, 1);
-    let reporter = Reporter {
+    let session = &reporter.session().id;
+    tracing::info!(site, session = session.as_str(), "the site has a reporter");
+    let hello = acknowledge(&region, session, 1);
+    let reports = Reports {
         region,
-        site,
-        session,
+        reporter,
         sequence: 1,
         requests,
         ended: false,
     };
-    let rest = futures::stream::unfold(reporter, |mut reporter| async move {
-        let answer = reporter.next().await?;
-        reporter.ended = answer.is_err();
-        Some((answer, reporter))
+    let rest = futures::stream::unfold(reports, |mut reports| async move {
+        let answer = reports.next().await?;
+        reports.ended = answer.is_err();
+        Some((answer, reports))
     });
     Ok(tokio_stream::once(Ok(hello)).chain(rest))
 }
@@ -98,16 +87,20 @@ fn acknowledge(region: &Region, session: &SessionId, sequence: u64) -> ReportHos
     }
 }
 
-impl Reporter {
+impl Reports {
+    fn session(&self) -> &SessionId {
+        &self.reporter.session().id
+    }
+
     async fn next(&mut self) -> Option<Result<ReportHostsResponse, Status>> {
         if self.ended {
             return None;
         }
-        let superseded = self.session.superseded.clone();
+        let superseded = self.reporter.session().superseded.clone();
         let request = tokio::select! {
             () = superseded.cancelled() => {
                 return Some(Err(Error::Superseded {
-                    what: format!("session {} of site {}", self.session.id.as_str(), self.site),
+                    what: format!("session {} of site {}", self.session().as_str(), self.reporter.site()),
                     by: "a newer one".to_owned(),
                 }
                 .into()));
@@ -128,17 +121,19 @@ impl Reporter {
         }
         match message {
             Some(Message::Changes(changes)) => {
-                self.region.report(&self.site, &self.session.id, changes).await?;
+                self.region
+                    .report(self.reporter.site(), self.session(), changes)
+                    .await?;
             }
             Some(Message::SnapshotEnd(_)) => {
                 self.region
-                    .complete_snapshot(&self.site, &self.session.id)
+                    .complete_snapshot(self.reporter.site(), self.session())
                     .await?;
             }
             Some(Message::Hello(_)) => return Err(Error::Protocol("a Hello comes first and only once")),
             None => return Err(Error::Protocol("a message must say something")),
         }
         self.sequence = sequence;
-        Ok(acknowledge(&self.region, &self.session.id, sequence))
+        Ok(acknowledge(&self.region, self.session(), sequence))
     }
 }

@@ -6,7 +6,7 @@ use placement::{ClusterName, HostId, LabelValue, MemberState, RoleName};
 use prost::Message as _;
 use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
 
-use super::{Error, RecordKey};
+use super::{Error, Fence, RecordKey, SiteFence};
 use crate::{
     convert,
     record::{Member, Record, ReleaseReason},
@@ -79,6 +79,42 @@ pub(crate) fn decode(
         },
         record,
     ))
+}
+
+/// A fence's bytes.
+pub(crate) fn encode_fence(fence: &SiteFence) -> Vec<u8> {
+    let SiteFence {
+        highest: Fence { lease, transitions },
+        retired,
+    } = fence;
+    disk::SiteFence {
+        lease_uid: lease.clone(),
+        lease_transitions: *transitions,
+        retired_lease_uids: retired.iter().cloned().collect(),
+    }
+    .encode_to_vec()
+}
+
+/// What [`encode_fence`] made, of a site.
+///
+/// # Errors
+/// [`Error::Corrupt`] names the site.
+pub(crate) fn decode_fence(site: &str, bytes: &[u8]) -> Result<SiteFence, Error> {
+    let disk::SiteFence {
+        lease_uid,
+        lease_transitions,
+        retired_lease_uids,
+    } = disk::SiteFence::decode(bytes).map_err(|error| Error::Corrupt {
+        what: format!("fence of site {site}"),
+        rule: error.to_string(),
+    })?;
+    Ok(SiteFence {
+        highest: Fence {
+            lease: lease_uid,
+            transitions: lease_transitions,
+        },
+        retired: retired_lease_uids.into_iter().collect(),
+    })
 }
 
 fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Member), String> {

@@ -133,6 +133,12 @@ impl Permit {
                 record: _,
                 decision: _,
                 revision: _,
+            }
+            | Change::Fence {
+                site: _,
+                fence: _,
+                decision: _,
+                revision: _,
             } => Position { revision, ..*staged },
         };
         self.place.send(change);

@@ -8,7 +8,10 @@ pub mod codec;
 pub mod commit;
 pub mod redb;
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use placement::ClusterName;
 use proto::{inventory::v1 as inventory, placement::v1 as api};
@@ -45,6 +48,31 @@ pub struct RecordKey {
     pub cluster: ClusterName,
 }
 
+/// Which election made a reporter: `leaseTransitions` of the Lease with that uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// uid of the Lease.
+    pub lease: String,
+    /// Its `leaseTransitions`.
+    pub transitions: i64,
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lease, transitions } = self;
+        write!(f, "{lease}#{transitions}")
+    }
+}
+
+/// Which reporters a site has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteFence {
+    /// The latest one: of its Lease, no lower counter is let in.
+    pub highest: Fence,
+    /// uids of Leases that another one has replaced: they are not let in.
+    pub retired: BTreeSet<String>,
+}
+
 /// One committed step.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -54,6 +82,17 @@ pub enum Change {
         key: RecordKey,
         /// Its new content; `None` removes it.
         record: Option<Box<Record>>,
+        /// The entry for the audit log; its revision is that of the change.
+        decision: Box<api::Decision>,
+        /// Number of this commit.
+        revision: u64,
+    },
+    /// Another reporter may speak for a site.
+    Fence {
+        /// The site.
+        site: String,
+        /// The highest fence now; `None` forgets it.
+        fence: Option<SiteFence>,
         /// The entry for the audit log; its revision is that of the change.
         decision: Box<api::Decision>,
         /// Number of this commit.
@@ -73,18 +112,22 @@ impl Change {
     #[must_use]
     pub fn revision(&self) -> u64 {
         match self {
-            Self::Record { revision, .. } | Self::Epoch { revision, .. } => *revision,
+            Self::Record { revision, .. } | Self::Fence { revision, .. } | Self::Epoch { revision, .. } => {
+                *revision
+            }
         }
     }
 }
 
 /// All that a ledger holds, as read when it is opened.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
     /// Where its history stands.
     pub position: Position,
     /// Every record, by key.
-    pub records: std::collections::BTreeMap<RecordKey, Record>,
+    pub records: BTreeMap<RecordKey, Record>,
+    /// Who may report, by site.
+    pub fences: BTreeMap<String, SiteFence>,
 }
 
 /// Storage of the ledger.

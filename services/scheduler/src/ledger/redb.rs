@@ -16,6 +16,8 @@ const SCHEMA: u64 = 1;
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Site, namespace and name of a cluster → [`proto::ledger::v1::Record`].
 const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
+/// Site → [`proto::ledger::v1::SiteFence`].
+const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fences");
 /// Revision → [`api::Decision`].
 const DECISIONS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("decisions");
 
@@ -79,6 +81,9 @@ impl Redb {
                 .open_table(RECORDS)
                 .map_err(Error::storage("open records"))?;
             transaction
+                .open_table(FENCES)
+                .map_err(Error::storage("open fences"))?;
+            transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
             let found = meta
@@ -138,6 +143,14 @@ impl Ledger for Redb {
             let (key, record) = codec::decode(key.value(), value.value())?;
             contents.records.insert(key, record);
         }
+        let fences = transaction
+            .open_table(FENCES)
+            .map_err(Error::storage("open fences"))?;
+        for entry in fences.iter().map_err(Error::storage("read fences"))? {
+            let (site, value) = entry.map_err(Error::storage("read a fence"))?;
+            let fence = codec::decode_fence(site.value(), value.value())?;
+            contents.fences.insert(site.value().to_owned(), fence);
+        }
         Ok(contents)
     }
 
@@ -153,6 +166,9 @@ impl Ledger for Redb {
             let mut records = transaction
                 .open_table(RECORDS)
                 .map_err(Error::storage("open records"))?;
+            let mut fences = transaction
+                .open_table(FENCES)
+                .map_err(Error::storage("open fences"))?;
             let mut decisions = transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
@@ -180,6 +196,27 @@ impl Ledger for Redb {
                             }
                             None => {
                                 records.remove(name).map_err(Error::storage("remove a record"))?;
+                            }
+                        }
+                        let bytes = prost::Message::encode_to_vec(&**decision);
+                        decisions
+                            .insert(*revision, &*bytes)
+                            .map_err(Error::storage("write a decision"))?;
+                    }
+                    Change::Fence {
+                        site,
+                        fence,
+                        decision,
+                        revision,
+                    } => {
+                        match fence {
+                            Some(fence) => {
+                                fences
+                                    .insert(&**site, &*codec::encode_fence(fence))
+                                    .map_err(Error::storage("write a fence"))?;
+                            }
+                            None => {
+                                fences.remove(&**site).map_err(Error::storage("remove a fence"))?;
                             }
                         }
                         let bytes = prost::Message::encode_to_vec(&**decision);

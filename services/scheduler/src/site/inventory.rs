@@ -7,23 +7,68 @@ use std::{
 };
 
 use ::placement::{ClusterName, Holder, HostId, HostName, SipLabels};
-use proto::inventory::v1 as wire;
+use proto::{inventory::v1 as wire, placement::v1 as api};
 
-use super::{Fence, Session, SessionId, Site};
-use crate::{convert, error::Error};
+use super::{Author, Session, SessionId, Site, session::Opened};
+use crate::{
+    convert,
+    error::Error,
+    ledger::{Change, Fence, SiteFence, commit::Permit},
+};
 
 impl Site {
-    /// Lets a new reporter in, which must send a snapshot first.
+    /// Lets a new reporter in, which must send a snapshot first. It may be told of that when the ledger has reached the
+    /// revision, so that an older reporter is refused after a restart too.
     ///
     /// # Errors
     /// [`Error::Superseded`] when a later election has reported already.
-    pub fn open_session(&mut self, fence: Fence) -> Result<Session, Error> {
-        self.session.open(&self.name, fence)
+    pub fn open_session(
+        &mut self,
+        fence: &Fence,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<(Session, u64), Error> {
+        let Opened { session, raised } = self.session.open(&self.name, fence, author.now)?;
+        let revision = match raised {
+            Some((fence, why)) => self.stage_fence(Some(fence), why, author, permit),
+            None => 0,
+        };
+        Ok((session, revision))
+    }
+
+    /// Forgets which reporters were let in, and cuts the present one off. Returns the latest of them, and the revision
+    /// of the change.
+    pub fn reset_fence(&mut self, author: &Author<'_>, permit: Permit) -> Option<(Fence, u64)> {
+        let SiteFence { highest, retired: _ } = self.session.reset()?;
+        let why = format!("reporter {highest} is forgotten; the next one is let in whoever it is");
+        let revision = self.stage_fence(None, why, author, permit);
+        Some((highest, revision))
+    }
+
+    fn stage_fence(&self, fence: Option<SiteFence>, why: String, author: &Author<'_>, permit: Permit) -> u64 {
+        tracing::warn!(site = self.name, caller = author.caller, "{why}");
+        let entry = api::Decision {
+            time: Some(author.now.into()),
+            caller: author.caller.to_owned(),
+            site: self.name.clone(),
+            action: author.action.to_owned(),
+            reason: why,
+            ..api::Decision::default()
+        };
+        permit.stage(|position| Change::Fence {
+            site: self.name.clone(),
+            fence,
+            decision: Box::new(api::Decision {
+                revision: Some(position.into()),
+                ..entry
+            }),
+            revision: position.revision,
+        })
     }
 
     /// Ends a session: nothing is placed in the site until another has reported.
-    pub fn close_session(&mut self, id: &SessionId) {
-        self.session.close(id);
+    pub fn close_session(&mut self, id: &SessionId, now: SystemTime) {
+        self.session.close(id, now);
     }
 
     /// Takes hosts and `SIPCluster`s in. Returns the clusters whose records must be settled.
@@ -42,7 +87,7 @@ impl Site {
             clusters,
             deleted_clusters,
         } = changes;
-        if let Some(seen) = self.session.seen(&self.name, id)? {
+        if let Some(seen) = self.session.seen(&self.name, id, now)? {
             seen.hosts
                 .extend(hosts.iter().filter_map(|host| host_name(host.r#ref.as_ref())));
             seen.clusters.extend(
@@ -86,8 +131,12 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already.
-    pub fn complete_snapshot(&mut self, id: &SessionId) -> Result<BTreeSet<ClusterName>, Error> {
-        let seen = self.session.complete(&self.name, id)?;
+    pub fn complete_snapshot(
+        &mut self,
+        id: &SessionId,
+        now: SystemTime,
+    ) -> Result<BTreeSet<ClusterName>, Error> {
+        let seen = self.session.complete(&self.name, id, now)?;
         let gone: Vec<HostName> = self
             .hosts
             .keys()

@@ -19,9 +19,14 @@ use proto::inventory::v1 as inventory_api;
 
 pub use changes::{Changed, Cursor};
 pub use claims::{Apply, Author, Outcome};
-pub use session::{Fence, Session, SessionId};
+pub use session::{KEEPALIVE, Session, SessionId};
 
-use crate::{convert, error::Error, ledger::RecordKey, record::Record};
+use crate::{
+    convert,
+    error::Error,
+    ledger::{RecordKey, SiteFence},
+    record::Record,
+};
 
 /// The state of one site.
 #[derive(Debug)]
@@ -45,7 +50,13 @@ pub struct Site {
 impl Site {
     /// A site with the records that the ledger holds of it, not synced yet.
     #[must_use]
-    pub fn new(name: String, policy: Policy, records: BTreeMap<ClusterName, Record>, revision: u64) -> Self {
+    pub fn new(
+        name: String,
+        policy: Policy,
+        records: BTreeMap<ClusterName, Record>,
+        fence: Option<SiteFence>,
+        revision: u64,
+    ) -> Self {
         let mut site = Self {
             name,
             model: ::placement::Site::new(policy),
@@ -54,7 +65,7 @@ impl Site {
             clusters: BTreeMap::new(),
             records: BTreeMap::new(),
             changes: changes::Changes::new(revision),
-            session: session::Sessions::default(),
+            session: session::Sessions::new(fence),
             last_report: None,
         };
         for (name, record) in records {

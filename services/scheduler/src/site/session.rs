@@ -1,11 +1,20 @@
 //! Who reports a site, and whether what was reported is complete.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use ::placement::{ClusterName, HostName};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
+use crate::{
+    error::Error,
+    ledger::{Fence, SiteFence},
+};
+
+/// How long after its last sign of life a reporter counts as alive: as long as its connection may be silent.
+pub const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Names one stream of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +32,6 @@ impl SessionId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-/// Which election made the reporter: `leaseTransitions` of the Lease with that uid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
-    /// uid of the Lease.
-    pub lease: String,
-    /// Its `leaseTransitions`.
-    pub transitions: i64,
 }
 
 /// The stream that may report.
@@ -58,33 +58,40 @@ pub(super) struct Seen {
     pub(super) clusters: BTreeSet<ClusterName>,
 }
 
-/// The session of a site, and the highest fence that it ever showed.
-#[derive(Debug, Default)]
+/// The session of a site, and which reporters it has had.
+#[derive(Debug)]
 pub(super) struct Sessions {
     current: Option<Current>,
-    highest: Option<Fence>,
+    fence: Option<SiteFence>,
+    /// Last sign of life of a reporter; `None` when it was before this process began, whenever that was.
+    heard: Option<SystemTime>,
+}
+
+/// What letting a reporter in changes.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) session: Session,
+    /// The new fence and, for people, how it came; `None` when it stands as it was.
+    pub(super) raised: Option<(SiteFence, String)>,
 }
 
 impl Sessions {
+    pub(super) fn new(fence: Option<SiteFence>) -> Self {
+        Self {
+            current: None,
+            fence,
+            heard: None,
+        }
+    }
+
     /// Lets a new stream report, in the place of the one before.
     ///
-    /// With the Lease of before, its counter must not be lower. Another Lease is believed only when no
-    /// session of the earlier one is alive: then nobody else can be acting under it.
-    pub(super) fn open(&mut self, site: &str, fence: Fence) -> Result<Session, Error> {
-        let superseded = |by: &Fence| Error::Superseded {
-            what: format!("reporter {}#{} of site {site}", fence.lease, fence.transitions),
-            by: format!("{}#{}", by.lease, by.transitions),
-        };
-        if let Some(highest) = &self.highest {
-            if highest.lease == fence.lease {
-                if fence.transitions < highest.transitions {
-                    return Err(superseded(highest));
-                }
-            } else if self.current.is_some() {
-                return Err(superseded(highest));
-            } else {
-                tracing::warn!(site, before = ?highest, now = ?fence, "the site's reporter comes with another Lease");
-            }
+    /// With the Lease of before, its counter must not be lower. Another Lease is believed only when no session of the
+    /// earlier one can be alive, and then the earlier one is never believed again.
+    pub(super) fn open(&mut self, site: &str, fence: &Fence, now: SystemTime) -> Result<Opened, Error> {
+        let raised = self.raise(site, fence, now)?;
+        if let Some((fence, _)) = &raised {
+            self.fence = Some(fence.clone());
         }
         if let Some(current) = self.current.take() {
             current.superseded.cancel();
@@ -98,38 +105,104 @@ impl Sessions {
             superseded: session.superseded.clone(),
             snapshot: Some(Seen::default()),
         });
-        self.highest = Some(fence);
-        Ok(session)
+        self.heard = Some(now);
+        Ok(Opened { session, raised })
+    }
+
+    /// The fence with this reporter, if it is another than now.
+    fn raise(
+        &mut self,
+        site: &str,
+        fence: &Fence,
+        now: SystemTime,
+    ) -> Result<Option<(SiteFence, String)>, Error> {
+        let superseded = |by: String| Error::Superseded {
+            what: format!("reporter {fence} of site {site}"),
+            by,
+        };
+        let Some(SiteFence { highest, retired }) = &self.fence else {
+            let first = SiteFence {
+                highest: fence.clone(),
+                retired: BTreeSet::new(),
+            };
+            return Ok(Some((first, format!("reporter {fence} is the first"))));
+        };
+        if highest.lease == fence.lease {
+            if fence.transitions < highest.transitions {
+                return Err(superseded(highest.to_string()));
+            }
+            let raised = SiteFence {
+                highest: fence.clone(),
+                retired: retired.clone(),
+            };
+            return Ok((fence.transitions > highest.transitions)
+                .then(|| (raised, format!("reporter {fence} takes over from {highest}"))));
+        }
+        if retired.contains(&fence.lease) {
+            return Err(superseded(format!(
+                "{highest}, whose Lease has replaced it; an operator's ResetSiteFence lets it in again"
+            )));
+        }
+        let heard = *self.heard.get_or_insert(now);
+        let quiet = now.duration_since(heard).unwrap_or_default();
+        if self.current.is_some() || quiet < KEEPALIVE {
+            return Err(superseded(format!(
+                "{highest}, which may still be alive; another Lease is let in when it has been silent for {} s",
+                KEEPALIVE.as_secs()
+            )));
+        }
+        let mut retired = retired.clone();
+        retired.insert(highest.lease.clone());
+        let why = format!("reporter {fence} comes with another Lease and takes over from {highest}");
+        let raised = SiteFence {
+            highest: fence.clone(),
+            retired,
+        };
+        Ok(Some((raised, why)))
+    }
+
+    /// Forgets which reporters there were, and cuts the present one off.
+    pub(super) fn reset(&mut self) -> Option<SiteFence> {
+        if let Some(current) = self.current.take() {
+            current.superseded.cancel();
+        }
+        self.fence.take()
     }
 
     /// What the snapshot of this session has named; `Ok(None)` when it is complete.
-    pub(super) fn seen(&mut self, site: &str, id: &SessionId) -> Result<Option<&mut Seen>, Error> {
-        Ok(self.require(site, id)?.snapshot.as_mut())
+    pub(super) fn seen(
+        &mut self,
+        site: &str,
+        id: &SessionId,
+        now: SystemTime,
+    ) -> Result<Option<&mut Seen>, Error> {
+        Ok(self.require(site, id, now)?.snapshot.as_mut())
     }
 
     /// Ends the snapshot, and returns what it named.
-    pub(super) fn complete(&mut self, site: &str, id: &SessionId) -> Result<Seen, Error> {
-        self.require(site, id)?
+    pub(super) fn complete(&mut self, site: &str, id: &SessionId, now: SystemTime) -> Result<Seen, Error> {
+        self.require(site, id, now)?
             .snapshot
             .take()
             .ok_or(Error::Protocol("the snapshot has ended already"))
     }
 
     /// Ends a session; one that is not current any more is ended already.
-    pub(super) fn close(&mut self, id: &SessionId) {
+    pub(super) fn close(&mut self, id: &SessionId, now: SystemTime) {
         if self.current.as_ref().is_some_and(|current| current.id == *id) {
             self.current = None;
+            self.heard = Some(now);
         }
     }
 
-    fn require(&mut self, site: &str, id: &SessionId) -> Result<&mut Current, Error> {
-        self.current
-            .as_mut()
-            .filter(|current| current.id == *id)
-            .ok_or_else(|| Error::Superseded {
-                what: format!("session {} of site {site}", id.as_str()),
-                by: "a newer one".to_owned(),
-            })
+    fn require(&mut self, site: &str, id: &SessionId, now: SystemTime) -> Result<&mut Current, Error> {
+        let current = self.current.as_mut().filter(|current| current.id == *id);
+        let current = current.ok_or_else(|| Error::Superseded {
+            what: format!("session {} of site {site}", id.as_str()),
+            by: "a newer one".to_owned(),
+        })?;
+        self.heard = Some(now);
+        Ok(current)
     }
 
     pub(super) fn synced(&self) -> bool {

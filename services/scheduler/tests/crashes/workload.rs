@@ -10,7 +10,7 @@ use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
 use proto::placement::v1 as api;
 use rand::{Rng as _, rngs::StdRng, seq::IndexedRandom as _};
 use scheduler::{
-    ledger::{Change, Ledger, Position, RecordKey, commit, redb::Redb},
+    ledger::{Change, Contents, Fence, Ledger, Position, RecordKey, SiteFence, commit, redb::Redb},
     record::{Member, Record},
     spec::Spec,
 };
@@ -97,12 +97,15 @@ impl Submitted {
         let count = self
             .changes
             .partition_point(|change| change.revision() <= reached);
-        let (position, records, decisions) = replay(&self.changes[..count]);
-        let (found, held) = (contents.position, contents.records);
-        assert_eq!(found, position, "{context}: no such position was submitted");
+        let (expected, decisions) = replay(&self.changes[..count]);
+        let found = contents.position;
+        assert_eq!(
+            found, expected.position,
+            "{context}: no such position was submitted"
+        );
         assert!(
-            held == records,
-            "{context}: at {found} the records differ:\n{held:?}\n{records:?}"
+            contents == expected,
+            "{context}: at {found} the contents differ:\n{contents:?}\n{expected:?}"
         );
         let log = ledger.decisions(u64::MAX, usize::MAX, &|_| true).unwrap();
         assert!(
@@ -113,20 +116,32 @@ impl Submitted {
     }
 }
 
-type Replayed = (Position, BTreeMap<RecordKey, Record>, Vec<api::Decision>);
-
 /// The naive ledger.
-fn replay(changes: &[Change]) -> Replayed {
-    let mut position = Position {
-        epoch: 1,
-        revision: 0,
+fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
+    let mut contents = Contents {
+        position: Position {
+            epoch: 1,
+            revision: 0,
+        },
+        ..Contents::default()
     };
-    let mut records = BTreeMap::new();
     let mut decisions = Vec::new();
     for change in changes {
-        position.revision = change.revision();
+        contents.position.revision = change.revision();
         match change.clone() {
-            Change::Epoch { epoch, revision: _ } => position.epoch = epoch,
+            Change::Epoch { epoch, revision: _ } => contents.position.epoch = epoch,
+            Change::Fence {
+                site,
+                fence,
+                decision,
+                revision: _,
+            } => {
+                match fence {
+                    Some(fence) => contents.fences.insert(site, fence),
+                    None => contents.fences.remove(&site),
+                };
+                decisions.push(*decision);
+            }
             Change::Record {
                 key,
                 record,
@@ -134,14 +149,14 @@ fn replay(changes: &[Change]) -> Replayed {
                 revision: _,
             } => {
                 match record {
-                    Some(record) => records.insert(key, *record),
-                    None => records.remove(&key),
+                    Some(record) => contents.records.insert(key, *record),
+                    None => contents.records.remove(&key),
                 };
                 decisions.push(*decision);
             }
         }
     }
-    (position, records, decisions)
+    (contents, decisions)
 }
 
 fn change(rng: &mut StdRng, position: Position) -> Change {
@@ -152,6 +167,9 @@ fn change(rng: &mut StdRng, position: Position) -> Change {
         };
     }
     let revision = position.revision + 1;
+    if rng.random_ratio(1, 25) {
+        return fence(rng, position.epoch, revision);
+    }
     let cluster = ClusterName::new("tenant", format!("c{}", rng.random_range(0..8))).unwrap();
     let reference = proto::inventory::v1::ClusterRef {
         namespace: "tenant".to_owned(),
@@ -180,6 +198,28 @@ fn change(rng: &mut StdRng, position: Position) -> Change {
             cluster: Some(reference),
             action: "apply".to_owned(),
             reason: "r".repeat(rng.random_range(0..300)),
+            ..api::Decision::default()
+        }),
+        revision,
+    }
+}
+
+fn fence(rng: &mut StdRng, epoch: u64, revision: u64) -> Change {
+    let fence = SiteFence {
+        highest: Fence {
+            lease: format!("lease-{revision}"),
+            transitions: rng.random_range(0..100),
+        },
+        retired: (0..rng.random_range(0..3))
+            .map(|index| format!("retired-{index}"))
+            .collect(),
+    };
+    Change::Fence {
+        site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
+        fence: rng.random_ratio(4, 5).then_some(fence),
+        decision: Box::new(api::Decision {
+            revision: Some(Position { epoch, revision }.into()),
+            action: "fence".to_owned(),
             ..api::Decision::default()
         }),
         revision,

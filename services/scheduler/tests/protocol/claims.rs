@@ -3,7 +3,7 @@
 use placement::MemberState::{Bound, Claimed};
 use scheduler::error::Error;
 
-use crate::fixtures::{SITE, Stage, cluster, fence, host, labelled, members};
+use crate::fixtures::{SITE, Stage, cluster, host, labelled, members};
 
 #[tokio::test]
 async fn a_cluster_gets_hosts_and_is_told_only_what_the_ledger_has() {
@@ -84,22 +84,19 @@ async fn nothing_is_placed_before_a_snapshot_is_complete_or_after_its_stream_has
         "{unheard}"
     );
 
-    let session = stage
-        .region
-        .open_session(SITE, fence("lease", 1), None)
-        .await
-        .unwrap();
-    stage.report(&session.id, &[host("h1")]).await;
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = reporter.session().id.clone();
+    stage.report(&session, &[host("h1")]).await;
     let incomplete = stage.apply("one", 1, 1).await.unwrap_err();
     assert!(
         incomplete.to_string().contains("its snapshot is not complete"),
         "{incomplete}"
     );
 
-    stage.region.complete_snapshot(SITE, &session.id).await.unwrap();
+    stage.region.complete_snapshot(SITE, &session).await.unwrap();
     assert_eq!(members(&stage.apply("one", 1, 1).await.unwrap()).len(), 1);
 
-    stage.region.close_session(SITE, &session.id);
+    drop(reporter);
     let ended = stage.apply("two", 1, 1).await.unwrap_err();
     assert!(
         ended

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
 };
 
 use placement::{ClusterName, HostId, MemberState};
@@ -12,11 +13,11 @@ use redb::backends::InMemoryBackend;
 use scheduler::{
     convert,
     error::Error,
-    ledger::{self, Ledger, commit, redb::Redb},
+    ledger::{self, Fence, Ledger, Position, commit, redb::Redb},
     policy::Policies,
     record::Record,
-    region::{Region, Told},
-    site::{Apply, Fence, SessionId},
+    region::{Region, Reporter, Told},
+    site::{Apply, SessionId},
     spec::Spec,
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct Stage {
     pub(crate) region: Region,
     pub(crate) ledger: Arc<dyn Ledger>,
     writer: Option<JoinHandle<Result<(), ledger::Error>>>,
+    now: Arc<Mutex<SystemTime>>,
+    reporter: Mutex<Option<Reporter>>,
 }
 
 impl Stage {
@@ -42,20 +45,32 @@ impl Stage {
     pub(crate) fn on(ledger: Arc<dyn Ledger>) -> Self {
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.position);
-        let region = Region::new(contents, Policies::new(), committer);
+        let now = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
+        let clock = Arc::clone(&now);
+        let region = Region::with_clock(contents, Policies::new(), committer, move || {
+            *clock.lock().unwrap()
+        });
         let storage = Arc::clone(&ledger);
         let writer = thread::spawn(move || writer.run(&*storage));
         Self {
             region,
             ledger,
             writer: Some(writer),
+            now,
+            reporter: Mutex::new(None),
         }
+    }
+
+    /// Time goes by.
+    pub(crate) fn pass(&self, time: Duration) {
+        *self.now.lock().unwrap() += time;
     }
 
     /// The process ends and starts again: all that is left is the ledger.
     pub(crate) fn restart(mut self) -> Self {
         let writer = self.writer.take();
         let ledger = Arc::clone(&self.ledger);
+        drop(self.reporter);
         drop(self.region);
         writer
             .map(JoinHandle::join)
@@ -66,20 +81,37 @@ impl Stage {
         Self::on(ledger)
     }
 
-    /// Reports a complete site.
+    /// A reporter by this election, that has seen nothing.
+    pub(crate) async fn open(&self, lease: &str, transitions: i64) -> Result<Reporter, Error> {
+        self.open_seen(lease, transitions, None).await
+    }
+
+    /// A reporter by this election.
+    pub(crate) async fn open_seen(
+        &self,
+        lease: &str,
+        transitions: i64,
+        seen: Option<Position>,
+    ) -> Result<Reporter, Error> {
+        let fence = Fence {
+            lease: lease.to_owned(),
+            transitions,
+        };
+        self.region.open_session(SITE, &fence, seen, CALLER).await
+    }
+
+    /// Reports a complete site, in the place of the reporter before.
     pub(crate) async fn sync(&self, hosts: &[wire::Host]) -> SessionId {
-        let session = self
-            .region
-            .open_session(SITE, fence("lease", 1), None)
-            .await
-            .unwrap();
+        let reporter = self.open("lease", 1).await.unwrap();
+        let session = reporter.session().id.clone();
+        *self.reporter.lock().unwrap() = Some(reporter);
         let changes = wire::HostChanges {
             hosts: hosts.to_vec(),
             ..wire::HostChanges::default()
         };
-        self.region.report(SITE, &session.id, changes).await.unwrap();
-        self.region.complete_snapshot(SITE, &session.id).await.unwrap();
-        session.id
+        self.region.report(SITE, &session, changes).await.unwrap();
+        self.region.complete_snapshot(SITE, &session).await.unwrap();
+        session
     }
 
     /// Reports hosts as they are now.
@@ -148,14 +180,6 @@ impl Stage {
             .await
             .unwrap();
         told.and_then(|told| told.record)
-    }
-}
-
-/// An election.
-pub(crate) fn fence(lease: &str, transitions: i64) -> Fence {
-    Fence {
-        lease: lease.to_owned(),
-        transitions,
     }
 }
 

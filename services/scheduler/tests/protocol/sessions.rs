@@ -1,81 +1,163 @@
 //! One reporter per site.
 
 use proto::inventory::v1 as wire;
-use scheduler::{error::Error, ledger::Position};
+use scheduler::{
+    error::Error,
+    ledger::Position,
+    site::{KEEPALIVE, SessionId},
+};
 
-use crate::fixtures::{SITE, Stage, fence, host};
+use crate::fixtures::{CALLER, SITE, Stage, host};
+
+async fn report_nothing(stage: &Stage, session: &SessionId) -> Result<(), Error> {
+    stage
+        .region
+        .report(SITE, session, wire::HostChanges::default())
+        .await
+}
+
+/// What the log says of reporters, oldest first.
+fn log(stage: &Stage) -> Vec<(String, String)> {
+    let mut log = stage.ledger.decisions(u64::MAX, 100, &|_| true).unwrap();
+    log.reverse();
+    let of_reporters = log.into_iter().filter(|entry| entry.cluster.is_none());
+    of_reporters.map(|entry| (entry.action, entry.reason)).collect()
+}
 
 #[tokio::test]
 async fn a_newer_reporter_cuts_the_older_one_off() {
     let stage = Stage::empty();
-    let old = stage
-        .region
-        .open_session(SITE, fence("lease", 1), None)
-        .await
-        .unwrap();
+    let old = stage.open("lease", 1).await.unwrap();
 
-    let new = stage
-        .region
-        .open_session(SITE, fence("lease", 2), None)
-        .await
-        .unwrap();
+    let new = stage.open("lease", 2).await.unwrap();
 
-    assert!(old.superseded.is_cancelled());
-    let late = stage
-        .region
-        .report(SITE, &old.id, wire::HostChanges::default())
-        .await;
+    assert!(old.session().superseded.is_cancelled());
+    let late = report_nothing(&stage, &old.session().id).await;
     assert!(matches!(late, Err(Error::Superseded { what: _, by: _ })));
-    stage
-        .region
-        .report(SITE, &new.id, wire::HostChanges::default())
+    drop(old);
+    report_nothing(&stage, &new.session().id)
         .await
-        .unwrap();
+        .expect("the end of the older stream does not end the newer");
 }
 
 #[tokio::test]
-async fn a_reporter_of_an_earlier_election_is_refused() {
+async fn a_reporter_of_an_earlier_election_is_refused_after_a_restart_of_the_scheduler_too() {
     let stage = Stage::empty();
-    stage
-        .region
-        .open_session(SITE, fence("lease", 2), None)
-        .await
-        .unwrap();
+    drop(stage.open("lease", 2).await.unwrap());
+    let before = stage.open("lease", 1).await.unwrap_err();
 
-    let error = stage
-        .region
-        .open_session(SITE, fence("lease", 1), None)
-        .await
-        .unwrap_err();
+    let stage = stage.restart();
+    stage.pass(KEEPALIVE * 2);
+    let after = stage.open("lease", 1).await.unwrap_err();
 
-    assert!(error.to_string().contains("lease#2"), "{error}");
+    for error in [before, after] {
+        assert!(error.to_string().contains("lease#2"), "{error}");
+    }
+    stage.open("lease", 2).await.unwrap();
 }
 
 #[tokio::test]
-async fn another_lease_is_believed_only_when_the_reporter_of_the_earlier_one_has_gone() {
+async fn a_reporter_is_let_in_only_when_its_fence_is_durable() {
     let stage = Stage::empty();
-    let first = stage
-        .region
-        .open_session(SITE, fence("first", 9), None)
-        .await
-        .unwrap();
-    assert!(
-        stage
-            .region
-            .open_session(SITE, fence("second", 1), None)
-            .await
-            .is_err()
-    );
 
-    stage.region.close_session(SITE, &first.id);
+    let reporter = stage.open("lease", 7).await.unwrap();
 
-    assert!(
-        stage
-            .region
-            .open_session(SITE, fence("second", 1), None)
-            .await
-            .is_ok()
+    let fence = stage.ledger.load().unwrap().fences.remove(SITE).unwrap();
+    assert_eq!(fence.highest.to_string(), "lease#7");
+    drop(reporter);
+    let position = stage.ledger.load().unwrap().position;
+    drop(stage.open("lease", 7).await.unwrap());
+    assert_eq!(
+        stage.ledger.load().unwrap().position,
+        position,
+        "the same election again costs no commit"
     );
+}
+
+#[tokio::test]
+async fn another_lease_is_believed_only_when_the_reporter_of_the_earlier_one_has_been_silent() {
+    let stage = Stage::empty();
+    let first = stage.open("first", 9).await.unwrap();
+    stage.pass(KEEPALIVE * 2);
+    report_nothing(&stage, &first.session().id).await.unwrap();
+    let while_it_reports = stage.open("second", 1).await.unwrap_err();
+    assert!(
+        while_it_reports
+            .to_string()
+            .contains("first#9, which may still be alive"),
+        "{while_it_reports}"
+    );
+    drop(first);
+    stage.pass(KEEPALIVE / 2);
+    assert!(stage.open("second", 1).await.is_err(), "it may come back");
+
+    stage.pass(KEEPALIVE / 2);
+    drop(stage.open("second", 1).await.unwrap());
+
+    let (action, reason) = log(&stage).pop().unwrap();
+    assert_eq!(
+        (&*action, &*reason),
+        (
+            "fence",
+            "reporter second#1 comes with another Lease and takes over from first#9"
+        )
+    );
+}
+
+#[tokio::test]
+async fn another_lease_waits_after_a_restart_since_the_earlier_reporter_may_come_back() {
+    let stage = Stage::empty();
+    drop(stage.open("first", 9).await.unwrap());
+    let stage = stage.restart();
+
+    assert!(stage.open("second", 1).await.is_err());
+    stage.pass(KEEPALIVE);
+
+    stage.open("second", 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_that_was_replaced_never_comes_back() {
+    let stage = Stage::empty();
+    drop(stage.open("first", 9).await.unwrap());
+    stage.pass(KEEPALIVE);
+    drop(stage.open("second", 1).await.unwrap());
+    let stage = stage.restart();
+    stage.pass(KEEPALIVE * 2);
+
+    let error = stage.open("first", 10).await.unwrap_err();
+
+    assert!(error.to_string().contains("ResetSiteFence"), "{error}");
+}
+
+#[tokio::test]
+async fn an_operator_lets_a_counter_restored_backwards_in_and_the_log_says_who_did() {
+    let stage = Stage::empty();
+    let reporter = stage.open("lease", 9).await.unwrap();
+
+    let forgotten = stage.region.reset_fence(SITE, "operator/ann").await.unwrap();
+
+    assert_eq!(forgotten.unwrap().to_string(), "lease#9");
+    assert!(
+        reporter.session().superseded.is_cancelled(),
+        "the present one is cut off"
+    );
+    drop(reporter);
+    let stage = stage.restart();
+    drop(stage.open("lease", 3).await.unwrap());
+    assert_eq!(
+        log(&stage)[1..],
+        [
+            (
+                "reset-fence".to_owned(),
+                "reporter lease#9 is forgotten; the next one is let in whoever it is".to_owned()
+            ),
+            ("fence".to_owned(), "reporter lease#3 is the first".to_owned()),
+        ]
+    );
+    let who = stage.ledger.decisions(u64::MAX, 2, &|_| true).unwrap();
+    let who: Vec<_> = who.iter().map(|entry| &*entry.caller).collect();
+    assert_eq!(who, [CALLER, "operator/ann"]);
 }
 
 #[tokio::test]
@@ -98,11 +180,7 @@ async fn a_site_that_has_seen_more_than_the_ledger_holds_raises_the_epoch_durabl
         revision: 100,
     };
 
-    stage
-        .region
-        .open_session(SITE, fence("lease", 1), Some(seen))
-        .await
-        .unwrap();
+    drop(stage.open_seen("lease", 1, Some(seen)).await.unwrap());
 
     let position = stage.ledger.load().unwrap().position;
     assert!(

@@ -3,29 +3,31 @@
 //! Every step that changes something goes the same way: reserve a place in the ledger's queue, lock the site, decide
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
+mod reporting;
+mod retries;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use placement::{ClusterName, HostId};
-use proto::inventory::v1 as inventory;
 use tokio::sync::Notify;
+
+pub use reporting::Reporter;
 
 use crate::{
     error::Error,
     ledger::{
-        Change, Contents, Ledger, Position,
+        Contents, Ledger, Position,
         commit::{Committer, Permit, Stopped},
     },
     policy::{self, Policies},
     record::Record,
-    site::{Apply, Author, Fence, Outcome, Session, SessionId, Site},
+    site::{Apply, Author, Outcome, Site},
 };
 
-/// Least time between two rounds of decisions for clusters that wait, per site.
-const ROUND: Duration = Duration::from_secs(1);
 /// Name in the audit log of steps that no caller asked for.
 const SELF: &str = "scheduler";
 
@@ -37,6 +39,13 @@ pub struct SharedSite {
 }
 
 impl SharedSite {
+    fn new(site: Site) -> Self {
+        Self {
+            state: Mutex::new(site),
+            retry: Notify::new(),
+        }
+    }
+
     /// Locks the site. Never hold it across an await.
     pub fn lock(&self) -> MutexGuard<'_, Site> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,28 +65,52 @@ struct Inner {
     appeared: Notify,
     policies: Policies,
     committer: Committer,
+    clock: Clock,
+}
+
+/// What time it is.
+struct Clock(Box<dyn Fn() -> SystemTime + Send + Sync>);
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clock").finish_non_exhaustive()
+    }
 }
 
 impl Region {
     /// The region with what the ledger holds; no site is synced yet.
     #[must_use]
     pub fn new(contents: Contents, policies: Policies, committer: Committer) -> Self {
-        let revision = contents.position.revision;
+        Self::with_clock(contents, policies, committer, SystemTime::now)
+    }
+
+    /// The same, with another clock than the system's.
+    #[must_use]
+    pub fn with_clock(
+        contents: Contents,
+        policies: Policies,
+        committer: Committer,
+        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+    ) -> Self {
+        let Contents {
+            position,
+            records,
+            mut fences,
+        } = contents;
         let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Record>> = BTreeMap::new();
-        for (key, record) in contents.records {
+        for name in fences.keys() {
+            by_site.entry(name.clone()).or_default();
+        }
+        for (key, record) in records {
             by_site.entry(key.site).or_default().insert(key.cluster, record);
         }
         let sites = by_site
             .into_iter()
             .map(|(name, records)| {
-                let site = Site::new(name.clone(), policy::of(&policies, &name), records, revision);
-                (
-                    name,
-                    Arc::new(SharedSite {
-                        state: Mutex::new(site),
-                        retry: Notify::new(),
-                    }),
-                )
+                let fence = fences.remove(&name);
+                let policy = policy::of(&policies, &name);
+                let site = Site::new(name.clone(), policy, records, fence, position.revision);
+                (name, Arc::new(SharedSite::new(site)))
             })
             .collect();
         let inner = Inner {
@@ -85,6 +118,7 @@ impl Region {
             appeared: Notify::new(),
             policies,
             committer,
+            clock: Clock(Box::new(clock)),
         };
         Self {
             inner: Arc::new(inner),
@@ -95,6 +129,10 @@ impl Region {
     #[must_use]
     pub fn committer(&self) -> &Committer {
         &self.inner.committer
+    }
+
+    fn now(&self) -> SystemTime {
+        (self.inner.clock.0)()
     }
 
     /// Every site, by name.
@@ -132,12 +170,9 @@ impl Region {
         let new = || {
             let revision = self.inner.committer.watch().borrow().revision;
             let policy = policy::of(&self.inner.policies, name);
-            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), revision);
+            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), None, revision);
             self.inner.appeared.notify_one();
-            Arc::new(SharedSite {
-                state: Mutex::new(site),
-                retry: Notify::new(),
-            })
+            Arc::new(SharedSite::new(site))
         };
         Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
     }
@@ -164,7 +199,7 @@ impl Region {
         let author = Author {
             caller,
             action: "apply",
-            now: SystemTime::now(),
+            now: self.now(),
         };
         let outcome = site.lock().apply(apply, &author, permit)?;
         site.retry.notify_one();
@@ -187,7 +222,7 @@ impl Region {
         let author = Author {
             caller,
             action: "release",
-            now: SystemTime::now(),
+            now: self.now(),
         };
         let outcome = site.lock().release(cluster, uid, &author, permit)?;
         site.retry.notify_one();
@@ -214,7 +249,7 @@ impl Region {
         let author = Author {
             caller,
             action: "confirm",
-            now: SystemTime::now(),
+            now: self.now(),
         };
         let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
         site.retry.notify_one();
@@ -262,118 +297,6 @@ impl Region {
         })
         .await
     }
-
-    /// Lets a reporter in. When it has seen an epoch or revision above the ledger's, the ledger was lost or restored:
-    /// its epoch is raised durably first, so that nothing it says is taken for something older.
-    ///
-    /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`].
-    pub async fn open_session(
-        &self,
-        site: &str,
-        fence: Fence,
-        seen: Option<Position>,
-    ) -> Result<Session, Error> {
-        let reached = *self.inner.committer.watch().borrow();
-        if let Some(seen) = seen.filter(|seen| *seen > reached) {
-            tracing::warn!(site, %seen, %reached, "the site has seen more than the ledger holds: raising the epoch above it");
-            let permit = self.reserve().await?;
-            let raised = permit.stage(|position| Change::Epoch {
-                epoch: seen.epoch.max(position.epoch) + 1,
-                revision: seen.revision.max(position.revision) + 1,
-            });
-            self.inner.committer.durable(raised).await?;
-        }
-        self.site_or_new(site).lock().open_session(fence)
-    }
-
-    /// Takes a report in.
-    ///
-    /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`].
-    pub async fn report(
-        &self,
-        site: &str,
-        session: &SessionId,
-        changes: inventory::HostChanges,
-    ) -> Result<(), Error> {
-        let shared = self.site(site)?;
-        let touched = shared.lock().report(session, changes, SystemTime::now())?;
-        self.settle(&shared, touched).await
-    }
-
-    /// Ends a snapshot.
-    ///
-    /// # Errors
-    /// [`Error::Superseded`], [`Error::Protocol`], [`Error::Stopped`].
-    pub async fn complete_snapshot(&self, site: &str, session: &SessionId) -> Result<(), Error> {
-        let shared = self.site(site)?;
-        let touched = shared.lock().complete_snapshot(session)?;
-        self.settle(&shared, touched).await?;
-        tracing::info!(site, hosts = shared.lock().hosts().len(), "the site is synced");
-        Ok(())
-    }
-
-    /// Ends a session.
-    pub fn close_session(&self, site: &str, session: &SessionId) {
-        if let Ok(shared) = self.site(site) {
-            shared.lock().close_session(session);
-        }
-    }
-
-    async fn settle(&self, shared: &SharedSite, touched: BTreeSet<ClusterName>) -> Result<(), Error> {
-        for cluster in touched {
-            let permit = self.reserve().await?;
-            let author = Author {
-                caller: SELF,
-                action: "observe",
-                now: SystemTime::now(),
-            };
-            shared.lock().settle(&cluster, &author, permit);
-        }
-        shared.retry.notify_one();
-        Ok(())
-    }
-
-    /// Decides again for clusters that wait, whenever claims or inventory have changed, at most once a second per
-    /// site. Ends when the ledger has stopped.
-    ///
-    /// # Errors
-    /// [`Stopped`].
-    pub async fn run_retries(self) -> Result<(), Stopped> {
-        let mut rounds = tokio::task::JoinSet::new();
-        let mut known = BTreeSet::new();
-        loop {
-            for (name, site) in self.sites() {
-                if known.insert(name) {
-                    rounds.spawn(self.clone().retry_site(site));
-                }
-            }
-            tokio::select! {
-                () = self.inner.appeared.notified() => {}
-                Some(ended) = rounds.join_next() => return ended.unwrap_or(Err(Stopped)),
-            }
-        }
-    }
-
-    async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
-        let mut pace = tokio::time::interval(ROUND);
-        pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            site.retry.notified().await;
-            pace.tick().await;
-            let order = waiting(site.lock().records());
-            for cluster in order {
-                let permit = self.reserve().await?;
-                let author = Author {
-                    caller: SELF,
-                    action: "retry",
-                    now: SystemTime::now(),
-                };
-                site.lock().retry(&cluster, &author, permit);
-            }
-        }
-    }
 }
 
 /// What may be told of a cluster: it is durable.
@@ -383,31 +306,6 @@ pub struct Told {
     pub record: Option<Record>,
     /// Epoch of the ledger.
     pub epoch: u64,
-}
-
-/// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
-/// the older `SIPCluster` first, then by name.
-fn waiting(records: &BTreeMap<ClusterName, Record>) -> Vec<ClusterName> {
-    let mut order: Vec<_> = records
-        .iter()
-        .filter(|(_, record)| record.waits())
-        .map(|(name, record)| {
-            let replaces = record
-                .members
-                .values()
-                .any(|member| member.failed_since.is_some());
-            let new = record.members.is_empty();
-            (
-                !replaces,
-                new,
-                record.created.is_none(),
-                record.created,
-                name.clone(),
-            )
-        })
-        .collect();
-    order.sort();
-    order.into_iter().map(|(_, _, _, _, name)| name).collect()
 }
 
 /// Reads and writes of a ledger's log, off the async threads.

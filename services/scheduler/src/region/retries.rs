@@ -1,0 +1,82 @@
+//! Clusters that wait are decided again, in order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use placement::ClusterName;
+
+use super::{Region, SELF, SharedSite};
+use crate::{ledger::commit::Stopped, record::Record, site::Author};
+
+/// Least time between two rounds of decisions for clusters that wait, per site.
+const ROUND: Duration = Duration::from_secs(1);
+
+impl Region {
+    /// Decides again for clusters that wait, whenever claims or inventory have changed, at most once a second per
+    /// site. Ends when the ledger has stopped.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn run_retries(self) -> Result<(), Stopped> {
+        let mut rounds = tokio::task::JoinSet::new();
+        let mut known = BTreeSet::new();
+        loop {
+            for (name, site) in self.sites() {
+                if known.insert(name) {
+                    rounds.spawn(self.clone().retry_site(site));
+                }
+            }
+            tokio::select! {
+                () = self.inner.appeared.notified() => {}
+                Some(ended) = rounds.join_next() => return ended.unwrap_or(Err(Stopped)),
+            }
+        }
+    }
+
+    async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
+        let mut pace = tokio::time::interval(ROUND);
+        pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            site.retry.notified().await;
+            pace.tick().await;
+            let order = waiting(site.lock().records());
+            for cluster in order {
+                let permit = self.reserve().await?;
+                let author = Author {
+                    caller: SELF,
+                    action: "retry",
+                    now: self.now(),
+                };
+                site.lock().retry(&cluster, &author, permit);
+            }
+        }
+    }
+}
+
+/// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
+/// the older `SIPCluster` first, then by name.
+fn waiting(records: &BTreeMap<ClusterName, Record>) -> Vec<ClusterName> {
+    let mut order: Vec<_> = records
+        .iter()
+        .filter(|(_, record)| record.waits())
+        .map(|(name, record)| {
+            let replaces = record
+                .members
+                .values()
+                .any(|member| member.failed_since.is_some());
+            let new = record.members.is_empty();
+            (
+                !replaces,
+                new,
+                record.created.is_none(),
+                record.created,
+                name.clone(),
+            )
+        })
+        .collect();
+    order.sort();
+    order.into_iter().map(|(_, _, _, _, name)| name).collect()
+}
