@@ -14,6 +14,9 @@ use crate::{
     record::{Member, Record},
 };
 
+/// Most reports in an answer.
+const REPORTS: usize = 64;
+
 /// Labels that SIP puts on a placed host.
 pub mod sip_label {
     /// Namespace of the `SIPCluster`.
@@ -74,7 +77,9 @@ fn labels(wire: &BTreeMap<String, String>) -> BTreeMap<LabelKey, LabelValue> {
         .collect()
 }
 
-fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
+/// What SIP's three labels say.
+#[must_use]
+pub fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
     let [namespace, name, role] =
         [sip_label::NAMESPACE, sip_label::NAME, sip_label::ROLE].map(|key| wire.get(key));
     match (namespace, name, role) {
@@ -190,7 +195,13 @@ pub fn placement(site: &str, epoch: u64, record: &Record) -> api::Placement {
             .map(|(id, member)| self::member(id, member))
             .collect(),
         refusal: record.refusal.clone(),
-        reports: record.reports.clone(),
+        reports: record
+            .conflicts
+            .iter()
+            .chain(&record.reports)
+            .take(REPORTS)
+            .cloned()
+            .collect(),
         releasing: record.releasing,
     }
 }

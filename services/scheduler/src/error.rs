@@ -80,6 +80,14 @@ pub enum Error {
         /// Cluster.
         cluster: String,
     },
+    /// The host is not one that an operator may release.
+    #[error("{host} is not orphaned: {why}")]
+    NotOrphaned {
+        /// Host.
+        host: String,
+        /// Who has it, or what it is.
+        why: String,
+    },
     /// A newer incarnation of the caller or its object has taken over.
     #[error("{what} has been superseded by {by}")]
     Superseded {
@@ -155,6 +163,10 @@ impl From<Error> for Status {
                     &*message,
                 )]);
                 (Code::FailedPrecondition, "RELEASING")
+            }
+            Error::NotOrphaned { host, why } => {
+                details.set_precondition_failure(vec![PreconditionViolation::new("ORPHANED", host, why)]);
+                (Code::FailedPrecondition, "NOT_ORPHANED")
             }
             Error::Superseded { what: _, by: _ } => (Code::Aborted, "SUPERSEDED"),
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),

@@ -26,6 +26,8 @@ pub struct Record {
     pub refusal: Option<api::Refusal>,
     /// What people should know.
     pub reports: Vec<api::Report>,
+    /// Where the site contradicts the ledger.
+    pub conflicts: Vec<api::Report>,
     /// It only gives hosts back.
     pub releasing: bool,
     /// Commit number of the last change.
@@ -68,10 +70,18 @@ pub enum ReleaseReason {
     Gone,
     /// The cluster is being deleted.
     Deleted,
+    /// The cluster does not exist, and an operator asked for it.
+    Orphaned,
 }
 
 impl ReleaseReason {
-    const ALL: [Self; 4] = [Self::Surplus, Self::Failed, Self::Gone, Self::Deleted];
+    const ALL: [Self; 5] = [
+        Self::Surplus,
+        Self::Failed,
+        Self::Gone,
+        Self::Deleted,
+        Self::Orphaned,
+    ];
 
     /// The stable name that callers see.
     #[must_use]
@@ -81,6 +91,7 @@ impl ReleaseReason {
             Self::Failed => "failed",
             Self::Gone => "gone",
             Self::Deleted => "deleted",
+            Self::Orphaned => "orphaned",
         }
     }
 
@@ -110,6 +121,7 @@ impl Record {
             members: BTreeMap::new(),
             refusal: None,
             reports: Vec::new(),
+            conflicts: Vec::new(),
             releasing: false,
             revision: 0,
         }

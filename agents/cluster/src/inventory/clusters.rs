@@ -48,5 +48,6 @@ fn member(member: &api::Member) -> wire::ObservedMember {
         }),
         role: member.role.clone(),
         state: state.into(),
+        revision: member.revision,
     }
 }

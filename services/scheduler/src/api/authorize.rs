@@ -26,6 +26,7 @@ pub(crate) enum Call {
     FindCapacity,
     ExplainHost,
     ResetSiteFence,
+    ReleaseOrphan,
 }
 
 /// What a kind of call does, which is what permission depends on.
@@ -56,7 +57,7 @@ impl Call {
             | Self::ListSites
             | Self::FindCapacity
             | Self::ExplainHost => Effect::Look,
-            Self::ResetSiteFence => Effect::Override,
+            Self::ResetSiteFence | Self::ReleaseOrphan => Effect::Override,
         }
     }
 
@@ -77,6 +78,7 @@ impl Call {
             Self::FindCapacity => "FindCapacity",
             Self::ExplainHost => "ExplainHost",
             Self::ResetSiteFence => "ResetSiteFence",
+            Self::ReleaseOrphan => "ReleaseOrphan",
         }
     }
 }
@@ -133,7 +135,7 @@ fn allowed(caller: &Caller, call: Call, site: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    const ALL: [Call; 15] = [
+    const ALL: [Call; 16] = [
         Call::ApplyCluster,
         Call::PlanCluster,
         Call::GetPlacement,
@@ -149,6 +151,7 @@ mod tests {
         Call::FindCapacity,
         Call::ExplainHost,
         Call::ResetSiteFence,
+        Call::ReleaseOrphan,
     ];
 
     fn agent(site: &str, name: &str) -> Caller {
@@ -167,8 +170,10 @@ mod tests {
 
     #[test]
     fn an_agent_touches_only_its_own_site_and_only_what_its_name_needs() {
-        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len() - 1);
-        assert!(!names(&agent("a", "cluster"), Some("a")).contains(&"ResetSiteFence"));
+        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len() - 2);
+        for call in ["ResetSiteFence", "ReleaseOrphan"] {
+            assert!(!names(&agent("a", "cluster"), Some("a")).contains(&call));
+        }
         assert_eq!(
             names(&agent("a", "load-balancer"), Some("a")),
             ["GetPlacement", "WatchPlacements"]
@@ -187,11 +192,13 @@ mod tests {
         };
         for (caller, overrides) in [(operator, true), (reader, false)] {
             let calls = names(&caller, None);
-            assert_eq!(calls.len(), ALL.len() - 4 - usize::from(!overrides));
+            assert_eq!(calls.len(), ALL.len() - if overrides { 4 } else { 6 });
             for call in ["ApplyCluster", "ReleaseCluster", "ConfirmHosts", "ReportHosts"] {
                 assert!(!calls.contains(&call));
             }
-            assert_eq!(calls.contains(&"ResetSiteFence"), overrides);
+            for call in ["ResetSiteFence", "ReleaseOrphan"] {
+                assert_eq!(calls.contains(&call), overrides);
+            }
         }
     }
 

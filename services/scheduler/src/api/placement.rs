@@ -10,8 +10,8 @@ use proto::{
         self as api, ApplyClusterRequest, ApplyClusterResponse, ConfirmHostsRequest, ConfirmHostsResponse,
         GetPlacementRequest, GetPlacementResponse, ListDecisionsRequest, ListDecisionsResponse,
         ListPlacementsRequest, ListPlacementsResponse, PlanClusterRequest, PlanClusterResponse,
-        ReleaseClusterRequest, ReleaseClusterResponse, WatchPlacementsRequest, WatchPlacementsResponse,
-        placement_service_server::PlacementService,
+        ReleaseClusterRequest, ReleaseClusterResponse, ReleaseOrphanRequest, ReleaseOrphanResponse,
+        WatchPlacementsRequest, WatchPlacementsResponse, placement_service_server::PlacementService,
     },
 };
 use tonic::{Request, Response, Status};
@@ -372,6 +372,24 @@ impl PlacementService for Placements {
             Some(&request.get_ref().site),
         )?;
         Ok(Response::new(self.confirm(request.into_inner(), &caller).await?))
+    }
+
+    async fn release_orphan(
+        &self,
+        request: Request<ReleaseOrphanRequest>,
+    ) -> Result<Response<ReleaseOrphanResponse>, Status> {
+        let caller = authorize(
+            request.extensions(),
+            Call::ReleaseOrphan,
+            Some(&request.get_ref().site),
+        )?;
+        let ReleaseOrphanRequest { site, host } = request.into_inner();
+        let host = convert::host_id(&host.unwrap_or_default())
+            .map_err(|error| invalid("host", error.to_string()))?;
+        let told = self.region.release_orphan(&site, &host, &caller).await?;
+        Ok(Response::new(ReleaseOrphanResponse {
+            placement: self::placement(&site, &told),
+        }))
     }
 
     async fn list_decisions(

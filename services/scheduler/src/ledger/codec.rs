@@ -21,8 +21,13 @@ pub(crate) fn encode(site: &str, record: &Record) -> Vec<u8> {
         .filter(|(_, member)| member.confirmed)
         .map(|(id, _)| convert::host_ref(id))
         .collect();
+    let placement = api::Placement {
+        reports: record.reports.clone(),
+        ..convert::placement(site, 0, record)
+    };
     disk::Record {
-        placement: Some(convert::placement(site, 0, record)),
+        placement: Some(placement),
+        conflicts: record.conflicts.clone(),
         spec: Some(record.spec.wire().clone()),
         created: record.created.map(Into::into),
         confirmed,
@@ -47,6 +52,7 @@ pub(crate) fn decode(
         spec,
         created,
         confirmed,
+        conflicts,
     } = disk::Record::decode(bytes).map_err(|error| corrupt(error.to_string()))?;
     let placement = placement.ok_or_else(|| corrupt("has no placement".to_owned()))?;
     let cluster = ClusterName::new(namespace, name).map_err(|error| corrupt(error.to_string()))?;
@@ -70,6 +76,7 @@ pub(crate) fn decode(
         .collect::<Result<BTreeMap<_, _>, _>>()?;
     record.refusal = placement.refusal;
     record.reports = placement.reports;
+    record.conflicts = conflicts;
     record.releasing = placement.releasing;
     record.revision = placement.revision.unwrap_or_default().revision;
     Ok((
@@ -228,6 +235,13 @@ mod tests {
                     ..inventory::ClusterSpec::default()
                 }),
                 created: created.map(|(seconds, nanos)| prost_types::Timestamp { seconds, nanos }),
+                conflicts: confirmed
+                    .iter()
+                    .map(|host| api::Report {
+                        host: Some(host.clone()),
+                        ..api::Report::default()
+                    })
+                    .collect(),
                 confirmed,
             })
     }

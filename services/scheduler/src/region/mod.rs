@@ -259,6 +259,22 @@ impl Region {
         }
     }
 
+    /// [`Site::release_orphan`], durably.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Stopped`].
+    pub async fn release_orphan(&self, site: &str, host: &HostId, caller: &str) -> Result<Told, Error> {
+        let site = self.reporting_site(site)?;
+        let permit = self.reserve().await?;
+        let author = Author {
+            caller,
+            action: "release-orphan",
+            now: self.now(),
+        };
+        let outcome = site.lock().release_orphan(host, &author, permit)?;
+        self.durable(outcome).await
+    }
+
     /// A cluster's record once it is durable, and not older than `at_least`.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use proto::inventory::v1 as inventory;
 
 use super::{Region, SELF, SharedSite};
 use crate::{
-    error::Error,
+    error::{Error, Violation},
     ledger::{Change, Fence, Position},
-    site::{Author, Session, SessionId},
+    site::{Author, HIGHEST, Session, SessionId},
 };
 
 impl Region {
@@ -18,7 +18,7 @@ impl Region {
     /// before it is let in.
     ///
     /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`].
+    /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::Invalid`] when no ledger can have come as far.
     pub async fn open_session(
         &self,
         site: &str,
@@ -26,15 +26,23 @@ impl Region {
         seen: Option<Position>,
         caller: &str,
     ) -> Result<Reporter, Error> {
-        let reached = *self.inner.committer.watch().borrow();
-        if let Some(seen) = seen.filter(|seen| *seen > reached) {
-            tracing::warn!(site, %seen, %reached, "the site has seen more than the ledger holds: raising the epoch above it");
-            let permit = self.reserve().await?;
-            let raised = permit.stage(|position| Change::Epoch {
-                epoch: seen.epoch.max(position.epoch) + 1,
-                revision: seen.revision.max(position.revision) + 1,
-            });
-            self.inner.committer.durable(raised).await?;
+        if let Some(seen) = seen.filter(|seen| seen.epoch.max(seen.revision) > HIGHEST) {
+            return Err(Error::Invalid(vec![Violation::new(
+                "hello.highest_seen",
+                format_args!("{seen}: neither number can be above {HIGHEST}"),
+            )]));
+        }
+        let shared = self.site_or_new(site);
+        if let Some(seen) = seen {
+            // What this site can have seen is what was committed for it, whatever other sites have committed since.
+            let latest = shared.lock().latest();
+            let reached = self.inner.committer.staged();
+            if seen.epoch > reached.epoch || seen.epoch == reached.epoch && seen.revision > latest {
+                tracing::warn!(site, %seen, %reached, latest, "the site has seen more than the ledger holds");
+                self.raise_epoch(seen).await?;
+            } else {
+                self.raise_above(seen.revision).await?;
+            }
         }
         let permit = self.reserve().await?;
         let author = Author {
@@ -42,7 +50,6 @@ impl Region {
             action: "fence",
             now: self.now(),
         };
-        let shared = self.site_or_new(site);
         let (session, revision) = shared.lock().open_session(fence, &author, permit)?;
         let reporter = Reporter {
             region: self.clone(),
@@ -51,6 +58,27 @@ impl Region {
         };
         self.inner.committer.durable(revision).await?;
         Ok(reporter)
+    }
+
+    /// Makes every revision from now on higher than one that a site shows; a higher epoch says that history has a gap.
+    async fn raise_above(&self, revision: u64) -> Result<(), Error> {
+        let staged = self.inner.committer.staged();
+        if revision > staged.revision {
+            tracing::warn!(revision, %staged, "a site shows a revision that the ledger has not reached");
+            self.raise_epoch(Position { revision, ..staged }).await?;
+        }
+        Ok(())
+    }
+
+    /// Continues the history above what was seen.
+    async fn raise_epoch(&self, seen: Position) -> Result<(), Error> {
+        let permit = self.reserve().await?;
+        let raised = permit.stage(|position| Change::Epoch {
+            epoch: seen.epoch.max(position.epoch) + 1,
+            revision: seen.revision.max(position.revision) + 1,
+        });
+        self.inner.committer.durable(raised).await?;
+        Ok(())
     }
 
     /// [`Site::reset_fence`], durably. `None`: no reporter was known.
@@ -86,7 +114,11 @@ impl Region {
         changes: inventory::HostChanges,
     ) -> Result<(), Error> {
         let shared = self.site(site)?;
-        let touched = shared.lock().report(session, changes, self.now())?;
+        let (touched, mark) = {
+            let mut site = shared.lock();
+            (site.report(session, changes, self.now())?, site.highest_mark())
+        };
+        self.raise_above(mark).await?;
         self.settle(&shared, touched).await
     }
 
@@ -96,7 +128,8 @@ impl Region {
     /// [`Error::Superseded`], [`Error::Protocol`], [`Error::Stopped`].
     pub async fn complete_snapshot(&self, site: &str, session: &SessionId) -> Result<(), Error> {
         let shared = self.site(site)?;
-        let touched = shared.lock().complete_snapshot(session, self.now())?;
+        let epoch = self.inner.committer.staged().epoch;
+        let touched = shared.lock().complete_snapshot(session, epoch, self.now())?;
         self.settle(&shared, touched).await?;
         tracing::info!(site, hosts = shared.lock().hosts().len(), "the site is synced");
         Ok(())

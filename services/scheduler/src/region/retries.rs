@@ -1,15 +1,9 @@
 //! Clusters that wait are decided again, in order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-
-use placement::ClusterName;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{Region, SELF, SharedSite};
-use crate::{ledger::commit::Stopped, record::Record, site::Author};
+use crate::{ledger::commit::Stopped, site::Author};
 
 /// Least time between two rounds of decisions for clusters that wait, per site.
 const ROUND: Duration = Duration::from_secs(1);
@@ -42,7 +36,7 @@ impl Region {
         loop {
             site.retry.notified().await;
             pace.tick().await;
-            let order = waiting(site.lock().records());
+            let order = site.lock().waiting(self.now());
             for cluster in order {
                 let permit = self.reserve().await?;
                 let author = Author {
@@ -54,29 +48,4 @@ impl Region {
             }
         }
     }
-}
-
-/// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
-/// the older `SIPCluster` first, then by name.
-fn waiting(records: &BTreeMap<ClusterName, Record>) -> Vec<ClusterName> {
-    let mut order: Vec<_> = records
-        .iter()
-        .filter(|(_, record)| record.waits())
-        .map(|(name, record)| {
-            let replaces = record
-                .members
-                .values()
-                .any(|member| member.failed_since.is_some());
-            let new = record.members.is_empty();
-            (
-                !replaces,
-                new,
-                record.created.is_none(),
-                record.created,
-                name.clone(),
-            )
-        })
-        .collect();
-    order.sort();
-    order.into_iter().map(|(_, _, _, _, name)| name).collect()
 }

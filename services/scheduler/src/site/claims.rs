@@ -78,6 +78,9 @@ impl Site {
         } = apply;
         let mut record = match self.records.get(&cluster) {
             None => Record::new(cluster.clone(), uid, created, generation, spec),
+            Some(known) if known.uid != uid && is_older(created, known.created) => {
+                return Err(superseded(known, &uid));
+            }
             Some(known) if known.uid != uid => {
                 // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
                 Record {
@@ -108,6 +111,7 @@ impl Site {
                 ..known.clone()
             },
         };
+        self.absent.remove(&record.cluster);
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         Ok(self.store(record, author, permit))
@@ -125,19 +129,25 @@ impl Site {
         permit: Permit,
     ) -> Result<Option<Outcome>, Error> {
         let mut record = match self.records.get(cluster) {
-            Some(known) if known.uid != uid => return Err(superseded(known, uid)),
-            Some(known) => known.clone(),
+            Some(known) if known.uid != uid && !self.is_observed(cluster, uid) => {
+                return Err(superseded(known, uid));
+            }
+            Some(known) => Record {
+                uid: uid.to_owned(),
+                ..known.clone()
+            },
             None => {
-                // Hosts may carry its labels though the ledger was lost: they are given back too.
+                // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back
+                // too.
                 self.require_synced()?;
-                if !self.labelled.contains_key(cluster) {
-                    return Ok(None);
-                }
                 let spec = Spec::default();
                 Record::new(cluster.clone(), uid.to_owned(), None, 0, spec)
             }
         };
         self.settle_record(&mut record, author.now);
+        if record.members.is_empty() && !self.records.contains_key(cluster) {
+            return Ok(None);
+        }
         record.releasing = true;
         record.refusal = None;
         record.reports.clear();
@@ -179,7 +189,14 @@ impl Site {
         Ok(Some(self.store(record, author, permit)))
     }
 
-    /// Compares a record with the inventory. Whether another decision is due is told by [`Record::waits`].
+    /// Whether the `SIPCluster` of that name has this uid, as far as the site has reported.
+    fn is_observed(&self, cluster: &ClusterName, uid: &str) -> bool {
+        let observed = self.clusters.get(cluster);
+        let observed = observed.and_then(|observed| observed.r#ref.as_ref());
+        observed.is_some_and(|observed| observed.uid == uid)
+    }
+
+    /// Compares a record with the inventory. Whether another decision is due is told by [`Site::waiting`].
     pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
         let Some(mut record) = self.records.get(cluster).cloned() else {
             return;
@@ -193,12 +210,25 @@ impl Site {
         if self.require_synced().is_err() {
             return;
         }
-        let Some(mut record) = self.records.get(cluster).filter(|record| record.waits()).cloned() else {
+        let Some(mut record) = self.records.get(cluster).cloned() else {
             return;
         };
+        if !self.is_due(&record) {
+            return;
+        }
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         self.store(record, author, permit);
+    }
+
+    /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
+    /// the older `SIPCluster` first, then by name. `sipctl plan` has the same order.
+    #[must_use]
+    pub fn waiting(&self, now: SystemTime) -> Vec<ClusterName> {
+        let due = self.records.values().filter(|record| self.is_due(record));
+        let mut turns: Vec<_> = due.map(|record| self.turn(record, now)).collect();
+        turns.sort();
+        turns.into_iter().map(|turn| turn.cluster).collect()
     }
 
     /// The decision for a shape, claiming nothing.
@@ -212,7 +242,7 @@ impl Site {
     }
 
     /// Stages the record if it differs from the one before, and returns what may be told when.
-    fn store(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Outcome {
+    pub(super) fn store(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Outcome {
         let before = self.records.get(&record.cluster);
         if before == Some(&record) {
             return Outcome {
@@ -241,6 +271,7 @@ impl Site {
                 revision: position.revision,
             }
         });
+        self.latest = self.latest.max(revision);
         self.install(&name, record.clone());
         match (&record, earlier) {
             (Some(_), earlier) => self.changes.put(earlier, revision, name),
@@ -271,6 +302,11 @@ pub(super) fn begin_release(member: &mut Member, reason: ReleaseReason) {
     }
 }
 
+/// Whether a `SIPCluster` was made before another one.
+fn is_older(this: Option<SystemTime>, other: Option<SystemTime>) -> bool {
+    this.zip(other).is_some_and(|(this, other)| this < other)
+}
+
 fn superseded(known: &Record, uid: &str) -> Error {
     Error::Superseded {
         what: format!("{} with uid {uid}", known.cluster),
@@ -292,6 +328,12 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
             .filter(move |(id, member)| member.state == state && old(id) != Some(state));
         new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
     };
+    let none = Vec::new();
+    let (earlier, now) = (before.map_or(&none, |before| &before.conflicts), &after.conflicts);
+    let only_in = |these: &[api::Report], others: &[api::Report]| -> Vec<api::Report> {
+        let new = these.iter().filter(|report| !others.contains(report));
+        new.cloned().collect()
+    };
     let freed = before.into_iter().flat_map(|before| before.members.keys());
     api::Decision {
         time: Some(author.now.into()),
@@ -312,5 +354,7 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
             .as_ref()
             .map(|refusal| refusal.message.clone())
             .unwrap_or_default(),
+        found: only_in(now, earlier),
+        resolved: only_in(earlier, now),
     }
 }

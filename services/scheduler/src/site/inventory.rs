@@ -6,15 +6,18 @@ use std::{
     time::SystemTime,
 };
 
-use ::placement::{ClusterName, Holder, HostId, HostName, SipLabels};
+use ::placement::{ClusterName, Holder, HostId, HostName};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
-use super::{Author, Session, SessionId, Site, session::Opened};
+use super::{Author, Session, SessionId, Site, labels, session::Opened};
 use crate::{
     convert,
     error::Error,
     ledger::{Change, Fence, SiteFence, commit::Permit},
 };
+
+/// No release mark or revision that a site has seen may be higher: revisions are counted up from it.
+pub(crate) const HIGHEST: u64 = 1 << 62;
 
 impl Site {
     /// Lets a new reporter in, which must send a snapshot first. It may be told of that when the ledger has reached the
@@ -45,7 +48,13 @@ impl Site {
         Some((highest, revision))
     }
 
-    fn stage_fence(&self, fence: Option<SiteFence>, why: String, author: &Author<'_>, permit: Permit) -> u64 {
+    fn stage_fence(
+        &mut self,
+        fence: Option<SiteFence>,
+        why: String,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> u64 {
         tracing::warn!(site = self.name, caller = author.caller, "{why}");
         let entry = api::Decision {
             time: Some(author.now.into()),
@@ -55,7 +64,7 @@ impl Site {
             reason: why,
             ..api::Decision::default()
         };
-        permit.stage(|position| Change::Fence {
+        let revision = permit.stage(|position| Change::Fence {
             site: self.name.clone(),
             fence,
             decision: Box::new(api::Decision {
@@ -63,7 +72,9 @@ impl Site {
                 ..entry
             }),
             revision: position.revision,
-        })
+        });
+        self.latest = self.latest.max(revision);
+        revision
     }
 
     /// Ends a session: nothing is placed in the site until another has reported.
@@ -110,7 +121,8 @@ impl Site {
         }
         for cluster in clusters {
             if let Some(name) = cluster_name(cluster.r#ref.as_ref()) {
-                self.clusters.insert(name, cluster);
+                self.clusters.insert(name.clone(), cluster);
+                self.came_or_went(&name, &mut touched);
             }
         }
         for deleted in deleted_clusters {
@@ -121,19 +133,35 @@ impl Site {
                     .is_some_and(|known| uid(known) == deleted.uid)
             {
                 self.clusters.remove(&name);
+                self.came_or_went(&name, &mut touched);
             }
         }
         Ok(touched)
     }
 
-    /// Ends the snapshot: what it did not name is gone. Returns the clusters whose records must be settled, which are
-    /// all of them.
+    /// Takes in that a `SIPCluster` is there or is not.
+    fn came_or_went(&mut self, name: &ClusterName, touched: &mut BTreeSet<ClusterName>) {
+        let known = self.records.contains_key(name);
+        let there = self.clusters.contains_key(name);
+        let changed = if there || !known {
+            self.absent.remove(name)
+        } else {
+            self.session.synced() && self.absent.insert(name.clone())
+        };
+        touched.extend((known && changed).then(|| name.clone()));
+        self.renew_promises(name);
+        self.mark_all(name);
+    }
+
+    /// Ends the snapshot: what it did not name is gone. What statuses promise and no record says is held before anything
+    /// is decided; `epoch` is the ledger's. Returns the clusters whose records must be settled, which are all of them.
     ///
     /// # Errors
     /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already.
     pub fn complete_snapshot(
         &mut self,
         id: &SessionId,
+        epoch: u64,
         now: SystemTime,
     ) -> Result<BTreeSet<ClusterName>, Error> {
         let seen = self.session.complete(&self.name, id, now)?;
@@ -148,10 +176,13 @@ impl Site {
             self.remove_host(&name, &mut touched);
         }
         self.clusters.retain(|name, _| seen.clusters.contains(name));
+        self.epoch = epoch;
+        self.hold_promises();
+        self.find_orphans();
         Ok(touched)
     }
 
-    fn upsert_host(&mut self, reported: wire::Host, touched: &mut BTreeSet<ClusterName>) {
+    fn upsert_host(&mut self, mut reported: wire::Host, touched: &mut BTreeSet<ClusterName>) {
         let host = match convert::host(&reported) {
             Ok(host) => host,
             Err(error) => {
@@ -159,43 +190,49 @@ impl Site {
                 return;
             }
         };
-        let name = host.id.name.clone();
-        if self.incarnation(&name).is_some_and(|known| known != host.id) {
-            self.remove_host(&name, touched);
+        let id = host.id.clone();
+        if reported.release_mark > HIGHEST {
+            tracing::warn!(site = self.name, host = %id.name, mark = reported.release_mark, "no release can have made this mark: it is ignored");
+            reported.release_mark = 0;
         }
-        self.forget_labels(&name);
-        if let SipLabels::Complete { cluster, role: _ } = &host.sip_labels {
-            self.labelled
-                .entry(cluster.clone())
-                .or_default()
-                .insert(host.id.clone());
-            touched.extend(self.records.contains_key(cluster).then(|| cluster.clone()));
+        self.highest_mark = self.highest_mark.max(reported.release_mark);
+        if self.incarnation(&id.name).is_some_and(|known| known != id) {
+            self.remove_host(&id.name, touched);
         }
-        touched.extend(self.holding_cluster(&host.id));
-        self.hosts.insert(name, reported);
+        self.forget_labels(&id.name, touched);
+        if let Some(cluster) = labels::named(&reported) {
+            touched.extend(self.records.contains_key(&cluster).then(|| cluster.clone()));
+            self.labelled.entry(cluster).or_default().insert(id.clone());
+        }
+        touched.extend(self.holding_cluster(&id));
+        self.hosts.insert(id.name.clone(), reported);
         self.model.upsert(host);
+        self.mark(&id);
     }
 
     fn remove_host(&mut self, name: &HostName, touched: &mut BTreeSet<ClusterName>) {
-        self.forget_labels(name);
-        if let Some(id) = self.incarnation(name) {
-            touched.extend(self.holding_cluster(&id));
-        }
+        self.forget_labels(name, touched);
+        let id = self.incarnation(name);
         self.hosts.remove(name);
         self.model.remove(name);
+        if let Some(id) = id {
+            touched.extend(self.holding_cluster(&id));
+            self.mark(&id);
+        }
     }
 
-    fn forget_labels(&mut self, name: &HostName) {
-        let Some(host) = self.model.get(name) else { return };
-        let (id, labels) = (host.id, host.sip_labels);
-        if let SipLabels::Complete { cluster, role: _ } = labels
-            && let Some(hosts) = self.labelled.get_mut(&cluster)
-        {
+    fn forget_labels(&mut self, name: &HostName, touched: &mut BTreeSet<ClusterName>) {
+        let named = self.hosts.get(name).and_then(labels::named);
+        let Some((cluster, id)) = named.zip(self.incarnation(name)) else {
+            return;
+        };
+        if let Some(hosts) = self.labelled.get_mut(&cluster) {
             hosts.remove(&id);
             if hosts.is_empty() {
                 self.labelled.remove(&cluster);
             }
         }
+        touched.extend(Some(cluster).filter(|cluster| self.records.contains_key(cluster)));
     }
 
     /// The identity of the host that has this name now.
@@ -217,7 +254,7 @@ impl Site {
                 cluster,
                 role: _,
                 state: _,
-            } => Some(cluster.clone()),
+            } => Some(cluster.clone()).filter(|cluster| self.records.contains_key(cluster)),
             Holder::Orphaned => None,
         }
     }

@@ -5,7 +5,11 @@
 
 mod changes;
 mod claims;
+mod conflicts;
 mod inventory;
+mod labels;
+mod orphans;
+mod promises;
 mod session;
 mod settle;
 
@@ -19,6 +23,8 @@ use proto::inventory::v1 as inventory_api;
 
 pub use changes::{Changed, Cursor};
 pub use claims::{Apply, Author, Outcome};
+pub(crate) use inventory::HIGHEST;
+pub use orphans::ABSENT;
 pub use session::{KEEPALIVE, Session, SessionId};
 
 use crate::{
@@ -36,12 +42,22 @@ pub struct Site {
     model: ::placement::Site,
     /// Hosts as they were reported.
     hosts: BTreeMap<HostName, inventory_api::Host>,
-    /// Hosts by the cluster that their labels name, whoever holds them.
+    /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
     labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
     /// `SIPCluster`s as they were reported.
     clusters: BTreeMap<ClusterName, inventory_api::ObservedCluster>,
     /// Records, committed or about to be.
     records: BTreeMap<ClusterName, Record>,
+    /// Clusters that have a record and no `SIPCluster`.
+    absent: BTreeSet<ClusterName>,
+    /// Hosts that are held for clusters by their status, until they declare themselves.
+    promised: promises::Promises,
+    /// Epoch of the ledger when the last snapshot was complete.
+    epoch: u64,
+    /// Highest revision of a change of this site.
+    latest: u64,
+    /// Highest release mark that a host has shown.
+    highest_mark: u64,
     changes: changes::Changes,
     session: session::Sessions,
     last_report: Option<SystemTime>,
@@ -63,12 +79,18 @@ impl Site {
             hosts: BTreeMap::new(),
             labelled: BTreeMap::new(),
             clusters: BTreeMap::new(),
+            absent: BTreeSet::new(),
+            promised: promises::Promises::new(),
+            epoch: 0,
+            latest: 0,
+            highest_mark: 0,
             records: BTreeMap::new(),
             changes: changes::Changes::new(revision),
             session: session::Sessions::new(fence),
             last_report: None,
         };
         for (name, record) in records {
+            site.latest = site.latest.max(record.revision);
             site.changes.put(None, record.revision, name.clone());
             site.install(&name, Some(record));
         }
@@ -149,23 +171,58 @@ impl Site {
         self.session.require_synced(&self.name)
     }
 
+    /// Highest revision of a change of this site that the ledger has or is about to have.
+    #[must_use]
+    pub fn latest(&self) -> u64 {
+        self.latest
+    }
+
+    /// Highest release mark that a host of the site has shown.
+    #[must_use]
+    pub fn highest_mark(&self) -> u64 {
+        self.highest_mark
+    }
+
     /// Puts a record in the place of the one before it, and lets the model know who holds what.
     fn install(&mut self, name: &ClusterName, record: Option<Record>) {
-        if let Some(before) = self.records.remove(name) {
-            for id in before.members.keys() {
-                self.model.unhold(id);
+        let before = self.records.remove(name);
+        let members = |record: &Option<Record>| -> BTreeSet<HostId> {
+            record
+                .iter()
+                .flat_map(|record| record.members.keys().cloned())
+                .collect()
+        };
+        let freed: Vec<HostId> = members(&before).difference(&members(&record)).cloned().collect();
+        for id in &freed {
+            self.model.unhold(id);
+        }
+        for (id, member) in record.iter().flat_map(|record| &record.members) {
+            let known = before.as_ref().and_then(|before| before.members.get(id));
+            if known.is_some_and(|known| known.state == member.state && known.role == member.role) {
+                continue;
+            }
+            let holder = Holder::Cluster {
+                cluster: name.clone(),
+                role: member.role.clone(),
+                state: member.state,
+            };
+            self.model.hold(id, holder);
+        }
+        let came_or_went = before.is_some() != record.is_some();
+        match record {
+            Some(record) => {
+                self.records.insert(name.clone(), record);
+            }
+            None => {
+                self.absent.remove(name);
             }
         }
-        if let Some(record) = record {
-            for (id, member) in &record.members {
-                let holder = Holder::Cluster {
-                    cluster: name.clone(),
-                    role: member.role.clone(),
-                    state: member.state,
-                };
-                self.model.hold(id, holder);
-            }
-            self.records.insert(name.clone(), record);
+        self.withdraw_promises(name);
+        for id in &freed {
+            self.mark(id);
+        }
+        if came_or_went {
+            self.mark_all(name);
         }
     }
 }

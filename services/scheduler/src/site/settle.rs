@@ -1,93 +1,167 @@
 //! What is observed and what is decided, into a copy of a record. Pure: nothing is staged here.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
-use ::placement::{ClusterName, FailReason, HostId, MemberState, Request, Role, SipLabels};
+use ::placement::{
+    ClusterName, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, Role, RoleName,
+    whatif::Turn,
+};
 use proto::inventory::v1 as wire;
 
 use super::{
-    Site,
+    ABSENT, Site,
     claims::{UNNUMBERED, begin_release},
+    labels::Labels,
+    promises::Promise,
 };
 use crate::{
     answer, convert,
-    record::{Member, Record},
+    record::{Member, Record, ReleaseReason},
 };
 
 impl Site {
     /// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
     pub(super) fn settle_record(&self, record: &mut Record, now: SystemTime) {
-        self.adopt(record);
         let synced = self.session.synced();
+        if synced {
+            self.follow(record);
+        }
+        self.adopt(record);
         let cluster = record.cluster.clone();
         let spec = record.spec.clone();
         record.members.retain(|id, member| {
-            let reported = self.reported(id);
-            if let Some(host) = reported {
+            let host = self.reported(id);
+            if let Some(host) = host {
                 refresh(member, host);
             }
-            let host = self.model.get(&id.name).filter(|host| host.id == *id);
-            let gone = synced && host.is_none();
-            match member.state {
-                MemberState::Releasing => {
-                    let shown = reported.is_some_and(|host| shows_release(host, member.revision));
-                    !(gone || member.confirmed && shown)
-                }
-                MemberState::Claimed | MemberState::Bound => {
-                    if let Some(host) = &host
-                        && holds_labels(&host.sip_labels, &cluster, member)
-                    {
-                        member.state = MemberState::Bound;
-                    }
-                    let role = spec.roles().iter().find(|role| role.name == member.role);
-                    let failed =
-                        synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
-                    member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
-                    true
-                }
+            let labels = host.map(|host| Labels::of(host, &cluster));
+            if is_freed(member, host.zip(labels.as_ref()), synced) {
+                return false;
             }
+            if member.state != MemberState::Releasing {
+                if labels == Some(Labels::Ours(member.role.clone())) {
+                    member.state = MemberState::Bound;
+                }
+                let role = spec.roles().iter().find(|role| role.name == member.role);
+                let failed = synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
+                member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
+            }
+            true
         });
+        record.conflicts = self.conflicts(record);
     }
 
-    /// Hosts that carry the cluster's labels and that nobody holds become members: SIP placed them, or a ledger
-    /// that is lost.
+    /// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those.
+    fn follow(&self, record: &mut Record) {
+        let again = |id: &HostId, member: &Member| {
+            let now = self.incarnation(&id.name).filter(|now| now != id)?;
+            let labels = Labels::of(self.reported(&now)?, &record.cluster);
+            let follows = labels == Labels::Ours(member.role.clone())
+                && !record.members.contains_key(&now)
+                && self.other_holder(&now, &record.cluster).is_none();
+            follows.then(|| (id.clone(), now))
+        };
+        let moved: Vec<(HostId, HostId)> = record
+            .members
+            .iter()
+            .filter_map(|(id, member)| again(id, member))
+            .collect();
+        for (before, now) in moved {
+            let Some(mut member) = record.members.remove(&before) else {
+                continue;
+            };
+            member.confirmed = false;
+            for other in record.members.values_mut() {
+                if other.replaces.as_ref() == Some(&before) {
+                    other.replaces = Some(now.clone());
+                }
+            }
+            record.members.insert(now, member);
+        }
+    }
+
+    /// Hosts that carry the cluster's labels or that its status names, and that nobody else holds, become members: SIP
+    /// placed them, or a ledger that is lost.
     fn adopt(&self, record: &mut Record) {
-        for id in self.labelled.get(&record.cluster).into_iter().flatten() {
-            if record.members.contains_key(id) || self.model.holder(id).is_some() {
+        if record.uid == ABSENT {
+            return;
+        }
+        let none = BTreeMap::new();
+        let promised = self.promised.get(&record.cluster).unwrap_or(&none);
+        let labelled = self.labelled.get(&record.cluster).into_iter().flatten();
+        let candidates: BTreeSet<&HostId> = labelled.chain(promised.keys()).collect();
+        for id in candidates {
+            if record.members.contains_key(id) || self.other_holder(id, &record.cluster).is_some() {
                 continue;
             }
-            let Some(host) = self.model.get(&id.name) else {
-                continue;
+            let Some(host) = self.reported(id) else { continue };
+            let promise = promised.get(id);
+            let releasing = promise.is_some_and(|promise| promise.state == MemberState::Releasing);
+            let (role, state) = match (Labels::of(host, &record.cluster), promise) {
+                (Labels::Ours(role), _) => (role, MemberState::Bound),
+                (Labels::None | Labels::Partial | Labels::Others(_), Some(Promise { role, state })) => {
+                    (role.clone(), *state)
+                }
+                (Labels::None | Labels::Partial | Labels::Others(_), None) => continue,
             };
-            let SipLabels::Complete { cluster: _, role } = &host.sip_labels else {
-                continue;
-            };
-            let key = record
-                .spec
-                .roles()
-                .iter()
-                .find(|wanted| wanted.name == *role)
-                .and_then(|role| role.topology_key.as_ref());
-            let mut member = Member {
-                role: role.clone(),
-                domain: key.and_then(|key| host.labels.get(key)).cloned(),
-                state: MemberState::Bound,
-                revision: UNNUMBERED,
-                addresses: BTreeMap::new(),
-                bmc_address: String::new(),
-                failed_since: None,
-                replaces: None,
-                release_reason: None,
-                confirmed: false,
-            };
-            if let Some(reported) = self.reported(id) {
-                refresh(&mut member, reported);
+            let mut member = self.adopted(record, id, role, state);
+            if releasing || record.releasing {
+                member.state = MemberState::Bound;
+                let reason = if record.releasing {
+                    ReleaseReason::Deleted
+                } else {
+                    ReleaseReason::Surplus
+                };
+                begin_release(&mut member, reason);
             }
             record.members.insert(id.clone(), member);
         }
     }
 
+    /// A host as a member of the cluster that its labels or status name.
+    pub(super) fn adopted(&self, record: &Record, id: &HostId, role: RoleName, state: MemberState) -> Member {
+        let wanted = record.spec.roles().iter().find(|wanted| wanted.name == role);
+        let key = wanted.and_then(|role| role.topology_key.as_ref());
+        let host = self.model.get(&id.name);
+        let domain = key.and_then(|key| host?.labels.get(key).cloned());
+        self.new_member(id, role, domain, state)
+    }
+
+    fn new_member(
+        &self,
+        id: &HostId,
+        role: RoleName,
+        domain: Option<LabelValue>,
+        state: MemberState,
+    ) -> Member {
+        let mut member = Member {
+            role,
+            domain,
+            state,
+            revision: UNNUMBERED,
+            addresses: BTreeMap::new(),
+            bmc_address: String::new(),
+            failed_since: None,
+            replaces: None,
+            release_reason: None,
+            confirmed: false,
+        };
+        if let Some(reported) = self.reported(id) {
+            refresh(&mut member, reported);
+        }
+        member
+    }
+
     pub(super) fn decision(&self, record: &Record, now: SystemTime) -> ::placement::Decision {
+        let (request, members) = self.question(record, now);
+        ::placement::decide(&self.model, &request, &members)
+    }
+
+    /// What there is to decide.
+    fn question(&self, record: &Record, now: SystemTime) -> (Request, Vec<::placement::Member>) {
         let request = Request {
             cluster: record.cluster.clone(),
             roles: record.spec.roles().to_vec(),
@@ -99,12 +173,14 @@ impl Site {
                 .failed_since
                 .and_then(|_| self.failure(id, member, role?, now))
         };
-        let members: Vec<_> = record
-            .members
-            .iter()
-            .map(|(id, member)| self::member(id, member, failed(id, member)))
-            .collect();
-        ::placement::decide(&self.model, &request, &members)
+        let members = record.members.iter().map(|(id, member)| {
+            let mut decided = self::member(id, member, failed(id, member));
+            if self.is_request(&record.cluster, id, member) {
+                decided.state = MemberState::Bound;
+            }
+            decided
+        });
+        (request, members.collect())
     }
 
     fn failure(&self, id: &HostId, member: &Member, role: &Role, now: SystemTime) -> Option<FailReason> {
@@ -113,24 +189,38 @@ impl Site {
         ::placement::failure(&self.model, role, &self::member(id, member, None), in_error_for)
     }
 
+    /// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
+    fn is_request(&self, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
+        member.state == MemberState::Releasing
+            && member.release_reason == Some(ReleaseReason::Surplus)
+            && !member.confirmed
+            && self.reported(id).is_some_and(|host| {
+                host.consumer.is_some() && Labels::of(host, cluster) == Labels::Ours(member.role.clone())
+            })
+    }
+
+    /// Whether another decision could bring the cluster nearer to what it wants, or its releases to an end.
+    pub(super) fn is_due(&self, record: &Record) -> bool {
+        let mut members = record.members.iter();
+        record.waits()
+            || !record.releasing && members.any(|(id, member)| self.is_request(&record.cluster, id, member))
+    }
+
     pub(super) fn decide_record(&self, record: &mut Record, now: SystemTime) {
         let decision = self.decision(record, now);
-        for taken in &decision.take {
-            let mut member = Member {
-                role: taken.role.clone(),
-                domain: taken.domain.clone(),
-                state: MemberState::Claimed,
-                revision: UNNUMBERED,
-                addresses: BTreeMap::new(),
-                bmc_address: String::new(),
-                failed_since: None,
-                replaces: taken.replaces.clone(),
-                release_reason: None,
-                confirmed: false,
-            };
-            if let Some(reported) = self.reported(&taken.host) {
-                refresh(&mut member, reported);
+        for (id, member) in &mut record.members {
+            let goes = decision.release.iter().any(|release| release.host == *id);
+            if !goes && self.is_request(&record.cluster, id, member) {
+                // Another one goes in its place.
+                member.state = MemberState::Bound;
+                member.revision = UNNUMBERED;
+                member.release_reason = None;
             }
+        }
+        for taken in &decision.take {
+            let (role, domain) = (taken.role.clone(), taken.domain.clone());
+            let mut member = self.new_member(&taken.host, role, domain, MemberState::Claimed);
+            member.replaces.clone_from(&taken.replaces);
             record.members.insert(taken.host.clone(), member);
         }
         for release in &decision.release {
@@ -139,7 +229,25 @@ impl Site {
             }
         }
         record.reports = answer::reports(&decision.reports);
+        // That a host is gone is a conflict already.
+        let gone = ReportKind::HostMissing.kind();
+        record.reports.retain(|report| report.kind != gone);
         record.refusal = decision.refusal.as_ref().map(answer::refusal);
+        record.conflicts = self.conflicts(record);
+    }
+
+    /// A cluster's place among those that wait.
+    pub(super) fn turn(&self, record: &Record, now: SystemTime) -> Turn {
+        let (request, members) = self.question(record, now);
+        Turn::new(&self.model, &request, &members, record.created.map(seconds))
+    }
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
     }
 }
 
@@ -163,22 +271,24 @@ fn refresh(member: &mut Member, host: &wire::Host) {
     }
 }
 
-fn holds_labels(labels: &SipLabels, cluster: &ClusterName, member: &Member) -> bool {
-    match labels {
-        SipLabels::Complete { cluster: named, role } => named == cluster && *role == member.role,
-        SipLabels::None | SipLabels::Partial => false,
+/// Whether a member's host is free: `shown` is what the site shows of it. Revisions ascend through epochs, so the number
+/// of a release mark alone orders them.
+fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, synced: bool) -> bool {
+    let Some((host, labels)) = shown else {
+        return synced && member.state == MemberState::Releasing;
+    };
+    if member.revision == UNNUMBERED {
+        return false;
     }
-}
-
-/// Whether the host carries no SIP label and the mark of this release or a later one. Revisions ascend through epochs,
-/// so the number alone orders them.
-fn shows_release(host: &wire::Host, revision: u64) -> bool {
-    let unlabelled = [
-        convert::sip_label::NAMESPACE,
-        convert::sip_label::NAME,
-        convert::sip_label::ROLE,
-    ]
-    .iter()
-    .all(|key| !host.labels.contains_key(*key));
-    unlabelled && host.release_mark >= revision
+    let mark = host.release_mark;
+    match (member.state, labels) {
+        (MemberState::Releasing, Labels::None) => member.confirmed && mark >= member.revision,
+        // The release was written, and the host given away since: by a ledger that is lost.
+        (MemberState::Releasing, Labels::Others(_)) => mark >= member.revision,
+        // It was released after this claim: by a ledger that is lost.
+        (MemberState::Claimed | MemberState::Bound, Labels::None | Labels::Others(_)) => {
+            synced && mark > member.revision
+        }
+        (_, Labels::Partial | Labels::Ours(_)) => false,
+    }
 }

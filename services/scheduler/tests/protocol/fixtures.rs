@@ -17,7 +17,7 @@ use scheduler::{
     policy::Policies,
     record::Record,
     region::{Region, Reporter, Told},
-    site::{Apply, SessionId},
+    site::{Apply, Author, SessionId},
     spec::Spec,
 };
 
@@ -102,11 +102,22 @@ impl Stage {
 
     /// Reports a complete site, in the place of the reporter before.
     pub(crate) async fn sync(&self, hosts: &[wire::Host]) -> SessionId {
-        let reporter = self.open("lease", 1).await.unwrap();
+        self.sync_with(hosts, &[], None).await
+    }
+
+    /// The same, with `SIPCluster`s and the highest revision in their status.
+    pub(crate) async fn sync_with(
+        &self,
+        hosts: &[wire::Host],
+        clusters: &[wire::ObservedCluster],
+        seen: Option<Position>,
+    ) -> SessionId {
+        let reporter = self.open_seen("lease", 1, seen).await.unwrap();
         let session = reporter.session().id.clone();
         *self.reporter.lock().unwrap() = Some(reporter);
         let changes = wire::HostChanges {
             hosts: hosts.to_vec(),
+            clusters: clusters.to_vec(),
             ..wire::HostChanges::default()
         };
         self.region.report(SITE, &session, changes).await.unwrap();
@@ -121,6 +132,69 @@ impl Stage {
             ..wire::HostChanges::default()
         };
         self.region.report(SITE, session, changes).await.unwrap();
+    }
+
+    /// Reports that hosts are gone.
+    pub(crate) async fn report_gone(&self, session: &SessionId, names: &[&str]) {
+        let gone = names.iter().map(|name| host(name).r#ref.unwrap()).collect();
+        let changes = wire::HostChanges {
+            deleted_hosts: gone,
+            ..wire::HostChanges::default()
+        };
+        self.region.report(SITE, session, changes).await.unwrap();
+    }
+
+    /// The scheduler decides again for all that wait, as it does by itself once a second.
+    pub(crate) async fn retry(&self) {
+        let site = self.region.site(SITE).unwrap();
+        let now = *self.now.lock().unwrap();
+        let order = site.lock().waiting(now);
+        for cluster in order {
+            let permit = self.region.committer().reserve().await.unwrap();
+            let author = Author {
+                caller: "scheduler",
+                action: "retry",
+                now,
+            };
+            site.lock().retry(&cluster, &author, permit);
+        }
+        let staged = self.region.committer().staged();
+        self.region.committer().durable(staged.revision).await.unwrap();
+    }
+
+    /// An operator releases an orphan.
+    pub(crate) async fn release_orphan(&self, host: &wire::Host) -> Result<Option<Record>, Error> {
+        let id = convert::host_id(host.r#ref.as_ref().unwrap()).unwrap();
+        let told = self.region.release_orphan(SITE, &id, "operator/ann").await?;
+        Ok(told.record)
+    }
+
+    /// Kinds of the conflicts that a cluster's record has now; each was written to the log of decisions.
+    pub(crate) async fn conflicts(&self, name: &str) -> Vec<String> {
+        let record = self.record(name).await.unwrap();
+        let logged = self.ledger.decisions(u64::MAX, 1000, &|_| true).unwrap();
+        for report in &record.conflicts {
+            assert!(
+                logged.iter().any(|entry| entry.found.contains(report)),
+                "{report:?} is not in the log"
+            );
+        }
+        record.conflicts.into_iter().map(|report| report.kind).collect()
+    }
+
+    /// Why a host would not be taken by anyone.
+    pub(crate) fn why_not(&self, name: &str) -> Vec<&'static str> {
+        let site = self.region.site(SITE).unwrap();
+        let site = site.lock();
+        let spec = Spec::parse(spec(1), "spec").unwrap();
+        let request = placement::Request {
+            cluster: cluster("nobody"),
+            roles: Vec::new(),
+            networks: spec.networks().clone(),
+        };
+        let host = placement::HostName::new("metal", name).unwrap();
+        let reasons = placement::explain(site.model(), &request, &spec.roles()[0], &host);
+        reasons.iter().map(placement::Ineligible::kind).collect()
     }
 
     /// Declares a cluster of one role.
@@ -230,6 +304,64 @@ pub(crate) fn labelled(name: &str, cluster: &str) -> wire::Host {
         host.labels.insert(key.to_owned(), value.to_owned());
     }
     host
+}
+
+/// The host with some of the labels of a cluster.
+pub(crate) fn half_labelled(name: &str, cluster: &str) -> wire::Host {
+    let mut host = labelled(name, cluster);
+    host.labels.remove(convert::sip_label::ROLE);
+    host
+}
+
+/// The same host under another uid: it was deleted and made again.
+pub(crate) fn again(mut host: wire::Host) -> wire::Host {
+    host.r#ref.as_mut().unwrap().uid.push_str("-again");
+    host
+}
+
+/// The host in use.
+pub(crate) fn used(host: wire::Host) -> wire::Host {
+    wire::Host {
+        consumer: Some(wire::Consumer {
+            kind: "Metal3Machine".to_owned(),
+            namespace: "tenant".to_owned(),
+            name: "m-0".to_owned(),
+            ..wire::Consumer::default()
+        }),
+        ..host
+    }
+}
+
+/// A `SIPCluster` without status.
+pub(crate) fn observed(name: &str) -> wire::ObservedCluster {
+    wire::ObservedCluster {
+        r#ref: Some(wire::ClusterRef {
+            namespace: "tenant".to_owned(),
+            name: name.to_owned(),
+            uid: "uid".to_owned(),
+        }),
+        generation: 1,
+        ..wire::ObservedCluster::default()
+    }
+}
+
+/// The `SIPCluster` of a record, with the status that its agent has written.
+pub(crate) fn with_status(record: &Record, epoch: u64) -> wire::ObservedCluster {
+    let members = record.members.iter().map(|(id, member)| wire::ObservedMember {
+        host: Some(convert::host_ref(id)),
+        role: member.role.to_string(),
+        state: convert::state(member.state).into(),
+        revision: member.revision,
+    });
+    wire::ObservedCluster {
+        members: members.collect(),
+        revision: Some(wire::Revision {
+            epoch,
+            revision: record.revision,
+        }),
+        created: record.created.map(Into::into),
+        ..observed(record.cluster.name())
+    }
 }
 
 /// The host without labels and with the mark of a release.

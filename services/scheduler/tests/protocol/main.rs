@@ -10,6 +10,7 @@
 mod claims;
 mod fixtures;
 mod history;
+mod reconciliation;
 mod releases;
 mod sessions;
 mod watching;

@@ -1,0 +1,129 @@
+//! What a site was promised by a ledger that is lost or older than the site.
+//!
+//! A status that is newer than the cluster's record, or from an older epoch while there is no record, is a promise that
+//! this ledger does not know. Until the cluster declares itself and takes them over, its hosts are held for it: labels
+//! win, then claims over releases, then the older `SIPCluster`.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use ::placement::{ClusterName, Holder, HostId, MemberState, RoleName};
+use proto::inventory::v1 as wire;
+
+use super::{Site, labels::Labels};
+use crate::convert;
+
+/// A host that a status names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) role: RoleName,
+    pub(super) state: MemberState,
+}
+
+/// Hosts that are held for clusters without a record that says so.
+pub(super) type Promises = BTreeMap<ClusterName, BTreeMap<HostId, Promise>>;
+
+impl Site {
+    /// Holds what statuses promise. To be called when a snapshot is complete, before anything is decided.
+    pub(super) fn hold_promises(&mut self) {
+        let names: Vec<ClusterName> = self.promised.keys().cloned().collect();
+        for name in names {
+            self.withdraw_promises(&name);
+        }
+        let mut claims: Vec<(Rank, HostId, ClusterName, Promise)> = Vec::new();
+        for (name, observed) in &self.clusters {
+            for (id, promise) in self.promises_of(name, observed) {
+                claims.push((rank(&promise, observed), id, name.clone(), promise));
+            }
+        }
+        claims.sort_by(|a, b| (&a.0, &a.2, &a.1).cmp(&(&b.0, &b.2, &b.1)));
+        for (_, id, name, promise) in claims {
+            self.hold_promise(&name, id, promise);
+        }
+    }
+
+    /// The same for one cluster whose status has changed.
+    pub(super) fn renew_promises(&mut self, name: &ClusterName) {
+        self.withdraw_promises(name);
+        if !self.session.synced() {
+            return;
+        }
+        let Some(observed) = self.clusters.get(name) else {
+            return;
+        };
+        for (id, promise) in self.promises_of(name, observed) {
+            self.hold_promise(name, id, promise);
+        }
+    }
+
+    fn hold_promise(&mut self, name: &ClusterName, id: HostId, promise: Promise) {
+        if let Some(Holder::Cluster { .. }) = self.model.holder(&id) {
+            return;
+        }
+        tracing::info!(site = self.name, cluster = %name, host = %id.name, "held for a cluster whose status names it");
+        let holder = Holder::Cluster {
+            cluster: name.clone(),
+            role: promise.role.clone(),
+            state: promise.state,
+        };
+        self.model.hold(&id, holder);
+        self.promised.entry(name.clone()).or_default().insert(id, promise);
+    }
+
+    /// Lets go of what is held for a cluster but for what its record holds.
+    pub(super) fn withdraw_promises(&mut self, name: &ClusterName) {
+        for id in self.promised.remove(name).unwrap_or_default().into_keys() {
+            let member = |record: &crate::record::Record| record.members.contains_key(&id);
+            if !self.records.get(name).is_some_and(member) {
+                self.model.unhold(&id);
+                self.mark(&id);
+            }
+        }
+    }
+
+    fn promises_of(&self, name: &ClusterName, observed: &wire::ObservedCluster) -> Vec<(HostId, Promise)> {
+        let unknown = match (observed.revision, self.records.get(name)) {
+            (None, _) => false,
+            (Some(at), Some(record)) => at.revision > record.revision,
+            (Some(at), None) => at.epoch < self.epoch,
+        };
+        if !unknown {
+            return Vec::new();
+        }
+        let members = observed.members.iter();
+        members.filter_map(|member| self.promise(name, member)).collect()
+    }
+
+    fn promise(&self, name: &ClusterName, member: &wire::ObservedMember) -> Option<(HostId, Promise)> {
+        let id = convert::host_id(member.host.as_ref()?).ok()?;
+        let host = self.reported(&id)?;
+        let state = match member.state() {
+            wire::MemberState::Claimed => MemberState::Claimed,
+            wire::MemberState::Bound => MemberState::Bound,
+            wire::MemberState::Releasing => MemberState::Releasing,
+            wire::MemberState::Unspecified => return None,
+        };
+        let labels = Labels::of(host, name);
+        let released = state == MemberState::Releasing
+            && labels == Labels::None
+            && member.revision > 0
+            && host.release_mark >= member.revision;
+        if released || matches!(labels, Labels::Others(_)) {
+            return None;
+        }
+        let role = RoleName::new(&member.role).ok()?;
+        Some((id, Promise { role, state }))
+    }
+}
+
+/// Who comes first when several statuses name one host: claims before releases, then the older `SIPCluster`, those
+/// without a time last.
+type Rank = (bool, bool, Option<SystemTime>);
+
+fn rank(promise: &Promise, observed: &wire::ObservedCluster) -> Rank {
+    let created = convert::time(observed.created);
+    (
+        promise.state == MemberState::Releasing,
+        created.is_none(),
+        created,
+    )
+}
