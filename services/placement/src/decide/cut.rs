@@ -69,7 +69,7 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
         tight.roles.push(account.role.name.clone());
         tight.demand = tight.demand.saturating_add(account.demand());
         tight.waiting += layout.failed_cut(role, inside);
-        for (spot, nodes) in solution.demands[role].spots.iter().zip(&nodes.spots) {
+        for (spot, nodes) in solution.demands[role].pool.spots.iter().zip(&nodes.spots) {
             if !inside(nodes.from) || inside(nodes.node) || !layout.network.is_full(nodes.edge) {
                 continue;
             }

@@ -108,7 +108,7 @@ fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
                 rank: u64::MAX - u64::from(Slot::MAX - host),
                 host,
             };
-            demands[*role].spots.push(Spot {
+            demands[*role].pool.spots.push(Spot {
                 domain: NONE,
                 leaf: ROOT,
                 yields: false,
@@ -229,6 +229,7 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
         return;
     }
     let spot = demand
+        .pool
         .spots
         .iter_mut()
         .find(|spot| key.is_some() && spot.domain == domain);
@@ -236,7 +237,7 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
         let place = spot.offers.partition_point(|known| *known < offer);
         spot.offers.insert(place, offer);
     } else {
-        demand.spots.push(Spot {
+        demand.pool.spots.push(Spot {
             domain,
             leaf: ROOT,
             yields: text.is_some_and(|text| account.yielding().any(|open| open.as_str() == text)),

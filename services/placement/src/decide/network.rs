@@ -13,7 +13,7 @@
 
 use super::account::count;
 use super::flow::{Builder, Cost, Network, Price};
-use super::pool::Spot;
+use super::pool::{Pool, Spot};
 use super::score::Score;
 use super::tree::{Domain, Node, ROOT, Tree};
 use crate::site::{Slot, at};
@@ -25,9 +25,7 @@ pub(crate) struct Demand {
     pub(crate) growth: u32,
     /// The outer domains of the spots and of the present members, which are their loads.
     pub(crate) tree: Tree,
-    pub(crate) spots: Vec<Spot>,
-    /// Leaves of the tree that have more spots.
-    pub(crate) cut: Vec<Node>,
+    pub(crate) pool: Pool,
 }
 
 impl Demand {
@@ -125,7 +123,7 @@ impl Layout {
     pub(crate) fn new(demands: &[Demand], levels: usize) -> Self {
         let mut ranked: Vec<(u64, Slot)> = demands
             .iter()
-            .flat_map(|demand| &demand.spots)
+            .flat_map(|demand| &demand.pool.spots)
             .flat_map(|spot| spot.offers.iter().map(|offer| (offer.rank, offer.host)))
             .collect();
         ranked.sort_unstable();
@@ -149,7 +147,7 @@ impl Layout {
             .iter()
             .map(|demand| {
                 let mut tree = Branches::new(&mut builder, demand, &prices);
-                let spots = demand.spots.iter().map(|spot| {
+                let spots = demand.pool.spots.iter().map(|spot| {
                     let from = tree.above(&mut builder, spot);
                     let node = builder.node();
                     let price = |offer: &Score| prices.of(offer, host(offer));

@@ -86,7 +86,18 @@ pub(crate) struct Scope<'a> {
     pub(crate) own: &'a [Slot],
 }
 
-/// The spots of a role that matter, the best first, and which leaves of the hierarchy have more than that.
+/// What a role may choose from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pool {
+    /// The spots that matter, the best first.
+    pub(crate) spots: Vec<Spot>,
+    /// Leaves of the hierarchy that have more.
+    pub(crate) cut: Vec<Node>,
+    /// As [`Stages::domains`], if it was seen on the way.
+    pub(crate) domains: Option<u32>,
+}
+
+/// Reads a role's hosts once.
 ///
 /// Let D be how many hosts the request needs in all. Of the spots on one path the best D are enough, in the order of
 /// their best hosts: a placement that uses another spot there leaves one of those D untouched, since each of its other
@@ -94,57 +105,132 @@ pub(crate) struct Scope<'a> {
 /// the hierarchy and no score for the worse. Of the hosts in one spot the best `depth.offers` are enough, by the same
 /// exchange: no more of them can be in use by others (one per role with the same key, any number by roles with another).
 /// So what is left out changes neither whether a request fits nor what the best placement costs.
-pub(crate) fn spots(
+pub(crate) fn pool(
     site: &Site,
     account: &Account<'_>,
     free: &FixedBitSet,
     scope: &Scope<'_>,
     depth: Depth,
     tree: &mut Tree,
-) -> (Vec<Spot>, Vec<Node>) {
+) -> Pool {
     let mut mask = free.clone();
     if let Some(namespace) = scope.namespace {
         site.keep_in_namespace(namespace, &mut mask);
     }
+    let mut whole = scope.namespace.is_none();
     for host in scope.own {
+        whole &= !mask.contains(at(*host));
         mask.set(at(*host), false);
     }
     let Some(key) = &account.role.topology_key else {
-        let spot = |offer: Score| Spot {
-            domain: NONE,
-            leaf: tree.leaf(site, offer.host),
-            yields: false,
-            offers: vec![offer],
+        let mut candidates = Vec::new();
+        each_offer(site, &mask, &scope.others, |offer| {
+            candidates.push(Candidate {
+                domain: NONE,
+                leaf: tree.leaf(site, offer.host),
+                yields: false,
+                best: offer,
+            });
+        });
+        let (kept, cut) = best_per_leaf(candidates, depth.spots, tree);
+        return Pool {
+            spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
+            cut,
+            domains: None,
         };
-        let mut spots = Vec::new();
-        let mut spot = spot;
-        each_offer(site, &mask, &scope.others, |offer| spots.push(spot(offer)));
-        return best_per_leaf(spots, depth.spots);
     };
     let Some((number, column)) = site.column(key) else {
-        return (Vec::new(), Vec::new());
+        return Pool::default();
     };
     let values = site.values(number);
     let value = |text: &crate::names::LabelValue| column.number(text.as_str());
-    let mut best = Best::new(column.width(), depth.offers);
-    account
-        .closed()
-        .iter()
-        .filter_map(value)
-        .for_each(|value| best.close(value));
+    let mut best = Best::new(column.width());
+    let closed: Vec<Value> = account.closed().iter().filter_map(value).collect();
+    for value in &closed {
+        best.close(*value);
+    }
     each_offer(site, &mask, &scope.others, |offer| {
-        best.add(values.of(offer.host), offer, |value| column.size(value));
+        best.add(values.of(offer.host), offer);
     });
     let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
-    let spot = |(domain, offers): (Value, &[Score])| {
-        Some(Spot {
-            domain,
-            leaf: offers.first().map_or(ROOT, |offer| tree.leaf(site, offer.host)),
-            yields: yielding.contains(&domain),
-            offers: offers.to_vec(),
-        })
+    let candidate = |(domain, best): (Value, Score)| Candidate {
+        domain,
+        leaf: tree.leaf(site, best.host),
+        yields: yielding.contains(&domain),
+        best,
     };
-    best_per_leaf(best.domains().filter_map(spot).collect(), depth.spots)
+    let candidates = best.domains().map(candidate).collect();
+    let (kept, cut) = best_per_leaf(candidates, depth.spots, tree);
+    let offers = |one: &Candidate| {
+        let hosts = column.hosts_of(one.domain, &mask);
+        best_of(hosts.map(|host| offer(site, &scope.others, host)), depth.offers)
+    };
+    let closed = || closed.iter().filter(|value| column.has(**value, free)).count();
+    Pool {
+        spots: kept.into_iter().map(|one| one.spot(offers(&one))).collect(),
+        cut,
+        domains: whole.then(|| count(best.domains().count() + closed())),
+    }
+}
+
+/// So many are kept in order by inserting; more are sorted at the end.
+const FEW: usize = 16;
+
+/// The best of these, sorted; at least one where there is one.
+fn best_of(offers: impl Iterator<Item = Score>, keep: usize) -> Vec<Score> {
+    let keep = keep.max(1);
+    if keep > FEW {
+        let mut best: Vec<Score> = offers.collect();
+        best.sort_unstable();
+        best.truncate(keep);
+        return best;
+    }
+    let mut best: Vec<Score> = Vec::with_capacity(keep + 1);
+    for offer in offers {
+        // Most are no better than the last: one look is enough.
+        if best.len() < keep || best.last().is_some_and(|last| offer < *last) {
+            best.insert(best.partition_point(|known| *known < offer), offer);
+            best.truncate(keep);
+        }
+    }
+    best
+}
+
+/// How good one host is.
+fn offer(site: &Site, others: &[&FixedBitSet], host: Slot) -> Score {
+    let bit = |bits: &FixedBitSet| u32::from(bits.contains(at(host)));
+    let scarce = others.iter().map(|matched| bit(matched)).sum();
+    Score {
+        class: Class::new(scarce, bit(site.uninspected()), bit(site.unpowered())),
+        rank: site.rank(host),
+        host,
+    }
+}
+
+/// What may become a [`Spot`]: most do not, so it is small and owns nothing.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    domain: Value,
+    leaf: Node,
+    yields: bool,
+    best: Score,
+}
+
+impl Candidate {
+    fn spot(self, offers: Vec<Score>) -> Spot {
+        let Self {
+            domain,
+            leaf,
+            yields,
+            best: _,
+        } = self;
+        Spot {
+            domain,
+            leaf,
+            yields,
+            offers,
+        }
+    }
 }
 
 /// Calls for each host of the mask, in the order of slots. Sets are read a word at a time.
@@ -186,31 +272,37 @@ fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call
     }
 }
 
-/// Spots that yield are kept in any case: they are few, and stand for members.
-fn best_per_leaf(spots: Vec<Spot>, keep: usize) -> (Vec<Spot>, Vec<Node>) {
-    let leaf = |spot: &Spot| if spot.leaf == ROOT { 0 } else { at(spot.leaf) };
-    let mut by_leaf: Vec<Vec<Spot>> = Vec::new();
-    let mut kept = Vec::new();
-    for spot in spots {
-        if spot.yields {
-            kept.push(spot);
-            continue;
-        }
-        let leaf = leaf(&spot);
-        if by_leaf.len() <= leaf {
-            by_leaf.resize_with(leaf + 1, Vec::new);
-        }
-        by_leaf[leaf].push(spot);
+/// The best `keep` of each leaf, the best first, and the leaves that had more. Those that yield are kept in any case: they
+/// are few, and stand for members.
+fn best_per_leaf(candidates: Vec<Candidate>, keep: usize, tree: &Tree) -> (Vec<Candidate>, Vec<Node>) {
+    let leaf = |one: &Candidate| if one.leaf == ROOT { 0 } else { at(one.leaf) + 1 };
+    let (mut kept, rest): (Vec<Candidate>, Vec<Candidate>) =
+        candidates.into_iter().partition(|one| one.yields);
+    // Sorted by leaf in one pass: where each leaf's part begins is known from the counts.
+    let mut ends = vec![0; tree.domains().len() + 1];
+    for one in &rest {
+        ends[leaf(one)] += 1;
+    }
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut by_leaf = rest.clone();
+    for one in rest {
+        let end = &mut ends[leaf(&one)];
+        by_leaf[*end] = one;
+        *end += 1;
     }
     let mut cut = Vec::new();
-    for mut spots in by_leaf {
-        if spots.len() > keep {
-            spots.select_nth_unstable_by(keep, |a, b| a.offers[0].cmp(&b.offers[0]));
-            cut.extend(spots.first().map(|spot| spot.leaf));
-            spots.truncate(keep);
-        }
-        kept.append(&mut spots);
+    for of_leaf in by_leaf.chunk_by_mut(|a, b| a.leaf == b.leaf) {
+        let best = if of_leaf.len() > keep {
+            cut.push(of_leaf[0].leaf);
+            of_leaf.select_nth_unstable_by(keep, |a, b| a.best.cmp(&b.best)).0
+        } else {
+            of_leaf
+        };
+        kept.extend_from_slice(best);
     }
-    kept.sort_unstable_by(|a, b| a.offers[0].cmp(&b.offers[0]));
+    kept.sort_unstable_by_key(|one| one.best);
     (kept, cut)
 }

@@ -71,15 +71,21 @@ pub(crate) fn funnels(inputs: &Inputs<'_>, solution: &Solution) -> BTreeMap<Role
     let roles = inputs.accounts.roles.iter();
     roles
         .zip(inputs.stages)
-        .zip(&solution.found)
-        .map(|((account, stages), found)| {
-            let funnel = funnel(inputs.site, account, stages, found);
+        .zip(solution.found.iter().zip(&solution.demands))
+        .map(|((account, stages), (found, demand))| {
+            let funnel = funnel(inputs.site, account, stages, found, demand.pool.domains);
             (account.role.name.clone(), funnel)
         })
         .collect()
 }
 
-fn funnel(site: &Site, account: &Account<'_>, stages: &Stages, found: &Found) -> Funnel {
+fn funnel(
+    site: &Site,
+    account: &Account<'_>,
+    stages: &Stages,
+    found: &Found,
+    domains: Option<u32>,
+) -> Funnel {
     let role = account.role;
     Funnel {
         key: role.topology_key.clone(),
@@ -91,7 +97,7 @@ fn funnel(site: &Site, account: &Account<'_>, stages: &Stages, found: &Found) ->
         with_topology: stages.with_topology,
         eligible: stages.eligible,
         free: count(stages.free.count_ones(..)),
-        domains: stages.domains(site, role.topology_key.as_ref()),
+        domains: domains.unwrap_or_else(|| stages.domains(site, role.topology_key.as_ref())),
         short: account.growth - found.grown + account.replaceable - found.replaced,
     }
 }

@@ -13,6 +13,21 @@ pub(crate) struct Score {
     pub(crate) host: Slot,
 }
 
+impl Score {
+    /// Nothing is better.
+    pub(crate) const BEST: Self = Self {
+        class: Class(0),
+        rank: 0,
+        host: 0,
+    };
+    /// Everything is better.
+    pub(crate) const WORST: Self = Self {
+        class: Class::WORST,
+        rank: u64::MAX,
+        host: Slot::MAX,
+    };
+}
+
 /// What many hosts share, as one number that is compared in the innermost loop. In order of importance:
 /// - how many other roles of the request it matches: leave it to them;
 /// - its hardware is not known (not inspected);
@@ -21,6 +36,9 @@ pub(crate) struct Score {
 pub(crate) struct Class(u32);
 
 impl Class {
+    /// No host's.
+    pub(crate) const WORST: Self = Self(u32::MAX);
+
     /// The two flags are 0 or 1.
     pub(crate) fn new(scarce: u32, uninspected: u32, unpowered: u32) -> Self {
         Self(scarce << 2 | uninspected << 1 | unpowered)

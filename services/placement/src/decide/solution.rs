@@ -75,18 +75,23 @@ impl Solution {
         let network = &self.layout.network;
         let is_open = |role: usize, leaf: Node| {
             let nodes = &self.layout.roles[role].spots;
-            self.demands[role].spots.iter().zip(nodes).any(|(spot, nodes)| {
-                spot.leaf == leaf
-                    && !spot.yields
-                    && !network.is_full(nodes.edge)
-                    && !self.layout.is_used(&spot.offers[0])
-            })
+            self.demands[role]
+                .pool
+                .spots
+                .iter()
+                .zip(nodes)
+                .any(|(spot, nodes)| {
+                    spot.leaf == leaf
+                        && !spot.yields
+                        && !network.is_full(nodes.edge)
+                        && !self.layout.is_used(&spot.offers[0])
+                })
         };
         let cut = self
             .demands
             .iter()
             .enumerate()
-            .flat_map(|(role, demand)| demand.cut.iter().map(move |leaf| (role, *leaf)));
+            .flat_map(|(role, demand)| demand.pool.cut.iter().map(move |leaf| (role, *leaf)));
         self.is_complete() && cut.into_iter().all(|(role, leaf)| is_open(role, leaf))
     }
 
@@ -99,7 +104,7 @@ impl Solution {
         };
         for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
             let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
-            for (spot, nodes) in demand.spots.iter().zip(&nodes.spots) {
+            for (spot, nodes) in demand.pool.spots.iter().zip(&nodes.spots) {
                 let Some(offer) =
                     used_offer(&self.layout.network, nodes).and_then(|index| spot.offers.get(index))
                 else {

@@ -4,7 +4,7 @@ use fixedbitset::FixedBitSet;
 
 use super::account::{Account, Accounts};
 use super::network::{Demand, Layout, used_offer};
-use super::pool::{Depth, Scope, Stages, spots};
+use super::pool::{Depth, Pool, Scope, Stages, pool};
 use super::solution::{Choice, Found, Solution};
 use super::tree::Tree;
 use crate::names::Namespace;
@@ -44,14 +44,19 @@ pub(crate) fn run(demands: Vec<Demand>, levels: usize) -> Solution {
 
 fn read_choices(demands: &[Demand], layout: &Layout, found: &mut [Found]) {
     for ((demand, nodes), found) in demands.iter().zip(&layout.roles).zip(found) {
-        let chosen = demand.spots.iter().zip(&nodes.spots).filter_map(|(spot, nodes)| {
-            let offer = spot.offers.get(used_offer(&layout.network, nodes)?)?;
-            Some(Choice {
-                host: offer.host,
-                domain: spot.domain,
-                yields: spot.yields,
-            })
-        });
+        let chosen = demand
+            .pool
+            .spots
+            .iter()
+            .zip(&nodes.spots)
+            .filter_map(|(spot, nodes)| {
+                let offer = spot.offers.get(used_offer(&layout.network, nodes)?)?;
+                Some(Choice {
+                    host: offer.host,
+                    domain: spot.domain,
+                    yields: spot.yields,
+                })
+            });
         found.choices = chosen.collect();
     }
 }
@@ -80,9 +85,9 @@ impl Inputs<'_> {
 
     fn demands_to(&self, namespace: Option<&Namespace>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
         let demand = |(index, account): (usize, &Account<'_>)| {
-            let mut tree = Tree::default();
-            let (spots, cut) = if account.demand() == 0 {
-                (Vec::new(), Vec::new())
+            let mut tree = Tree::new(self.site);
+            let pool = if account.demand() == 0 {
+                Pool::default()
             } else {
                 let others = self
                     .stages
@@ -95,14 +100,8 @@ impl Inputs<'_> {
                     others,
                     own: self.own,
                 };
-                spots(
-                    self.site,
-                    account,
-                    &self.stages[index].free,
-                    &scope,
-                    depth(index),
-                    &mut tree,
-                )
+                let free = &self.stages[index].free;
+                pool(self.site, account, free, &scope, depth(index), &mut tree)
             };
             let present = account.present.iter().filter_map(|known| known.slot);
             present.for_each(|slot| tree.load(self.site, slot));
@@ -110,15 +109,14 @@ impl Inputs<'_> {
                 replace: account.replaceable,
                 growth: account.growth,
                 tree,
-                spots,
-                cut,
+                pool,
             }
         };
         self.accounts.roles.iter().enumerate().map(demand).collect()
     }
 
-    /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; and with as many as can
-    /// matter (see [`spots`]) if what was left out could change anything.
+    /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; with twice as many while
+    /// what was left out could make it better, and with as many as can matter (see [`pool`]) if something was not found.
     pub(crate) fn solve(&self, namespace: Option<&Namespace>) -> Solution {
         let total = self
             .accounts
@@ -126,12 +124,18 @@ impl Inputs<'_> {
             .iter()
             .map(Account::demand)
             .fold(0_u32, u32::saturating_add);
-        let shallow = self.shallow_depth(total);
-        let solution = run(self.demands(namespace, shallow), self.levels());
-        if shallow >= to_usize(total) || solution.is_certain() {
-            return solution;
+        let mut depth = self.shallow_depth(total);
+        loop {
+            let solution = run(self.demands(namespace, depth), self.levels());
+            if depth >= to_usize(total) || solution.is_certain() {
+                return solution;
+            }
+            depth = if solution.is_complete() {
+                depth.saturating_mul(2).min(to_usize(total))
+            } else {
+                to_usize(total)
+            };
         }
-        run(self.demands(namespace, to_usize(total)), self.levels())
     }
 
     /// An even share of the outermost domains, and some more.
@@ -143,7 +147,7 @@ impl Inputs<'_> {
             .first()
             .and_then(|key| self.site.column(key));
         let domains = outermost.map_or(1, |(_, column)| column.width().max(1));
-        to_usize(total) / domains + 3
+        to_usize(total) / domains + 2
     }
 
     /// Solves in one namespace where that is possible: that of the members, or else the best by the policy's preference

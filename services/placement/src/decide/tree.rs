@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::site::{NONE, Site, Slot, Value, at};
+use crate::site::{Key, NONE, Site, Slot, Value, at};
 
 /// A number of a domain in a [`Tree`], in the order in which they were met; never shown, and never compared.
 pub(crate) type Node = u32;
@@ -21,26 +21,43 @@ pub(crate) struct Domain {
 
 /// A host without one of the labels is in a domain of those without it. A domain is its whole path, so equal names in two
 /// rooms are two domains.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tree {
     domains: Vec<Domain>,
+    /// The hierarchy's keys, the outermost first; None for one that no host has.
+    keys: Vec<Option<Key>>,
     /// By value number; the last is for hosts without the label.
     outermost: Vec<Node>,
     inner: BTreeMap<(Node, Value), Node>,
 }
 
 impl Tree {
+    /// Without any domain yet.
+    pub(crate) fn new(site: &Site) -> Self {
+        let hierarchy = site.policy().hierarchy.iter();
+        let columns: Vec<_> = hierarchy.map(|key| site.column(key)).collect();
+        let width = columns
+            .first()
+            .map_or(0, |column| column.map_or(0, |(_, column)| column.width()));
+        Self {
+            domains: Vec::new(),
+            keys: columns
+                .into_iter()
+                .map(|column| column.map(|(key, _)| key))
+                .collect(),
+            outermost: vec![ROOT; width + 1],
+            inner: BTreeMap::new(),
+        }
+    }
+
     /// The innermost domain of a host; [`ROOT`] when the site has no hierarchy.
     pub(crate) fn leaf(&mut self, site: &Site, host: Slot) -> Node {
         let mut node = ROOT;
-        for (level, key) in site.policy().hierarchy.iter().enumerate() {
-            let value = site
-                .column(key)
-                .map_or(NONE, |(number, _)| site.value(number, host));
+        for level in 0..self.keys.len() {
+            let value = self.keys[level].map_or(NONE, |key| site.value(key, host));
             if level == 0 {
-                let width = site.column(key).map_or(0, |(_, column)| column.width());
-                self.outermost.resize(width + 1, ROOT);
-                let place = if value == NONE { width } else { at(value) };
+                let last = self.outermost.len() - 1;
+                let place = if value == NONE { last } else { at(value) };
                 if self.outermost[place] == ROOT {
                     self.outermost[place] = self.add(ROOT, level);
                 }

@@ -53,9 +53,21 @@ impl Column {
         self.values.get(at(value)).map(|entry| &entry.text)
     }
 
-    /// How many hosts have a value.
-    pub(crate) fn size(&self, value: Value) -> usize {
-        self.values.get(at(value)).map_or(0, |entry| entry.hosts.len())
+    /// The hosts of a mask that have a value, in the order of slots.
+    pub(crate) fn hosts_of<'a>(
+        &'a self,
+        value: Value,
+        mask: &'a FixedBitSet,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        let hosts = self.values.get(at(value)).map(|entry| &entry.hosts);
+        hosts.into_iter().flat_map(|hosts| hosts.among(mask))
+    }
+
+    /// Whether any of these hosts has a value.
+    pub(crate) fn has(&self, value: Value, hosts: &FixedBitSet) -> bool {
+        self.values
+            .get(at(value))
+            .is_some_and(|entry| entry.hosts.meets(hosts))
     }
 
     /// How many different values these hosts have. Most often a domain's first host answers for it, so this is far

@@ -92,6 +92,19 @@ impl Set {
         }
     }
 
+    /// The hosts that are in both, in order.
+    pub(crate) fn among<'a>(&'a self, mask: &'a FixedBitSet) -> impl Iterator<Item = Slot> + 'a {
+        let (few, many) = match self {
+            Self::Few(slots) => (Some(slots), None),
+            Self::Many { bits, len: _ } => (None, Some(bits)),
+        };
+        let few = few.into_iter().flatten().copied();
+        let many = many
+            .into_iter()
+            .flat_map(|bits| bits.intersection(mask).map(slot));
+        few.filter(|host| mask.contains(at(*host))).chain(many)
+    }
+
     /// Whether any host is in both.
     pub(crate) fn meets(&self, mask: &FixedBitSet) -> bool {
         match self {

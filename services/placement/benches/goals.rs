@@ -1,0 +1,272 @@
+//! The figures that the decision is held to, one line each: measured, and the goal.
+#![allow(missing_docs, reason = "a program")]
+#![allow(
+    clippy::expect_used,
+    clippy::cast_precision_loss,
+    reason = "a bench may stop, and its figures are rounded"
+)]
+
+mod sites;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use placement::{Decision, Member, MemberState, Request, Site, Take, decide};
+use rustix::time::{ClockId, clock_gettime};
+use sites::{PLAIN, Shape};
+
+/// What this thread has had of a core so far. A goal is what a decision costs one core: time in which the machine ran
+/// something else is not counted.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// Median and 99th percentile of single calls.
+fn percentiles(calls: u32, mut call: impl FnMut() -> Decision) -> (Duration, Duration) {
+    let mut took: Vec<Duration> = (0..calls)
+        .map(|_| {
+            let start = cpu();
+            black_box(call());
+            cpu().saturating_sub(start)
+        })
+        .collect();
+    took.sort_unstable();
+    (took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+fn line(name: &str, (median, p99): (Duration, Duration), goal: &str) {
+    let micros = |d: Duration| d.as_secs_f64() * 1e6;
+    println!(
+        "{name:<64} median {:>9.1} µs   p99 {:>9.1} µs   goal {goal}",
+        micros(median),
+        micros(p99)
+    );
+}
+
+fn table() {
+    let cases = [
+        ("3 + 20 of 10,000, 16 rooms", PLAIN, (3, 20), "p99 < 200 µs"),
+        (
+            "3 + 20 of 10,000, 16 rooms, roles share every host",
+            Shape {
+                shared: true,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 200 µs",
+        ),
+        (
+            "3 + 20 of 10,000, 1 room",
+            Shape { rooms: 1, ..PLAIN },
+            (3, 20),
+            "p99 < 200 µs",
+        ),
+        (
+            "3 + 20 of 10,000, 100 rooms",
+            Shape { rooms: 100, ..PLAIN },
+            (3, 20),
+            "p99 < 2000 µs",
+        ),
+        (
+            "3 + 20 of 100,000, 16 rooms",
+            Shape {
+                hosts: 100_000,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 1000 µs",
+        ),
+        (
+            "3 + 20 of 100,000, roles share",
+            Shape {
+                hosts: 100_000,
+                shared: true,
+                ..PLAIN
+            },
+            (3, 20),
+            "p99 < 1000 µs",
+        ),
+        (
+            "refusal: 3 + 20 of 10,000 in 16 racks",
+            Shape { racks: 16, ..PLAIN },
+            (3, 20),
+            "< 3 x the next",
+        ),
+        (
+            "success: 3 + 12 of 10,000 in 16 racks",
+            Shape { racks: 16, ..PLAIN },
+            (3, 12),
+            "-",
+        ),
+        (
+            "refusal: 3 + 600 of 10,000 in 500 racks",
+            PLAIN,
+            (3, 600),
+            "< 3 x the next",
+        ),
+        ("success: 3 + 375 of 10,000 in 500 racks", PLAIN, (3, 375), "-"),
+        (
+            "adversarial: 500 racks, 1000 hosts shared, 500 + 500",
+            Shape {
+                hosts: 1000,
+                racks: 500,
+                rooms: 1,
+                shared: true,
+            },
+            (500, 500),
+            "< 20000 µs",
+        ),
+    ];
+    for (name, shape, (control_plane, workers), goal) in cases {
+        let site = if name.starts_with("adversarial") {
+            shape.bare_site()
+        } else {
+            shape.site()
+        };
+        let request = shape.request(control_plane, workers);
+        let decision = decide(&site, &request, &[]);
+        let fits = decision.take.len() == (control_plane + workers) as usize;
+        assert_eq!(
+            fits,
+            !name.starts_with("refusal"),
+            "{name}: {:?}",
+            decision.refusal.map(|r| r.message())
+        );
+        let calls = if workers > 100 { 100 } else { 2_000 };
+        line(name, percentiles(calls, || decide(&site, &request, &[])), goal);
+    }
+}
+
+/// Resident memory of this process in bytes, where /proc says it.
+fn resident() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0)
+}
+
+/// A region: bytes per host, and whether a decision in one of its sites is slower than in a site alone.
+fn region() {
+    let (sites, shape) = (100_u32, PLAIN);
+    let before = resident();
+    let all: Vec<Site> = (0..sites).map(|_| shape.site()).collect();
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let each = (after - before) / f64::from(sites * shape.hosts);
+        println!(
+            "{:<64} {each:>16.0} bytes per host                        goal < 1024",
+            "1,000,000 hosts in 100 sites"
+        );
+    }
+    let request = shape.request(3, 20);
+    let alone = percentiles(2_000, || decide(&all[0], &request, &[]));
+    line("3 + 20 of 10,000, always in the same site", alone, "-");
+    let mut next = all.iter().cycle();
+    let took = percentiles(2_000, || {
+        next.next()
+            .map(|site| decide(site, &request, &[]))
+            .unwrap_or_default()
+    });
+    line("3 + 20 of 10,000, each time in another site", took, "no slower");
+}
+
+/// How the time grows with one dimension: the slope of a straight line through the logarithms, by least squares.
+fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let count = logs.len() as f64;
+    let (x, y) = logs
+        .iter()
+        .fold((0.0, 0.0), |sum, log| (sum.0 + log.0, sum.1 + log.1));
+    let (x, y) = (x / count, y / count);
+    let over: f64 = logs.iter().map(|log| (log.0 - x) * (log.1 - y)).sum();
+    let under: f64 = logs.iter().map(|log| (log.0 - x).powi(2)).sum();
+    over / under
+}
+
+/// One dimension of a request or a site, and the time for each size of it.
+fn grow(dimension: &str, sizes: &[u32], mut case: impl FnMut(u32) -> (Site, Request, Vec<Member>)) {
+    let measured: Vec<(u32, Duration)> = sizes
+        .iter()
+        .map(|size| {
+            let (site, request, members) = case(*size);
+            (*size, percentiles(200, || decide(&site, &request, &members)).0)
+        })
+        .collect();
+    let points: Vec<(f64, f64)> = measured
+        .iter()
+        .map(|(size, took)| (f64::from(*size), took.as_secs_f64()))
+        .collect();
+    let each: Vec<String> = measured
+        .iter()
+        .map(|(size, took)| format!("{size}: {:.0}", took.as_secs_f64() * 1e6))
+        .collect();
+    println!(
+        "{dimension:<44} exponent {:>5.2}   µs at {}",
+        exponent(&points),
+        each.join(", ")
+    );
+}
+
+fn growth() {
+    let wide = Shape {
+        racks: 1_000,
+        ..PLAIN
+    };
+    grow(
+        "hosts (3 + 20, 500 racks)",
+        &[2_000, 8_000, 32_000, 128_000],
+        |hosts| {
+            let shape = Shape { hosts, ..PLAIN };
+            (shape.site(), shape.request(3, 20), Vec::new())
+        },
+    );
+    grow("roles (3 hosts each, all fit all)", &[1, 4, 16, 64], |roles| {
+        (wide.site(), wide.roles(roles), Vec::new())
+    });
+    grow("domains (3 + 20 of 10,000)", &[32, 128, 512, 2_048], |racks| {
+        let shape = Shape { racks, ..PLAIN };
+        (shape.site(), shape.request(3, 20), Vec::new())
+    });
+    grow(
+        "hosts wanted (one role of 10,000)",
+        &[8, 32, 128, 512],
+        |wanted| (wide.site(), wide.request(0, wanted), Vec::new()),
+    );
+    grow(
+        "members there already (one more is wanted)",
+        &[8, 32, 128, 512],
+        |members| {
+            let site = wide.site();
+            let placed = decide(&site, &wide.request(0, members), &[]);
+            let members: Vec<Member> = placed.take.into_iter().map(member).collect();
+            let wanted = members.len() + 1;
+            (
+                site,
+                wide.request(0, u32::try_from(wanted).expect("few")),
+                members,
+            )
+        },
+    );
+}
+
+fn member(take: Take) -> Member {
+    let Take {
+        role,
+        host,
+        domain,
+        replaces,
+    } = take;
+    Member {
+        host,
+        role,
+        state: MemberState::Bound,
+        domain,
+        failed: None,
+        replaces,
+    }
+}
+
+fn main() {
+    region();
+    table();
+    growth();
+}
