@@ -114,10 +114,15 @@ impl Site {
         self.absent.remove(&record.cluster);
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
-        Ok(self.store(record, author, permit))
+        let cluster = record.cluster.clone();
+        let outcome = self.store(record, author, permit);
+        // Whatever its status promised is its own now, or somebody else's.
+        self.withdraw_promises(&cluster);
+        Ok(outcome)
     }
 
-    /// Begins to give everything back. `None`: nothing is known of the cluster, so nothing is held.
+    /// Begins to give everything back. `None`: nothing is known of the cluster, so nothing is held. Before the site is
+    /// synced a record may be older than what the cluster's status says, so it is not touched.
     ///
     /// # Errors
     /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
@@ -128,6 +133,7 @@ impl Site {
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Option<Outcome>, Error> {
+        self.require_synced()?;
         let mut record = match self.records.get(cluster) {
             Some(known) if known.uid != uid && !self.is_observed(cluster, uid) => {
                 return Err(superseded(known, uid));
@@ -139,7 +145,6 @@ impl Site {
             None => {
                 // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back
                 // too.
-                self.require_synced()?;
                 let spec = Spec::default();
                 Record::new(cluster.clone(), uid.to_owned(), None, 0, spec)
             }
@@ -155,13 +160,15 @@ impl Site {
             begin_release(member, ReleaseReason::Deleted);
         }
         self.settle_record(&mut record, author.now);
-        Ok(Some(self.store(record, author, permit)))
+        let outcome = self.store(record, author, permit);
+        self.withdraw_promises(cluster);
+        Ok(Some(outcome))
     }
 
     /// Takes in that the agent has written releases to the API server.
     ///
     /// # Errors
-    /// [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
+    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
     pub fn confirm(
         &mut self,
         cluster: &ClusterName,
@@ -170,6 +177,7 @@ impl Site {
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Option<Outcome>, Error> {
+        self.require_synced()?;
         let Some(known) = self.records.get(cluster) else {
             return Ok(None);
         };

@@ -121,7 +121,12 @@ impl Site {
         }
         for cluster in clusters {
             if let Some(name) = cluster_name(cluster.r#ref.as_ref()) {
-                self.clusters.insert(name.clone(), cluster);
+                let said = |cluster: &wire::ObservedCluster| (cluster.revision, cluster.members.clone());
+                let now = said(&cluster);
+                let before = self.clusters.insert(name.clone(), cluster);
+                if before.as_ref().map(said) != Some(now) {
+                    self.renew_promises(&name);
+                }
                 self.came_or_went(&name, &mut touched);
             }
         }
@@ -133,8 +138,13 @@ impl Site {
                     .is_some_and(|known| uid(known) == deleted.uid)
             {
                 self.clusters.remove(&name);
+                self.withdraw_promises(&name);
                 self.came_or_went(&name, &mut touched);
             }
+        }
+        if !self.session.synced() {
+            // Until all is there, what is not there says nothing; the end of the snapshot settles every record.
+            touched.clear();
         }
         Ok(touched)
     }
@@ -149,7 +159,6 @@ impl Site {
             self.session.synced() && self.absent.insert(name.clone())
         };
         touched.extend((known && changed).then(|| name.clone()));
-        self.renew_promises(name);
         self.mark_all(name);
     }
 

@@ -52,6 +52,10 @@ pub struct Site {
     absent: BTreeSet<ClusterName>,
     /// Hosts that are held for clusters by their status, until they declare themselves.
     promised: promises::Promises,
+    /// Clusters whose status says what the ledger does not know.
+    promising: BTreeSet<ClusterName>,
+    /// Hosts that such a status claims and that another cluster's record holds, with the claiming cluster.
+    wanted: BTreeMap<HostId, ClusterName>,
     /// Epoch of the ledger when the last snapshot was complete.
     epoch: u64,
     /// Highest revision of a change of this site.
@@ -81,6 +85,8 @@ impl Site {
             clusters: BTreeMap::new(),
             absent: BTreeSet::new(),
             promised: promises::Promises::new(),
+            promising: BTreeSet::new(),
+            wanted: BTreeMap::new(),
             epoch: 0,
             latest: 0,
             highest_mark: 0,
@@ -209,15 +215,16 @@ impl Site {
             self.model.hold(id, holder);
         }
         let came_or_went = before.is_some() != record.is_some();
-        match record {
-            Some(record) => {
-                self.records.insert(name.clone(), record);
-            }
-            None => {
-                self.absent.remove(name);
-            }
+        if let Some(record) = record {
+            self.records.insert(name.clone(), record);
+            self.keep_unknown(name);
+        } else {
+            self.absent.remove(name);
+            self.withdraw_promises(name);
         }
-        self.withdraw_promises(name);
+        if !freed.is_empty() && !self.promising.is_empty() {
+            self.hold_all(false);
+        }
         for id in &freed {
             self.mark(id);
         }

@@ -25,52 +25,101 @@ pub(super) type Promises = BTreeMap<ClusterName, BTreeMap<HostId, Promise>>;
 impl Site {
     /// Holds what statuses promise. To be called when a snapshot is complete, before anything is decided.
     pub(super) fn hold_promises(&mut self) {
-        let names: Vec<ClusterName> = self.promised.keys().cloned().collect();
-        for name in names {
-            self.withdraw_promises(&name);
+        let names: Vec<ClusterName> = self
+            .promised
+            .keys()
+            .chain(self.clusters.keys())
+            .cloned()
+            .collect();
+        for name in &names {
+            self.withdraw_promises(name);
         }
-        let mut claims: Vec<(Rank, HostId, ClusterName, Promise)> = Vec::new();
-        for (name, observed) in &self.clusters {
-            for (id, promise) in self.promises_of(name, observed) {
-                claims.push((rank(&promise, observed), id, name.clone(), promise));
-            }
-        }
-        claims.sort_by(|a, b| (&a.0, &a.2, &a.1).cmp(&(&b.0, &b.2, &b.1)));
-        for (_, id, name, promise) in claims {
-            self.hold_promise(&name, id, promise);
-        }
+        self.promising = self
+            .clusters
+            .keys()
+            .filter(|name| self.is_promising(name))
+            .cloned()
+            .collect();
+        self.hold_all(true);
     }
 
     /// The same for one cluster whose status has changed.
     pub(super) fn renew_promises(&mut self, name: &ClusterName) {
         self.withdraw_promises(name);
-        if !self.session.synced() {
-            return;
+        if self.session.synced() && self.is_promising(name) {
+            self.promising.insert(name.clone());
+            self.hold_all(false);
         }
-        let Some(observed) = self.clusters.get(name) else {
-            return;
-        };
-        for (id, promise) in self.promises_of(name, observed) {
-            self.hold_promise(name, id, promise);
+    }
+
+    /// Holds all hosts that are promised and that nobody has: the first claim wins. `own`: records that hold a host
+    /// already are told what the newer status says of it, too.
+    pub(super) fn hold_all(&mut self, own: bool) {
+        let mut claims: Vec<(Rank, ClusterName, HostId, Promise)> = Vec::new();
+        for name in &self.promising {
+            let Some(observed) = self.clusters.get(name) else {
+                continue;
+            };
+            for promise in observed
+                .members
+                .iter()
+                .filter_map(|member| self.promise(name, member))
+            {
+                let (id, promise) = promise;
+                claims.push((rank(&promise, observed), name.clone(), id, promise));
+            }
+        }
+        claims.sort_by(|a, b| (&a.0, &a.1, &a.2).cmp(&(&b.0, &b.1, &b.2)));
+        for (_, name, id, promise) in claims {
+            if own
+                || !self
+                    .records
+                    .get(&name)
+                    .is_some_and(|record| record.members.contains_key(&id))
+            {
+                self.hold_promise(&name, id, promise);
+            }
         }
     }
 
     fn hold_promise(&mut self, name: &ClusterName, id: HostId, promise: Promise) {
-        if let Some(Holder::Cluster { .. }) = self.model.holder(&id) {
+        if self.other_holder(&id, name).is_some() {
+            if promise.state != MemberState::Releasing {
+                self.wanted.entry(id).or_insert_with(|| name.clone());
+            }
             return;
         }
-        tracing::info!(site = self.name, cluster = %name, host = %id.name, "held for a cluster whose status names it");
-        let holder = Holder::Cluster {
-            cluster: name.clone(),
-            role: promise.role.clone(),
-            state: promise.state,
-        };
-        self.model.hold(&id, holder);
+        if self
+            .model
+            .holder(&id)
+            .is_none_or(|holder| *holder == Holder::Orphaned)
+        {
+            tracing::info!(site = self.name, cluster = %name, host = %id.name, "held for a cluster whose status names it");
+            let holder = Holder::Cluster {
+                cluster: name.clone(),
+                role: promise.role.clone(),
+                state: promise.state,
+            };
+            self.model.hold(&id, holder);
+        }
         self.promised.entry(name.clone()).or_default().insert(id, promise);
+    }
+
+    /// What a record has taken over is no promise any more.
+    pub(super) fn keep_unknown(&mut self, name: &ClusterName) {
+        let Some((promised, record)) = self.promised.get_mut(name).zip(self.records.get(name)) else {
+            return;
+        };
+        promised.retain(|id, _| !record.members.contains_key(id));
+        if promised.is_empty() {
+            self.promised.remove(name);
+        }
     }
 
     /// Lets go of what is held for a cluster but for what its record holds.
     pub(super) fn withdraw_promises(&mut self, name: &ClusterName) {
+        self.promising.remove(name);
+        self.wanted.retain(|_, by| by != name);
         for id in self.promised.remove(name).unwrap_or_default().into_keys() {
             let member = |record: &crate::record::Record| record.members.contains_key(&id);
             if !self.records.get(name).is_some_and(member) {
@@ -80,17 +129,14 @@ impl Site {
         }
     }
 
-    fn promises_of(&self, name: &ClusterName, observed: &wire::ObservedCluster) -> Vec<(HostId, Promise)> {
-        let unknown = match (observed.revision, self.records.get(name)) {
+    /// Whether the cluster's status says what this ledger does not know.
+    fn is_promising(&self, name: &ClusterName) -> bool {
+        let at = self.clusters.get(name).and_then(|observed| observed.revision);
+        match (at, self.records.get(name)) {
             (None, _) => false,
             (Some(at), Some(record)) => at.revision > record.revision,
             (Some(at), None) => at.epoch < self.epoch,
-        };
-        if !unknown {
-            return Vec::new();
         }
-        let members = observed.members.iter();
-        members.filter_map(|member| self.promise(name, member)).collect()
     }
 
     fn promise(&self, name: &ClusterName, member: &wire::ObservedMember) -> Option<(HostId, Promise)> {

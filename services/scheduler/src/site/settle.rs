@@ -26,9 +26,8 @@ impl Site {
     /// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
     pub(super) fn settle_record(&self, record: &mut Record, now: SystemTime) {
         let synced = self.session.synced();
-        if synced {
-            self.follow(record);
-        }
+        self.follow(record);
+        self.keep_promises(record);
         self.adopt(record);
         let cluster = record.cluster.clone();
         let spec = record.spec.clone();
@@ -38,7 +37,11 @@ impl Site {
                 refresh(member, host);
             }
             let labels = host.map(|host| Labels::of(host, &cluster));
-            if is_freed(member, host.zip(labels.as_ref()), synced) {
+            // Nobody is left to confirm what a ledger that is lost knew as released.
+            let gone =
+                self.absent.contains(&cluster) && member.release_reason != Some(ReleaseReason::Orphaned);
+            let settled = gone || self.wanted.get(id).is_some_and(|by| *by != cluster);
+            if is_freed(member, host.zip(labels.as_ref()), settled, synced) {
                 return false;
             }
             if member.state != MemberState::Releasing {
@@ -80,6 +83,24 @@ impl Site {
                 }
             }
             record.members.insert(now, member);
+        }
+    }
+
+    /// Members that a newer status names are what it says, whatever became of them since the record was written.
+    fn keep_promises(&self, record: &mut Record) {
+        for (id, Promise { role, state }) in self.promised.get(&record.cluster).into_iter().flatten() {
+            let Some(member) = record.members.get_mut(id) else {
+                continue;
+            };
+            if *state == MemberState::Releasing || record.releasing {
+                begin_release(member, ReleaseReason::Surplus);
+            } else {
+                member.state = *state;
+                member.role.clone_from(role);
+                member.release_reason = None;
+            }
+            member.confirmed = false;
+            member.revision = UNNUMBERED;
         }
     }
 
@@ -271,9 +292,10 @@ fn refresh(member: &mut Member, host: &wire::Host) {
     }
 }
 
-/// Whether a member's host is free: `shown` is what the site shows of it. Revisions ascend through epochs, so the number
+/// Whether a member's host is free: `shown` is what the site shows of it; `settled`: the release was
+/// confirmed to a ledger that is lost, since somebody else has claimed the host, or the cluster is gone. Revisions ascend through epochs, so the number
 /// of a release mark alone orders them.
-fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, synced: bool) -> bool {
+fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, settled: bool, synced: bool) -> bool {
     let Some((host, labels)) = shown else {
         return synced && member.state == MemberState::Releasing;
     };
@@ -282,7 +304,7 @@ fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, synced: bool
     }
     let mark = host.release_mark;
     match (member.state, labels) {
-        (MemberState::Releasing, Labels::None) => member.confirmed && mark >= member.revision,
+        (MemberState::Releasing, Labels::None) => (member.confirmed || settled) && mark >= member.revision,
         // The release was written, and the host given away since: by a ledger that is lost.
         (MemberState::Releasing, Labels::Others(_)) => mark >= member.revision,
         // It was released after this claim: by a ledger that is lost.

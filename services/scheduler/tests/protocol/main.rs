@@ -10,6 +10,7 @@
 mod claims;
 mod fixtures;
 mod history;
+mod rebuild;
 mod reconciliation;
 mod releases;
 mod sessions;

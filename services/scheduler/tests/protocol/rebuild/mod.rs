@@ -1,0 +1,276 @@
+//! A ledger that is lost, or older than the site: nothing that a status says is promised to somebody else.
+
+mod world;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use placement::MemberState::{Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use redb::backends::InMemoryBackend;
+use scheduler::ledger::{Change, Contents, Ledger, Position, redb::Redb};
+
+use crate::fixtures::{
+    SITE, Stage, again, cluster, host, labelled, members, observed, released, with_status,
+};
+
+/// A ledger as it was when its contents were read: a backup that was restored.
+fn restored(contents: &Contents) -> Arc<dyn Ledger> {
+    let Contents {
+        position,
+        records,
+        fences,
+    } = contents.clone();
+    let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    let records = records.into_iter().map(|(key, record)| Change::Record {
+        key,
+        record: Some(Box::new(record)),
+        decision: Box::default(),
+        revision: position.revision,
+    });
+    let fences = fences.into_iter().map(|(site, fence)| Change::Fence {
+        site,
+        fence: Some(fence),
+        decision: Box::default(),
+        revision: position.revision,
+    });
+    let Position { epoch, revision } = position;
+    let batch: Vec<_> = records
+        .chain(fences)
+        .chain([Change::Epoch { epoch, revision }])
+        .collect();
+    ledger.commit(&batch).unwrap();
+    assert_eq!(ledger.load().unwrap(), *contents);
+    Arc::new(ledger)
+}
+
+fn lost() -> Arc<dyn Ledger> {
+    Arc::new(Redb::on(InMemoryBackend::new()).unwrap())
+}
+
+fn seen(clusters: &[wire::ObservedCluster]) -> Option<Position> {
+    let revisions = clusters.iter().filter_map(|cluster| cluster.revision);
+    revisions
+        .map(|wire::Revision { epoch, revision }| Position { epoch, revision })
+        .max()
+}
+
+fn at(seconds: u64) -> prost_types::Timestamp {
+    (SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).into()
+}
+
+#[tokio::test]
+async fn a_host_that_a_status_claims_is_nobody_elses_though_the_ledger_is_lost() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1"), host("h2")]).await;
+    let promised = stage.apply("one", 1, 1).await.unwrap();
+    let clusters = [with_status(&promised, 1), observed("two")];
+
+    let stage = Stage::on(lost());
+    stage
+        .sync_with(&[host("h1"), host("h2")], &clusters, seen(&clusters))
+        .await;
+
+    let two = stage.apply("two", 1, 2).await.unwrap();
+    assert_eq!(members(&two), [], "h1 is promised to the other one");
+    let one = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Claimed)]);
+    assert!(one.revision > promised.revision);
+}
+
+#[tokio::test]
+async fn another_sites_commits_do_not_hide_that_the_ledger_was_lost() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let promised = stage.apply("one", 1, 1).await.unwrap();
+    let clusters = [with_status(&promised, 1), observed("two")];
+
+    let stage = Stage::on(lost());
+    let before = stage.ledger.load().unwrap().position.epoch;
+    for transitions in 0..10 {
+        let fence = scheduler::ledger::Fence {
+            lease: "lease".to_owned(),
+            transitions,
+        };
+        stage
+            .region
+            .open_session("elsewhere", &fence, None, "site/elsewhere/agent/cluster")
+            .await
+            .unwrap();
+    }
+    assert!(stage.ledger.load().unwrap().position.revision > promised.revision);
+    stage.sync_with(&[host("h1")], &clusters, seen(&clusters)).await;
+
+    assert!(stage.ledger.load().unwrap().position.epoch > before);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+}
+
+#[tokio::test]
+async fn when_two_statuses_name_a_host_labels_win_then_claims_and_then_the_older_cluster() {
+    let claim = |name: &str, created: u64, state: wire::MemberState| wire::ObservedCluster {
+        members: vec![wire::ObservedMember {
+            host: host("h1").r#ref,
+            role: "Worker".to_owned(),
+            state: state.into(),
+            revision: 5,
+        }],
+        revision: Some(wire::Revision {
+            epoch: 1,
+            revision: 9,
+        }),
+        created: Some(at(created)),
+        ..observed(name)
+    };
+    let (claimed, releasing) = (wire::MemberState::Claimed, wire::MemberState::Releasing);
+    let cases = [
+        (
+            "labels",
+            labelled("h1", "b"),
+            claim("a", 1, claimed),
+            claim("b", 2, claimed),
+            "b",
+        ),
+        (
+            "a claim",
+            host("h1"),
+            claim("a", 1, releasing),
+            claim("b", 2, claimed),
+            "b",
+        ),
+        (
+            "the older",
+            host("h1"),
+            claim("a", 2, claimed),
+            claim("b", 1, claimed),
+            "b",
+        ),
+        (
+            "the name",
+            host("h1"),
+            claim("a", 1, claimed),
+            claim("b", 1, claimed),
+            "a",
+        ),
+    ];
+    for (why, shown, a, b, winner) in cases {
+        let stage = Stage::empty();
+        let clusters = [a, b];
+        stage.sync_with(&[shown], &clusters, seen(&clusters)).await;
+        for name in ["a", "b"] {
+            let record = stage.apply(name, 1, 1).await.unwrap();
+            assert_eq!(record.members.len(), usize::from(name == winner), "{why}: {name}");
+            if name != winner && why != "a claim" {
+                let kinds: Vec<_> = record.conflicts.iter().map(|report| &*report.kind).collect();
+                assert_eq!(kinds, ["promised-to-another"], "{why}: {name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_released_after_the_backup_is_free_only_with_the_mark_of_its_release() {
+    for marked in [false, true] {
+        let stage = Stage::empty();
+        let session = stage.sync(&[host("h1"), host("h2")]).await;
+        let backup = stage.apply("one", 1, 1).await.unwrap();
+        let contents = stage.ledger.load().unwrap();
+        let releasing = stage.apply("one", 2, 0).await.unwrap();
+        let mark = if marked {
+            releasing.revision
+        } else {
+            backup.revision
+        };
+        stage
+            .report(&session, &[released("h1", releasing.revision)])
+            .await;
+        stage.confirm(&releasing).await;
+        let after = stage.record("one").await.unwrap();
+        assert_eq!(members(&after), []);
+        let clusters = [with_status(&after, 1), observed("two")];
+
+        let stage = Stage::on(restored(&contents));
+        stage
+            .sync_with(&[released("h1", mark)], &clusters, seen(&clusters))
+            .await;
+
+        let two = stage.apply("two", 1, 1).await.unwrap();
+        assert_eq!(two.members.len(), usize::from(marked), "marked: {marked}");
+        assert_eq!(
+            stage.record("one").await.unwrap().members.len(),
+            usize::from(!marked)
+        );
+    }
+}
+
+#[tokio::test]
+async fn hosts_claimed_after_the_backup_are_found_in_labels_or_the_status() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let contents = stage.ledger.load().unwrap();
+    let after = stage.apply("one", 2, 3).await.unwrap();
+    let clusters = [with_status(&after, 1)];
+
+    let stage = Stage::on(restored(&contents));
+    let hosts = [host("h1"), labelled("h2", "one"), host("h3")];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(
+        members(&one),
+        [
+            ("h1".to_owned(), Claimed),
+            ("h2".to_owned(), Bound),
+            ("h3".to_owned(), Claimed)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_pivot_gives_everything_new_uids_and_takes_nothing_from_anyone() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply_as("one", "first", 3, 2).await.unwrap();
+    let both = [labelled("h1", "one"), labelled("h2", "one")];
+    stage.report(&session, &both).await;
+    let shrunk = stage.apply_as("one", "first", 4, 1).await.unwrap();
+    let states = members(&shrunk);
+    assert_eq!(states.iter().filter(|(_, state)| *state == Releasing).count(), 1);
+
+    stage.sync(&both.map(again)).await;
+    let moved = stage.apply_as("one", "second", 1, 1).await.unwrap();
+
+    assert_eq!(members(&moved), states, "who stays stays, who goes goes on going");
+    assert!(moved.members.keys().all(|id| id.uid.as_str().ends_with("-again")));
+    let late = stage.region.release(SITE, &cluster("one"), "first", "x").await;
+    assert!(late.is_err(), "the earlier SIPCluster has no say any more");
+}
+
+#[tokio::test]
+async fn a_deletion_takes_a_record_over_from_an_earlier_sipcluster_of_the_name() {
+    let stage = Stage::empty();
+    stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.apply_as("one", "earlier", 1, 1).await.unwrap();
+
+    let releasing = stage.release("one").await.unwrap();
+
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+    assert_eq!(releasing.uid, "uid");
+}
+
+#[tokio::test]
+async fn a_mark_above_the_ledgers_revision_raises_the_epoch_before_anything_is_decided() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[released("h1", 500)]).await;
+    let one = stage.apply("one", 1, 1).await.unwrap();
+    assert!(one.revision > 500);
+
+    stage
+        .report(&session, &[released("h2", 900), released("h3", u64::MAX)])
+        .await;
+
+    let two = stage.apply("two", 1, 1).await.unwrap();
+    assert!((900..1000).contains(&two.revision), "{}", two.revision);
+}
