@@ -1,6 +1,6 @@
 //! What can go wrong, grouped by who must act, and the one place where it becomes a gRPC status.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashMap, fmt, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
@@ -102,12 +102,38 @@ pub enum Error {
     /// Too much to do.
     #[error("the ledger has more to write than it can take at once")]
     Overloaded,
-    /// The ledger has stopped; the process is ending.
+    /// The ledger was never open since the process began.
+    #[error("the ledger is being opened")]
+    Opening,
+    /// The process is ending.
+    #[error("the scheduler is shutting down")]
+    Ending,
+    /// The ledger cannot be written, so nothing can be promised.
+    #[error("the ledger cannot be written, so nothing is placed until it can: {cause}")]
+    ReadOnly {
+        /// What the storage says.
+        cause: String,
+    },
+    /// Another scheduler may write, or none at present.
+    #[error("this scheduler does not lead its region{}: {cause}", at(leader.as_deref()))]
+    NotLeader {
+        /// Address of the one that does, if it is known.
+        leader: Option<String>,
+        /// Why this one does not.
+        cause: String,
+    },
+    /// The ledger has stopped; the term is over.
     #[error(transparent)]
     Stopped(#[from] ledger::commit::Stopped),
     /// The ledger failed while reading.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
+}
+
+fn at(leader: Option<&str>) -> String {
+    leader
+        .map(|leader| format!(", which {leader} does"))
+        .unwrap_or_default()
 }
 
 pub(crate) fn sentence(violations: &[Violation]) -> String {
@@ -122,6 +148,7 @@ impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         let mut details = ErrorDetails::new();
+        let mut metadata = HashMap::new();
         let (code, reason) = match error {
             Error::Invalid(violations) => {
                 details.set_bad_request(
@@ -174,6 +201,23 @@ impl From<Error> for Status {
                 details.set_retry_info(Some(Duration::from_millis(100)));
                 (Code::ResourceExhausted, "OVERLOADED")
             }
+            Error::Opening => {
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "LEDGER_OPENING")
+            }
+            Error::Ending => {
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "SHUTTING_DOWN")
+            }
+            Error::ReadOnly { cause: _ } => {
+                details.set_retry_info(Some(Duration::from_secs(5)));
+                (Code::Unavailable, "LEDGER_READ_ONLY")
+            }
+            Error::NotLeader { leader, cause: _ } => {
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                metadata.extend(leader.map(|leader| ("leader".to_owned(), leader)));
+                (Code::Unavailable, "NOT_LEADER")
+            }
             Error::Stopped(_) => {
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 (Code::Unavailable, "LEDGER_STOPPED")
@@ -187,7 +231,7 @@ impl From<Error> for Status {
                 (Code::Unavailable, "LEDGER_UNREADABLE")
             }
         };
-        details.set_error_info(reason, DOMAIN, std::collections::HashMap::new());
+        details.set_error_info(reason, DOMAIN, metadata);
         Status::with_error_details(code, message, details)
     }
 }

@@ -8,6 +8,7 @@
 //! | [`record`], [`spec`] | what the ledger holds of a cluster |
 //! | [`ledger`] | durable storage, group commit |
 //! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
+//! | [`term`] | when this process may write: terms, read-only, standby |
 //! | [`policy`] | a site's policy, from its file |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
@@ -24,3 +25,4 @@ pub mod region;
 pub mod server;
 pub mod site;
 pub mod spec;
+pub mod term;

@@ -1,21 +1,21 @@
-//! The process: ledger, region, gRPC, each a supervised task.
+//! The process: terms, gRPC, health, each a supervised task.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use futures::FutureExt as _;
 use proto::{
     inventory::v1::inventory_service_server::InventoryServiceServer,
     placement::v1::placement_service_server::PlacementServiceServer,
 };
 use runtime::{Process, ProcessArgs, identity::RealmArgs, tls::ServerTlsArgs};
-use tonic::service::Routes;
+use tokio_util::sync::CancellationToken;
+use tonic::{server::NamedService as _, service::Routes};
+use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     api::{Inventory, Placements},
-    ledger::{self, Ledger, commit, redb::Redb},
     policy,
-    region::Region,
+    term::{File, Supervisor, Terms},
 };
 
 /// Largest message that a client may send: a snapshot comes in chunks of 1,000 hosts.
@@ -62,46 +62,29 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let serving = process.readiness.gate("grpc");
 
     let path = ledger.display().to_string();
-    let (ledger, contents) = tokio::task::spawn_blocking(move || {
-        let ledger = Redb::open(&ledger)?;
-        let contents = ledger.load()?;
-        Ok::<_, ledger::Error>((Arc::new(ledger) as Arc<dyn Ledger>, contents))
-    })
-    .await?
-    .with_context(|| format!("the ledger {path} cannot be opened"))?;
-    tracing::info!(path, position = %contents.position, clusters = contents.records.len(), "the ledger is open");
-    opened.ready();
-
-    let (committer, writer) = commit::committer(contents.position);
-    let region = Region::new(contents, policies, committer);
-    let storage = Arc::clone(&ledger);
+    let (supervisor, terms) = Supervisor::new(Arc::new(File::new(ledger)), policies, opened);
+    let shutdown = process.shutdown.clone();
     process.tasks.spawn("ledger", async move {
-        let ended = tokio::task::spawn_blocking(move || writer.run(&*storage)).await;
-        opened.not_ready("the ledger has stopped");
-        ended.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from)
+        let ended = supervisor.run(shutdown).await;
+        ended.with_context(|| format!("the ledger {path} cannot be opened"))
     });
-    let retries = region.clone().run_retries();
-    process.tasks.spawn(
-        "retries",
-        process
-            .shutdown
-            .clone()
-            .run_until_cancelled_owned(retries)
-            .map(|ended| ended.unwrap_or(Ok(()))),
-    );
 
     let listener = process.bind(listen, &tls, &realm.realm()).await?;
-    process.serve("grpc", listener, routes(region, ledger).await?);
+    let (health, routes) = routes(&terms)?;
+    process.serve("grpc", listener, routes);
+    let shutdown = process.shutdown.clone();
+    process.tasks.spawn("health", say_health(health, terms, shutdown));
     serving.ready();
     process.run().await?;
     Ok(())
 }
 
-/// Every service on the port: placement, inventory, health, reflection.
-async fn routes(region: Region, ledger: Arc<dyn Ledger>) -> anyhow::Result<Routes> {
+/// Every service on the port: placement, inventory, health, reflection; and what says how the first two are.
+///
+/// # Errors
+/// When the descriptors of the services cannot be read.
+pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<PlacementServiceServer<Placements>>().await;
-    health.set_serving::<InventoryServiceServer<Inventory>>().await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
@@ -110,11 +93,39 @@ async fn routes(region: Region, ledger: Arc<dyn Ledger>) -> anyhow::Result<Route
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let inventory =
-        InventoryServiceServer::new(Inventory::new(region.clone())).max_decoding_message_size(MESSAGE);
-    let placements = PlacementServiceServer::new(Placements::new(region, ledger));
-    Ok(Routes::new(placements)
+        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(MESSAGE);
+    let placements = PlacementServiceServer::new(Placements::new(terms.clone()));
+    let routes = Routes::new(placements)
         .add_service(inventory)
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?))
+        .add_service(reflection().build_v1alpha()?);
+    Ok((health, routes))
+}
+
+/// Says by grpc.health.v1 whether there is a term.
+async fn say_health(
+    health: HealthReporter,
+    terms: Terms,
+    shutdown: CancellationToken,
+) -> Result<(), Infallible> {
+    let mut standing = terms.watch();
+    drop(terms);
+    loop {
+        let status = if standing.borrow_and_update().serves() {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
+        for service in [
+            PlacementServiceServer::<Placements>::NAME,
+            InventoryServiceServer::<Inventory>::NAME,
+        ] {
+            health.set_service_status(service, status).await;
+        }
+        let changed = shutdown.run_until_cancelled(standing.changed()).await;
+        if !matches!(changed, Some(Ok(()))) {
+            return Ok(());
+        }
+    }
 }

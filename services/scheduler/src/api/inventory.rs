@@ -20,25 +20,25 @@ use crate::{
     answer,
     error::{Error, Violation},
     ledger::Fence,
-    region::Region,
     site::Site,
     spec::{self, Spec},
+    term::Terms,
 };
 
 /// Most copies of a cluster that are counted in a site.
 const COPIES: u32 = 1000;
 
-/// The service on a region.
+/// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    region: Region,
+    terms: Terms,
 }
 
 impl Inventory {
-    /// The service on a region.
+    /// The service on whatever region there is.
     #[must_use]
-    pub fn new(region: Region) -> Self {
-        Self { region }
+    pub fn new(terms: Terms) -> Self {
+        Self { terms }
     }
 
     fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
@@ -59,7 +59,7 @@ impl Inventory {
             Some([namespace, name]) => Bound::Excluded(host_name(&namespace, &name, "page_token")?),
             None => Bound::Unbounded,
         };
-        let shared = self.region.site(&site)?;
+        let shared = self.terms.region()?.site(&site)?;
         let site = shared.lock();
         let selected = |name: &HostName| match (&selector, site.model().get(name)) {
             (None, _) => true,
@@ -94,7 +94,7 @@ impl Inventory {
             Some([name]) => Bound::Excluded(name),
             None => Bound::Unbounded,
         };
-        let sites = self.region.sites();
+        let sites = self.terms.durable()?.sites();
         let mut found: Vec<_> = sites.range((from, Bound::Unbounded)).take(size + 1).collect();
         let more = found.len() > size;
         found.truncate(size);
@@ -124,7 +124,7 @@ impl Inventory {
         .map_err(|error| invalid("namespace", error))?;
         let most = max_copies.clamp(1, COPIES);
         let mut sites = Vec::new();
-        for (name, shared) in self.region.sites() {
+        for (name, shared) in self.terms.region()?.sites() {
             let locked = shared.lock();
             if locked.require_synced().is_err() {
                 continue;
@@ -166,7 +166,7 @@ impl Inventory {
         let Some(role) = role.filter(|_| violations.is_empty()) else {
             return Err(Error::Invalid(violations));
         };
-        let shared = self.region.site(&site)?;
+        let shared = self.terms.region()?.site(&site)?;
         let site = shared.lock();
         if !site.hosts().contains_key(&host) {
             return Err(not_found(&host, site.name()));
@@ -189,7 +189,7 @@ impl Inventory {
 
     fn get(&self, request: &GetHostRequest) -> Result<GetHostResponse, Error> {
         let name = host_name(&request.namespace, &request.name, "name")?;
-        let shared = self.region.site(&request.site)?;
+        let shared = self.terms.region()?.site(&request.site)?;
         let site = shared.lock();
         let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
         Ok(GetHostResponse { host: Some(host) })
@@ -236,7 +236,7 @@ impl InventoryService for Inventory {
         request: Request<Streaming<ReportHostsRequest>>,
     ) -> Result<Response<Self::ReportHostsStream>, Status> {
         let (_, extensions, requests) = request.into_parts();
-        let answers = reports::stream(self.region.clone(), Arc::new(extensions), requests).await?;
+        let answers = reports::stream(self.terms.region()?, Arc::new(extensions), requests).await?;
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -291,7 +291,7 @@ impl InventoryService for Inventory {
     ) -> Result<Response<ResetSiteFenceResponse>, Status> {
         let site = &request.get_ref().site;
         let caller = authorize(request.extensions(), Call::ResetSiteFence, Some(site))?;
-        let fence = self.region.reset_fence(site, &caller).await?;
+        let fence = self.terms.region()?.reset_fence(site, &caller).await?;
         let (lease_uid, lease_transitions) = fence
             .map(|Fence { lease, transitions }| (lease, transitions))
             .unwrap_or_default();

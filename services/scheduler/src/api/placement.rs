@@ -1,6 +1,6 @@
 //! `sip.placement.v1.PlacementService`.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::SystemTime};
+use std::{collections::BTreeMap, pin::Pin, time::SystemTime};
 
 use ::placement::{ClusterName, HostId};
 use futures::Stream;
@@ -23,30 +23,24 @@ use super::{
 use crate::{
     answer, convert,
     error::{Error, Violation},
-    ledger::{Ledger, Position},
-    region::{Region, Told, decisions},
+    ledger::Position,
+    region::{Told, decisions},
     site::Apply,
     spec::Spec,
+    term::Terms,
 };
 
-/// The service on a region.
-#[derive(Clone)]
+/// The service on a region, while there is a term.
+#[derive(Clone, Debug)]
 pub struct Placements {
-    region: Region,
-    ledger: Arc<dyn Ledger>,
-}
-
-impl std::fmt::Debug for Placements {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Placements").finish_non_exhaustive()
-    }
+    terms: Terms,
 }
 
 impl Placements {
-    /// The service on a region and the ledger behind it.
+    /// The service on whatever region there is.
     #[must_use]
-    pub fn new(region: Region, ledger: Arc<dyn Ledger>) -> Self {
-        Self { region, ledger }
+    pub fn new(terms: Terms) -> Self {
+        Self { terms }
     }
 
     async fn apply(&self, request: ApplyClusterRequest, caller: &str) -> Result<ApplyClusterResponse, Error> {
@@ -64,7 +58,7 @@ impl Placements {
             created: convert::time(created),
             spec: self::spec(spec)?,
         };
-        let told = self.region.apply(&site, apply, caller).await?;
+        let told = self.terms.region()?.apply(&site, apply, caller).await?;
         Ok(ApplyClusterResponse {
             placement: self::placement(&site, &told),
         })
@@ -73,7 +67,7 @@ impl Placements {
     fn plan(&self, request: PlanClusterRequest) -> Result<PlanClusterResponse, Error> {
         let PlanClusterRequest { site, cluster, spec } = request;
         let cluster = convert::cluster(cluster.as_ref(), "cluster")?;
-        let shared = self.region.site(&site)?;
+        let shared = self.terms.region()?.site(&site)?;
         let site = shared.lock();
         site.require_synced()?;
         let spec = match spec {
@@ -95,7 +89,11 @@ impl Placements {
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = cluster.map(|cluster| cluster.uid).unwrap_or_default();
         let at_least = at_least.map(position);
-        let told = self.region.placement(&site, &name, &uid, at_least).await?;
+        let told = self
+            .terms
+            .durable()?
+            .placement(&site, &name, &uid, at_least)
+            .await?;
         Ok(GetPlacementResponse {
             placement: self::placement(&site, &told),
         })
@@ -114,7 +112,8 @@ impl Placements {
             None => None,
         };
         let mut found = Vec::new();
-        for (name, shared) in self.region.sites() {
+        let region = self.terms.durable()?;
+        for (name, shared) in region.sites() {
             let wanted = site.is_empty() || site == name;
             if !wanted || after.as_ref().is_some_and(|(after, _)| name < *after) {
                 continue;
@@ -154,7 +153,7 @@ impl Placements {
             .map(|(_, record)| record.revision)
             .max()
             .unwrap_or_default();
-        let epoch = self.region.committer().durable(newest).await?.epoch;
+        let epoch = region.committer().durable(newest).await?.epoch;
         let placements = found
             .iter()
             .map(|(site, record)| convert::placement(site, epoch, record))
@@ -173,7 +172,7 @@ impl Placements {
         let ReleaseClusterRequest { site, cluster } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
-        let told = self.region.release(&site, &name, &uid, caller).await?;
+        let told = self.terms.region()?.release(&site, &name, &uid, caller).await?;
         Ok(ReleaseClusterResponse {
             placement: told.and_then(|told| self::placement(&site, &told)),
         })
@@ -198,7 +197,8 @@ impl Placements {
             confirmed.insert(id, revision);
         }
         let told = self
-            .region
+            .terms
+            .region()?
             .confirm(&site, &name, &uid, &confirmed, caller)
             .await?;
         Ok(ConfirmHostsResponse {
@@ -229,7 +229,7 @@ impl Placements {
                         .is_some_and(|found| same_cluster(cluster, found))
                 })
         };
-        let mut found = decisions(Arc::clone(&self.ledger), before, size + 1, wanted).await?;
+        let mut found = decisions(self.terms.ledger()?, before, size + 1, wanted).await?;
         let more = found.len() > size;
         found.truncate(size);
         let last = found
@@ -346,7 +346,7 @@ impl PlacementService for Placements {
             Some(&request.get_ref().site),
         )?;
         let WatchPlacementsRequest { site, resume } = request.into_inner();
-        let events = watch::stream(&self.region, &site, resume.map(position))?;
+        let events = watch::stream(&self.terms.durable()?, &site, resume.map(position))?;
         Ok(Response::new(Box::pin(events)))
     }
 
@@ -386,7 +386,7 @@ impl PlacementService for Placements {
         let ReleaseOrphanRequest { site, host } = request.into_inner();
         let host = convert::host_id(&host.unwrap_or_default())
             .map_err(|error| invalid("host", error.to_string()))?;
-        let told = self.region.release_orphan(&site, &host, &caller).await?;
+        let told = self.terms.region()?.release_orphan(&site, &host, &caller).await?;
         Ok(Response::new(ReleaseOrphanResponse {
             placement: self::placement(&site, &told),
         }))

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    ledger::Fence,
+    ledger::{Fence, commit::Stopped},
     region::{Region, Reporter},
     site::SessionId,
 };
@@ -96,6 +96,7 @@ impl Reports {
         if self.ended {
             return None;
         }
+        let ending = self.region.committer().ending().clone();
         let superseded = self.reporter.session().superseded.clone();
         let request = tokio::select! {
             () = superseded.cancelled() => {
@@ -105,6 +106,7 @@ impl Reports {
                 }
                 .into()));
             }
+            () = ending.cancelled() => return Some(Err(Error::Stopped(Stopped).into())),
             request = self.requests.message() => request,
         };
         match request {

@@ -10,6 +10,7 @@ use proto::placement::v1::{
     Removed, Reset, Synced, WatchPlacementsResponse, watch_placements_response::Event,
 };
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
@@ -27,6 +28,7 @@ struct Watcher {
     name: String,
     site: Arc<SharedSite>,
     durable: watch::Receiver<Position>,
+    ending: CancellationToken,
     cursor: Cursor,
     /// Read and not sent yet.
     ready: VecDeque<WatchPlacementsResponse>,
@@ -52,6 +54,7 @@ pub(super) fn stream(
         cursor: Cursor::resume(resumed.unwrap_or_default().revision),
         site,
         durable,
+        ending: region.committer().ending().clone(),
         ready: VecDeque::new(),
         told: None,
     };
@@ -91,7 +94,8 @@ impl Watcher {
                     {
                         return Ok(event(here, Event::Synced(Synced {})));
                     }
-                    self.durable.changed().await.map_err(|_| Stopped)?;
+                    let changed = self.ending.run_until_cancelled(self.durable.changed()).await;
+                    changed.ok_or(Stopped)?.map_err(|_| Stopped)?;
                 }
                 Some(changes) => {
                     for change in changes {

@@ -9,17 +9,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Change, Error, Ledger, Position};
+use super::{Change, Contents, Error, Ledger, Position};
 
 /// Changes that may wait for the disk; more callers wait for a place before they decide.
 const QUEUE: usize = 1024;
 /// Changes in one batch.
 const BATCH: usize = 512;
 
-/// The ledger no longer takes changes; the process is ending.
+/// The ledger no longer takes changes: its term is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the ledger has stopped")]
+#[error("the ledger has stopped; whether what was asked for is done is not known, so ask again")]
 pub struct Stopped;
 
 /// A handle to stage changes and to wait for them. Cheap to clone.
@@ -28,6 +29,7 @@ pub struct Committer {
     sender: mpsc::Sender<Change>,
     staged: Arc<Mutex<Position>>,
     durable: watch::Receiver<Position>,
+    ending: CancellationToken,
 }
 
 /// A reserved place in the queue: with it, staging cannot fail or wait.
@@ -42,6 +44,7 @@ pub struct Permit {
 pub struct Writer {
     receiver: mpsc::Receiver<Change>,
     durable: watch::Sender<Position>,
+    _ending: DropGuard,
 }
 
 /// Makes both sides, for a ledger that stands at `position`.
@@ -49,13 +52,19 @@ pub struct Writer {
 pub fn committer(position: Position) -> (Committer, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (durable, seen) = watch::channel(position);
+    let ending = CancellationToken::new();
     (
         Committer {
             sender,
             staged: Arc::new(Mutex::new(position)),
             durable: seen,
+            ending: ending.clone(),
         },
-        Writer { receiver, durable },
+        Writer {
+            receiver,
+            durable,
+            _ending: ending.drop_guard(),
+        },
     )
 }
 
@@ -93,6 +102,9 @@ impl Committer {
     /// [`Stopped`] when the writer has ended before.
     pub async fn durable(&self, revision: u64) -> Result<Position, Stopped> {
         let mut durable = self.durable.clone();
+        if self.sender.is_closed() && durable.borrow().revision < revision {
+            return Err(Stopped);
+        }
         let position = durable
             .wait_for(|position| position.revision >= revision)
             .await
@@ -104,6 +116,12 @@ impl Committer {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Position> {
         self.durable.clone()
+    }
+
+    /// Cancelled when the term ends, or is about to: streams end then, since what they tell would never change again.
+    #[must_use]
+    pub fn ending(&self) -> &CancellationToken {
+        &self.ending
     }
 
     /// Where the history stands with everything that is staged, durable or not.
@@ -123,23 +141,9 @@ impl Permit {
         });
         // A new epoch may begin at a higher number: it must be above all that a site has seen.
         let revision = change.revision().max(staged.revision + 1);
-        *staged = match &change {
-            Change::Epoch { epoch, revision: _ } => Position {
-                epoch: *epoch,
-                revision,
-            },
-            Change::Record {
-                key: _,
-                record: _,
-                decision: _,
-                revision: _,
-            }
-            | Change::Fence {
-                site: _,
-                fence: _,
-                decision: _,
-                revision: _,
-            } => Position { revision, ..*staged },
+        *staged = Position {
+            revision,
+            ..change.position(*staged)
         };
         self.place.send(change);
         revision
@@ -173,14 +177,42 @@ impl Writer {
         Ok(())
     }
 
+    /// As [`Writer::run`], until `stop` is cancelled at the latest; `durable` is kept as what the ledger holds for sure,
+    /// whether or not it can still be read.
+    ///
+    /// # Errors
+    /// As [`Writer::run`].
+    pub fn run_until(
+        mut self,
+        ledger: &dyn Ledger,
+        stop: &CancellationToken,
+        durable: &mut Contents,
+    ) -> Result<(), Error> {
+        let runtime = tokio::runtime::Handle::current();
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let next = stop.run_until_cancelled(self.receiver.recv_many(&mut batch, BATCH));
+            match runtime.block_on(next) {
+                None | Some(0) => return Ok(()),
+                Some(_) => ledger.commit(&batch)?,
+            }
+            for change in batch.drain(..) {
+                durable.apply(change);
+            }
+            self.durable.send_replace(durable.position);
+        }
+    }
+
+    /// Takes no changes any more: what is durable is told as before, and nothing can be staged.
+    pub fn close(&mut self) {
+        self.receiver.close();
+    }
+
     fn store(&self, ledger: &dyn Ledger, batch: &mut Vec<Change>) -> Result<(), Error> {
         ledger.commit(batch)?;
         self.durable.send_modify(|position| {
             for change in batch.drain(..) {
-                position.revision = change.revision();
-                if let Change::Epoch { epoch, revision: _ } = change {
-                    position.epoch = epoch;
-                }
+                *position = change.position(*position);
             }
         });
         Ok(())

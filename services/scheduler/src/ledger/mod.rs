@@ -119,6 +119,34 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Where the history stands after this change, which follows on `before`.
+    #[must_use]
+    pub fn position(&self, before: Position) -> Position {
+        match self {
+            Self::Epoch { epoch, revision } => Position {
+                epoch: *epoch,
+                revision: *revision,
+            },
+            Self::Record {
+                key: _,
+                record: _,
+                decision: _,
+                revision,
+            }
+            | Self::Fence {
+                site: _,
+                fence: _,
+                decision: _,
+                revision,
+            } => Position {
+                revision: *revision,
+                ..before
+            },
+        }
+    }
+}
+
 /// All that a ledger holds, as read when it is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
@@ -130,12 +158,47 @@ pub struct Contents {
     pub fences: BTreeMap<String, SiteFence>,
 }
 
+impl Contents {
+    /// What the ledger holds after one more change.
+    pub fn apply(&mut self, change: Change) {
+        self.position = change.position(self.position);
+        match change {
+            Change::Epoch {
+                epoch: _,
+                revision: _,
+            } => {}
+            Change::Record {
+                key,
+                record,
+                decision: _,
+                revision: _,
+            } => {
+                match record {
+                    Some(record) => self.records.insert(key, *record),
+                    None => self.records.remove(&key),
+                };
+            }
+            Change::Fence {
+                site,
+                fence,
+                decision: _,
+                revision: _,
+            } => {
+                match fence {
+                    Some(fence) => self.fences.insert(site, fence),
+                    None => self.fences.remove(&site),
+                };
+            }
+        }
+    }
+}
+
 /// Storage of the ledger.
 ///
 /// Promises of a backend: [`commit`](Ledger::commit) returns `Ok` only when the whole batch is durable; after
 /// a crash at any byte the contents are those of some prefix of the submitted batches that includes every
 /// batch whose commit returned.
-pub trait Ledger: Send + Sync + 'static {
+pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// Reads everything.
     ///
     /// # Errors
@@ -191,6 +254,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error with its sources, in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let first: &dyn std::error::Error = self;
+        let chain: Vec<String> = std::iter::successors(Some(first), |error| error.source())
+            .map(ToString::to_string)
+            .collect();
+        chain.join(": ")
+    }
+
+    pub(crate) fn panicked(action: &'static str, panic: tokio::task::JoinError) -> Self {
+        Self::storage(action)(panic)
+    }
+
     fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,

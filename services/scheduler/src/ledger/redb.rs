@@ -21,6 +21,11 @@ const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fenc
 /// Revision → [`api::Decision`].
 const DECISIONS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("decisions");
 
+/// What [`Redb::prove`] writes and removes.
+const PROOF: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("proof");
+/// How much that is, in bytes: more than most batches need.
+const PROOF_SIZE: usize = 256 << 10;
+
 /// A ledger in one redb file, or on another [`StorageBackend`].
 #[derive(Debug)]
 pub struct Redb {
@@ -69,6 +74,29 @@ impl Redb {
                 .create_with_backend(backend)
                 .map_err(Error::storage("open the storage"))?,
         )
+    }
+
+    /// Shows by a real write that the storage takes a batch, and leaves nothing behind. After a failed write a storage can be
+    /// opened and read long before it can be written again.
+    ///
+    /// # Errors
+    /// When it cannot be written: then this ledger is of no more use.
+    pub fn prove(&self) -> Result<(), Error> {
+        let proof = vec![0x5a; PROOF_SIZE];
+        for value in [Some(&*proof), None] {
+            let transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
+            let mut table = transaction
+                .open_table(PROOF)
+                .map_err(Error::storage("open the proof"))?;
+            match value {
+                Some(value) => table.insert(0, value).map(drop),
+                None => table.remove(0).map(drop),
+            }
+            .map_err(Error::storage("write"))?;
+            drop(table);
+            transaction.commit().map_err(Error::storage("commit"))?;
+        }
+        Ok(())
     }
 
     fn prepare(database: Database) -> Result<Self, Error> {

@@ -1,0 +1,157 @@
+//! Terms: the times in which this process may write.
+//!
+//! A term begins when a [`Backend`] has opened the storage and shown that it can be written; it ends when a write fails,
+//! when the right to write is lost, or with the process. With it ends its [`Region`]: what was staged and is not durable
+//! is thus forgotten, whoever waited is told to ask again, and streams end, so that agents report again to the next one.
+//!
+//! ```text
+//!   Opening ──▶ Serving ──▶ ReadOnly ──▶ Serving …    one process owns the storage (redb)
+//!   Standby ──▶ Serving ──▶ Standby  ──▶ Serving …    several processes, one of them elected (etcd)
+//! ```
+
+mod backend;
+mod supervisor;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use backend::{Backend, File, Refused, Tenure, proven};
+pub use supervisor::Supervisor;
+
+use crate::{error::Error, ledger::Ledger, region::Region};
+
+/// What may be done at present.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// The storage is being opened for the first time.
+    Opening,
+    /// A term: everything is served.
+    Serving(Term),
+    /// The storage cannot be written, and nobody else can have written it: what was durable is still told.
+    ReadOnly {
+        /// The region as it was durable last, without hosts.
+        region: Region,
+        /// The storage, where it can be read.
+        ledger: Option<Arc<dyn Ledger>>,
+        /// Why it cannot be written, for people.
+        cause: Arc<str>,
+    },
+    /// Another process may write, or none at present.
+    Standby {
+        /// Where the one that may is, if it is known.
+        leader: Option<Arc<str>>,
+        /// Why this one may not, for people.
+        cause: Arc<str>,
+    },
+    /// The process is ending.
+    Ending,
+}
+
+/// A region that may be written, and its ledger.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// The sites.
+    pub region: Region,
+    /// The ledger behind them.
+    pub ledger: Arc<dyn Ledger>,
+}
+
+/// What may be done at present, for whoever answers calls. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    standing: watch::Receiver<Standing>,
+}
+
+impl Terms {
+    /// One term without end, for tests and programs that look after the ledger's thread themselves.
+    #[must_use]
+    pub fn endless(region: Region, ledger: Arc<dyn Ledger>) -> Self {
+        let (_, standing) = watch::channel(Standing::Serving(Term { region, ledger }));
+        Self { standing }
+    }
+
+    /// The present region, for a call that changes something or needs the sites' hosts.
+    ///
+    /// # Errors
+    /// [`Error::Opening`], [`Error::ReadOnly`], [`Error::NotLeader`].
+    pub fn region(&self) -> Result<Region, Error> {
+        match &*self.standing.borrow() {
+            Standing::Serving(term) => Ok(term.region.clone()),
+            Standing::ReadOnly {
+                cause,
+                region: _,
+                ledger: _,
+            } => Err(read_only(cause)),
+            other => Err(other.refusal()),
+        }
+    }
+
+    /// The present region, for a call that tells what is durable.
+    ///
+    /// # Errors
+    /// [`Error::Opening`], [`Error::NotLeader`].
+    pub fn durable(&self) -> Result<Region, Error> {
+        match &*self.standing.borrow() {
+            Standing::Serving(term) => Ok(term.region.clone()),
+            Standing::ReadOnly {
+                region,
+                ledger: _,
+                cause: _,
+            } => Ok(region.clone()),
+            other => Err(other.refusal()),
+        }
+    }
+
+    /// The present storage, for a call that reads it.
+    ///
+    /// # Errors
+    /// [`Error::Opening`], [`Error::NotLeader`]; [`Error::ReadOnly`] when it cannot even be read.
+    pub fn ledger(&self) -> Result<Arc<dyn Ledger>, Error> {
+        match &*self.standing.borrow() {
+            Standing::Serving(term) => Ok(Arc::clone(&term.ledger)),
+            Standing::ReadOnly {
+                ledger,
+                cause,
+                region: _,
+            } => ledger.clone().ok_or_else(|| read_only(cause)),
+            other => Err(other.refusal()),
+        }
+    }
+
+    /// How to be told of every change of the standing.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+}
+
+fn read_only(cause: &Arc<str>) -> Error {
+    Error::ReadOnly {
+        cause: cause.to_string(),
+    }
+}
+
+impl Standing {
+    /// Whether every call is answered.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        matches!(self, Self::Serving(_))
+    }
+
+    fn refusal(&self) -> Error {
+        match self {
+            Self::Opening | Self::Serving(_) => Error::Opening,
+            Self::ReadOnly {
+                cause,
+                region: _,
+                ledger: _,
+            } => read_only(cause),
+            Self::Standby { leader, cause } => Error::NotLeader {
+                leader: leader.as_ref().map(ToString::to_string),
+                cause: cause.to_string(),
+            },
+            Self::Ending => Error::Ending,
+        }
+    }
+}

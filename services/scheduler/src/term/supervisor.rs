@@ -1,0 +1,251 @@
+//! Begins terms, ends them, and begins others.
+
+use std::{sync::Arc, time::Duration};
+
+use runtime::readiness::Gate;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Backend, Refused, Standing, Tenure, Term, Terms};
+use crate::{
+    ledger::{
+        self, Contents, Ledger,
+        commit::{self, Writer},
+    },
+    policy::Policies,
+    region::Region,
+};
+
+/// Time between two tries to begin a term.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Owns the storage, term after term.
+pub struct Supervisor {
+    backend: Arc<dyn Backend>,
+    policies: Policies,
+    standing: watch::Sender<Standing>,
+    gate: Gate,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").finish_non_exhaustive()
+    }
+}
+
+/// How a term ended.
+enum End {
+    /// The process ends, and all is written.
+    Asked,
+    /// A write failed, or was not made since the right to write is lost. What is durable, unless that is not known.
+    Over {
+        cause: Arc<str>,
+        durable: Option<Contents>,
+    },
+}
+
+impl Supervisor {
+    /// Terms on a storage; `gate` is open while there is one.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>, policies: Policies, gate: Gate) -> (Self, Terms) {
+        let (standing, seen) = watch::channel(Standing::Opening);
+        let supervisor = Self {
+            backend,
+            policies,
+            standing,
+            gate,
+        };
+        (supervisor, Terms { standing: seen })
+    }
+
+    /// Begins terms until the shutdown; then waits until all that was asked for is written.
+    ///
+    /// # Errors
+    /// When the storage cannot be opened the first time.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), ledger::Error> {
+        let mut first = true;
+        // Held while the storage cannot be written: watches of what is durable end with it.
+        let mut held: Option<Writer> = None;
+        loop {
+            let begun = shutdown.run_until_cancelled(self.begin()).await;
+            let refused = match begun {
+                None => break,
+                Some(Ok((ledger, lost, contents))) => {
+                    first = false;
+                    drop(held.take());
+                    let end = self.serve(ledger, &lost, contents, &shutdown).await;
+                    match end {
+                        End::Asked => break,
+                        End::Over { cause, durable } => held = self.fall_back(&cause, durable),
+                    }
+                    self.backend.end().await;
+                    None
+                }
+                Some(Err(refused)) => Some(refused),
+            };
+            match refused {
+                Some(Refused { error, readable: _ }) if first => return Err(error),
+                Some(Refused { error, readable }) => self.still_refused(&error, readable),
+                None => {}
+            }
+            let pause = tokio::time::sleep(PAUSE);
+            if shutdown.run_until_cancelled(pause).await.is_none() {
+                break;
+            }
+            self.forget_readable();
+        }
+        self.gate.not_ready("is ending");
+        self.standing.send_replace(Standing::Ending);
+        self.backend.end().await;
+        Ok(())
+    }
+
+    async fn begin(&self) -> Result<(Arc<dyn Ledger>, CancellationToken, Contents), Refused> {
+        let waiting = |leader: Option<&str>, cause: &str| self.wait(leader, cause);
+        let Tenure { ledger, lost } = self.backend.begin(&waiting).await?;
+        let read = Arc::clone(&ledger);
+        let loaded = tokio::task::spawn_blocking(move || read.load()).await;
+        let contents = loaded
+            .map_err(|error| ledger::Error::panicked("read the ledger", error))
+            .and_then(|loaded| loaded);
+        match contents {
+            Ok(contents) => Ok((ledger, lost, contents)),
+            Err(error) => {
+                drop(ledger);
+                self.backend.end().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// One term.
+    async fn serve(
+        &self,
+        ledger: Arc<dyn Ledger>,
+        lost: &CancellationToken,
+        contents: Contents,
+        shutdown: &CancellationToken,
+    ) -> End {
+        tracing::info!(position = %contents.position, clusters = contents.records.len(), "a term begins");
+        let (committer, writer) = commit::committer(contents.position);
+        let ending = committer.ending().clone();
+        let region = Region::new(contents.clone(), self.policies.clone(), committer);
+        let mut retries = Box::pin(region.clone().run_retries());
+        let stop = CancellationToken::new();
+        let (storage, stopped) = (Arc::clone(&ledger), stop.clone());
+        let mut writing = tokio::task::spawn_blocking(move || {
+            let mut durable = contents;
+            let end = writer.run_until(&*storage, &stopped, &mut durable);
+            (end, durable)
+        });
+        self.standing
+            .send_replace(Standing::Serving(Term { region, ledger }));
+        self.gate.ready();
+
+        let cause = tokio::select! {
+            biased;
+            written = &mut writing => return self::over(written, None),
+            () = lost.cancelled() => Some("the right to write is lost"),
+            () = shutdown.cancelled() => None,
+            _ = &mut retries => Some("clusters that wait are not decided again any more"),
+        };
+        drop(retries);
+        // Streams end; what has begun besides them is still answered, if it can be.
+        ending.cancel();
+        if let Some(cause) = cause {
+            tracing::warn!(cause, "the term ends");
+            self.wait(None, cause);
+            stop.cancel();
+        } else {
+            // The writer ends when nobody is left who could stage anything.
+            self.gate.not_ready("is ending");
+            self.standing.send_replace(Standing::Ending);
+        }
+        let written = writing.await;
+        match (&written, cause) {
+            (Ok((Ok(()), _)), None) => End::Asked,
+            _ => over(written, cause),
+        }
+    }
+
+    /// What is still told after a term.
+    fn fall_back(&self, cause: &Arc<str>, durable: Option<Contents>) -> Option<Writer> {
+        let Some(durable) = durable.filter(|_| self.backend.sole_owner()) else {
+            self.wait(None, cause);
+            return None;
+        };
+        self.gate.not_ready(format!("cannot be written: {cause}"));
+        let (committer, mut held) = commit::committer(durable.position);
+        held.close();
+        self.standing.send_replace(Standing::ReadOnly {
+            region: Region::new(durable, self.policies.clone(), committer),
+            ledger: None,
+            cause: Arc::clone(cause),
+        });
+        Some(held)
+    }
+
+    fn wait(&self, leader: Option<&str>, cause: &str) {
+        self.gate.not_ready(format!("waits: {cause}"));
+        self.standing.send_replace(if self.backend.sole_owner() {
+            Standing::Opening
+        } else {
+            Standing::Standby {
+                leader: leader.map(Into::into),
+                cause: cause.into(),
+            }
+        });
+    }
+
+    fn still_refused(&self, error: &ledger::Error, readable: Option<Arc<dyn Ledger>>) {
+        let why: Arc<str> = error.chain().into();
+        tracing::warn!(cause = &*why, "no term can begin");
+        let read_only = self.standing.send_if_modified(|standing| match standing {
+            Standing::ReadOnly {
+                ledger,
+                cause,
+                region: _,
+            } => {
+                *ledger = readable;
+                *cause = Arc::clone(&why);
+                true
+            }
+            Standing::Opening | Standing::Serving(_) | Standing::Standby { .. } | Standing::Ending => false,
+        });
+        if read_only {
+            self.gate.not_ready(format!("cannot be written: {why}"));
+        } else {
+            self.wait(None, &why);
+        }
+    }
+
+    /// The storage is opened anew, which takes that it is not open.
+    fn forget_readable(&self) {
+        self.standing.send_if_modified(|standing| match standing {
+            Standing::ReadOnly {
+                ledger,
+                region: _,
+                cause: _,
+            } => ledger.take().is_some(),
+            Standing::Opening | Standing::Serving(_) | Standing::Standby { .. } | Standing::Ending => false,
+        });
+    }
+}
+
+type Written = Result<(Result<(), ledger::Error>, Contents), tokio::task::JoinError>;
+
+fn over(written: Written, cause: Option<&str>) -> End {
+    let (why, durable) = match written {
+        Ok((Err(error), durable)) => (Some(error.chain()), Some(durable)),
+        Ok((Ok(()), durable)) => (None, Some(durable)),
+        // What the batch in hand has become is not known.
+        Err(panicked) => (Some(panicked.to_string()), None),
+    };
+    let why = why.or(cause.map(str::to_owned));
+    let why = why.unwrap_or_else(|| "nobody is left who writes".to_owned());
+    tracing::error!(cause = why, "the term is over");
+    End::Over {
+        cause: why.into(),
+        durable,
+    }
+}

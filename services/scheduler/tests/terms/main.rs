@@ -1,0 +1,14 @@
+//! What is promised when the storage fails: what was durable is told, nothing is promised that may be lost, and all goes on
+//! when the storage does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its fixtures too"
+)]
+
+mod disk;
+mod ending;
+mod fixtures;
+mod read_only;
