@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 SETUP := tests/sandbox/setup
+# Of each fuzz target.
+FUZZ_SECONDS ?= 600
 # The path of a tool that the set-up has put into the cache.
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
@@ -18,7 +20,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help demo test check bench soak lint generate clean setup setup-checks fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help demo test check bench soak fuzz lint generate clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
 
 help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -29,15 +31,25 @@ demo: setup ## brings a region with one site up, places three clusters and shows
 
 test: setup-checks fmt clippy lint all-tests ## everything that has to be green: format, lints, all tests
 
-check: setup fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
+check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
 
-bench: setup ## measures the placement decision, and a whole site with 1,000 hosts
-	$(CARGO) bench --workspace --benches
+bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, and a whole site with 1,000 hosts
+	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --workspace --bench '*'
 	$(CARGO) build --release --workspace --bins
-	$(CARGO) run --release --package sip-sandbox -- bench
+	$(CARGO) run --release --bin sip-sandbox -- bench
 
-soak: setup ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
+soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --test crashes -- --nocapture)
+	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
+
+fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each
+	@for target in plan_input selectors; do \
+	  started=$$(date +%s); printf '\n== fuzz %s\n' "$$target"; \
+	  (cd services/sipctl && mkdir -p fuzz/corpus/$$target && \
+	    PATH=$$(dirname "$$(../../$(SETUP) --locate | sed -n 's/^cargo-fuzz=//p')"):$$PATH $(CARGO) +nightly fuzz run "$$target" \
+	    fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1) </dev/null || exit 1; \
+	  printf '== fuzz %s: %s s, no crash\n' "$$target" "$$(($$(date +%s) - started))"; \
+	done
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
 
@@ -50,13 +62,19 @@ clean: ## removes what cargo has built; the tools in the user's cache directory 
 setup: ## installs what running a site needs: Debian packages (as root), Go tools
 	$(call step,set-up,$(SETUP))
 
-setup-checks: ## the same, and what `make lint` needs
+setup-bench:
+	$(call step,set-up,$(SETUP) --bench)
+
+setup-fuzz:
+	$(call step,set-up,$(SETUP) --fuzz)
+
+setup-checks: ## the same, and what `make lint` and all tests need
 	$(call step,set-up,$(SETUP) --checks)
 
 fmt:
 	$(call step,format,$(CARGO) fmt --all --check)
 
-clippy: setup
+clippy: setup-checks
 	$(call step,clippy,$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings)
 
 proto-lint: setup-checks
@@ -66,7 +84,7 @@ dependencies: setup-checks
 	$(call step,cargo deny,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph bans licenses sources)
 	$(call step,cargo machete,$(call tool,cargo-machete) --with-metadata)
 
-unit: setup
+unit: setup-checks
 	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)
 
 # Binaries first: tests start the project's programs as processes.

@@ -1,0 +1,115 @@
+//! The decision against the optimum of a linear program, on sites too large to try everything: whether a request of
+//! several roles fits, and how far the placement is from the best one. The objectives come one after the other, as in
+//! the decision's score: spread over rooms, hosts left to roles that match them, inspected, powered.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+mod program;
+mod sites;
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use placement::{Decision, decide};
+use program::{Program, Values};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{RngSeed, TestRunner};
+use sites::{Rooms, World, world};
+
+/// Random worlds, so many times more as `SOAK` says; how many and from which seed is printed.
+fn runner(cases: u32) -> TestRunner {
+    let given = ProptestConfig::default();
+    let seed = match given.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => RandomState::new().hash_one(cases),
+    };
+    let times: u32 = std::env::var("SOAK")
+        .ok()
+        .and_then(|times| times.parse().ok())
+        .unwrap_or(1);
+    let cases = cases.saturating_mul(times);
+    println!("{cases} sites, PROPTEST_RNG_SEED={seed}");
+    TestRunner::new(ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..given
+    })
+}
+
+/// What the decision's placement is worth.
+fn values(world: &World, decision: &Decision) -> Values {
+    let program = Program::new(world);
+    program.values(|role, host| {
+        let (role, host) = (&world.request.roles[role].name, &world.hosts[host].id);
+        decision
+            .take
+            .iter()
+            .any(|take| take.role == *role && take.host == *host)
+    })
+}
+
+#[test]
+fn a_request_of_several_roles_fits_exactly_when_the_solver_says_so_and_is_placed_at_its_optimum() {
+    let mut placed = 0_u32;
+    let mut runner = runner(300);
+    let result = runner.run(&world(Rooms::Whole), |world| {
+        let decision = decide(&world.site(), &world.request, &[]);
+        let best = Program::new(&world).optimum();
+        prop_assert_eq!(
+            decision.refusal.is_none(),
+            best.is_some(),
+            "{:?}",
+            decision.refusal
+        );
+        if let Some(best) = best {
+            prop_assert_eq!(values(&world, &decision), best);
+        }
+        Ok(())
+    });
+    result.unwrap();
+    // The strategy is worth nothing if it draws only one kind.
+    for _ in 0..50 {
+        let tree = world(Rooms::Whole).new_tree(&mut runner).unwrap();
+        let world = tree.current();
+        placed += u32::from(decide(&world.site(), &world.request, &[]).refusal.is_none());
+    }
+    assert!((5..=45).contains(&placed), "{placed} of 50 fit");
+}
+
+#[test]
+fn where_a_rack_stands_in_two_rooms_the_spread_is_near_the_optimum_and_the_fit_exact() {
+    let mut runner = runner(100);
+    let sums = std::cell::RefCell::new((0.0, 0.0, 0_u32, 0_u32));
+    let result = runner.run(&world(Rooms::Crossed), |world| {
+        let decision = decide(&world.site(), &world.request, &[]);
+        let best = Program::new(&world).optimum();
+        prop_assert_eq!(
+            decision.refusal.is_none(),
+            best.is_some(),
+            "{:?}",
+            decision.refusal
+        );
+        if let Some(best) = best {
+            let found = values(&world, &decision);
+            prop_assert!(found.spread >= best.spread);
+            let mut sums = sums.borrow_mut();
+            sums.0 += f64::from(found.spread);
+            sums.1 += f64::from(best.spread);
+            sums.2 += u32::from(found.spread == best.spread);
+            sums.3 += 1;
+        }
+        Ok(())
+    });
+    result.unwrap();
+    let (found, best, optimal, all) = sums.into_inner();
+    println!(
+        "spread: {optimal} of {all} at the optimum, in all {:.2} % above it",
+        (found / best - 1.0) * 100.0
+    );
+    assert!(found <= best * 1.05, "the spread is {found}, at best {best}");
+}

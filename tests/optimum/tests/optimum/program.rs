@@ -1,0 +1,192 @@
+//! A request as a mixed-integer program, written from the rules and not from the code that decides.
+
+use std::collections::BTreeMap;
+
+use good_lp::{
+    Expression, ProblemVariables, ResolutionError, Solution as _, SolverModel as _, Variable, constraint,
+    highs, variable,
+};
+use placement::{Host, LabelValue, Role};
+
+use crate::sites::{ROOM, World, key};
+
+/// What a placement is worth, each summed over the roles; less is better, the first field first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Values {
+    /// Squares of a role's hosts per room.
+    pub(crate) spread: u32,
+    /// Other roles that a host matches.
+    pub(crate) scarce: u32,
+    pub(crate) uninspected: u32,
+    pub(crate) unpowered: u32,
+}
+
+pub(crate) struct Program<'a> {
+    world: &'a World,
+}
+
+/// The variables of one program, and its objectives in their order.
+struct Written {
+    variables: ProblemVariables,
+    rules: Vec<good_lp::Constraint>,
+    objectives: [Expression; 4],
+}
+
+impl<'a> Program<'a> {
+    pub(crate) fn new(world: &'a World) -> Self {
+        Self { world }
+    }
+
+    fn scarce(&self, role: usize, host: &Host) -> u32 {
+        let others = self
+            .world
+            .request
+            .roles
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != role);
+        let matching = others.filter(|(_, other)| other.selector.matches(&host.labels));
+        u32::try_from(matching.count()).unwrap()
+    }
+
+    /// What a placement is worth, however it was found.
+    pub(crate) fn values(&self, takes: impl Fn(usize, usize) -> bool) -> Values {
+        let mut values = Values {
+            spread: 0,
+            scarce: 0,
+            uninspected: 0,
+            unpowered: 0,
+        };
+        for role in 0..self.world.request.roles.len() {
+            let mut rooms: BTreeMap<&LabelValue, u32> = BTreeMap::new();
+            for (_, host) in self
+                .world
+                .hosts
+                .iter()
+                .enumerate()
+                .filter(|(host, _)| takes(role, *host))
+            {
+                *rooms.entry(&host.labels[&key(ROOM)]).or_default() += 1;
+                values.scarce += self.scarce(role, host);
+                values.uninspected += u32::from(!host.inspected);
+                values.unpowered += u32::from(!host.powered_on);
+            }
+            values.spread += rooms.values().map(|load| load * load).sum::<u32>();
+        }
+        values
+    }
+
+    /// What the best placement is worth; None when there is none.
+    pub(crate) fn optimum(&self) -> Option<Values> {
+        let mut reached = [0_u32; 4];
+        for objective in 0..reached.len() {
+            let Written {
+                variables,
+                rules,
+                objectives,
+            } = self.write();
+            let mut model = variables.minimise(&objectives[objective]).using(highs);
+            for rule in rules {
+                model = model.with(rule);
+            }
+            for (earlier, value) in objectives.iter().zip(reached).take(objective) {
+                model = model.with(constraint!(earlier.clone() <= f64::from(value) + 0.5));
+            }
+            match model.solve() {
+                Ok(solution) => reached[objective] = rounded(solution.eval(&objectives[objective])),
+                Err(ResolutionError::Infeasible) => return None,
+                Err(error) => panic!("the solver failed: {error}"),
+            }
+        }
+        let [spread, scarce, uninspected, unpowered] = reached;
+        Some(Values {
+            spread,
+            scarce,
+            uninspected,
+            unpowered,
+        })
+    }
+
+    fn write(&self) -> Written {
+        let mut variables = ProblemVariables::new();
+        let mut rules = Vec::new();
+        let mut objectives = std::array::from_fn(|_| Expression::default());
+        let mut roles_of_host: Vec<Expression> = vec![Expression::default(); self.world.hosts.len()];
+        for (index, role) in self.world.request.roles.iter().enumerate() {
+            let takes = self.takes(role, &mut variables);
+            let all: Expression = takes.iter().map(|(_, take)| *take).sum();
+            rules.push(constraint!(all == f64::from(role.want)));
+            for (host, take) in &takes {
+                let known = &self.world.hosts[*host];
+                roles_of_host[*host] += *take;
+                objectives[1] += f64::from(self.scarce(index, known)) * *take;
+                objectives[2] += f64::from(u8::from(!known.inspected)) * *take;
+                objectives[3] += f64::from(u8::from(!known.powered_on)) * *take;
+            }
+            if let Some(topology) = &role.topology_key {
+                let domains = self.by(&takes, |host| host.labels[topology].clone());
+                rules.extend(domains.into_values().map(|domain| constraint!(domain <= 1)));
+            }
+            for room in self
+                .by(&takes, |host| host.labels[&key(ROOM)].clone())
+                .into_values()
+            {
+                objectives[0] += square(room, role.want, &mut variables, &mut rules);
+            }
+        }
+        rules.extend(roles_of_host.into_iter().map(|roles| constraint!(roles <= 1)));
+        Written {
+            variables,
+            rules,
+            objectives,
+        }
+    }
+
+    /// A variable for each host that a role may take.
+    fn takes(&self, role: &Role, variables: &mut ProblemVariables) -> Vec<(usize, Variable)> {
+        let hosts = self.world.hosts.iter().enumerate();
+        let fit = hosts.filter(|(_, host)| !host.paused && role.selector.matches(&host.labels));
+        fit.map(|(host, _)| (host, variables.add(variable().binary())))
+            .collect()
+    }
+
+    fn by(
+        &self,
+        takes: &[(usize, Variable)],
+        domain: impl Fn(&Host) -> LabelValue,
+    ) -> BTreeMap<LabelValue, Expression> {
+        let mut domains: BTreeMap<LabelValue, Expression> = BTreeMap::new();
+        for (host, take) in takes {
+            *domains.entry(domain(&self.world.hosts[*host])).or_default() += *take;
+        }
+        domains
+    }
+}
+
+/// The square of a count, as the sum of the odd numbers up to it: being dearer one after the other, they fill in order.
+fn square(
+    count: Expression,
+    most: u32,
+    variables: &mut ProblemVariables,
+    rules: &mut Vec<good_lp::Constraint>,
+) -> Expression {
+    let units: Vec<Variable> = (0..most)
+        .map(|_| variables.add(variable().min(0).max(1)))
+        .collect();
+    let filled: Expression = units.iter().copied().sum();
+    rules.push(constraint!(filled == count));
+    units
+        .iter()
+        .zip(0_u32..)
+        .map(|(unit, before)| f64::from(2 * before + 1) * *unit)
+        .sum()
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a sum of a few dozen small whole numbers"
+)]
+fn rounded(value: f64) -> u32 {
+    value.round() as u32
+}
