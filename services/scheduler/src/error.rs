@@ -100,7 +100,7 @@ pub enum Error {
     #[error("{0}")]
     Protocol(&'static str),
     /// Too much to do.
-    #[error("the ledger has more to write than it can take at once")]
+    #[error("more calls are under way than can be answered; nothing was done")]
     Overloaded,
     /// The ledger was never open since the process began.
     #[error("the ledger is being opened")]
@@ -122,6 +122,12 @@ pub enum Error {
         /// Why this one does not.
         cause: String,
     },
+    /// The caller's deadline has passed, or will before an answer would arrive.
+    #[error("{}", too_late(*.maybe))]
+    TooLate {
+        /// It may have been decided: the ledger was not done when the time was over.
+        maybe: bool,
+    },
     /// The ledger has stopped; the term is over.
     #[error(transparent)]
     Stopped(#[from] ledger::commit::Stopped),
@@ -134,6 +140,14 @@ fn at(leader: Option<&str>) -> String {
     leader
         .map(|leader| format!(", which {leader} does"))
         .unwrap_or_default()
+}
+
+fn too_late(maybe: bool) -> &'static str {
+    if maybe {
+        "the deadline passed before the ledger had answered; it may have been done, which the same call finds out"
+    } else {
+        "the deadline passed; nothing was done"
+    }
 }
 
 pub(crate) fn sentence(violations: &[Violation]) -> String {
@@ -217,6 +231,10 @@ impl From<Error> for Status {
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 metadata.extend(leader.map(|leader| ("leader".to_owned(), leader)));
                 (Code::Unavailable, "NOT_LEADER")
+            }
+            Error::TooLate { maybe } => {
+                let reason = if maybe { "MAYBE_DECIDED" } else { "NOT_DECIDED" };
+                (Code::DeadlineExceeded, reason)
             }
             Error::Stopped(_) => {
                 details.set_retry_info(Some(Duration::from_secs(1)));

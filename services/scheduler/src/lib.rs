@@ -10,6 +10,7 @@
 //! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
 //! | [`term`] | when this process may write: terms, read-only, standby |
 //! | [`policy`] | a site's policy, from its file |
+//! | [`load`] | so many calls at once, deadlines, panics |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
 //! The decision itself is the pure crate `placement`.
@@ -19,6 +20,7 @@ pub mod api;
 pub mod convert;
 pub mod error;
 pub mod ledger;
+pub mod load;
 pub mod policy;
 pub mod record;
 pub mod region;

@@ -14,7 +14,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     api::{Inventory, Placements},
-    policy,
+    load, policy,
     term::{File, Supervisor, Terms},
 };
 
@@ -100,7 +100,7 @@ pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
-    Ok((health, routes))
+    Ok((health, load::guarded(routes, load::IN_FLIGHT)))
 }
 
 /// Says by grpc.health.v1 whether there is a term.

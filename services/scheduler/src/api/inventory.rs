@@ -20,6 +20,7 @@ use crate::{
     answer,
     error::{Error, Violation},
     ledger::Fence,
+    load,
     site::Site,
     spec::{self, Spec},
     term::Terms,
@@ -237,7 +238,7 @@ impl InventoryService for Inventory {
     ) -> Result<Response<Self::ReportHostsStream>, Status> {
         let (_, extensions, requests) = request.into_parts();
         let answers = reports::stream(self.terms.region()?, Arc::new(extensions), requests).await?;
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(Box::pin(load::contained(answers))))
     }
 
     async fn list_hosts(

@@ -24,6 +24,7 @@ use crate::{
     answer, convert,
     error::{Error, Violation},
     ledger::Position,
+    load,
     region::{Told, decisions},
     site::Apply,
     spec::Spec,
@@ -148,8 +149,11 @@ impl Placements {
             }
             _ => String::new(),
         };
-        // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
-        let newest = region.committer().staged().revision;
+        let newest = found
+            .iter()
+            .map(|(_, record)| record.revision)
+            .max()
+            .unwrap_or_default();
         let epoch = region.committer().durable(newest).await?.epoch;
         let placements = found
             .iter()
@@ -171,7 +175,7 @@ impl Placements {
         let uid = convert::uid(cluster.as_ref())?;
         let told = self.terms.region()?.release(&site, &name, &uid, caller).await?;
         Ok(ReleaseClusterResponse {
-            placement: self::placement(&site, &told),
+            placement: told.and_then(|told| self::placement(&site, &told)),
         })
     }
 
@@ -199,7 +203,7 @@ impl Placements {
             .confirm(&site, &name, &uid, &confirmed, caller)
             .await?;
         Ok(ConfirmHostsResponse {
-            placement: self::placement(&site, &told),
+            placement: told.and_then(|told| self::placement(&site, &told)),
         })
     }
 
@@ -344,7 +348,7 @@ impl PlacementService for Placements {
         )?;
         let WatchPlacementsRequest { site, resume } = request.into_inner();
         let events = watch::stream(&self.terms.durable()?, &site, resume.map(position))?;
-        Ok(Response::new(Box::pin(events)))
+        Ok(Response::new(Box::pin(load::contained(events))))
     }
 
     async fn release_cluster(

@@ -23,6 +23,7 @@ use crate::{
         Contents, Ledger, Position,
         commit::{Committer, Permit, Stopped},
     },
+    load,
     policy::{self, Policies},
     record::Record,
     site::{Apply, Author, Outcome, Site},
@@ -181,6 +182,13 @@ impl Region {
         self.inner.committer.reserve().await
     }
 
+    /// A place in the ledger's queue for a caller who still waits for the answer.
+    async fn reserve_in_time(&self) -> Result<Permit, Error> {
+        let permit = self.reserve().await?;
+        load::require_time()?;
+        Ok(permit)
+    }
+
     async fn durable(&self, outcome: Outcome) -> Result<Told, Error> {
         let position = self.inner.committer.durable(outcome.revision).await?;
         Ok(Told {
@@ -195,7 +203,7 @@ impl Region {
     /// As there, and [`Error::Stopped`].
     pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
-        let permit = self.reserve().await?;
+        let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
             action: "apply",
@@ -206,7 +214,7 @@ impl Region {
         self.durable(outcome).await
     }
 
-    /// [`Site::release`], durably.
+    /// [`Site::release`], durably. `None`: nothing is held.
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
@@ -216,9 +224,9 @@ impl Region {
         cluster: &ClusterName,
         uid: &str,
         caller: &str,
-    ) -> Result<Told, Error> {
+    ) -> Result<Option<Told>, Error> {
         let site = self.reporting_site(site)?;
-        let permit = self.reserve().await?;
+        let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
             action: "release",
@@ -226,10 +234,13 @@ impl Region {
         };
         let outcome = site.lock().release(cluster, uid, &author, permit)?;
         site.retry.notify_one();
-        self.durable(outcome).await
+        match outcome {
+            Some(outcome) => Ok(Some(self.durable(outcome).await?)),
+            None => Ok(None),
+        }
     }
 
-    /// [`Site::confirm`], durably.
+    /// [`Site::confirm`], durably. `None`: nothing is held.
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
@@ -240,9 +251,9 @@ impl Region {
         uid: &str,
         released: &BTreeMap<HostId, u64>,
         caller: &str,
-    ) -> Result<Told, Error> {
+    ) -> Result<Option<Told>, Error> {
         let site = self.reporting_site(site)?;
-        let permit = self.reserve().await?;
+        let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
             action: "confirm",
@@ -250,7 +261,10 @@ impl Region {
         };
         let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
         site.retry.notify_one();
-        self.durable(outcome).await
+        match outcome {
+            Some(outcome) => Ok(Some(self.durable(outcome).await?)),
+            None => Ok(None),
+        }
     }
 
     /// [`Site::release_orphan`], durably.
@@ -259,7 +273,7 @@ impl Region {
     /// As there, and [`Error::Stopped`].
     pub async fn release_orphan(&self, site: &str, host: &HostId, caller: &str) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
-        let permit = self.reserve().await?;
+        let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
             action: "release-orphan",
@@ -292,17 +306,20 @@ impl Region {
         let not_found = || Error::NotFound {
             what: format!("cluster {cluster} in site {site:?}"),
         };
-        let record = self.site(site)?.lock().record(cluster).cloned();
-        let record = record.filter(|record| uid.is_empty() || uid == record.uid);
-        // That there is none may be so only since a change that is not durable yet.
-        let staged = || self.inner.committer.staged().revision;
-        let revision = record.as_ref().map_or_else(staged, |record| record.revision);
-        let told = self.durable(Outcome { record, revision }).await?;
-        if told.record.is_some() {
-            Ok(told)
-        } else {
-            Err(not_found())
+        let record = self
+            .site(site)?
+            .lock()
+            .record(cluster)
+            .cloned()
+            .ok_or_else(not_found)?;
+        if !uid.is_empty() && uid != record.uid {
+            return Err(not_found());
         }
+        self.durable(Outcome {
+            revision: record.revision,
+            record: Some(record),
+        })
+        .await
     }
 }
 

@@ -62,22 +62,11 @@ pub struct Outcome {
     pub revision: u64,
 }
 
-impl Outcome {
-    /// Nothing is held. It may be so only since a change that is staged, so it is told after that.
-    fn nothing(permit: &Permit) -> Self {
-        Self {
-            record: None,
-            revision: permit.reached(),
-        }
-    }
-}
-
 impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`]; [`Error::Superseded`] when the site has
-    /// the `SIPCluster` that the record is of, and not the one with this uid.
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`].
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
         let Apply {
@@ -89,11 +78,7 @@ impl Site {
         } = apply;
         let mut record = match self.records.get(&cluster) {
             None => Record::new(cluster.clone(), uid, created, generation, spec),
-            // An agent that was paused, or a call that was late, may speak for the one before.
-            Some(known)
-                if known.uid != uid
-                    && (is_older(created, known.created) || self.is_observed(&cluster, &known.uid)) =>
-            {
+            Some(known) if known.uid != uid && is_older(created, known.created) => {
                 return Err(superseded(known, &uid));
             }
             Some(known) if known.uid != uid => {
@@ -136,7 +121,7 @@ impl Site {
         Ok(outcome)
     }
 
-    /// Begins to give everything back. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
+    /// Begins to give everything back. `None`: nothing is known of the cluster, so nothing is held. Before the site is
     /// synced a record may be older than what the cluster's status says, so it is not touched.
     ///
     /// # Errors
@@ -147,7 +132,7 @@ impl Site {
         uid: &str,
         author: &Author<'_>,
         permit: Permit,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Option<Outcome>, Error> {
         self.require_synced()?;
         let mut record = match self.records.get(cluster) {
             Some(known) if known.uid != uid && !self.is_observed(cluster, uid) => {
@@ -166,7 +151,7 @@ impl Site {
         };
         self.settle_record(&mut record, author.now);
         if record.members.is_empty() && !self.records.contains_key(cluster) {
-            return Ok(Outcome::nothing(&permit));
+            return Ok(None);
         }
         record.releasing = true;
         record.refusal = None;
@@ -177,7 +162,7 @@ impl Site {
         self.settle_record(&mut record, author.now);
         let outcome = self.store(record, author, permit);
         self.withdraw_promises(cluster);
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 
     /// Takes in that the agent has written releases to the API server.
@@ -191,10 +176,10 @@ impl Site {
         released: &BTreeMap<HostId, u64>,
         author: &Author<'_>,
         permit: Permit,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Option<Outcome>, Error> {
         self.require_synced()?;
         let Some(known) = self.records.get(cluster) else {
-            return Ok(Outcome::nothing(&permit));
+            return Ok(None);
         };
         if known.uid != uid {
             return Err(superseded(known, uid));
@@ -209,7 +194,7 @@ impl Site {
             }
         }
         self.settle_record(&mut record, author.now);
-        Ok(self.store(record, author, permit))
+        Ok(Some(self.store(record, author, permit)))
     }
 
     /// Whether the `SIPCluster` of that name has this uid, as far as the site has reported.

@@ -8,7 +8,6 @@
 )]
 
 mod claims;
-mod durable;
 mod fixtures;
 mod history;
 mod rebuild;
