@@ -10,8 +10,8 @@ use kube::{Api, Client};
 use proto::{inventory::v1 as wire, placement::v1::Member};
 use serde_json::json;
 
+use crate::inventory::Inventory;
 pub use crate::inventory::Key;
-use crate::inventory::{HostState, Inventory};
 
 /// Host writes under way at once, for one cluster.
 const CONCURRENT: usize = 16;
@@ -48,7 +48,7 @@ pub fn key(member: &Member) -> Key {
 pub fn need_to_hold(
     cluster: &wire::ClusterRef,
     member: &Member,
-    host: Option<&HostState>,
+    host: Option<&wire::Host>,
     served: bool,
 ) -> Need {
     let Some(host) = incarnation(member, host) else {
@@ -57,9 +57,14 @@ pub fn need_to_hold(
     match carried(host, cluster, &member.role) {
         Carried::Ours => Need::Nothing,
         Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
+        // The claim is older than what the host shows: this process was paused, and another has given the host back.
+        Carried::None | Carried::Part if host.release_mark >= member.revision => Need::Blocked(format!(
+            "it was given back at revision {}, after it was claimed at {}",
+            host.release_mark, member.revision
+        )),
         // Labels that a person removed are put back while the host is in use; a new claim must find it unused.
         Carried::None | Carried::Part
-            if member.state() == wire::MemberState::Claimed && host.host.consumer.is_some() =>
+            if member.state() == wire::MemberState::Claimed && host.consumer.is_some() =>
         {
             Need::Blocked(format!("it is used by {} already", consumer(host)))
         }
@@ -72,14 +77,14 @@ pub fn need_to_hold(
 
 /// What the host of a releasing member needs.
 #[must_use]
-pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option<&HostState>) -> Need {
+pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::Host>) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::Confirm;
     };
-    let marked = host.host.release_mark >= member.revision;
+    let marked = host.release_mark >= member.revision;
     match carried(host, cluster, &member.role) {
         Carried::None if marked => Need::Confirm,
-        Carried::Ours | Carried::Part if host.host.consumer.is_some() => {
+        Carried::Ours | Carried::Part if host.consumer.is_some() => {
             Need::Waits(format!("it is still used by {}", consumer(host)))
         }
         Carried::None | Carried::Ours | Carried::Part => Need::Unlabel,
@@ -87,18 +92,18 @@ pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option
     }
 }
 
-fn incarnation<'a>(member: &Member, host: Option<&'a HostState>) -> Option<&'a HostState> {
+fn incarnation<'a>(member: &Member, host: Option<&'a wire::Host>) -> Option<&'a wire::Host> {
     let uid = member.host.as_ref().map(|host| &*host.uid);
-    host.filter(|host| host.host.r#ref.as_ref().map(|known| &*known.uid) == uid)
+    host.filter(|host| host.r#ref.as_ref().map(|known| &*known.uid) == uid)
 }
 
-fn consumer(host: &HostState) -> String {
+fn consumer(host: &wire::Host) -> String {
     let wire::Consumer {
         api_version: _,
         kind,
         namespace,
         name,
-    } = host.host.consumer.clone().unwrap_or_default();
+    } = host.consumer.clone().unwrap_or_default();
     format!("{kind} {namespace}/{name}")
 }
 
@@ -109,7 +114,7 @@ enum Carried {
     Others(String),
 }
 
-fn carried(host: &HostState, cluster: &wire::ClusterRef, role: &str) -> Carried {
+fn carried(host: &wire::Host, cluster: &wire::ClusterRef, role: &str) -> Carried {
     let wanted = [
         (labels::CLUSTER_NAMESPACE, &*cluster.namespace),
         (labels::CLUSTER_NAME, &*cluster.name),
@@ -117,7 +122,7 @@ fn carried(host: &HostState, cluster: &wire::ClusterRef, role: &str) -> Carried 
     ];
     let found: Vec<_> = wanted
         .iter()
-        .filter_map(|(key, _)| host.host.labels.get_key_value(*key))
+        .filter_map(|(key, _)| host.labels.get_key_value(*key))
         .collect();
     let strange = found
         .iter()
@@ -163,10 +168,11 @@ impl<'a> Step<'a> {
     #[must_use]
     pub fn of(cluster: &wire::ClusterRef, member: &'a Member, inventory: &Inventory, served: bool) -> Self {
         let host = inventory.host(&key(member));
+        let reported = host.as_ref().map(|host| &host.host);
         let need = if member.state() == wire::MemberState::Releasing {
-            need_to_release(cluster, member, host.as_ref())
+            need_to_release(cluster, member, reported)
         } else {
-            need_to_hold(cluster, member, host.as_ref(), served)
+            need_to_hold(cluster, member, reported, served)
         };
         Self {
             member,
@@ -308,6 +314,26 @@ mod tests {
         );
         assert_eq!(need(Some(marked("5")), Releasing, true), Need::Confirm);
         assert_eq!(need(None, Releasing, true), Need::Confirm, "the host is gone");
+    }
+
+    #[test]
+    fn a_claim_that_is_older_than_the_hosts_release_labels_nothing() {
+        let marked = |revision: &str| {
+            with(
+                host("h1"),
+                "/metadata/annotations/sip.airshipit.org~1placement-revision",
+                json!(revision),
+            )
+        };
+        for state in [Claimed, Bound] {
+            assert_eq!(
+                need(Some(marked("4")), state, true),
+                Need::Label,
+                "of an earlier claim"
+            );
+            assert!(blocked(&need(Some(marked("5")), state, true)));
+            assert!(blocked(&need(Some(marked("6")), state, true)));
+        }
     }
 
     #[test]

@@ -149,11 +149,8 @@ impl Placements {
             }
             _ => String::new(),
         };
-        let newest = found
-            .iter()
-            .map(|(_, record)| record.revision)
-            .max()
-            .unwrap_or_default();
+        // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
+        let newest = region.committer().staged().revision;
         let epoch = region.committer().durable(newest).await?.epoch;
         let placements = found
             .iter()
@@ -175,7 +172,7 @@ impl Placements {
         let uid = convert::uid(cluster.as_ref())?;
         let told = self.terms.region()?.release(&site, &name, &uid, caller).await?;
         Ok(ReleaseClusterResponse {
-            placement: told.and_then(|told| self::placement(&site, &told)),
+            placement: self::placement(&site, &told),
         })
     }
 
@@ -203,7 +200,7 @@ impl Placements {
             .confirm(&site, &name, &uid, &confirmed, caller)
             .await?;
         Ok(ConfirmHostsResponse {
-            placement: told.and_then(|told| self::placement(&site, &told)),
+            placement: self::placement(&site, &told),
         })
     }
 

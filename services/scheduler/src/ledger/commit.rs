@@ -132,6 +132,16 @@ impl Committer {
 }
 
 impl Permit {
+    /// Number of the last change that is staged. Who looks at what is staged and changes nothing may tell of it when
+    /// this is durable.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.staged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .revision
+    }
+
     /// Numbers a change and queues it. Call it while holding the lock under which it was decided.
     pub fn stage(self, change: impl FnOnce(Position) -> Change) -> u64 {
         let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -214,7 +214,7 @@ impl Region {
         self.durable(outcome).await
     }
 
-    /// [`Site::release`], durably. `None`: nothing is held.
+    /// [`Site::release`], durably.
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
@@ -224,7 +224,7 @@ impl Region {
         cluster: &ClusterName,
         uid: &str,
         caller: &str,
-    ) -> Result<Option<Told>, Error> {
+    ) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
         let permit = self.reserve_in_time().await?;
         let author = Author {
@@ -234,13 +234,10 @@ impl Region {
         };
         let outcome = site.lock().release(cluster, uid, &author, permit)?;
         site.retry.notify_one();
-        match outcome {
-            Some(outcome) => Ok(Some(self.durable(outcome).await?)),
-            None => Ok(None),
-        }
+        self.durable(outcome).await
     }
 
-    /// [`Site::confirm`], durably. `None`: nothing is held.
+    /// [`Site::confirm`], durably.
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
@@ -251,7 +248,7 @@ impl Region {
         uid: &str,
         released: &BTreeMap<HostId, u64>,
         caller: &str,
-    ) -> Result<Option<Told>, Error> {
+    ) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
         let permit = self.reserve_in_time().await?;
         let author = Author {
@@ -261,10 +258,7 @@ impl Region {
         };
         let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
         site.retry.notify_one();
-        match outcome {
-            Some(outcome) => Ok(Some(self.durable(outcome).await?)),
-            None => Ok(None),
-        }
+        self.durable(outcome).await
     }
 
     /// [`Site::release_orphan`], durably.
@@ -306,20 +300,17 @@ impl Region {
         let not_found = || Error::NotFound {
             what: format!("cluster {cluster} in site {site:?}"),
         };
-        let record = self
-            .site(site)?
-            .lock()
-            .record(cluster)
-            .cloned()
-            .ok_or_else(not_found)?;
-        if !uid.is_empty() && uid != record.uid {
-            return Err(not_found());
+        let record = self.site(site)?.lock().record(cluster).cloned();
+        let record = record.filter(|record| uid.is_empty() || uid == record.uid);
+        // That there is none may be so only since a change that is not durable yet.
+        let staged = || self.inner.committer.staged().revision;
+        let revision = record.as_ref().map_or_else(staged, |record| record.revision);
+        let told = self.durable(Outcome { record, revision }).await?;
+        if told.record.is_some() {
+            Ok(told)
+        } else {
+            Err(not_found())
         }
-        self.durable(Outcome {
-            revision: record.revision,
-            record: Some(record),
-        })
-        .await
     }
 }
 

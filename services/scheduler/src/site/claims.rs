@@ -62,11 +62,22 @@ pub struct Outcome {
     pub revision: u64,
 }
 
+impl Outcome {
+    /// Nothing is held. It may be so only since a change that is staged, so it is told after that.
+    fn nothing(permit: &Permit) -> Self {
+        Self {
+            record: None,
+            revision: permit.reached(),
+        }
+    }
+}
+
 impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`].
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`]; [`Error::Superseded`] when the site has
+    /// the `SIPCluster` that the record is of, and not the one with this uid.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
         let Apply {
@@ -78,7 +89,11 @@ impl Site {
         } = apply;
         let mut record = match self.records.get(&cluster) {
             None => Record::new(cluster.clone(), uid, created, generation, spec),
-            Some(known) if known.uid != uid && is_older(created, known.created) => {
+            // An agent that was paused, or a call that was late, may speak for the one before.
+            Some(known)
+                if known.uid != uid
+                    && (is_older(created, known.created) || self.is_observed(&cluster, &known.uid)) =>
+            {
                 return Err(superseded(known, &uid));
             }
             Some(known) if known.uid != uid => {
@@ -121,7 +136,7 @@ impl Site {
         Ok(outcome)
     }
 
-    /// Begins to give everything back. `None`: nothing is known of the cluster, so nothing is held. Before the site is
+    /// Begins to give everything back. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
     /// synced a record may be older than what the cluster's status says, so it is not touched.
     ///
     /// # Errors
@@ -132,7 +147,7 @@ impl Site {
         uid: &str,
         author: &Author<'_>,
         permit: Permit,
-    ) -> Result<Option<Outcome>, Error> {
+    ) -> Result<Outcome, Error> {
         self.require_synced()?;
         let mut record = match self.records.get(cluster) {
             Some(known) if known.uid != uid && !self.is_observed(cluster, uid) => {
@@ -151,7 +166,7 @@ impl Site {
         };
         self.settle_record(&mut record, author.now);
         if record.members.is_empty() && !self.records.contains_key(cluster) {
-            return Ok(None);
+            return Ok(Outcome::nothing(&permit));
         }
         record.releasing = true;
         record.refusal = None;
@@ -162,7 +177,7 @@ impl Site {
         self.settle_record(&mut record, author.now);
         let outcome = self.store(record, author, permit);
         self.withdraw_promises(cluster);
-        Ok(Some(outcome))
+        Ok(outcome)
     }
 
     /// Takes in that the agent has written releases to the API server.
@@ -176,10 +191,10 @@ impl Site {
         released: &BTreeMap<HostId, u64>,
         author: &Author<'_>,
         permit: Permit,
-    ) -> Result<Option<Outcome>, Error> {
+    ) -> Result<Outcome, Error> {
         self.require_synced()?;
         let Some(known) = self.records.get(cluster) else {
-            return Ok(None);
+            return Ok(Outcome::nothing(&permit));
         };
         if known.uid != uid {
             return Err(superseded(known, uid));
@@ -194,7 +209,7 @@ impl Site {
             }
         }
         self.settle_record(&mut record, author.now);
-        Ok(Some(self.store(record, author, permit)))
+        Ok(self.store(record, author, permit))
     }
 
     /// Whether the `SIPCluster` of that name has this uid, as far as the site has reported.

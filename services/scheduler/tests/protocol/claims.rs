@@ -194,3 +194,20 @@ async fn a_sipcluster_that_is_made_again_keeps_its_hosts() {
     let told = stage.region.placement(SITE, &cluster("one"), "first", None).await;
     assert!(matches!(told, Err(Error::NotFound { what: _ })));
 }
+
+#[tokio::test]
+async fn a_late_declaration_of_the_sipcluster_before_takes_nothing_over() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply_as("one", "first", 7, 2).await.unwrap();
+    stage.report_cluster(&session, "one", "second").await;
+    let taken_over = stage.apply_as("one", "second", 1, 1).await.unwrap();
+
+    let late = stage.apply_as("one", "first", 8, 2).await;
+
+    assert!(
+        matches!(late, Err(Error::Superseded { what: _, by: _ })),
+        "{late:?}"
+    );
+    assert_eq!(stage.record("one").await.unwrap(), taken_over);
+}

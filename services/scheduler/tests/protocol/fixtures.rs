@@ -134,6 +134,19 @@ impl Stage {
         self.region.report(SITE, session, changes).await.unwrap();
     }
 
+    /// Reports a `SIPCluster` of that name, with this uid.
+    pub(crate) async fn report_cluster(&self, session: &SessionId, name: &str, uid: &str) {
+        let mut cluster = observed(name);
+        if let Some(reference) = &mut cluster.r#ref {
+            uid.clone_into(&mut reference.uid);
+        }
+        let changes = wire::HostChanges {
+            clusters: vec![cluster],
+            ..wire::HostChanges::default()
+        };
+        self.region.report(SITE, session, changes).await.unwrap();
+    }
+
     /// Reports that hosts are gone.
     pub(crate) async fn report_gone(&self, session: &SessionId, names: &[&str]) {
         let gone = names.iter().map(|name| host(name).r#ref.unwrap()).collect();
@@ -236,7 +249,7 @@ impl Stage {
             .release(SITE, &cluster(name), "uid", CALLER)
             .await
             .unwrap()
-            .and_then(|told| told.record)
+            .record
     }
 
     /// Confirms the release of every releasing member of a record.
@@ -253,7 +266,7 @@ impl Stage {
             .confirm(SITE, &record.cluster, &record.uid, &released, CALLER)
             .await
             .unwrap();
-        told.and_then(|told| told.record)
+        told.record
     }
 }
 

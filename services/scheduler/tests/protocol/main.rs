@@ -8,6 +8,7 @@
 )]
 
 mod claims;
+mod durable;
 mod fixtures;
 mod history;
 mod rebuild;

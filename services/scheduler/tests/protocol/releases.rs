@@ -4,7 +4,7 @@ use placement::MemberState::{Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::error::Error;
 
-use crate::fixtures::{SITE, Stage, host, labelled, members, released};
+use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, released};
 
 #[tokio::test]
 async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_shows_it() {
@@ -156,4 +156,24 @@ async fn hosts_with_the_labels_of_a_deleted_cluster_are_given_back_though_the_le
     let releasing = stage.release("one").await.unwrap();
 
     assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+}
+
+#[tokio::test]
+async fn a_sipcluster_that_is_made_again_and_deleted_before_it_is_declared_gives_its_hosts_back() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.apply_as("one", "first", 1, 1).await.unwrap();
+    let one = cluster("one");
+    let release = |uid| stage.region.release(SITE, &one, uid, CALLER);
+    let unknown = release("second").await;
+    assert!(
+        matches!(unknown, Err(Error::Superseded { what: _, by: _ })),
+        "nobody has seen it: {unknown:?}"
+    );
+
+    stage.report_cluster(&session, "one", "second").await;
+    let releasing = release("second").await.unwrap().record.unwrap();
+
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+    assert_eq!(releasing.uid, "second");
 }

@@ -1,0 +1,113 @@
+//! Nothing is told before it is on disk, not even that there is nothing.
+
+use std::{
+    collections::BTreeMap,
+    future::{self, Future},
+    pin::{Pin, pin},
+    task::Poll,
+};
+
+use futures::FutureExt as _;
+use proto::inventory::v1 as wire;
+use redb::backends::InMemoryBackend;
+use scheduler::{
+    error::Error,
+    ledger::{self, Fence, Ledger as _, commit, redb::Redb},
+    policy::Policies,
+    region::Region,
+    site::Apply,
+    spec::Spec,
+};
+
+use crate::fixtures::{CALLER, SITE, cluster, host, released, spec};
+
+type Writing<'a> = Pin<&'a mut dyn Future<Output = Result<(), ledger::Error>>>;
+
+/// Waits while the disk works.
+async fn with_disk<T>(writing: &mut Writing<'_>, step: impl Future<Output = T>) -> T {
+    let mut step = pin!(step);
+    future::poll_fn(|context| {
+        assert!(
+            writing.as_mut().poll(context).is_pending(),
+            "the writer has ended"
+        );
+        match step.as_mut().poll(context) {
+            Poll::Pending => {
+                // What the step has staged is stored at once, so the step is looked at again.
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            ready @ Poll::Ready(_) => ready,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
+    let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    let contents = ledger.load().unwrap();
+    let (committer, writer) = commit::committer(contents.position);
+    let region = Region::new(contents, Policies::new(), committer);
+    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger));
+    let one = cluster("one");
+    let fence = Fence {
+        lease: "lease".to_owned(),
+        transitions: 1,
+    };
+    let opened = region.open_session(SITE, &fence, None, CALLER);
+    let reporter = with_disk(&mut writing, opened).await.unwrap();
+    let session = &reporter.session().id;
+    let snapshot = wire::HostChanges {
+        hosts: vec![host("h1")],
+        ..wire::HostChanges::default()
+    };
+    with_disk(&mut writing, region.report(SITE, session, snapshot))
+        .await
+        .unwrap();
+    with_disk(&mut writing, region.complete_snapshot(SITE, session))
+        .await
+        .unwrap();
+    let apply = Apply {
+        cluster: one.clone(),
+        uid: "uid".to_owned(),
+        generation: 1,
+        created: None,
+        spec: Spec::parse(spec(1), "spec").unwrap(),
+    };
+    with_disk(&mut writing, region.apply(SITE, apply, CALLER))
+        .await
+        .unwrap();
+    let releasing = with_disk(&mut writing, region.release(SITE, &one, "uid", CALLER)).await;
+    let members = releasing.unwrap().record.unwrap().members;
+    let (id, member) = members.first_key_value().unwrap();
+    let given_back = BTreeMap::from([(id.clone(), member.revision)]);
+    let shown = wire::HostChanges {
+        hosts: vec![released("h1", member.revision)],
+        ..wire::HostChanges::default()
+    };
+    with_disk(&mut writing, region.report(SITE, session, shown))
+        .await
+        .unwrap();
+
+    // The disk stands still from here on: the record is gone in memory only.
+    let mut confirm = pin!(region.confirm(SITE, &one, "uid", &given_back, CALLER));
+    assert!(confirm.as_mut().now_or_never().is_none());
+    let mut again = pin!(region.confirm(SITE, &one, "uid", &given_back, CALLER));
+    assert!(again.as_mut().now_or_never().is_none(), "a second confirmation");
+    let mut release = pin!(region.release(SITE, &one, "uid", CALLER));
+    assert!(
+        release.as_mut().now_or_never().is_none(),
+        "a release, which would end the SIPCluster"
+    );
+    let mut read = pin!(region.placement(SITE, &one, "uid", None));
+    assert!(read.as_mut().now_or_never().is_none(), "a read");
+    assert_eq!(ledger.load().unwrap().records.len(), 1);
+
+    assert!(with_disk(&mut writing, confirm).await.unwrap().record.is_none());
+    assert!(with_disk(&mut writing, again).await.unwrap().record.is_none());
+    assert!(with_disk(&mut writing, release).await.unwrap().record.is_none());
+    let read = with_disk(&mut writing, read).await;
+    assert!(matches!(read, Err(Error::NotFound { what: _ })));
+    assert_eq!(ledger.load().unwrap().records.len(), 0);
+}
