@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 600
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
 # Proofs print what they counted.
-PROOF := $(CARGO) test --quiet --release --package sip-scheduler
+PROOF := $(CARGO) test --quiet
 
 # Runs a command as a named step, and prints how long it took.
 define step
@@ -39,7 +39,12 @@ bench: setup-bench ## measures the decision (goals, growth, instructions), the s
 	$(CARGO) run --release --bin sip-sandbox -- bench
 
 soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
-	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --test crashes -- --nocapture)
+	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
+	$(call step,kills,SOAK_KILLS=$${SOAK_KILLS:-500} $(PROOF) --package sip-scheduler --test killed -- --nocapture)
+	$(call step,model of the claim protocol,SOAK_DEPTH=$${SOAK_DEPTH:-6} SOAK_WALKS=$${SOAK_WALKS:-5000} \
+	    $(PROOF) --package sip-contract-tests --test model -- --nocapture)
+	$(call step,simulated network,SOAK_SCHEDULES=$${SOAK_SCHEDULES:-1000} \
+	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
 fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each

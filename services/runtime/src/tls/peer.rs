@@ -25,7 +25,10 @@ pub enum PeerIdentity {
 }
 
 impl Peer {
-    pub(super) fn new(address: SocketAddr, identity: PeerIdentity) -> Self {
+    /// A peer that is known to be `identity`, for servers that have their connections from elsewhere than a
+    /// [`Listener`](super::Listener): a simulated network.
+    #[must_use]
+    pub fn new(address: SocketAddr, identity: PeerIdentity) -> Self {
         Self { address, identity }
     }
 

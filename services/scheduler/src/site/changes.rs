@@ -12,7 +12,7 @@ use crate::record::Record;
 const REMEMBERED: usize = 4096;
 
 /// Clusters by the revision of their last change: one entry per cluster, so its size is that of the site.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Changes {
     changed: BTreeMap<u64, ClusterName>,
     removed: BTreeMap<u64, inventory::ClusterRef>,

@@ -34,8 +34,8 @@ use crate::{
     record::Record,
 };
 
-/// The state of one site.
-#[derive(Debug)]
+/// The state of one site. A copy goes its own way, which is how every order of events can be tried on it.
+#[derive(Clone, Debug)]
 pub struct Site {
     name: String,
     /// Hosts as columns, with their holders: what decisions are made on.

@@ -43,7 +43,7 @@ pub struct Session {
     pub superseded: CancellationToken,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Current {
     id: SessionId,
     superseded: CancellationToken,
@@ -52,14 +52,14 @@ struct Current {
 }
 
 /// What a snapshot has named.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) hosts: BTreeSet<HostName>,
     pub(super) clusters: BTreeSet<ClusterName>,
 }
 
 /// The session of a site, and which reporters it has had.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sessions {
     current: Option<Current>,
     fence: Option<SiteFence>,

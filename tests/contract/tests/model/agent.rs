@@ -1,0 +1,194 @@
+//! The cluster agent: what it has seen and was told. What a host needs is for the real agent's rules to say.
+
+use std::collections::VecDeque;
+
+use cluster_agent::reconcile::hosts::{Need, need_to_hold, need_to_release};
+use proto::{inventory::v1 as wire, placement::v1 as api};
+
+use crate::{
+    messages::{Answer, Ask, Piece, Request, Told},
+    world::{self, CLUSTERS, HOSTS, HostKey, Observed, World},
+};
+
+/// A process of the agent's. It may be paused anywhere: all that it knows may be old.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Agent {
+    /// The site as its watches have shown it.
+    pub(crate) seen: Observed,
+    /// The last answer about each cluster, and for which uid it was.
+    told: [Option<(u8, Told)>; CLUSTERS],
+    pub(crate) stream: Option<Stream>,
+    /// Streams that it has opened.
+    streams: u8,
+}
+
+/// A stream of reports, with what is under way on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    pub(crate) number: u8,
+    pub(crate) queue: VecDeque<Piece>,
+    /// What it has reported last.
+    sent: Option<Observed>,
+}
+
+/// What an agent does to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Label,
+    Unlabel,
+    Confirm,
+}
+
+impl Agent {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: Observed {
+                hosts: [None; HOSTS],
+                clusters: [const { None }; CLUSTERS],
+            },
+            told: [const { None }; CLUSTERS],
+            stream: None,
+            streams: 0,
+        }
+    }
+
+    /// Opens a stream, in the place of the one before.
+    pub(crate) fn open(&mut self) {
+        self.streams += 1;
+        self.stream = Some(Stream {
+            number: self.streams,
+            queue: VecDeque::from([Piece::Hello]),
+            sent: None,
+        });
+    }
+
+    /// Whether there is something to report.
+    pub(crate) fn reports(&self) -> bool {
+        self.stream
+            .as_ref()
+            .is_some_and(|stream| stream.sent.as_ref() != Some(&self.seen) && stream.queue.len() < 2)
+    }
+
+    /// Reports what it sees: all of it first, then what has changed.
+    pub(crate) fn report(&mut self) {
+        let Some(stream) = &mut self.stream else { return };
+        let seen = self.seen.clone();
+        stream.queue.push_back(match stream.sent.replace(seen.clone()) {
+            None => Piece::Snapshot(seen),
+            Some(before) => Piece::Delta { before, seen },
+        });
+    }
+
+    /// What it declares of a cluster.
+    pub(crate) fn declare(&self, agent: u8, cluster: u8) -> Option<Request> {
+        let seen = self.seen.clusters[usize::from(cluster)].as_ref()?;
+        let ask = if seen.deleting {
+            Ask::Release
+        } else {
+            Ask::Apply {
+                generation: seen.generation,
+                want: seen.want,
+            }
+        };
+        Some(Request {
+            agent,
+            cluster,
+            uid: seen.uid,
+            ask,
+        })
+    }
+
+    /// Takes an answer in. When nothing is held any more, the finalizer goes.
+    pub(crate) fn hear(&mut self, answer: Answer, world: &mut World) {
+        let Answer { request, told } = answer;
+        let index = usize::from(request.cluster);
+        match told {
+            Some(told) => {
+                // The status holds it before anything is done about it.
+                if let Some(cluster) = &mut world.now.clusters[index] {
+                    cluster.status = Some((told.revision, told.members.clone()));
+                }
+                self.told[index] = Some((request.uid, told));
+            }
+            None if request.ask == Ask::Release => {
+                self.told[index] = None;
+                let gone = |cluster: &mut world::Cluster| cluster.uid == request.uid && cluster.deleting;
+                world.now.clusters[index].take_if(gone);
+            }
+            None => self.told[index] = None,
+        }
+    }
+
+    /// What it would do now.
+    pub(crate) fn deeds(&self) -> Vec<(u8, HostKey, Deed)> {
+        let mut deeds = Vec::new();
+        for (cluster, told) in (0u8..).zip(&self.told) {
+            let Some((uid, told)) = told else { continue };
+            for &(host, revision, releasing) in &told.members {
+                let deed = self.deed(cluster, *uid, host, revision, releasing);
+                deeds.extend(deed.map(|deed| (cluster, host, deed)));
+            }
+        }
+        deeds
+    }
+
+    fn deed(&self, cluster: u8, uid: u8, host: HostKey, revision: u64, releasing: bool) -> Option<Deed> {
+        let state = if releasing {
+            wire::MemberState::Releasing
+        } else {
+            wire::MemberState::Claimed
+        };
+        let member = api::Member {
+            host: Some(world::host_reference(host)),
+            role: world::ROLE.to_owned(),
+            state: state.into(),
+            revision,
+            ..api::Member::default()
+        };
+        let index = usize::from(host.index);
+        let seen = self.seen.hosts[index].map(|host| world::reported(index, host));
+        let reference = world::cluster_reference(cluster, uid);
+        let need = if releasing {
+            need_to_release(&reference, &member, seen.as_ref())
+        } else {
+            need_to_hold(&reference, &member, seen.as_ref(), true)
+        };
+        match need {
+            Need::Label => Some(Deed::Label),
+            Need::Unlabel => Some(Deed::Unlabel),
+            Need::Confirm => Some(Deed::Confirm),
+            Need::Nothing | Need::Blocked(_) | Need::Waits(_) => None,
+        }
+    }
+
+    /// Acts on one host, and says what the scheduler must be told.
+    pub(crate) fn act(
+        &self,
+        agent: u8,
+        cluster: u8,
+        host: HostKey,
+        deed: Deed,
+        world: &mut World,
+    ) -> Option<Request> {
+        let (uid, told) = self.told[usize::from(cluster)].as_ref()?;
+        let &(_, revision, _) = told.members.iter().find(|(key, _, _)| *key == host)?;
+        let version = self.seen.hosts[usize::from(host.index)].map_or(0, |seen| seen.version);
+        let written = match deed {
+            Deed::Label => {
+                world.patch(host, version, |host| host.label = Some(cluster));
+                false
+            }
+            Deed::Unlabel => world.patch(host, version, |host| {
+                host.label = None;
+                host.mark = revision;
+            }),
+            Deed::Confirm => true,
+        };
+        written.then_some(Request {
+            agent,
+            cluster,
+            uid: *uid,
+            ask: Ask::Confirm { host, revision },
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! What happens when nothing bad does: every message arrives, the later agent is at work, the disk is fast.
+
+use crate::{
+    agent::Deed,
+    ledger::Held,
+    protocol::{Action, Again, Spent, State},
+    world::{CLUSTERS, HostKey},
+};
+
+/// Rounds after which everything must have settled.
+const ROUNDS: usize = 24;
+
+/// One round of an agent's, in which everything that is under way arrives.
+pub(crate) fn round(state: &mut State, agent: u8) {
+    state.step(Action::Look(agent));
+    let alive = state
+        .scheduler
+        .session
+        .is_some_and(|session| session.agent == agent && !state.session_is_dead());
+    if !alive {
+        state.step(Action::Open(agent));
+    }
+    state.step(Action::Report(agent));
+    drain(state, agent);
+    for cluster in (0u8..).take(CLUSTERS) {
+        state.step(Action::Declare(agent, cluster));
+        drain(state, agent);
+    }
+    state.step(Action::Look(agent));
+    for (cluster, host, deed) in state.agents[usize::from(agent)].deeds() {
+        state.step(Action::Act(agent, cluster, host, deed));
+    }
+    drain(state, agent);
+    for cluster in state.scheduler.waits() {
+        state.step(Action::Retry(cluster));
+        drain(state, agent);
+    }
+}
+
+/// Everything under way arrives, of one agent's.
+fn drain(state: &mut State, agent: u8) {
+    loop {
+        let stream = state.agents[usize::from(agent)].stream.as_ref();
+        if !state.scheduler.staged.is_empty() {
+            state.step(Action::Commit);
+        } else if let Some(request) = state
+            .requests
+            .iter()
+            .find(|request| request.agent == agent)
+            .cloned()
+        {
+            state.step(Action::Serve(request, Again::No));
+        } else if let Some(answer) = state
+            .answers
+            .iter()
+            .find(|answer| answer.request.agent == agent)
+            .cloned()
+        {
+            state.step(Action::Hear(answer, Again::No));
+        } else if stream.is_some_and(|stream| !stream.queue.is_empty()) {
+            state.step(Action::Take(agent));
+        } else {
+            return;
+        }
+    }
+}
+
+/// Lets everything settle: releases have ended, who is deleted is gone, labels are as the ledger says, and nobody waits for
+/// a host that is free. Otherwise, what has not.
+pub(crate) fn settle(state: &State) -> Result<(), String> {
+    let mut state = state.clone();
+    // The earlier agent has died, and what was under way is lost.
+    state.requests.clear();
+    state.answers.clear();
+    state.agents[0].stream = None;
+    let mut unsettled = Ok(());
+    for _ in 0..ROUNDS {
+        let before = state.world.clone();
+        round(&mut state, 1);
+        unsettled = settled(&state);
+        if state.world == before && unsettled.is_ok() {
+            return Ok(());
+        }
+    }
+    unsettled.map_err(|what| format!("{what}:\n{:?}\n{:?}", state.world, state.ledger))
+}
+
+fn settled(state: &State) -> Result<(), &'static str> {
+    let world = &state.world.now;
+    let records = &state.ledger.records;
+    let mut members = records.values().flat_map(Held::members);
+    if members.any(|(_, _, releasing)| releasing) {
+        return Err("a release has not ended");
+    }
+    if world.clusters.iter().flatten().any(|cluster| cluster.deleting) {
+        return Err("a cluster that is deleted is still there");
+    }
+    let mut held = [0; CLUSTERS];
+    let mut free = 0;
+    for (index, host) in (0u8..).zip(&world.hosts) {
+        let Some(host) = host else { continue };
+        let key = HostKey { index, uid: host.uid };
+        let holder = records
+            .iter()
+            .find(|(_, held)| held.members().any(|(member, _, _)| member == key))
+            .map(|(cluster, _)| *cluster);
+        // A late call may have declared a cluster that is gone: its hosts are held, which is safe, and reported.
+        let nobody = holder.is_some_and(|cluster| world.clusters[usize::from(cluster)].is_none());
+        if holder != host.label && !nobody {
+            return Err("labels are not as the ledger says");
+        }
+        match holder {
+            Some(cluster) => held[usize::from(cluster)] += 1,
+            None => free += 1,
+        }
+    }
+    for (held, cluster) in held.into_iter().zip(&world.clusters) {
+        let want = cluster.as_ref().map_or(held, |cluster| cluster.want);
+        // All or nothing.
+        if held < want && held + free >= want {
+            return Err("a cluster waits for hosts that are free");
+        }
+        if held > want {
+            return Err("a cluster has more than it wants");
+        }
+    }
+    Ok(())
+}
+
+/// States to begin with: they are reached by the same steps as all others.
+pub(crate) fn beginnings() -> Vec<State> {
+    let fresh = State::new([1, 1]);
+
+    // The earlier agent has brought everything into place and was then paused.
+    let mut placed = State::new([2, 1]);
+    for _ in 0..3 {
+        round(&mut placed, 0);
+    }
+
+    // It was paused, a host was made again, and the later agent has labelled it: what the earlier one knows of that host
+    // is of another.
+    let mut remade = placed.clone();
+    remade.step(Action::Remake(1));
+    remade.step(Action::Make(0));
+    remade.step(Action::Scale(0, 2));
+    for _ in 0..4 {
+        round(&mut remade, 1);
+    }
+
+    // A cluster is on its way out, hosts are being given back, and another one waits for them.
+    let mut leaving = placed.clone();
+    leaving.step(Action::Look(1));
+    leaving.step(Action::Delete(0));
+    leaving.step(Action::Look(1));
+    leaving.step(Action::Open(1));
+    leaving.step(Action::Report(1));
+    drain(&mut leaving, 1);
+    leaving.step(Action::Declare(1, 0));
+    drain(&mut leaving, 1);
+    let unlabelled = leaving.agents[1].deeds();
+    for (cluster, host, deed) in unlabelled {
+        assert_eq!(deed, Deed::Unlabel);
+        leaving.step(Action::Act(1, cluster, host, deed));
+    }
+
+    // The earlier agent has asked for a release, and the call is under way while the cluster is made again.
+    let mut late = placed.clone();
+    late.step(Action::Delete(0));
+    late.step(Action::Look(0));
+    late.step(Action::Declare(0, 0));
+    late.step(Action::Make(0));
+    for _ in 0..3 {
+        round(&mut late, 1);
+    }
+
+    let mut beginnings = vec![fresh, placed, remade, leaving, late];
+    for state in &mut beginnings {
+        state.spent = Spent::default();
+    }
+    beginnings
+}

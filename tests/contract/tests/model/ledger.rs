@@ -1,0 +1,186 @@
+//! The ledger as data: what is on disk, and what is queued for it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::{Arc, Mutex},
+};
+
+use placement::MemberState;
+use proto::placement::v1 as api;
+use scheduler::{
+    ledger::{self, Change, Contents},
+    record::Record,
+};
+
+use crate::world::{self, Member};
+
+/// A record of the ledger.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Held(pub(crate) Arc<Record>);
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<_> = self
+            .0
+            .members
+            .iter()
+            .map(|(id, member)| {
+                let confirmed = if member.confirmed { ", confirmed" } else { "" };
+                format!("{id} {:?} {}{confirmed}", member.state, member.revision)
+            })
+            .collect();
+        let releasing = if self.0.releasing { ", releasing" } else { "" };
+        write!(
+            f,
+            "{} generation {} at {}{releasing} {members:?}",
+            self.0.uid, self.0.generation, self.0.revision
+        )
+    }
+}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Record {
+            cluster: _,
+            uid,
+            created: _,
+            generation,
+            spec,
+            members,
+            refusal,
+            reports,
+            conflicts,
+            releasing,
+            revision,
+        } = &*self.0;
+        (uid, generation, spec.roles().first().map(|role| role.want)).hash(state);
+        (releasing, revision, reports.len(), conflicts.len()).hash(state);
+        refusal.as_ref().map(prost::Message::encode_to_vec).hash(state);
+        for report in reports.iter().chain(conflicts) {
+            prost::Message::encode_to_vec(report).hash(state);
+        }
+        for (id, member) in members {
+            (id, member.state as u8, member.revision, member.confirmed).hash(state);
+            (member.failed_since, &member.replaces).hash(state);
+        }
+    }
+}
+
+impl Held {
+    /// Its hosts, with the number of the claim or release, and whether it is releasing.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.0.members.iter().map(|(id, member)| {
+            let releasing = member.state == MemberState::Releasing;
+            (world::host_key(id), member.revision, releasing)
+        })
+    }
+}
+
+/// Records by cluster.
+pub(crate) type Records = BTreeMap<u8, Held>;
+
+/// What is on disk.
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
+pub(crate) struct Ledger {
+    pub(crate) revision: u64,
+    pub(crate) records: Records,
+    pub(crate) fence: Option<i64>,
+}
+
+/// A change that is queued for the disk.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(crate) enum Staged {
+    Record {
+        cluster: u8,
+        record: Option<Held>,
+        revision: u64,
+    },
+    Fence {
+        transitions: Option<i64>,
+        revision: u64,
+    },
+}
+
+impl Ledger {
+    /// Makes one change durable.
+    pub(crate) fn commit(&mut self, change: Staged) {
+        match change {
+            Staged::Record {
+                cluster,
+                record,
+                revision,
+            } => {
+                self.revision = revision;
+                match record {
+                    Some(record) => self.records.insert(cluster, record),
+                    None => self.records.remove(&cluster),
+                };
+            }
+            Staged::Fence {
+                transitions,
+                revision,
+            } => {
+                self.revision = revision;
+                self.fence = transitions;
+            }
+        }
+    }
+}
+
+/// Takes what the writer would store.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<Vec<Change>>);
+
+impl Queue {
+    /// What was to be stored.
+    pub(crate) fn take(self) -> impl Iterator<Item = Staged> {
+        self.0.into_inner().unwrap().into_iter().map(staged)
+    }
+}
+
+impl ledger::Ledger for Queue {
+    fn load(&self) -> Result<Contents, ledger::Error> {
+        Ok(Contents::default())
+    }
+
+    fn commit(&self, batch: &[Change]) -> Result<(), ledger::Error> {
+        self.0.lock().unwrap().extend_from_slice(batch);
+        Ok(())
+    }
+
+    fn decisions(
+        &self,
+        _before: u64,
+        _limit: usize,
+        _wanted: &dyn Fn(&api::Decision) -> bool,
+    ) -> Result<Vec<api::Decision>, ledger::Error> {
+        Ok(Vec::new())
+    }
+}
+
+fn staged(change: Change) -> Staged {
+    match change {
+        Change::Record {
+            key,
+            record,
+            decision: _,
+            revision,
+        } => Staged::Record {
+            cluster: world::cluster_index(&key.cluster),
+            record: record.map(|record| Held(Arc::new(*record))),
+            revision,
+        },
+        Change::Fence {
+            site: _,
+            fence,
+            decision: _,
+            revision,
+        } => Staged::Fence {
+            transitions: fence.map(|fence| fence.highest.transitions),
+            revision,
+        },
+        Change::Epoch { .. } => unreachable!("no agent has seen more than the ledger holds"),
+    }
+}

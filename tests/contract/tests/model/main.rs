@@ -1,0 +1,140 @@
+//! The protocol of claims in every order of events: a scheduler that crashes, two processes of the cluster agent of which
+//! one is paused anywhere, messages that are lost, doubled and late, clusters and hosts that are made again.
+//!
+//! The scheduler's steps are those of the real `scheduler::site::Site`, the agent's those of its real rules for hosts; the
+//! model adds only the world around them. Every order is tried up to a depth, from several beginnings, and random orders
+//! go far beyond it.
+//!
+//! `SOAK_DEPTH` is the depth (without it a small one), `SOAK_WALKS` the number of random orders, `SOAK_SEED` the seed of the first.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its fixtures too"
+)]
+
+mod agent;
+mod fair;
+mod ledger;
+mod messages;
+mod protocol;
+mod scheduler;
+mod world;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
+
+use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
+use stateright::{Checker, Expectation, Model as _};
+
+use protocol::Protocol;
+
+fn number(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// Fails with the way to each state in which a promise is broken.
+fn assert_kept(checker: &impl Checker<Protocol>, what: &str, since: Instant) {
+    let counts = BTreeMap::from([
+        ("states", checker.state_count()),
+        ("of them different", checker.unique_state_count()),
+        ("deepest", checker.max_depth()),
+    ]);
+    println!("{what}: {counts:?} in {:.1} s", since.elapsed().as_secs_f64());
+    for (property, path) in checker.discoveries() {
+        if protocol::SEEN.contains(&property) {
+            continue;
+        }
+        let way = path.into_vec();
+        let (first, last) = (&way[0].0, &way[way.len() - 1].0);
+        let steps: Vec<String> = way
+            .iter()
+            .filter_map(|(_, step)| Some(format!("{:?}", step.as_ref()?)))
+            .collect();
+        panic!(
+            "{what}: it is not so that {property}\nfrom {first:?}\n\n{}\n\nto {last:?}\n\n{:?}",
+            steps.join("\n"),
+            fair::settle(last),
+        );
+    }
+}
+
+#[test]
+fn in_every_order_of_events_up_to_a_depth_no_promise_is_broken() {
+    let depth = number("SOAK_DEPTH", 4);
+    let since = Instant::now();
+    let checker = Protocol { settle_every: 7 }
+        .checker()
+        .threads(2)
+        .target_max_depth(depth)
+        .spawn_bfs()
+        .join();
+    assert_kept(&checker, &format!("every order of {depth} steps"), since);
+}
+
+/// Steps of a random order.
+const STEPS: usize = 200;
+
+#[test]
+fn in_random_orders_of_events_no_promise_is_broken_and_everything_happens() {
+    let walks = number("SOAK_WALKS", 100);
+    let first = number("SOAK_SEED", 1);
+    let since = Instant::now();
+    let model = Protocol { settle_every: 50 };
+    let mut seen = BTreeSet::new();
+    for seed in first..first + walks {
+        walk(&model, u64::try_from(seed).unwrap(), &mut seen);
+    }
+    println!(
+        "random orders, seeds {first}..{}: {STEPS} steps each in {:.1} s",
+        first + walks,
+        since.elapsed().as_secs_f64()
+    );
+    let unseen: Vec<_> = protocol::SEEN
+        .iter()
+        .filter(|what| !seen.contains(*what))
+        .collect();
+    assert!(
+        unseen.is_empty(),
+        "never seen, so nothing is shown of it: {unseen:?}"
+    );
+}
+
+fn walk(model: &Protocol, seed: u64, seen: &mut BTreeSet<&'static str>) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut way = Vec::new();
+    let mut state = model.init_states().choose(&mut rng).unwrap().clone();
+    for step in 0..STEPS {
+        for property in model.properties() {
+            let holds = (property.condition)(model, &state);
+            match property.expectation {
+                Expectation::Sometimes if holds => _ = seen.insert(property.name),
+                Expectation::Sometimes => {}
+                Expectation::Always | Expectation::Eventually => assert!(
+                    holds,
+                    "seed {seed}: it is not so that {}\n{}\n\n{state:?}\n\n{:?}",
+                    property.name,
+                    way.join("\n"),
+                    fair::settle(&state)
+                ),
+            }
+        }
+        let mut actions = Vec::new();
+        model.actions(&state, &mut actions);
+        let Some(action) = actions.choose(&mut rng) else {
+            break;
+        };
+        way.push(format!("{step}: {action:?}"));
+        state.step(action.clone());
+    }
+    if let Err(what) = fair::settle(&state) {
+        panic!("seed {seed}: at the end {what}\n{}", way.join("\n"));
+    }
+}

@@ -1,0 +1,372 @@
+//! The scheduler: a real [`Site`] that works through the real committer, and what its process adds: a queue for the disk, and
+//! answers that wait for it. What is decided, refused and freed is the code's doing, not the model's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    hash::{Hash, Hasher},
+    pin::pin,
+    sync::{Arc, LazyLock},
+    task::{Context, Waker},
+    time::{Duration, SystemTime},
+};
+
+use placement::{ClusterName, Policy};
+use proto::inventory::v1 as wire;
+use scheduler::{
+    ledger::{
+        Fence, Position, SiteFence,
+        commit::{self, Committer, Permit},
+    },
+    site::{Apply, Author, SessionId, Site},
+    spec::Spec,
+};
+
+use crate::{
+    ledger::{Held, Ledger, Queue, Records, Staged},
+    messages::{Answer, Ask, Piece, Request, Told, changes, observed},
+    world::{self, HOSTS, Observed},
+};
+
+const SITE: &str = "a";
+const LEASE: &str = "lease";
+/// The clock stands still: nothing that is proved here depends on time.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)
+}
+
+/// Who reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Session {
+    pub(crate) agent: u8,
+    pub(crate) stream: u8,
+    pub(crate) synced: bool,
+    /// It goes on when this is durable.
+    pub(crate) after: u64,
+}
+
+/// The process: all of this is lost in a crash.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    site: Arc<Site>,
+    /// Number of the last change that is staged.
+    revision: u64,
+    pub(crate) session: Option<Session>,
+    id: Option<SessionId>,
+    pub(crate) staged: Vec<Staged>,
+    /// Answers, and what must be durable before each is given.
+    waiting: Vec<(u64, Answer)>,
+    seen: Seen,
+}
+
+/// What can be seen of the site.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Seen {
+    records: Records,
+    observed: Observed,
+    due: Vec<u8>,
+}
+
+impl Seen {
+    fn of(site: &Site, before: &Records) -> Self {
+        let records = site.records().iter().map(|(name, record)| {
+            let cluster = world::cluster_index(name);
+            let same = before.get(&cluster).filter(|held| *held.0 == *record);
+            let held = same.cloned().unwrap_or_else(|| Held(Arc::new(record.clone())));
+            (cluster, held)
+        });
+        Self {
+            records: records.collect(),
+            observed: observed(site),
+            due: site.waiting(now()).iter().map(world::cluster_index).collect(),
+        }
+    }
+}
+
+impl Scheduler {
+    fn data(&self) -> impl PartialEq + Hash + fmt::Debug {
+        let Self {
+            site: _,
+            revision,
+            session,
+            id: _,
+            staged,
+            waiting,
+            seen,
+        } = self;
+        (*revision, *session, staged, waiting, seen)
+    }
+}
+
+impl PartialEq for Scheduler {
+    fn eq(&self, other: &Self) -> bool {
+        self.data() == other.data()
+    }
+}
+
+impl Hash for Scheduler {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.data().hash(state);
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.data().fmt(f)
+    }
+}
+
+impl Scheduler {
+    /// A process that has just opened the ledger.
+    pub(crate) fn start(ledger: &Ledger) -> Self {
+        let records = ledger
+            .records
+            .iter()
+            .map(|(cluster, held)| (world::cluster_name(*cluster), (*held.0).clone()));
+        let fence = ledger.fence.map(|transitions| SiteFence {
+            highest: fence(transitions),
+            retired: BTreeSet::new(),
+        });
+        let site = Site::new(
+            SITE.to_owned(),
+            Policy::default(),
+            records.collect(),
+            fence,
+            ledger.revision,
+        );
+        Self {
+            seen: Seen::of(&site, &ledger.records),
+            site: Arc::new(site),
+            revision: ledger.revision,
+            session: None,
+            id: None,
+            staged: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Records in memory, durable or not.
+    pub(crate) fn records(&self) -> &Records {
+        &self.seen.records
+    }
+
+    /// Takes a call in.
+    pub(crate) fn serve(&mut self, request: &Request) {
+        let Request {
+            agent: _,
+            cluster,
+            uid,
+            ask,
+        } = request;
+        let name = world::cluster_name(*cluster);
+        let uid = world::cluster_uid(*uid);
+        let ask = ask.clone();
+        let outcome = self.drive(|site, committer| {
+            let author = author("call");
+            let permit = permit(committer);
+            match ask {
+                Ask::Apply { generation, want } => {
+                    let apply = Apply {
+                        cluster: name,
+                        uid,
+                        generation,
+                        created: None,
+                        spec: spec(want),
+                    };
+                    site.apply(apply, &author, permit)
+                }
+                Ask::Release => site.release(&name, &uid, &author, permit),
+                Ask::Confirm { host, revision } => {
+                    let released = BTreeMap::from([(world::host_id(host), revision)]);
+                    site.confirm(&name, &uid, &released, &author, permit)
+                }
+            }
+        });
+        // A refusal is an answer too: the agent tries again, as it does when it hears nothing.
+        let Ok(outcome) = outcome else { return };
+        if matches!(request.ask, Ask::Confirm { .. }) {
+            return;
+        }
+        let after = outcome.revision;
+        let told = outcome.record.map(|record| {
+            let revision = record.revision;
+            let members = Held(Arc::new(record)).members().collect();
+            Told { revision, members }
+        });
+        let answer = Answer {
+            request: request.clone(),
+            told,
+        };
+        if !self.waiting.contains(&(after, answer.clone())) {
+            self.waiting.push((after, answer));
+        }
+    }
+
+    /// Whether the session's next message may be looked at.
+    pub(crate) fn hears(&self, agent: u8, stream: u8, piece: &Piece, ledger: &Ledger) -> bool {
+        *piece == Piece::Hello
+            || self.session.is_none_or(|session| {
+                (session.agent, session.stream) != (agent, stream) || session.after <= ledger.revision
+            })
+    }
+
+    /// Takes a message of a stream in; `false` ends the stream.
+    pub(crate) fn hear(&mut self, agent: u8, stream: u8, piece: &Piece) -> bool {
+        let current = self
+            .session
+            .is_some_and(|session| (session.agent, session.stream) == (agent, stream));
+        match piece {
+            Piece::Hello => {
+                let fence = fence(transitions(agent));
+                let opened = self
+                    .drive(|site, committer| site.open_session(&fence, &author("fence"), permit(committer)));
+                let Ok((session, after)) = opened else {
+                    return false;
+                };
+                self.id = Some(session.id);
+                self.session = Some(Session {
+                    agent,
+                    stream,
+                    synced: false,
+                    after,
+                });
+                true
+            }
+            Piece::Snapshot(seen) => {
+                let changes = changes(None, seen);
+                let session = self.session_of(current);
+                let heard = self.drive(|site, committer| {
+                    let touched = site.report(&session, changes, now())?;
+                    settle(site, touched, committer);
+                    let touched = site.complete_snapshot(&session, 1, now())?;
+                    settle(site, touched, committer);
+                    Ok::<_, scheduler::error::Error>(())
+                });
+                if let (Ok(()), Some(session)) = (&heard, &mut self.session) {
+                    session.synced = true;
+                }
+                heard.is_ok()
+            }
+            Piece::Delta { before, seen } => {
+                let changes = changes(Some(before), seen);
+                let session = self.session_of(current);
+                let heard = self.drive(|site, committer| {
+                    let touched = site.report(&session, changes, now())?;
+                    settle(site, touched, committer);
+                    Ok::<_, scheduler::error::Error>(())
+                });
+                heard.is_ok()
+            }
+        }
+    }
+
+    /// Notices that a stream has ended.
+    pub(crate) fn close(&mut self) {
+        if let Some(session) = self.id.take() {
+            self.drive(|site, _| site.close_session(&session, now()));
+        }
+        self.session = None;
+    }
+
+    /// Clusters for which another decision is due.
+    pub(crate) fn waits(&self) -> Vec<u8> {
+        let synced = self.session.is_some_and(|session| session.synced);
+        if synced { self.seen.due.clone() } else { Vec::new() }
+    }
+
+    /// The session of the site, or one that it does not know.
+    fn session_of(&self, current: bool) -> SessionId {
+        self.id
+            .clone()
+            .filter(|_| current)
+            .unwrap_or_else(SessionId::random)
+    }
+
+    /// Decides again.
+    pub(crate) fn retry(&mut self, cluster: u8) {
+        let name = world::cluster_name(cluster);
+        self.drive(|site, committer| site.retry(&name, &author("retry"), permit(committer)));
+    }
+
+    /// Answers that may be given now.
+    pub(crate) fn answers(&mut self, ledger: &Ledger) -> Vec<Answer> {
+        let (now, later) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(after, _)| *after <= ledger.revision);
+        self.waiting = later;
+        now.into_iter().map(|(_, answer): (u64, Answer)| answer).collect()
+    }
+
+    /// Lets the site work, and queues what it has staged.
+    fn drive<T>(&mut self, work: impl FnOnce(&mut Site, &Committer) -> T) -> T {
+        let position = Position {
+            epoch: 1,
+            revision: self.revision,
+        };
+        let (committer, writer) = commit::committer(position);
+        let mut site = (*self.site).clone();
+        let result = work(&mut site, &committer);
+        self.seen = Seen::of(&site, &self.seen.records);
+        self.site = Arc::new(site);
+        self.revision = committer.staged().revision;
+        let queue = Queue::default();
+        {
+            let mut writing = pin!(writer.run_here(&queue));
+            let pending = writing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(pending.is_pending(), "the committer is still there");
+        }
+        self.staged.extend(queue.take());
+        result
+    }
+}
+
+fn fence(transitions: i64) -> Fence {
+    Fence {
+        lease: LEASE.to_owned(),
+        transitions,
+    }
+}
+
+/// The later agent was elected later.
+fn transitions(agent: u8) -> i64 {
+    i64::from(agent) + 1
+}
+
+fn author(action: &'static str) -> Author<'static> {
+    Author {
+        caller: "model",
+        action,
+        now: now(),
+    }
+}
+
+fn permit(committer: &Committer) -> Permit {
+    committer.try_reserve().unwrap().unwrap()
+}
+
+fn settle(site: &mut Site, touched: BTreeSet<ClusterName>, committer: &Committer) {
+    for cluster in touched {
+        site.settle(&cluster, &author("observe"), permit(committer));
+    }
+}
+
+fn spec(want: u32) -> Spec {
+    static SPECS: LazyLock<Vec<Spec>> = LazyLock::new(|| {
+        (0..=u32::try_from(HOSTS).unwrap())
+            .map(|active| {
+                let role = wire::Role {
+                    name: world::ROLE.to_owned(),
+                    label_selector: Some(wire::LabelSelector::default()),
+                    active,
+                    ..wire::Role::default()
+                };
+                let spec = wire::ClusterSpec {
+                    roles: vec![role],
+                    network_ids: Vec::new(),
+                };
+                Spec::parse(spec, "spec").unwrap()
+            })
+            .collect()
+    });
+    SPECS[usize::try_from(want).unwrap()].clone()
+}

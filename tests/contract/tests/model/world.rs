@@ -1,0 +1,231 @@
+//! What a site's API server holds: small enough that every order of events can be tried.
+
+use std::collections::BTreeMap;
+
+use placement::ClusterName;
+use proto::inventory::v1 as wire;
+use scheduler::convert::{self, sip_label};
+
+/// Hosts of the site.
+pub(crate) const HOSTS: usize = 2;
+/// Names of clusters that there may be.
+pub(crate) const CLUSTERS: usize = 2;
+/// The role of every member.
+pub(crate) const ROLE: &str = "Worker";
+
+/// One host of a name: made again, it is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct HostKey {
+    pub(crate) index: u8,
+    pub(crate) uid: u8,
+}
+
+/// A member as it is told: host, number of the claim or release, and whether it is releasing.
+pub(crate) type Member = (HostKey, u64, bool);
+
+/// A `BareMetalHost`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Host {
+    pub(crate) uid: u8,
+    /// The cluster that its labels name.
+    pub(crate) label: Option<u8>,
+    /// The annotation `sip.airshipit.org/placement-revision`.
+    pub(crate) mark: u64,
+    /// Its `resourceVersion`.
+    pub(crate) version: u64,
+}
+
+/// All hosts, as they are or as somebody saw them.
+pub(crate) type Hosts = [Option<Host>; HOSTS];
+
+/// A `SIPCluster`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cluster {
+    pub(crate) uid: u8,
+    pub(crate) generation: i64,
+    pub(crate) want: u32,
+    pub(crate) deleting: bool,
+    /// `status.placement`: its revision and members, as they were told.
+    pub(crate) status: Option<(u64, Vec<Member>)>,
+}
+
+/// The site, as it is or as somebody saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Observed {
+    pub(crate) hosts: Hosts,
+    pub(crate) clusters: [Option<Cluster>; CLUSTERS],
+}
+
+/// The API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) now: Observed,
+    /// uids that clusters of a name have had.
+    uids: [u8; CLUSTERS],
+    /// The last `resourceVersion` that was given out.
+    pub(crate) version: u64,
+}
+
+impl Cluster {
+    fn new(uid: u8, want: u32) -> Self {
+        Self {
+            uid,
+            generation: 1,
+            want,
+            deleting: false,
+            status: None,
+        }
+    }
+}
+
+impl World {
+    /// Free hosts, and clusters that want so many.
+    pub(crate) fn new(wants: [u32; CLUSTERS]) -> Self {
+        let host = Host {
+            uid: 0,
+            label: None,
+            mark: 0,
+            version: 0,
+        };
+        Self {
+            now: Observed {
+                hosts: [Some(host); HOSTS],
+                clusters: wants.map(|want| Some(Cluster::new(0, want))),
+            },
+            uids: [0; CLUSTERS],
+            version: 0,
+        }
+    }
+
+    /// The host, if it is still the one of that uid.
+    pub(crate) fn host(&self, key: HostKey) -> Option<Host> {
+        self.now.hosts[usize::from(key.index)].filter(|host| host.uid == key.uid)
+    }
+
+    /// A merge patch under the condition of uid and `resourceVersion`; whether it was taken.
+    pub(crate) fn patch(&mut self, key: HostKey, seen: u64, change: impl FnOnce(&mut Host)) -> bool {
+        let Some(mut host) = self.host(key).filter(|host| host.version == seen) else {
+            return false;
+        };
+        self.version += 1;
+        host.version = self.version;
+        change(&mut host);
+        self.now.hosts[usize::from(key.index)] = Some(host);
+        true
+    }
+
+    /// Makes a cluster, again if it is there: a restore, a pivot.
+    pub(crate) fn make_cluster(&mut self, cluster: u8, want: u32) {
+        let index = usize::from(cluster);
+        self.uids[index] += 1;
+        self.now.clusters[index] = Some(Cluster::new(self.uids[index], want));
+    }
+
+    /// Deletes a host and makes it again under the same name.
+    pub(crate) fn remake(&mut self, index: u8) {
+        self.version += 1;
+        let uid = self.now.hosts[usize::from(index)].map_or(0, |host| host.uid + 1);
+        self.now.hosts[usize::from(index)] = Some(Host {
+            uid,
+            label: None,
+            mark: 0,
+            version: self.version,
+        });
+    }
+}
+
+/// Namespace and name.
+pub(crate) fn cluster_name(cluster: u8) -> ClusterName {
+    ClusterName::new("tenant", format!("c{cluster}")).unwrap()
+}
+
+/// The cluster of that name.
+pub(crate) fn cluster_index(name: &ClusterName) -> u8 {
+    name.name()[1..].parse().unwrap()
+}
+
+/// uid of a `SIPCluster`.
+pub(crate) fn cluster_uid(uid: u8) -> String {
+    format!("cluster-{uid}")
+}
+
+pub(crate) fn cluster_reference(cluster: u8, uid: u8) -> wire::ClusterRef {
+    wire::ClusterRef {
+        namespace: "tenant".to_owned(),
+        name: cluster_name(cluster).name().to_owned(),
+        uid: cluster_uid(uid),
+    }
+}
+
+pub(crate) fn host_reference(key: HostKey) -> wire::HostRef {
+    wire::HostRef {
+        namespace: "metal".to_owned(),
+        name: format!("h{}", key.index),
+        uid: format!("host-{}", key.uid),
+    }
+}
+
+/// The host that a reference names.
+pub(crate) fn host_key(id: &placement::HostId) -> HostKey {
+    HostKey {
+        index: id.name.name()[1..].parse().unwrap(),
+        uid: id.uid.as_str()["host-".len()..].parse().unwrap(),
+    }
+}
+
+pub(crate) fn host_id(key: HostKey) -> placement::HostId {
+    convert::host_id(&host_reference(key)).unwrap()
+}
+
+/// What the agent reports of a host.
+pub(crate) fn reported(index: usize, host: Host) -> wire::Host {
+    let labels = host.label.map(|cluster| {
+        let cluster = cluster_name(cluster);
+        [
+            (sip_label::NAMESPACE, cluster.namespace().to_string()),
+            (sip_label::NAME, cluster.name().to_owned()),
+            (sip_label::ROLE, ROLE.to_owned()),
+        ]
+    });
+    wire::Host {
+        r#ref: Some(host_reference(HostKey {
+            index: u8::try_from(index).unwrap(),
+            uid: host.uid,
+        })),
+        labels: labels
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect::<BTreeMap<_, _>>(),
+        provisioning_state: wire::ProvisioningState::Available.into(),
+        operational_status: wire::OperationalStatus::Ok.into(),
+        release_mark: host.mark,
+        ..wire::Host::default()
+    }
+}
+
+/// What the agent reports of a cluster.
+pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::ObservedCluster {
+    let (revision, members) = cluster.status.clone().unwrap_or_default();
+    let member = |(host, revision, releasing): Member| wire::ObservedMember {
+        host: Some(host_reference(host)),
+        role: ROLE.to_owned(),
+        state: if releasing {
+            wire::MemberState::Releasing.into()
+        } else {
+            wire::MemberState::Claimed.into()
+        },
+        revision,
+    };
+    wire::ObservedCluster {
+        r#ref: Some(cluster_reference(u8::try_from(index).unwrap(), cluster.uid)),
+        generation: cluster.generation,
+        created: None,
+        deleting: cluster.deleting,
+        members: members.into_iter().map(member).collect(),
+        revision: cluster
+            .status
+            .is_some()
+            .then_some(wire::Revision { epoch: 1, revision }),
+    }
+}

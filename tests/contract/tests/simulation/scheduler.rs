@@ -1,0 +1,61 @@
+//! The scheduler's process: the real services on the real region, and the ledger's work in the same task.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use proto::{
+    inventory::v1::inventory_service_server::InventoryServiceServer,
+    placement::v1::placement_service_server::PlacementServiceServer,
+};
+use redb::backends::InMemoryBackend;
+use scheduler::{
+    api::{Inventory, Placements},
+    ledger::{Contents, Ledger, commit, redb::Redb},
+    policy::Policies,
+    region::Region,
+    term::Terms,
+};
+use tonic::transport::Server;
+
+use crate::network;
+
+/// What a crash of the process leaves.
+#[derive(Clone)]
+pub(crate) struct Disk(Arc<Redb>);
+
+impl Disk {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Redb::on(InMemoryBackend::new()).unwrap()))
+    }
+
+    pub(crate) fn contents(&self) -> Contents {
+        self.0.load().unwrap()
+    }
+}
+
+fn now() -> SystemTime {
+    let elapsed = turmoil::sim_elapsed().unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_hours(500_000) + elapsed
+}
+
+pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
+    let contents = ledger.load()?;
+    let (committer, writer) = commit::committer(contents.position);
+    let region = Region::with_clock(contents, Policies::new(), committer, now);
+    let storage: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
+    let terms = Terms::endless(region.clone(), storage);
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(Duration::from_millis(500)))
+        .http2_keepalive_timeout(Some(Duration::from_millis(500)))
+        .add_service(PlacementServiceServer::new(Placements::new(terms.clone())))
+        .add_service(InventoryServiceServer::new(Inventory::new(terms)))
+        .serve_with_incoming(network::listen().await?);
+    tokio::select! {
+        ended = writer.run_here(&*ledger) => ended?,
+        ended = region.run_retries() => ended?,
+        ended = server => ended?,
+    }
+    Ok(())
+}
