@@ -2,8 +2,8 @@
 //! network: partitions in one or both directions, messages that are held back, crashes of every process, elections. All of
 //! it runs in one thread, in an order that the seed says.
 //!
-//! Whatever happens, no host is held by two clusters at one revision and no answered claim is lost; and once the network
-//! is whole again, everything settles.
+//! Whatever happens, no host is held by two clusters at one revision, none has the labels of a cluster that does not hold
+//! it, and no answered claim is lost; and once the network is whole again, everything settles.
 //!
 //! `SOAK_SCHEDULES` is the number of schedules, `SOAK_SEED` the seed of the first.
 
@@ -38,6 +38,8 @@ use world::World;
 const TROUBLE: Duration = Duration::from_secs(4);
 /// How long everything may take to settle then.
 const PEACE: Duration = Duration::from_mins(1);
+/// How often labels are compared with the ledger.
+const CHECK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What was seen, for people.
@@ -98,9 +100,15 @@ fn schedule(seed: u64, counts: &mut Counts) {
         sim.host(agent.host(), move || agent.clone().run());
     }
     let mut faults = Faults::new(StdRng::seed_from_u64(seed), Arc::clone(&world));
+    let mut next_check = Duration::ZERO;
     while sim.elapsed() < TROUBLE {
         step(&mut sim, seed);
         faults.strike(&mut sim);
+        if sim.elapsed() >= next_check {
+            next_check = sim.elapsed() + CHECK;
+            let wrong = world.lock().unwrap().mislabelled(&disk.contents());
+            assert!(wrong.is_none(), "seed {seed}: {wrong:?} at {:?}", sim.elapsed());
+        }
     }
     Faults::heal(&mut sim);
     let peace = sim.elapsed();

@@ -121,6 +121,24 @@ impl World {
         seen.max_by_key(|seen| (seen.epoch, seen.revision))
     }
 
+    /// A host with the labels of a cluster that does not hold it: it was freed too early, or labelled too late.
+    pub(crate) fn mislabelled(&self, ledger: &Contents) -> Option<String> {
+        let labelled = self
+            .hosts
+            .iter()
+            .filter_map(|(name, host)| Some((name, host.label.as_ref()?)));
+        let mut wrong = labelled.filter(|(name, label)| {
+            let record = ledger
+                .records
+                .iter()
+                .find(|(key, _)| key.cluster.name() == *label);
+            !record.is_some_and(|(_, record)| record.members.keys().any(|id| id.name.name() == *name))
+        });
+        wrong
+            .next()
+            .map(|(name, label)| format!("{name} has the labels of {label}, which does not hold it"))
+    }
+
     /// What has not settled yet.
     pub(crate) fn unsettled(&self, ledger: &Contents) -> Option<String> {
         let mut holders = BTreeMap::new();
