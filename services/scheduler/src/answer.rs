@@ -113,20 +113,18 @@ pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
         .iter()
         .map(|given| planned(&given.host, &given.role, None, "release"));
     let mut members: Vec<_> = keep.chain(take).chain(release).collect();
-    members.sort_by(|a, b| {
-        let name = |member: &api::PlannedMember| {
-            member
-                .host
-                .as_ref()
-                .map(|h| (h.namespace.clone(), h.name.clone()))
-        };
-        name(a).cmp(&name(b))
-    });
+    members.sort_by(|a, b| host_name(a).cmp(&host_name(b)));
     api::PlanClusterResponse {
         members,
         refusal: decision.refusal.as_ref().map(refusal),
         reports: reports(&decision.reports),
     }
+}
+
+/// By what planned members are sorted.
+fn host_name(member: &api::PlannedMember) -> Option<(&str, &str)> {
+    let host = member.host.as_ref();
+    host.map(|host| (&*host.namespace, &*host.name))
 }
 
 /// The name of a cluster that is only asked about.

@@ -61,7 +61,7 @@ impl Inventory {
             None => Bound::Unbounded,
         };
         let shared = self.terms.region()?.site(&site)?;
-        let site = shared.lock();
+        let site = shared.read();
         let selected = |name: &HostName| match (&selector, site.model().get(name)) {
             (None, _) => true,
             (Some(selector), Some(host)) => Selector::matches(selector, &host.labels),
@@ -104,7 +104,7 @@ impl Inventory {
             _ => String::new(),
         };
         Ok(ListSitesResponse {
-            sites: found.iter().map(|(_, site)| site.lock().summary()).collect(),
+            sites: found.iter().map(|(_, site)| site.read().summary()).collect(),
             next_page_token,
         })
     }
@@ -126,7 +126,7 @@ impl Inventory {
         let most = max_copies.clamp(1, COPIES);
         let mut sites = Vec::new();
         for (name, shared) in self.terms.region()?.sites() {
-            let locked = shared.lock();
+            let locked = shared.read();
             if locked.require_synced().is_err() {
                 continue;
             }
@@ -168,7 +168,7 @@ impl Inventory {
             return Err(Error::Invalid(violations));
         };
         let shared = self.terms.region()?.site(&site)?;
-        let site = shared.lock();
+        let site = shared.read();
         if !site.hosts().contains_key(&host) {
             return Err(not_found(&host, site.name()));
         }
@@ -191,7 +191,7 @@ impl Inventory {
     fn get(&self, request: &GetHostRequest) -> Result<GetHostResponse, Error> {
         let name = host_name(&request.namespace, &request.name, "name")?;
         let shared = self.terms.region()?.site(&request.site)?;
-        let site = shared.lock();
+        let site = shared.read();
         let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
         Ok(GetHostResponse { host: Some(host) })
     }

@@ -69,7 +69,7 @@ impl Placements {
         let PlanClusterRequest { site, cluster, spec } = request;
         let cluster = convert::cluster(cluster.as_ref(), "cluster")?;
         let shared = self.terms.region()?.site(&site)?;
-        let site = shared.lock();
+        let site = shared.read();
         site.require_synced()?;
         let spec = match spec {
             Some(spec) => self::spec(Some(spec))?,
@@ -124,7 +124,7 @@ impl Placements {
                 .filter(|(after, _)| *after == name)
                 .map(|(_, cluster)| cluster.clone());
             let from = lower.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let locked = shared.lock();
+            let locked = shared.read();
             let records = locked
                 .records()
                 .range((from, std::ops::Bound::Unbounded))

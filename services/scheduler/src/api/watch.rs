@@ -72,7 +72,7 @@ pub(super) fn stream(
 
 impl Watcher {
     fn reset(&mut self, here: Position) {
-        self.cursor = self.site.lock().beginning();
+        self.cursor = self.site.read().beginning();
         self.ready.clear();
         self.ready
             .push_back(event(Position { revision: 0, ..here }, Event::Reset(Reset {})));
@@ -84,7 +84,7 @@ impl Watcher {
                 return Ok(event);
             }
             let here = *self.durable.borrow_and_update();
-            let changes = self.site.lock().changes(self.cursor, here.revision, READ);
+            let changes = self.site.read().changes(self.cursor, here.revision, READ);
             match changes {
                 None => self.reset(here),
                 Some(changes) if changes.is_empty() => {

@@ -8,7 +8,7 @@ mod retries;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::SystemTime,
 };
 
@@ -35,21 +35,26 @@ const SELF: &str = "scheduler";
 /// A site, and the signal that a cluster that waits may fit now.
 #[derive(Debug)]
 pub struct SharedSite {
-    state: Mutex<Site>,
+    state: RwLock<Site>,
     retry: Notify,
 }
 
 impl SharedSite {
     fn new(site: Site) -> Self {
         Self {
-            state: Mutex::new(site),
+            state: RwLock::new(site),
             retry: Notify::new(),
         }
     }
 
-    /// Locks the site. Never hold it across an await.
-    pub fn lock(&self) -> MutexGuard<'_, Site> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the site for a change. Never hold it across an await.
+    pub fn lock(&self) -> RwLockWriteGuard<'_, Site> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the site for a look, together with others that only look. Never hold it across an await.
+    pub fn read(&self) -> RwLockReadGuard<'_, Site> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -300,7 +305,7 @@ impl Region {
         let not_found = || Error::NotFound {
             what: format!("cluster {cluster} in site {site:?}"),
         };
-        let record = self.site(site)?.lock().record(cluster).cloned();
+        let record = self.site(site)?.read().record(cluster).cloned();
         let record = record.filter(|record| uid.is_empty() || uid == record.uid);
         // That there is none may be so only since a change that is not durable yet.
         let staged = || self.inner.committer.staged().revision;

@@ -35,7 +35,7 @@ impl Region {
         let shared = self.site_or_new(site);
         if let Some(seen) = seen {
             // What this site can have seen is what was committed for it, whatever other sites have committed since.
-            let latest = shared.lock().latest();
+            let latest = shared.read().latest();
             let reached = self.inner.committer.staged();
             if seen.epoch > reached.epoch || seen.epoch == reached.epoch && seen.revision > latest {
                 tracing::warn!(site, %seen, %reached, latest, "the site has seen more than the ledger holds");
@@ -131,7 +131,7 @@ impl Region {
         let epoch = self.inner.committer.staged().epoch;
         let touched = shared.lock().complete_snapshot(session, epoch, self.now())?;
         self.settle(&shared, touched).await?;
-        tracing::info!(site, hosts = shared.lock().hosts().len(), "the site is synced");
+        tracing::info!(site, hosts = shared.read().hosts().len(), "the site is synced");
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl Region {
         loop {
             site.retry.notified().await;
             pace.tick().await;
-            let order = site.lock().waiting(self.now());
+            let order = site.read().waiting(self.now());
             for cluster in order {
                 let permit = self.reserve().await?;
                 let author = Author {

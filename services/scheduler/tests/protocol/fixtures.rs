@@ -373,6 +373,7 @@ pub(crate) fn with_status(record: &Record, epoch: u64) -> wire::ObservedCluster 
             revision: record.revision,
         }),
         created: record.created.map(Into::into),
+        r#ref: Some(record.reference()),
         ..observed(record.cluster.name())
     }
 }

@@ -11,13 +11,16 @@ use proptest::prelude::*;
 use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
+    error::Error,
     ledger::{Contents, Ledger},
     record::Record,
     site::SessionId,
 };
 
 use super::{lost, restored, seen};
-use crate::fixtures::{SITE, Stage, cluster, host, labelled, members, observed, released, with_status};
+use crate::fixtures::{
+    CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, with_status,
+};
 
 /// What a person or an agent does, or what befalls the ledger.
 #[derive(Clone, Debug)]
@@ -53,10 +56,13 @@ struct World {
     clusters: BTreeMap<String, Cluster>,
     backup: Contents,
     generation: i64,
+    /// How many `SIPCluster`s there were: each has a uid of its own.
+    made: u32,
 }
 
 /// A `SIPCluster`.
 struct Cluster {
+    uid: String,
     workers: u32,
     deleting: bool,
     status: wire::ObservedCluster,
@@ -76,6 +82,7 @@ impl World {
             hosts,
             clusters: BTreeMap::new(),
             generation: 0,
+            made: 0,
         }
     }
 
@@ -94,17 +101,25 @@ impl World {
 
     async fn apply(&mut self, name: &str, workers: u32) {
         self.generation += 1;
-        let cluster = self.clusters.entry(name.to_owned()).or_insert_with(|| Cluster {
-            workers,
-            deleting: false,
-            status: observed(name),
+        self.made += 1;
+        let uid = format!("uid-{}", self.made);
+        let cluster = self.clusters.entry(name.to_owned()).or_insert_with(|| {
+            let mut status = observed(name);
+            status.r#ref.as_mut().unwrap().uid.clone_from(&uid);
+            Cluster {
+                uid,
+                workers,
+                deleting: false,
+                status,
+            }
         });
         if cluster.deleting {
             return;
         }
         cluster.workers = workers;
-        // The finalizer of an earlier one of the name keeps the name until its record is gone.
-        if let Ok(record) = self.stage.apply(name, self.generation, workers).await {
+        let uid = cluster.uid.clone();
+        // Refused while a record of this very SIPCluster is being released.
+        if let Ok(record) = self.stage.apply_as(name, &uid, self.generation, workers).await {
             self.write_status(&record);
         }
         self.report_cluster(name).await;
@@ -115,7 +130,13 @@ impl World {
             return;
         };
         cluster.deleting = true;
-        if let Some(record) = self.stage.release(name).await {
+        let uid = cluster.uid.clone();
+        let told = self
+            .stage
+            .region
+            .release(SITE, &self::cluster(name), &uid, CALLER)
+            .await;
+        if let Some(record) = told.unwrap().record {
             self.write_status(&record);
             self.report_cluster(name).await;
             return;
@@ -161,6 +182,7 @@ impl World {
         let Some(known) = self.clusters.get(name) else {
             return;
         };
+        let uid = known.uid.clone();
         let mut confirmed = BTreeMap::new();
         for member in &known.status.members {
             let wanted = member.host.clone().unwrap_or_default();
@@ -185,11 +207,16 @@ impl World {
         }
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
         self.stage.report(&self.session, &hosts).await;
-        self.stage
+        // One that has not declared itself yet does not speak for the record of an earlier one of the name.
+        let confirmed = self
+            .stage
             .region
-            .confirm(SITE, &cluster(name), "uid", &confirmed, "agent")
-            .await
-            .unwrap();
+            .confirm(SITE, &cluster(name), &uid, &confirmed, CALLER)
+            .await;
+        assert!(
+            matches!(confirmed, Ok(_) | Err(Error::Superseded { .. })),
+            "{confirmed:?}"
+        );
     }
 
     /// The scheduler starts on another ledger, and the agent reports all there is.

@@ -1,0 +1,96 @@
+//! `ApplyCluster` of new clusters, with what the disk takes.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Figure,
+    storage::Sync,
+    world::{World, apply},
+};
+
+const CLIENTS: usize = 64;
+const CLUSTERS: usize = 2560;
+const HOSTS: u32 = 40_000;
+
+struct Run {
+    rate: f64,
+    p99: Duration,
+    per_sync: f64,
+}
+
+/// New clusters of 3 + 4 by so many clients, each one after the other.
+async fn run(world: &World, prefix: &str, clients: usize, clusters: usize) -> Run {
+    let before = world.syncs.load(Ordering::Relaxed);
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (index, mut client) in world.placements(clients).into_iter().enumerate() {
+        let prefix = format!("{prefix}-{index}");
+        tasks.spawn(async move {
+            let mut took = Vec::new();
+            for number in 0..clusters / clients {
+                let start = Instant::now();
+                let answer = client
+                    .apply_cluster(apply(&format!("{prefix}-{number}"), 1, 4))
+                    .await;
+                let placement = answer.unwrap().into_inner().placement.unwrap();
+                assert_eq!(placement.members.len(), 7, "the site is large enough");
+                took.push(start.elapsed());
+            }
+            took
+        });
+    }
+    let mut took: Vec<Duration> = tasks.join_all().await.concat();
+    let count = took.len() as f64;
+    took.sort_unstable();
+    let syncs = world.syncs.load(Ordering::Relaxed) - before;
+    Run {
+        rate: count / start.elapsed().as_secs_f64(),
+        p99: took[took.len() * 99 / 100],
+        per_sync: count / syncs.max(1) as f64,
+    }
+}
+
+pub(crate) async fn figures() -> Vec<Figure> {
+    let slow = World::with_hosts(Sync::Disk(Duration::from_millis(2)), HOSTS).await;
+    let single = run(&slow, "single", 1, 100).await;
+    let many = run(&slow, "many", CLIENTS, CLUSTERS).await;
+    drop(slow);
+    let disk = World::with_hosts(Sync::Disk(Duration::ZERO), HOSTS).await;
+    let bare = run(&disk, "bare", CLIENTS, CLUSTERS).await;
+    drop(disk);
+    let nothing = World::with_hosts(Sync::Nothing, HOSTS).await;
+    let without = run(&nothing, "without", CLIENTS, CLUSTERS).await;
+    let (gain, kept) = (many.rate / single.rate, bare.rate / without.rate);
+    vec![
+        Figure {
+            name: format!("ApplyCluster of new 3 + 4, {CLIENTS} clients, 2 ms more per sync"),
+            goal: ">= 10 x one client's rate",
+            measured: format!(
+                "{gain:.1} x ({:.0}/s, one client {:.0}/s; {:.1} per sync)",
+                many.rate, single.rate, many.per_sync
+            ),
+            ok: Some(gain >= 10.0),
+        },
+        Figure {
+            name: "the same, 99th percentile".to_owned(),
+            goal: "< 20 ms",
+            measured: format!("{:.1} ms", many.p99.as_secs_f64() * 1e3),
+            ok: Some(many.p99 < Duration::from_millis(20)),
+        },
+        Figure {
+            name: "the same on the bare disk".to_owned(),
+            goal: ">= 50 % of the rate without sync",
+            measured: format!(
+                "{:.0} % ({:.0}/s, without {:.0}/s; {:.1} per sync)",
+                kept * 100.0,
+                bare.rate,
+                without.rate,
+                bare.per_sync
+            ),
+            ok: Some(kept >= 0.5),
+        },
+    ]
+}

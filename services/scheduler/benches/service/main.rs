@@ -1,0 +1,60 @@
+//! The figures that the service is held to, by gRPC over loopback: measured, and the goal. Ratios are of figures of the
+//! same run, and of time that this process had a core where the machine may run something else.
+#![allow(missing_docs, reason = "a program")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a bench may stop, and its figures are rounded"
+)]
+
+mod durable;
+mod echo;
+mod plan;
+mod snapshot;
+mod storage;
+mod watchers;
+mod world;
+
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+
+/// A line of the table.
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) goal: &'static str,
+    pub(crate) measured: String,
+    /// `None`: there is no goal.
+    pub(crate) ok: Option<bool>,
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let figures = runtime.block_on(async {
+        let mut figures = snapshot::figures().await;
+        figures.extend(plan::figures().await);
+        figures.extend(durable::figures().await);
+        figures.extend(watchers::figures().await);
+        figures
+    });
+    let mut table = Table::new();
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["figure", "goal", "measured", "ok"]);
+    for Figure {
+        name,
+        goal,
+        measured,
+        ok,
+    } in figures
+    {
+        let ok = match ok {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "",
+        };
+        table.add_row([&*name, goal, &*measured, ok]);
+    }
+    println!("{table}");
+}
