@@ -1,6 +1,6 @@
 //! The process: terms, gRPC, health, each a supervised task.
 
-use std::{convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use proto::{
@@ -15,7 +15,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     api::{Inventory, Placements},
     load, policy,
-    term::{File, Supervisor, Terms},
+    term::{LedgerArgs, Supervisor, Terms},
 };
 
 /// Largest message that a client may send: a snapshot comes in chunks of 1,000 hosts.
@@ -34,9 +34,11 @@ pub struct Args {
     /// Address of the gRPC port.
     #[arg(long, env = "SIP_LISTEN", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// File of the ledger. It is made when missing.
-    #[arg(long, env = "SIP_LEDGER", value_name = "FILE")]
-    ledger: PathBuf,
+    #[command(flatten)]
+    ledger: LedgerArgs,
+    /// Address of the gRPC port as others reach it: said by schedulers that do not lead [default: that of --listen]
+    #[arg(long, env = "SIP_ADVERTISE", value_name = "ADDRESS")]
+    advertise: Option<String>,
     /// Policy of a site: topology hierarchy, cordoned domains, quotas, namespace preference (YAML). May be given once
     /// per site; `*` is every site without one of its own
     #[arg(long = "site-policy", env = "SIP_SITE_POLICY", value_name = "SITE=FILE", value_delimiter = ',', value_parser = policy::named)]
@@ -54,6 +56,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         tls,
         listen,
         ledger,
+        advertise,
         site_policies,
     } = args;
     let policies = policy::read(&site_policies)?;
@@ -61,12 +64,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let opened = process.readiness.gate("ledger");
     let serving = process.readiness.gate("grpc");
 
-    let path = ledger.display().to_string();
-    let (supervisor, terms) = Supervisor::new(Arc::new(File::new(ledger)), policies, opened);
+    let place = ledger.to_string();
+    let backend = ledger.backend(advertise.unwrap_or_else(|| listen.to_string()));
+    let (supervisor, terms) = Supervisor::new(backend, policies, opened);
     let shutdown = process.shutdown.clone();
     process.tasks.spawn("ledger", async move {
         let ended = supervisor.run(shutdown).await;
-        ended.with_context(|| format!("the ledger {path} cannot be opened"))
+        ended.with_context(|| format!("the ledger {place} cannot be opened"))
     });
 
     let listener = process.bind(listen, &tls, &realm.realm()).await?;

@@ -19,6 +19,7 @@
 pub mod audit;
 pub mod authority;
 pub mod crds;
+pub mod etcd;
 pub mod inventory;
 mod pki;
 pub mod port;

@@ -6,7 +6,9 @@
 
 pub mod codec;
 pub mod commit;
+pub mod etcd;
 pub mod redb;
+mod retention;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,6 +17,8 @@ use std::{
 
 use placement::ClusterName;
 use proto::{inventory::v1 as inventory, placement::v1 as api};
+
+pub use retention::Retention;
 
 use crate::record::Record;
 
@@ -108,6 +112,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// The entry for the audit log, if it makes one.
+    #[must_use]
+    pub fn decision(&self) -> Option<&api::Decision> {
+        match self {
+            Self::Record { decision, .. } | Self::Fence { decision, .. } => Some(decision),
+            Self::Epoch { .. } => None,
+        }
+    }
+
     /// Number of the commit.
     #[must_use]
     pub fn revision(&self) -> u64 {
@@ -243,6 +256,12 @@ pub enum Error {
         /// Version of this program.
         understood: u64,
     },
+    /// Another process has taken over: nothing of what was asked for is written.
+    #[error("ledger: {by} has taken over, and nothing was written")]
+    Fenced {
+        /// Who, as far as it is known.
+        by: String,
+    },
     /// A stored value does not parse.
     #[error("ledger: {what}: {rule}")]
     Corrupt {
@@ -268,7 +287,7 @@ impl Error {
         Self::storage(action)(panic)
     }
 
-    fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
+    pub(crate) fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {

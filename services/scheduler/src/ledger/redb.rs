@@ -3,16 +3,20 @@
 use std::path::Path;
 
 use ::redb::{
-    Builder, Database, Durability, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
+    Builder, Database, Durability, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table,
+    TableDefinition,
 };
 use proto::placement::v1 as api;
 
-use super::{Change, Contents, Error, Ledger, Position, codec};
+use super::{Change, Contents, Error, Ledger, Position, Retention, codec, retention::STEP};
+use crate::convert;
 
 /// Version of the layout below. Raised with every change that an older program cannot read.
-const SCHEMA: u64 = 1;
+///
+/// 2 counts the bytes of the log, so that it can be kept within bounds.
+const SCHEMA: u64 = 2;
 
-/// `schema`, `epoch` and `revision`.
+/// `schema`, `epoch`, `revision`, and `log bytes`: the sizes of all values in [`DECISIONS`].
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Site, namespace and name of a cluster → [`proto::ledger::v1::Record`].
 const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
@@ -30,6 +34,7 @@ const PROOF_SIZE: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Redb {
     database: Database,
+    retention: Retention,
 }
 
 impl Redb {
@@ -99,6 +104,12 @@ impl Redb {
         Ok(())
     }
 
+    /// The same ledger with another limit of its log.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> Self {
+        Self { retention, ..self }
+    }
+
     fn prepare(database: Database) -> Result<Self, Error> {
         let transaction = database.begin_write().map_err(Error::storage("begin"))?;
         {
@@ -111,7 +122,7 @@ impl Redb {
             transaction
                 .open_table(FENCES)
                 .map_err(Error::storage("open fences"))?;
-            transaction
+            let decisions = transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
             let found = meta
@@ -120,24 +131,85 @@ impl Redb {
                 .map(|v| v.value());
             match found {
                 Some(SCHEMA) => {}
+                None => {
+                    meta.insert("schema", SCHEMA)
+                        .map_err(Error::storage("write schema"))?;
+                    meta.insert("epoch", 1).map_err(Error::storage("write epoch"))?;
+                }
+                Some(1) => {
+                    let bytes = log_bytes(&decisions)?;
+                    meta.insert("log bytes", bytes)
+                        .map_err(Error::storage("write the size of the log"))?;
+                    meta.insert("schema", SCHEMA)
+                        .map_err(Error::storage("write schema"))?;
+                    tracing::info!(from = 1, to = SCHEMA, "the ledger is migrated");
+                }
                 Some(found) => {
                     return Err(Error::Schema {
                         found,
                         understood: SCHEMA,
                     });
                 }
-                None => {
-                    meta.insert("schema", SCHEMA)
-                        .map_err(Error::storage("write schema"))?;
-                    meta.insert("epoch", 1).map_err(Error::storage("write epoch"))?;
-                }
             }
         }
         transaction
             .commit()
             .map_err(Error::storage("commit the schema"))?;
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            retention: Retention::default(),
+        })
     }
+}
+
+fn log_bytes(decisions: &Table<'_, u64, &'static [u8]>) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
+        let (_, value) = entry.map_err(Error::storage("read a decision"))?;
+        bytes += size(value.value());
+    }
+    Ok(bytes)
+}
+
+fn size(value: &[u8]) -> u64 {
+    u64::try_from(value.len()).unwrap_or(u64::MAX)
+}
+
+/// Appends to the log, and removes from its other end what is not to be kept.
+fn log(
+    decisions: &mut Table<'_, u64, &'static [u8]>,
+    batch: &[Change],
+    retention: Retention,
+    mut bytes: u64,
+) -> Result<u64, Error> {
+    let mut newest = None;
+    for change in batch {
+        let Some(decision) = change.decision() else {
+            continue;
+        };
+        newest = convert::time(decision.time).or(newest);
+        let value = prost::Message::encode_to_vec(decision);
+        bytes += size(&value);
+        decisions
+            .insert(change.revision(), &*value)
+            .map_err(Error::storage("write a decision"))?;
+    }
+    for _ in 0..batch.len() + STEP {
+        let oldest = decisions
+            .first()
+            .map_err(Error::storage("read the oldest decision"))?;
+        let Some(length) = oldest
+            .filter(|(_, value)| retention.drops(value.value(), bytes, newest))
+            .map(|(_, value)| size(value.value()))
+        else {
+            break;
+        };
+        bytes = bytes.saturating_sub(length);
+        decisions
+            .pop_first()
+            .map_err(Error::storage("remove the oldest decision"))?;
+    }
+    Ok(bytes)
 }
 
 impl Ledger for Redb {
@@ -211,49 +283,45 @@ impl Ledger for Redb {
                     Change::Record {
                         key,
                         record,
-                        decision,
-                        revision,
+                        decision: _,
+                        revision: _,
                     } => {
                         let name = (&*key.site, key.cluster.namespace().as_str(), key.cluster.name());
                         match record {
-                            Some(record) => {
-                                let bytes = codec::encode(&key.site, record);
-                                records
-                                    .insert(name, &*bytes)
-                                    .map_err(Error::storage("write a record"))?;
-                            }
-                            None => {
-                                records.remove(name).map_err(Error::storage("remove a record"))?;
-                            }
+                            Some(record) => records
+                                .insert(name, &*codec::encode(&key.site, record))
+                                .map(drop)
+                                .map_err(Error::storage("write a record"))?,
+                            None => records
+                                .remove(name)
+                                .map(drop)
+                                .map_err(Error::storage("remove a record"))?,
                         }
-                        let bytes = prost::Message::encode_to_vec(&**decision);
-                        decisions
-                            .insert(*revision, &*bytes)
-                            .map_err(Error::storage("write a decision"))?;
                     }
                     Change::Fence {
                         site,
                         fence,
-                        decision,
-                        revision,
-                    } => {
-                        match fence {
-                            Some(fence) => {
-                                fences
-                                    .insert(&**site, &*codec::encode_fence(fence))
-                                    .map_err(Error::storage("write a fence"))?;
-                            }
-                            None => {
-                                fences.remove(&**site).map_err(Error::storage("remove a fence"))?;
-                            }
-                        }
-                        let bytes = prost::Message::encode_to_vec(&**decision);
-                        decisions
-                            .insert(*revision, &*bytes)
-                            .map_err(Error::storage("write a decision"))?;
-                    }
+                        decision: _,
+                        revision: _,
+                    } => match fence {
+                        Some(fence) => fences
+                            .insert(&**site, &*codec::encode_fence(fence))
+                            .map(drop)
+                            .map_err(Error::storage("write a fence"))?,
+                        None => fences
+                            .remove(&**site)
+                            .map(drop)
+                            .map_err(Error::storage("remove a fence"))?,
+                    },
                 }
             }
+            let before = meta
+                .get("log bytes")
+                .map_err(Error::storage("read the size of the log"))?
+                .map_or(0, |bytes| bytes.value());
+            let bytes = log(&mut decisions, batch, self.retention, before)?;
+            meta.insert("log bytes", bytes)
+                .map_err(Error::storage("write the size of the log"))?;
         }
         transaction.commit().map_err(Error::storage("commit"))
     }

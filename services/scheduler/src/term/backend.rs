@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::{self, Ledger, redb::Redb};
+use crate::ledger::{self, Ledger, etcd::Right, redb::Redb};
 
 /// The right to write, and with what.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct Tenure {
     pub ledger: Arc<dyn Ledger>,
     /// Cancelled when the right is lost; one that ends with its term only is never cancelled.
     pub lost: CancellationToken,
+    /// When the right lapses; `None` for one that does not.
+    pub right: Option<Arc<Right>>,
 }
 
 /// Why a term cannot begin.
@@ -33,6 +35,9 @@ impl From<ledger::Error> for Refused {
     }
 }
 
+/// Is told where the process is that may write, if that is known, and why this one may not.
+pub type Waiting<'w> = dyn for<'a> Fn(Option<&'a str>, &'a str) + Send + Sync + 'w;
+
 /// Opens a storage, again and again.
 #[tonic::async_trait]
 pub trait Backend: Send + Sync + 'static {
@@ -42,7 +47,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the storage cannot be opened, read or written. The first time this ends the process.
-    async fn begin(&self, waiting: &(dyn Fn(Option<&str>, &str) + Send + Sync)) -> Result<Tenure, Refused>;
+    async fn begin(&self, waiting: &Waiting<'_>) -> Result<Tenure, Refused>;
 
     /// Gives the right up when its term is over, so that another process need not wait for its end.
     async fn end(&self);
@@ -68,7 +73,7 @@ impl File {
 
 #[tonic::async_trait]
 impl Backend for File {
-    async fn begin(&self, _: &(dyn Fn(Option<&str>, &str) + Send + Sync)) -> Result<Tenure, Refused> {
+    async fn begin(&self, _: &Waiting<'_>) -> Result<Tenure, Refused> {
         let path = self.path.clone();
         let opened = tokio::task::spawn_blocking(move || proven(|| Redb::open(&path))).await;
         opened.map_err(|error| ledger::Error::panicked("open the file", error))?
@@ -92,6 +97,7 @@ pub fn proven(open: impl Fn() -> Result<Redb, ledger::Error>) -> Result<Tenure, 
         Ok(()) => Ok(Tenure {
             ledger: Arc::new(opened),
             lost: CancellationToken::new(),
+            right: None,
         }),
         Err(error) => {
             drop(opened);

@@ -9,17 +9,25 @@
 //!   Standby ──▶ Serving ──▶ Standby  ──▶ Serving …    several processes, one of them elected (etcd)
 //! ```
 
+mod args;
 mod backend;
+mod elected;
 mod supervisor;
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use backend::{Backend, File, Refused, Tenure, proven};
+pub use args::LedgerArgs;
+pub use backend::{Backend, File, Refused, Tenure, Waiting, proven};
+pub use elected::Elected;
 pub use supervisor::Supervisor;
 
-use crate::{error::Error, ledger::Ledger, region::Region};
+use crate::{
+    error::Error,
+    ledger::{Ledger, etcd::Right},
+    region::Region,
+};
 
 /// What may be done at present.
 #[derive(Clone, Debug)]
@@ -55,6 +63,15 @@ pub struct Term {
     pub region: Region,
     /// The ledger behind them.
     pub ledger: Arc<dyn Ledger>,
+    /// When the right to write lapses; `None` for one that does not.
+    right: Option<Arc<Right>>,
+}
+
+impl Term {
+    /// Whether it may still be so, by the clock: a process that was stopped for a while finds out here.
+    fn holds(&self) -> bool {
+        self.right.as_ref().is_none_or(|right| right.holds())
+    }
 }
 
 /// What may be done at present, for whoever answers calls. Cheap to clone.
@@ -67,7 +84,11 @@ impl Terms {
     /// One term without end, for tests and programs that look after the ledger's thread themselves.
     #[must_use]
     pub fn endless(region: Region, ledger: Arc<dyn Ledger>) -> Self {
-        let (_, standing) = watch::channel(Standing::Serving(Term { region, ledger }));
+        let (_, standing) = watch::channel(Standing::Serving(Term {
+            region,
+            ledger,
+            right: None,
+        }));
         Self { standing }
     }
 
@@ -77,7 +98,7 @@ impl Terms {
     /// [`Error::Opening`], [`Error::ReadOnly`], [`Error::NotLeader`].
     pub fn region(&self) -> Result<Region, Error> {
         match &*self.standing.borrow() {
-            Standing::Serving(term) => Ok(term.region.clone()),
+            Standing::Serving(term) if term.holds() => Ok(term.region.clone()),
             Standing::ReadOnly {
                 cause,
                 region: _,
@@ -93,7 +114,7 @@ impl Terms {
     /// [`Error::Opening`], [`Error::NotLeader`].
     pub fn durable(&self) -> Result<Region, Error> {
         match &*self.standing.borrow() {
-            Standing::Serving(term) => Ok(term.region.clone()),
+            Standing::Serving(term) if term.holds() => Ok(term.region.clone()),
             Standing::ReadOnly {
                 region,
                 ledger: _,
@@ -109,7 +130,7 @@ impl Terms {
     /// [`Error::Opening`], [`Error::NotLeader`]; [`Error::ReadOnly`] when it cannot even be read.
     pub fn ledger(&self) -> Result<Arc<dyn Ledger>, Error> {
         match &*self.standing.borrow() {
-            Standing::Serving(term) => Ok(Arc::clone(&term.ledger)),
+            Standing::Serving(term) if term.holds() => Ok(Arc::clone(&term.ledger)),
             Standing::ReadOnly {
                 ledger,
                 cause,
@@ -141,7 +162,11 @@ impl Standing {
 
     fn refusal(&self) -> Error {
         match self {
-            Self::Opening | Self::Serving(_) => Error::Opening,
+            Self::Opening => Error::Opening,
+            Self::Serving(_) => Error::NotLeader {
+                leader: None,
+                cause: "its lease was not renewed in time".to_owned(),
+            },
             Self::ReadOnly {
                 cause,
                 region: _,

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use runtime::readiness::Gate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +17,10 @@ use crate::{
     region::Region,
 };
 
-/// Time between two tries to begin a term.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Least and most time between two tries to begin a term.
+const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// A term of this length was a good one: after it, tries begin with the shortest pause again.
+const GOOD: Duration = Duration::from_secs(30);
 
 /// Owns the storage, term after term.
 pub struct Supervisor {
@@ -63,6 +66,7 @@ impl Supervisor {
     /// # Errors
     /// When the storage cannot be opened the first time.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), ledger::Error> {
+        let mut pauses = pauses();
         let mut first = true;
         // Held while the storage cannot be written: watches of what is durable end with it.
         let mut held: Option<Writer> = None;
@@ -70,15 +74,19 @@ impl Supervisor {
             let begun = shutdown.run_until_cancelled(self.begin()).await;
             let refused = match begun {
                 None => break,
-                Some(Ok((ledger, lost, contents))) => {
+                Some(Ok((tenure, contents))) => {
                     first = false;
                     drop(held.take());
-                    let end = self.serve(ledger, &lost, contents, &shutdown).await;
+                    let began = tokio::time::Instant::now();
+                    let end = self.serve(tenure, contents, &shutdown).await;
                     match end {
                         End::Asked => break,
                         End::Over { cause, durable } => held = self.fall_back(&cause, durable),
                     }
                     self.backend.end().await;
+                    if began.elapsed() > GOOD {
+                        pauses = self::pauses();
+                    }
                     None
                 }
                 Some(Err(refused)) => Some(refused),
@@ -88,7 +96,7 @@ impl Supervisor {
                 Some(Refused { error, readable }) => self.still_refused(&error, readable),
                 None => {}
             }
-            let pause = tokio::time::sleep(PAUSE);
+            let pause = tokio::time::sleep(pauses.next().unwrap_or(PAUSES[1]));
             if shutdown.run_until_cancelled(pause).await.is_none() {
                 break;
             }
@@ -100,18 +108,18 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn begin(&self) -> Result<(Arc<dyn Ledger>, CancellationToken, Contents), Refused> {
+    async fn begin(&self) -> Result<(Tenure, Contents), Refused> {
         let waiting = |leader: Option<&str>, cause: &str| self.wait(leader, cause);
-        let Tenure { ledger, lost } = self.backend.begin(&waiting).await?;
-        let read = Arc::clone(&ledger);
+        let tenure = self.backend.begin(&waiting).await?;
+        let read = Arc::clone(&tenure.ledger);
         let loaded = tokio::task::spawn_blocking(move || read.load()).await;
         let contents = loaded
             .map_err(|error| ledger::Error::panicked("read the ledger", error))
             .and_then(|loaded| loaded);
         match contents {
-            Ok(contents) => Ok((ledger, lost, contents)),
+            Ok(contents) => Ok((tenure, contents)),
             Err(error) => {
-                drop(ledger);
+                drop(tenure);
                 self.backend.end().await;
                 Err(error.into())
             }
@@ -119,13 +127,8 @@ impl Supervisor {
     }
 
     /// One term.
-    async fn serve(
-        &self,
-        ledger: Arc<dyn Ledger>,
-        lost: &CancellationToken,
-        contents: Contents,
-        shutdown: &CancellationToken,
-    ) -> End {
+    async fn serve(&self, tenure: Tenure, contents: Contents, shutdown: &CancellationToken) -> End {
+        let Tenure { ledger, lost, right } = tenure;
         tracing::info!(position = %contents.position, clusters = contents.records.len(), "a term begins");
         let (committer, writer) = commit::committer(contents.position);
         let ending = committer.ending().clone();
@@ -138,8 +141,11 @@ impl Supervisor {
             let end = writer.run_until(&*storage, &stopped, &mut durable);
             (end, durable)
         });
-        self.standing
-            .send_replace(Standing::Serving(Term { region, ledger }));
+        self.standing.send_replace(Standing::Serving(Term {
+            region,
+            ledger,
+            right,
+        }));
         self.gate.ready();
 
         let cause = tokio::select! {
@@ -248,4 +254,13 @@ fn over(written: Written, cause: Option<&str>) -> End {
         cause: why.into(),
         durable,
     }
+}
+
+fn pauses() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(PAUSES[0])
+        .with_max_delay(PAUSES[1])
+        .with_jitter()
+        .without_max_times()
+        .build()
 }

@@ -8,7 +8,7 @@ use std::{
 use redb::StorageBackend;
 use scheduler::{
     ledger::redb::Redb,
-    term::{Backend, Refused, Tenure, proven},
+    term::{Backend, Refused, Tenure, Waiting, proven},
 };
 
 /// What a disk does not do at present.
@@ -109,7 +109,7 @@ impl StorageBackend for Disk {
 
 #[tonic::async_trait]
 impl Backend for Disk {
-    async fn begin(&self, _: &(dyn Fn(Option<&str>, &str) + Send + Sync)) -> Result<Tenure, Refused> {
+    async fn begin(&self, _: &Waiting<'_>) -> Result<Tenure, Refused> {
         proven(|| Redb::on(self.clone()))
     }
 

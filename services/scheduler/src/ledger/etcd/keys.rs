@@ -1,0 +1,89 @@
+//! Where things are in etcd.
+//!
+//! | key, after the prefix | value |
+//! |---|---|
+//! | `leader` | address of the scheduler that may write, bound to its lease |
+//! | `schema` | version of this layout, decimal |
+//! | `position` | [`proto::ledger::v1::Position`]; written by every commit |
+//! | `records/NAMESPACE/NAME/SITE` | [`proto::ledger::v1::Record`] |
+//! | `fences/SITE` | [`proto::ledger::v1::SiteFence`] |
+//! | `decisions/REVISION`, 20 digits | [`proto::placement::v1::Decision`] |
+
+use crate::ledger::{Error, RecordKey};
+
+/// The keys under a prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self {
+            prefix: format!("{}/", prefix.trim_end_matches('/')),
+        }
+    }
+
+    pub(super) fn leader(&self) -> String {
+        format!("{}leader", self.prefix)
+    }
+
+    pub(super) fn schema(&self) -> String {
+        format!("{}schema", self.prefix)
+    }
+
+    pub(super) fn position(&self) -> String {
+        format!("{}position", self.prefix)
+    }
+
+    pub(super) fn records(&self) -> String {
+        format!("{}records/", self.prefix)
+    }
+
+    /// The site comes last: it alone may contain a slash.
+    pub(super) fn record(&self, key: &RecordKey) -> String {
+        let RecordKey { site, cluster } = key;
+        let (namespace, name) = (cluster.namespace().as_str(), cluster.name());
+        format!("{}records/{namespace}/{name}/{site}", self.prefix)
+    }
+
+    pub(super) fn fences(&self) -> String {
+        format!("{}fences/", self.prefix)
+    }
+
+    pub(super) fn fence(&self, site: &str) -> String {
+        format!("{}fences/{site}", self.prefix)
+    }
+
+    /// The entry of a revision; entries sort as their numbers.
+    pub(super) fn decision(&self, revision: u64) -> String {
+        format!("{}decisions/{revision:020}", self.prefix)
+    }
+
+    /// What of a key comes after one of the prefixes above.
+    pub(super) fn rest<'a>(key: &'a [u8], prefix: &str) -> Result<&'a str, Error> {
+        let text = std::str::from_utf8(key).ok();
+        text.and_then(|key| key.strip_prefix(prefix))
+            .ok_or_else(|| Error::Corrupt {
+                what: format!("key {}", String::from_utf8_lossy(key)),
+                rule: format!("does not begin with {prefix} or is not UTF-8"),
+            })
+    }
+}
+
+/// Site, namespace and name of a record.
+pub(super) fn named(rest: &str) -> Result<(&str, &str, &str), Error> {
+    let mut parts = rest.splitn(3, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(namespace), Some(name), Some(site)) => Ok((site, namespace, name)),
+        _ => Err(Error::Corrupt {
+            what: format!("key of record {rest}"),
+            rule: "is not NAMESPACE/NAME/SITE".to_owned(),
+        }),
+    }
+}
+
+/// The first key after all that begin with a prefix, which ends with `/`.
+pub(super) fn after(prefix: &str) -> String {
+    format!("{}0", prefix.trim_end_matches('/'))
+}

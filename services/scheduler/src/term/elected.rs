@@ -1,0 +1,258 @@
+//! Several processes on one etcd cluster: the one that owns the leader's key may write.
+//!
+//! The key is bound to a lease. It is made by whoever finds it missing, and goes with the lease: when its owner gives it up,
+//! or is not heard of for the lease's time. The owner counts that time from *before* it has asked for each renewal, and takes
+//! a part off, so it stops before anybody else can begin. That keeps answers true; that nothing is written by two is kept by
+//! the transactions, whatever clocks do.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use etcd_client::{Client, Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, WatchOptions};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Backend, Refused, Tenure, Waiting};
+use crate::ledger::{
+    self,
+    etcd::{Etcd, EtcdArgs, Place, Right},
+};
+
+/// Pause before etcd is asked again after it could not be.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long giving up the right may take; the lease does it otherwise.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A candidate.
+#[derive(Debug)]
+pub struct Elected {
+    endpoints: Vec<String>,
+    args: EtcdArgs,
+    /// Where others find this process.
+    address: String,
+    seat: Mutex<Option<Seat>>,
+}
+
+/// What the leader holds.
+struct Seat {
+    client: Client,
+    lease: i64,
+    renewing: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(renewing) = &self.renewing {
+            renewing.abort();
+        }
+    }
+}
+
+impl Elected {
+    /// A candidate at `address` for the ledger in these endpoints.
+    #[must_use]
+    pub fn new(endpoints: Vec<String>, args: EtcdArgs, address: String) -> Self {
+        Self {
+            endpoints,
+            args,
+            address,
+            seat: Mutex::new(None),
+        }
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs(u64::from(self.args.etcd_lease_seconds))
+    }
+
+    fn take_seat(&self, seat: Option<Seat>) -> Option<Seat> {
+        std::mem::replace(
+            &mut *self.seat.lock().unwrap_or_else(PoisonError::into_inner),
+            seat,
+        )
+    }
+
+    /// Whose the leader's key is, and at which revision of etcd; `None` when it may be had.
+    async fn leader(&self, place: &Place) -> Result<Option<(String, i64)>, ledger::Error> {
+        let mut client = place.client();
+        let get = client.get(place.leader(), Some(GetOptions::new()));
+        let answer = timed(self.time(), "ask etcd who leads", get).await?;
+        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let owner = answer.kvs().first();
+        Ok(owner.map(|key| (String::from_utf8_lossy(key.value()).into_owned(), revision)))
+    }
+
+    /// Waits until the leader's key is gone, or it is time to look again.
+    async fn gone(&self, place: &Place, since: i64) -> Result<(), ledger::Error> {
+        let mut client = place.client();
+        let options = WatchOptions::new().with_start_revision(since + 1);
+        let watch = client.watch(place.leader(), Some(options));
+        let mut events = timed(self.time(), "watch who leads", watch).await?;
+        let gone = async {
+            while let Some(answer) = events.message().await? {
+                let gone = |event: &etcd_client::Event| event.event_type() == EventType::Delete;
+                if answer.canceled() || answer.events().iter().any(gone) {
+                    break;
+                }
+            }
+            Ok::<_, etcd_client::Error>(())
+        };
+        match tokio::time::timeout(self.time(), gone).await {
+            Ok(watched) => watched.map_err(ledger::Error::storage("watch who leads")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Tries to make the leader's key.
+    async fn stand(&self, place: &Place) -> Result<Option<Tenure>, ledger::Error> {
+        let time = self.time();
+        let begun = Instant::now();
+        let mut client = place.client();
+        let seconds = i64::from(self.args.etcd_lease_seconds);
+        let granted = timed(time, "get a lease", client.lease_grant(seconds, None)).await?;
+        let lease = granted.id();
+        self.take_seat(Some(Seat {
+            client: client.clone(),
+            lease,
+            renewing: None,
+        }));
+        let mine = PutOptions::new().with_lease(lease);
+        let transaction = Txn::new()
+            .when([Compare::create_revision(place.leader(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(place.leader(), &*self.address, Some(mine))]);
+        let answer = timed(time, "stand for election", client.txn(transaction)).await?;
+        if !answer.succeeded() {
+            self.end().await;
+            return Ok(None);
+        }
+        let elected = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let right = Arc::new(Right::until(begun + held(time)));
+        let lost = CancellationToken::new();
+        let renewing = tokio::spawn(renew(
+            client.clone(),
+            lease,
+            time,
+            Arc::clone(&right),
+            lost.clone(),
+        ));
+        self.take_seat(Some(Seat {
+            client,
+            lease,
+            renewing: Some(renewing),
+        }));
+        let ledger = Etcd::open(place.clone(), elected, Arc::clone(&right)).await?;
+        tracing::info!(address = self.address, lease, elected, "elected");
+        Ok(Some(Tenure {
+            ledger: Arc::new(ledger),
+            lost,
+            right: Some(right),
+        }))
+    }
+
+    async fn campaign(&self, place: &Place, waiting: &Waiting<'_>) -> Result<Tenure, ledger::Error> {
+        loop {
+            match self.leader(place).await? {
+                Some((leader, since)) => {
+                    waiting(Some(&leader), "another scheduler was elected");
+                    self.gone(place, since).await?;
+                }
+                None => {
+                    if let Some(tenure) = self.stand(place).await? {
+                        return Ok(tenure);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long the right to write lasts after a renewal was asked for.
+fn held(time: Duration) -> Duration {
+    time * 4 / 5
+}
+
+async fn timed<T>(
+    limit: Duration,
+    action: &'static str,
+    request: impl Future<Output = Result<T, etcd_client::Error>>,
+) -> Result<T, ledger::Error> {
+    tokio::time::timeout(limit, request)
+        .await
+        .map_err(ledger::Error::storage(action))?
+        .map_err(ledger::Error::storage(action))
+}
+
+/// Renews the lease until it is lost, and says so before it can have ended.
+async fn renew(client: Client, lease: i64, time: Duration, right: Arc<Right>, lost: CancellationToken) {
+    let renewing = async {
+        loop {
+            tokio::time::sleep(time / 4).await;
+            let begun = Instant::now();
+            let mut leases = client.lease_client();
+            match timed(time / 4, "renew the lease", leases.keep_alive(lease)).await {
+                Ok(_) => right.renew(begun + held(time)),
+                Err(error) => tracing::warn!(error = error.chain(), "the lease was not renewed"),
+            }
+        }
+    };
+    let lapsing = async {
+        while right.holds() {
+            tokio::time::sleep_until(right.lapses().into()).await;
+        }
+    };
+    tokio::select! {
+        () = renewing => {}
+        () = lapsing => {}
+    }
+    tracing::error!("the lease was not renewed in time");
+    lost.cancel();
+}
+
+#[tonic::async_trait]
+impl Backend for Elected {
+    async fn begin(&self, waiting: &Waiting<'_>) -> Result<Tenure, Refused> {
+        let place = Place::new(&self.endpoints, &self.args).await?;
+        loop {
+            match self.campaign(&place, waiting).await {
+                Ok(tenure) => return Ok(tenure),
+                Err(error @ (ledger::Error::Schema { .. } | ledger::Error::Corrupt { .. })) => {
+                    self.end().await;
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    self.end().await;
+                    waiting(None, &error.chain());
+                    tracing::warn!(error = error.chain(), "not elected");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn end(&self) {
+        let Some(seat) = self.take_seat(None) else { return };
+        let mut client = seat.client.clone();
+        let lease = seat.lease;
+        // Renewing ends first.
+        drop(seat);
+        if let Err(error) = timed(FAREWELL, "give the lease back", client.lease_revoke(lease)).await {
+            tracing::warn!(
+                error = error.chain(),
+                "others wait until the lease ends by itself"
+            );
+        }
+    }
+
+    fn sole_owner(&self) -> bool {
+        false
+    }
+}

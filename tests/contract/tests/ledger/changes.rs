@@ -1,0 +1,208 @@
+//! Changes as a scheduler makes them, and the plainest ledger there is.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
+
+use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
+use proto::{inventory::v1 as inventory, placement::v1 as api};
+use rand::{Rng as _, rngs::StdRng};
+use scheduler::{
+    ledger::{Change, Contents, Fence, Position, RecordKey, SiteFence},
+    record::{Member, Record},
+    spec::Spec,
+};
+
+/// When every log begins.
+const BEGUN: Duration = Duration::from_hours(500_000);
+
+/// A ledger as two maps and a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    position: Position,
+    records: BTreeMap<RecordKey, Record>,
+    fences: BTreeMap<String, SiteFence>,
+    pub(crate) log: Vec<api::Decision>,
+}
+
+impl Model {
+    pub(crate) fn new() -> Self {
+        Self {
+            position: Position {
+                epoch: 1,
+                revision: 0,
+            },
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    pub(crate) fn take(&mut self, change: &Change) {
+        self.position.revision = change.revision();
+        match change.clone() {
+            Change::Epoch { epoch, revision: _ } => self.position.epoch = epoch,
+            Change::Record {
+                key,
+                record,
+                decision,
+                revision: _,
+            } => {
+                self.records.remove(&key);
+                self.records.extend(record.map(|record| (key, *record)));
+                self.log.push(*decision);
+            }
+            Change::Fence {
+                site,
+                fence,
+                decision,
+                revision: _,
+            } => {
+                self.fences.remove(&site);
+                self.fences.extend(fence.map(|fence| (site, fence)));
+                self.log.push(*decision);
+            }
+        }
+    }
+
+    pub(crate) fn contents(&self) -> Contents {
+        Contents {
+            position: self.position,
+            records: self.records.clone(),
+            fences: self.fences.clone(),
+        }
+    }
+}
+
+/// A cluster's name in site `a`.
+pub(crate) fn key(name: &str) -> RecordKey {
+    RecordKey {
+        site: "a".to_owned(),
+        cluster: ClusterName::new("tenant", name).unwrap(),
+    }
+}
+
+/// A record with so many hosts, as of a revision.
+pub(crate) fn record(name: &str, revision: u64, hosts: usize) -> Record {
+    let wire = inventory::ClusterSpec {
+        network_ids: vec![format!("net{}", revision % 3)],
+        ..inventory::ClusterSpec::default()
+    };
+    let mut record = Record::new(
+        key(name).cluster,
+        format!("uid-{name}"),
+        Some(SystemTime::UNIX_EPOCH + BEGUN),
+        i64::try_from(revision).unwrap(),
+        Spec::parse(wire, "spec").unwrap(),
+    );
+    record.revision = revision;
+    for index in 0..hosts {
+        let id = HostId {
+            name: HostName::new("metal", format!("{name}-{index}")).unwrap(),
+            uid: Uid::new(format!("uid-{index}")).unwrap(),
+        };
+        let member = Member {
+            role: RoleName::new("Worker").unwrap(),
+            domain: None,
+            state: if index % 2 == 0 {
+                MemberState::Bound
+            } else {
+                MemberState::Claimed
+            },
+            revision,
+            addresses: BTreeMap::new(),
+            bmc_address: format!("redfish://192.0.2.{}/redfish/v1/Systems/1", index % 256),
+            failed_since: None,
+            replaces: None,
+            release_reason: None,
+            confirmed: index % 3 == 0,
+        };
+        record.members.insert(id, member);
+    }
+    record
+}
+
+/// Time goes by, and never so much that an entry is too old.
+fn age(position: Position) -> Duration {
+    Duration::from_secs(position.revision % 1000)
+}
+
+/// The entry of a step, `age` after the log's beginning.
+pub(crate) fn entry(position: Position, site: &str, age: Duration, bytes: usize) -> api::Decision {
+    api::Decision {
+        time: Some((SystemTime::UNIX_EPOCH + BEGUN + age).into()),
+        revision: Some(position.into()),
+        caller: "site/a/agent/cluster".to_owned(),
+        site: site.to_owned(),
+        action: "apply".to_owned(),
+        reason: "r".repeat(bytes),
+        ..api::Decision::default()
+    }
+}
+
+/// A record put (`Some`) or removed, on top of a model.
+pub(crate) fn put(model: &Model, name: &str, hosts: Option<usize>) -> Change {
+    let position = Position {
+        revision: model.position().revision + 1,
+        ..model.position()
+    };
+    Change::Record {
+        key: key(name),
+        record: hosts.map(|hosts| Box::new(record(name, position.revision, hosts))),
+        decision: Box::new(entry(position, "a", age(position), 10)),
+        revision: position.revision,
+    }
+}
+
+/// Any change.
+pub(crate) fn random(rng: &mut StdRng, model: &Model) -> Change {
+    let position = Position {
+        revision: model.position().revision + 1,
+        ..model.position()
+    };
+    let decision = Box::new(entry(
+        position,
+        if rng.random() { "a" } else { "b" },
+        age(position),
+        rng.random_range(0..200),
+    ));
+    match rng.random_range(0..20) {
+        0 => Change::Epoch {
+            epoch: position.epoch + rng.random_range(1..4),
+            revision: position.revision + rng.random_range(0..5000),
+        },
+        1 | 2 => Change::Fence {
+            site: format!("site-{}", rng.random_range(0..3)),
+            fence: rng.random_ratio(4, 5).then(|| SiteFence {
+                highest: Fence {
+                    lease: format!("lease-{}", position.revision),
+                    transitions: rng.random_range(0..9),
+                },
+                retired: (0..rng.random_range(0..3))
+                    .map(|index| format!("lease-{index}"))
+                    .collect::<BTreeSet<_>>(),
+            }),
+            decision,
+            revision: position.revision,
+        },
+        _ => {
+            let name = format!("c{}", rng.random_range(0..12));
+            let hosts = [0, 1, 3, 7, 300][rng.random_range(0..5)];
+            let mut key = key(&name);
+            if rng.random_ratio(1, 3) {
+                "b/with a slash".clone_into(&mut key.site);
+            }
+            Change::Record {
+                key,
+                record: rng
+                    .random_ratio(4, 5)
+                    .then(|| Box::new(record(&name, position.revision, hosts))),
+                decision,
+                revision: position.revision,
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What every backend promises.
+
+use std::time::Duration;
+
+use proto::placement::v1 as api;
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use scheduler::ledger::{Change, Ledger, Position, Retention};
+
+use crate::{
+    backends::Bed,
+    changes::{Model, entry, key, put, random},
+};
+
+/// A case: its name, and what shows it on an empty bed.
+pub(crate) type Case = (&'static str, fn(&dyn Bed));
+
+/// Every case.
+pub(crate) const CASES: &[Case] = &[
+    ("an_empty_ledger_stands_at_the_beginning", empty),
+    ("what_was_committed_is_there_when_it_is_opened_again", reopened),
+    ("any_batches_are_what_a_map_would_hold", property),
+    (
+        "of_many_changes_of_one_record_in_a_batch_the_last_holds",
+        repeated,
+    ),
+    ("a_batch_of_any_size_is_taken", large),
+    ("a_removed_record_is_gone_and_its_log_is_not", removed),
+    ("a_new_epoch_holds_from_then_on", epoch),
+    ("the_log_is_read_from_its_newest_entry_in_pages", pages),
+    ("the_log_is_kept_within_its_bytes", bytes),
+    ("the_log_is_kept_within_its_age", age),
+];
+
+fn commit(ledger: &dyn Ledger, model: &mut Model, batch: &[Change]) {
+    ledger.commit(batch).unwrap();
+    for change in batch {
+        model.take(change);
+    }
+}
+
+/// Makes a batch of changes that follow on each other.
+fn batch(model: &Model, count: usize, mut change: impl FnMut(&Model) -> Change) -> Vec<Change> {
+    let mut ahead = model.clone();
+    (0..count)
+        .map(|_| {
+            let change = change(&ahead);
+            ahead.take(&change);
+            change
+        })
+        .collect()
+}
+
+fn whole_log(ledger: &dyn Ledger) -> Vec<api::Decision> {
+    let mut log = ledger.decisions(u64::MAX, usize::MAX, &|_| true).unwrap();
+    log.reverse();
+    log
+}
+
+fn revision(decision: &api::Decision) -> u64 {
+    decision.revision.unwrap().revision
+}
+
+fn empty(bed: &dyn Bed) {
+    for _ in 0..2 {
+        let ledger = bed.open();
+        assert_eq!(ledger.load().unwrap(), Model::new().contents());
+        assert_eq!(whole_log(&*ledger), []);
+    }
+}
+
+fn reopened(bed: &dyn Bed) {
+    let mut model = Model::new();
+    for index in 0..5 {
+        let ledger = bed.open();
+        assert_eq!(ledger.load().unwrap(), model.contents());
+        let change = put(&model, &format!("c{index}"), Some(index));
+        commit(&*ledger, &mut model, &[change]);
+    }
+    assert_eq!(bed.open().load().unwrap(), model.contents());
+}
+
+fn property(bed: &dyn Bed) {
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut model = Model::new();
+    for _ in 0..6 {
+        let ledger = bed.open();
+        for _ in 0..rng.random_range(1..8) {
+            let size = *[1, 2, 10, 90].get(rng.random_range(0..4)).unwrap();
+            let batch = batch(&model, size, |model| random(&mut rng, model));
+            commit(&*ledger, &mut model, &batch);
+            assert_eq!(ledger.load().unwrap(), model.contents());
+        }
+        assert_eq!(whole_log(&*ledger), model.log);
+    }
+    assert_eq!(bed.open().load().unwrap(), model.contents());
+}
+
+fn repeated(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    let mut hosts = [Some(1), None, Some(2), Some(3), None].into_iter().cycle();
+    for size in [3, 4, 5] {
+        let batch = batch(&model, size, |model| put(model, "one", hosts.next().unwrap()));
+        commit(&*ledger, &mut model, &batch);
+        assert_eq!(ledger.load().unwrap(), model.contents());
+    }
+    assert_eq!(whole_log(&*ledger), model.log);
+}
+
+fn large(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    let mut name = 0;
+    // 512 changes are the most that the committer takes at once; 400 hosts are some 40 kB.
+    let batch = batch(&model, 512, |model| {
+        name += 1;
+        put(model, &format!("c{name}"), Some(400))
+    });
+    commit(&*ledger, &mut model, &batch);
+    assert!(ledger.load().unwrap() == model.contents());
+    drop(ledger);
+    let ledger = bed.open();
+    assert!(ledger.load().unwrap() == model.contents());
+    assert_eq!(whole_log(&*ledger), model.log);
+}
+
+fn removed(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    let made = put(&model, "one", Some(3));
+    commit(&*ledger, &mut model, &[made]);
+    let gone = put(&model, "one", None);
+    commit(&*ledger, &mut model, &[gone]);
+    drop(ledger);
+
+    let ledger = bed.open();
+    assert!(!ledger.load().unwrap().records.contains_key(&key("one")));
+    assert_eq!(whole_log(&*ledger).len(), 2);
+}
+
+fn epoch(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    let first = put(&model, "one", Some(1));
+    commit(&*ledger, &mut model, &[first]);
+    let epoch = Change::Epoch {
+        epoch: 9,
+        revision: 1 << 40,
+    };
+    commit(&*ledger, &mut model, &[epoch]);
+    let second = put(&model, "two", Some(1));
+    commit(&*ledger, &mut model, &[second]);
+    drop(ledger);
+
+    let ledger = bed.open();
+    let position = ledger.load().unwrap().position;
+    assert_eq!(
+        position,
+        Position {
+            epoch: 9,
+            revision: (1 << 40) + 1
+        }
+    );
+    assert_eq!(whole_log(&*ledger), model.log, "read over the gap");
+}
+
+fn pages(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    let batch = batch(&model, 600, |model| put(model, "one", Some(0)));
+    commit(&*ledger, &mut model, &batch);
+    let mut before = u64::MAX;
+    let mut read = Vec::new();
+    loop {
+        let page = ledger.decisions(before, 77, &|_| true).unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 77);
+        before = revision(last);
+        read.extend(page);
+    }
+    read.reverse();
+    assert_eq!(read, model.log);
+    let odd = ledger
+        .decisions(100, 3, &|entry| revision(entry) % 2 == 1)
+        .unwrap();
+    assert_eq!(odd.iter().map(revision).collect::<Vec<_>>(), [99, 97, 95]);
+    assert_eq!(ledger.decisions(1, 3, &|_| true).unwrap(), []);
+}
+
+/// A change with an entry of a size, so long after the log's beginning.
+fn sized(model: &Model, age: Duration, bytes: usize) -> Change {
+    let position = Position {
+        revision: model.position().revision + 1,
+        ..model.position()
+    };
+    let Change::Record { key, record, .. } = put(model, "one", Some(0)) else {
+        unreachable!()
+    };
+    Change::Record {
+        key,
+        record,
+        decision: Box::new(entry(position, "a", age, bytes)),
+        revision: position.revision,
+    }
+}
+
+fn bytes(bed: &dyn Bed) {
+    let retention = Retention {
+        bytes: 20_000,
+        ..Retention::default()
+    };
+    let mut model = Model::new();
+    for round in 0..4 {
+        let ledger = bed.open_retaining(retention);
+        for _ in 0..10 {
+            let batch = batch(&model, 5, |model| sized(model, Duration::ZERO, 400));
+            commit(&*ledger, &mut model, &batch);
+        }
+        let log = whole_log(&*ledger);
+        assert!(
+            model.log.ends_with(&log),
+            "round {round}: the newest entries are kept"
+        );
+        let kept: usize = log.iter().map(prost::Message::encoded_len).sum();
+        assert!(kept <= 20_000, "round {round}: {kept} bytes are kept");
+        assert!(
+            log.len() == model.log.len() || kept > 19_000,
+            "round {round}: {kept} bytes are kept"
+        );
+    }
+    assert_eq!(bed.open().load().unwrap(), model.contents());
+}
+
+fn age(bed: &dyn Bed) {
+    let retention = Retention {
+        age: Duration::from_secs(100),
+        ..Retention::default()
+    };
+    let ledger = bed.open_retaining(retention);
+    let mut model = Model::new();
+    for second in 0..100 {
+        let batch = batch(&model, 4, |model| sized(model, Duration::from_secs(second), 1));
+        commit(&*ledger, &mut model, &batch);
+    }
+    assert_eq!(whole_log(&*ledger), model.log, "nothing is old");
+
+    // The end of the log is looked at now and then, and so much of it is removed each time.
+    for _ in 0..100 {
+        let batch = batch(&model, 4, |model| sized(model, Duration::from_secs(150), 1));
+        commit(&*ledger, &mut model, &batch);
+    }
+
+    let log = whole_log(&*ledger);
+    assert!(model.log.ends_with(&log), "the newest entries are kept");
+    assert_eq!(
+        log.len(),
+        model.log.len() - 50 * 4,
+        "those of the first 50 seconds are gone"
+    );
+}

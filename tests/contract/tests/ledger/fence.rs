@@ -1,0 +1,58 @@
+//! Who may write to etcd.
+
+use scheduler::ledger::{Error, Ledger as _};
+
+use crate::{
+    backends::Cluster,
+    changes::{Model, put},
+};
+
+#[test]
+fn a_leader_of_before_cannot_write_however_long_it_thinks_that_it_leads() {
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/fence");
+    let old = cluster.open(&place, cluster.elect(&place, "old:1")).unwrap();
+    let mut model = Model::new();
+    let first = put(&model, "one", Some(3));
+    old.commit(std::slice::from_ref(&first)).unwrap();
+    model.take(&first);
+
+    let new = cluster.open(&place, cluster.elect(&place, "new:1")).unwrap();
+    let late = old.commit(&[put(&model, "one", Some(9))]).unwrap_err();
+
+    assert!(matches!(&late, Error::Fenced { by } if by == "new:1"), "{late}");
+    assert_eq!(new.load().unwrap(), model.contents());
+    let second = put(&model, "two", Some(1));
+    new.commit(std::slice::from_ref(&second)).unwrap();
+    model.take(&second);
+    assert!(old.commit(&[put(&model, "one", Some(9))]).is_err());
+    assert_eq!(new.load().unwrap(), model.contents());
+}
+
+#[test]
+fn a_writer_that_another_one_with_its_own_key_has_overtaken_cannot_write() {
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/overtaken");
+    let elected = cluster.elect(&place, "one:1");
+    let (first, second) = (
+        cluster.open(&place, elected).unwrap(),
+        cluster.open(&place, elected).unwrap(),
+    );
+    let model = Model::new();
+
+    second.commit(&[put(&model, "one", Some(1))]).unwrap();
+
+    let late = first.commit(&[put(&model, "one", Some(2))]).unwrap_err();
+    assert!(matches!(late, Error::Fenced { by: _ }), "{late}");
+}
+
+#[test]
+fn a_process_that_was_not_elected_cannot_even_make_the_ledger() {
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/unelected");
+    let elected = cluster.elect(&place, "one:1");
+
+    let error = cluster.open(&place, elected - 1).unwrap_err();
+
+    assert!(matches!(error, Error::Fenced { by: _ }), "{error}");
+}

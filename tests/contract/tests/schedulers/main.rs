@@ -1,0 +1,14 @@
+//! Several schedulers on one real etcd: one leads, and what was promised is kept whoever is killed, stopped or cut off.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its fixtures too"
+)]
+
+mod client;
+mod failover;
+mod partition;
+mod proxy;
+mod region;

@@ -1,0 +1,65 @@
+//! A scheduler is cut off from etcd.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::{
+    client::reason,
+    proxy::Proxy,
+    region::{LEASE, PATIENCE, Region, assert_kept},
+};
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_from_etcd_stops_answering_before_another_one_begins() {
+    let mut region = Region::new(1).await;
+    let etcd = region.etcd.members()[0].address();
+    let proxy = Proxy::to(etcd).await;
+    region.add(std::slice::from_ref(&proxy.endpoint));
+    assert_eq!(region.leader(None).await, 0);
+    let _reports = region.reported(0).await;
+    let first = region.schedulers[0].client.apply("first", 3).await.unwrap();
+    let mut promised = BTreeMap::from([("first".to_owned(), first)]);
+    let endpoints = region.etcd.endpoints();
+    region.add(&endpoints);
+
+    proxy.cut(true);
+    let begun = Instant::now();
+    let lost = region.schedulers[0].client.apply("lost", 3).await.unwrap_err();
+    while region.schedulers[0].client.list().await.is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "it goes on answering");
+    }
+    let stopped = begun.elapsed();
+    assert!(
+        stopped < LEASE,
+        "it answers for longer than its lease: {stopped:?}"
+    );
+    let led_meanwhile = region.schedulers[1].client.list().await;
+    assert!(
+        led_meanwhile.is_err(),
+        "the other one begins when the lease has ended"
+    );
+    assert_eq!(region.leader(Some(0)).await, 1);
+    println!(
+        "cut off: stopped answering after {stopped:?}, the next one leads after {:?}",
+        begun.elapsed()
+    );
+
+    let _reports = region.reported(1).await;
+    let second = region.schedulers[1].client.apply("second", 3).await.unwrap();
+    promised.insert("second".to_owned(), second);
+    proxy.cut(false);
+    let healed = Instant::now();
+    let leader = loop {
+        match region.schedulers[0].client.list().await {
+            Err(status) => match reason(&status).1 {
+                Some(leader) => break leader,
+                None => assert!(healed.elapsed() < PATIENCE, "{status:?}"),
+            },
+            Ok(_) => panic!("two lead"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(leader, region.schedulers[1].address);
+    let found = region.schedulers[1].client.list().await.unwrap();
+    assert_kept(&promised, &found);
+    assert!(!found.contains_key("lost"), "{lost:?}, and yet it is there");
+}

@@ -1,0 +1,117 @@
+//! An etcd cluster for the ledger: real members, each of which can be paused, killed and started again.
+
+use std::{io, time::Duration};
+
+use crate::{
+    port,
+    process::{self, Group, Process, Program},
+    readiness, tools,
+};
+
+/// How long a cluster may take to elect a leader.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// etcd is missing.
+    #[error(transparent)]
+    Tool(#[from] tools::Error),
+    /// A member did not start or end.
+    #[error(transparent)]
+    Process(#[from] process::Error),
+    /// A member is not ready.
+    #[error(transparent)]
+    NotReady(#[from] readiness::Error),
+    /// There is no free port.
+    #[error("find a free port on loopback")]
+    Port(#[source] io::Error),
+}
+
+/// A running cluster. It ends with its group.
+#[derive(Debug)]
+pub struct Etcd {
+    members: Vec<Member>,
+}
+
+/// One member of a cluster.
+#[derive(Debug)]
+pub struct Member {
+    /// Its process.
+    pub process: Process,
+    port: u16,
+}
+
+impl Member {
+    /// `http://127.0.0.1:PORT` for clients.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// The same as `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Waits until it takes part in a cluster that has a leader.
+    ///
+    /// # Errors
+    /// When it does not: with the end of its log.
+    pub async fn ready(&mut self) -> Result<(), Error> {
+        Ok(readiness::http(&mut self.process, self.port, "/readyz", PATIENCE).await?)
+    }
+}
+
+impl Etcd {
+    /// Starts a cluster of so many members, and waits until it can be written.
+    ///
+    /// # Errors
+    /// When etcd is not built or does not become ready.
+    pub async fn start(group: &Group, members: usize) -> Result<Self, Error> {
+        let reserve = || port::reserve().map_err(Error::Port);
+        let mut ports = Vec::new();
+        for index in 0..members {
+            ports.push((format!("etcd-{index}"), reserve()?, reserve()?));
+        }
+        let peer = |port: &u16| format!("http://127.0.0.1:{port}");
+        let cluster: Vec<String> = ports
+            .iter()
+            .map(|(name, _, port)| format!("{name}={}", peer(port)))
+            .collect();
+        let mut started = Vec::new();
+        for (name, client_port, peer_port) in &ports {
+            let client = format!("http://127.0.0.1:{client_port}");
+            let program = Program::new(name, tools::path("etcd")?)
+                .flag("--name", name)
+                .flag("--data-dir", group.directory().join(name))
+                .flag("--listen-client-urls", &client)
+                .flag("--advertise-client-urls", &client)
+                .flag("--listen-peer-urls", peer(peer_port))
+                .flag("--initial-advertise-peer-urls", peer(peer_port))
+                .flag("--initial-cluster", cluster.join(","))
+                .flag("--log-level", "warn");
+            started.push(Member {
+                process: group.spawn(program)?,
+                port: *client_port,
+            });
+        }
+        for member in &mut started {
+            member.ready().await?;
+        }
+        Ok(Self { members: started })
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn members(&mut self) -> &mut [Member] {
+        &mut self.members
+    }
+
+    /// Where clients reach them.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(Member::endpoint).collect()
+    }
+}
