@@ -5,7 +5,7 @@ use std::{env, io, path::PathBuf};
 fn main() -> io::Result<()> {
     let files = [
         "sip/inventory/v1/inventory_service.proto",
-        "sip/ledger/v1/record.proto",
+        "sip/ledger/v1/ledger_service.proto",
         "sip/placement/v1/placement_service.proto",
     ];
     let descriptor = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?).join("sip.bin");

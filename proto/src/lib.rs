@@ -15,7 +15,7 @@ pub mod inventory {
     }
 }
 
-/// Package `sip.ledger.v1`: what the scheduler keeps on disk. No API.
+/// Package `sip.ledger.v1`: what the scheduler keeps on disk, and how it is exported.
 pub mod ledger {
     /// Version 1.
     #[allow(

@@ -5,6 +5,7 @@ use std::{convert::Infallible, net::SocketAddr, path::PathBuf};
 use anyhow::Context as _;
 use proto::{
     inventory::v1::inventory_service_server::InventoryServiceServer,
+    ledger::v1::ledger_service_server::LedgerServiceServer,
     placement::v1::placement_service_server::PlacementServiceServer,
 };
 use runtime::{Process, ProcessArgs, identity::RealmArgs, tls::ServerTlsArgs};
@@ -13,7 +14,7 @@ use tonic::{server::NamedService as _, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    api::{Inventory, Placements},
+    api::{Inventory, LedgerApi, Placements},
     load, policy,
     term::{LedgerArgs, Supervisor, Terms},
 };
@@ -83,7 +84,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every service on the port: placement, inventory, health, reflection; and what says how the first two are.
+/// Every service on the port: placement, inventory, ledger, health, reflection; and what says how the first two are.
 ///
 /// # Errors
 /// When the descriptors of the services cannot be read.
@@ -101,6 +102,7 @@ pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
     let placements = PlacementServiceServer::new(Placements::new(terms.clone()));
     let routes = Routes::new(placements)
         .add_service(inventory)
+        .add_service(LedgerServiceServer::new(LedgerApi::new(terms.clone())))
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use http::Uri;
 use placement::{ClusterName, Namespace};
+use runtime::identity::RealmArgs;
+use runtime::tls::ClientTlsArgs;
+use scheduler::term::LedgerArgs;
 
 /// Shows and explains the placement of clusters on bare-metal hosts.
 #[derive(Debug, Parser)]
@@ -21,6 +25,12 @@ pub enum Command {
     /// Decide offline, on files, which hosts each SIPCluster would get, keep and give back
     #[command(after_help = PLAN_HELP)]
     Plan(Plan),
+    /// Back the ledger up, move it to another storage, check it
+    Ledger {
+        /// What to do with it.
+        #[command(subcommand)]
+        action: Ledger,
+    },
     /// Print a script that completes this command line in a shell
     Completions {
         /// The shell.
@@ -35,6 +45,60 @@ Nothing is sent anywhere, and nothing changes.
 Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
+
+/// What to do with a ledger.
+#[derive(Debug, Subcommand)]
+pub enum Ledger {
+    /// Write all that a running scheduler's ledger holds into a file; for operators only
+    Export(Export),
+    /// Fill an empty ledger from a file; no scheduler may run on it
+    Import(Import),
+    /// Look at every record of a file or of a ledger, and say what is wrong
+    #[command(
+        after_help = "Exit code: 0 when nothing is wrong, 2 when something is, 1 when it cannot be read."
+    )]
+    Check(Check),
+}
+
+/// Back a ledger up.
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// The region's scheduler, the one that leads
+    #[arg(long, env = "SIP_SCHEDULER", value_name = "URL")]
+    pub scheduler: Uri,
+    /// The region.
+    #[command(flatten)]
+    pub realm: RealmArgs,
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: ClientTlsArgs,
+    /// The file; it is there when it is whole
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Fill a ledger.
+#[derive(Debug, clap::Args)]
+pub struct Import {
+    /// A file that `sipctl ledger export` has written
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The empty ledger.
+    #[command(flatten)]
+    pub ledger: LedgerArgs,
+}
+
+/// Check a ledger.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Check {
+    /// A file that `sipctl ledger export` has written
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The file of a ledger that no scheduler has open
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
+}
 
 /// Decide offline.
 #[derive(Debug, clap::Args)]

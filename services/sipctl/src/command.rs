@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use crate::cli::{Cli, Command, Output, Plan};
 use crate::input::Input;
 use crate::plan::{self, plan};
-use crate::{files, table};
+use crate::{files, ledger, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,6 +17,8 @@ pub enum Ending {
     Done,
     /// A cluster is refused, partial or invalid.
     NotPlaced,
+    /// Something is wrong with a ledger.
+    Damaged,
 }
 
 /// Runs a command. `out` takes its result, `notes` what people should know beside it.
@@ -27,6 +29,11 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
     let Cli { command } = cli;
     match command {
         Command::Plan(arguments) => offline(arguments, out, notes),
+        Command::Ledger { action } => {
+            let (text, ending) = ledger::run(action)?;
+            write(out, text.as_bytes())?;
+            Ok(ending)
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);

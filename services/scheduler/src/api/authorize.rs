@@ -27,6 +27,7 @@ pub(crate) enum Call {
     ExplainHost,
     ResetSiteFence,
     ReleaseOrphan,
+    ExportLedger,
 }
 
 /// What a kind of call does, which is what permission depends on.
@@ -38,7 +39,7 @@ enum Effect {
     Members,
     /// Reads anything else.
     Look,
-    /// Overrides a safeguard: only a person who answers for the region can.
+    /// Overrides a safeguard, or takes everything out: only a person who answers for the region can.
     Override,
 }
 
@@ -57,7 +58,7 @@ impl Call {
             | Self::ListSites
             | Self::FindCapacity
             | Self::ExplainHost => Effect::Look,
-            Self::ResetSiteFence | Self::ReleaseOrphan => Effect::Override,
+            Self::ResetSiteFence | Self::ReleaseOrphan | Self::ExportLedger => Effect::Override,
         }
     }
 
@@ -79,6 +80,7 @@ impl Call {
             Self::ExplainHost => "ExplainHost",
             Self::ResetSiteFence => "ResetSiteFence",
             Self::ReleaseOrphan => "ReleaseOrphan",
+            Self::ExportLedger => "ExportLedger",
         }
     }
 }
@@ -135,7 +137,7 @@ fn allowed(caller: &Caller, call: Call, site: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    const ALL: [Call; 16] = [
+    const ALL: [Call; 17] = [
         Call::ApplyCluster,
         Call::PlanCluster,
         Call::GetPlacement,
@@ -152,6 +154,7 @@ mod tests {
         Call::ExplainHost,
         Call::ResetSiteFence,
         Call::ReleaseOrphan,
+        Call::ExportLedger,
     ];
 
     fn agent(site: &str, name: &str) -> Caller {
@@ -170,8 +173,8 @@ mod tests {
 
     #[test]
     fn an_agent_touches_only_its_own_site_and_only_what_its_name_needs() {
-        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len() - 2);
-        for call in ["ResetSiteFence", "ReleaseOrphan"] {
+        assert_eq!(names(&agent("a", "cluster"), Some("a")).len(), ALL.len() - 3);
+        for call in ["ResetSiteFence", "ReleaseOrphan", "ExportLedger"] {
             assert!(!names(&agent("a", "cluster"), Some("a")).contains(&call));
         }
         assert_eq!(
@@ -192,11 +195,11 @@ mod tests {
         };
         for (caller, overrides) in [(operator, true), (reader, false)] {
             let calls = names(&caller, None);
-            assert_eq!(calls.len(), ALL.len() - if overrides { 4 } else { 6 });
+            assert_eq!(calls.len(), ALL.len() - if overrides { 4 } else { 7 });
             for call in ["ApplyCluster", "ReleaseCluster", "ConfirmHosts", "ReportHosts"] {
                 assert!(!calls.contains(&call));
             }
-            for call in ["ResetSiteFence", "ReleaseOrphan"] {
+            for call in ["ResetSiteFence", "ReleaseOrphan", "ExportLedger"] {
                 assert_eq!(calls.contains(&call), overrides);
             }
         }

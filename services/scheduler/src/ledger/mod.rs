@@ -4,9 +4,11 @@
 //! atomically and durably, in the order in which it gets them. [`commit`] batches changes and tells who
 //! waits; [`codec`] is the one place where records become bytes.
 
+pub mod check;
 pub mod codec;
 pub mod commit;
 pub mod etcd;
+pub mod export;
 pub mod redb;
 mod retention;
 
@@ -16,7 +18,7 @@ use std::{
 };
 
 use placement::ClusterName;
-use proto::{inventory::v1 as inventory, placement::v1 as api};
+use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
 
 pub use retention::Retention;
 
@@ -234,6 +236,18 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         limit: usize,
         wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, Error>;
+
+    /// Hands out everything as it is at one moment: header, records, fences, the log from its oldest entry. Blocks.
+    ///
+    /// # Errors
+    /// When the storage cannot be read; what `take` returns.
+    fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error>;
+
+    /// Fills an empty ledger with what was exported. Until it is whole nobody can open it. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`]; when the storage fails; what the entries return.
+    fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error>;
 }
 
 /// Why the ledger failed.
@@ -261,6 +275,12 @@ pub enum Error {
     Fenced {
         /// Who, as far as it is known.
         by: String,
+    },
+    /// Something is in the way of an import.
+    #[error("ledger: it is not empty: {found}")]
+    NotEmpty {
+        /// What is there.
+        found: String,
     },
     /// A stored value does not parse.
     #[error("ledger: {what}: {rule}")]

@@ -1,15 +1,19 @@
 //! The embedded backend: one file, no set-up.
 
+mod log;
+
 use std::path::Path;
 
 use ::redb::{
-    Builder, Database, Durability, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table,
+    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase as _, ReadableTable as _, StorageBackend,
     TableDefinition,
 };
-use proto::placement::v1 as api;
+use proto::{ledger::v1 as disk, placement::v1 as api};
 
-use super::{Change, Contents, Error, Ledger, Position, Retention, codec, retention::STEP};
-use crate::convert;
+use super::{
+    Change, Contents, Error, Ledger, Position, Retention, codec,
+    export::{self, Part},
+};
 
 /// Version of the layout below. Raised with every change that an older program cannot read.
 ///
@@ -137,7 +141,7 @@ impl Redb {
                     meta.insert("epoch", 1).map_err(Error::storage("write epoch"))?;
                 }
                 Some(1) => {
-                    let bytes = log_bytes(&decisions)?;
+                    let bytes = log::log_bytes(&decisions)?;
                     meta.insert("log bytes", bytes)
                         .map_err(Error::storage("write the size of the log"))?;
                     meta.insert("schema", SCHEMA)
@@ -162,56 +166,6 @@ impl Redb {
     }
 }
 
-fn log_bytes(decisions: &Table<'_, u64, &'static [u8]>) -> Result<u64, Error> {
-    let mut bytes = 0;
-    for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
-        let (_, value) = entry.map_err(Error::storage("read a decision"))?;
-        bytes += size(value.value());
-    }
-    Ok(bytes)
-}
-
-fn size(value: &[u8]) -> u64 {
-    u64::try_from(value.len()).unwrap_or(u64::MAX)
-}
-
-/// Appends to the log, and removes from its other end what is not to be kept.
-fn log(
-    decisions: &mut Table<'_, u64, &'static [u8]>,
-    batch: &[Change],
-    retention: Retention,
-    mut bytes: u64,
-) -> Result<u64, Error> {
-    let mut newest = None;
-    for change in batch {
-        let Some(decision) = change.decision() else {
-            continue;
-        };
-        newest = convert::time(decision.time).or(newest);
-        let value = prost::Message::encode_to_vec(decision);
-        bytes += size(&value);
-        decisions
-            .insert(change.revision(), &*value)
-            .map_err(Error::storage("write a decision"))?;
-    }
-    for _ in 0..batch.len() + STEP {
-        let oldest = decisions
-            .first()
-            .map_err(Error::storage("read the oldest decision"))?;
-        let Some(length) = oldest
-            .filter(|(_, value)| retention.drops(value.value(), bytes, newest))
-            .map(|(_, value)| size(value.value()))
-        else {
-            break;
-        };
-        bytes = bytes.saturating_sub(length);
-        decisions
-            .pop_first()
-            .map_err(Error::storage("remove the oldest decision"))?;
-    }
-    Ok(bytes)
-}
-
 impl Ledger for Redb {
     fn load(&self) -> Result<Contents, Error> {
         let transaction = self
@@ -221,18 +175,8 @@ impl Ledger for Redb {
         let meta = transaction
             .open_table(META)
             .map_err(Error::storage("open meta"))?;
-        let number = |key| -> Result<u64, Error> {
-            Ok(meta
-                .get(key)
-                .map_err(Error::storage("read meta"))?
-                .map_or(0, |v| v.value()))
-        };
-        let position = Position {
-            epoch: number("epoch")?,
-            revision: number("revision")?,
-        };
         let mut contents = Contents {
-            position,
+            position: position(&meta)?,
             ..Contents::default()
         };
         let records = transaction
@@ -319,7 +263,7 @@ impl Ledger for Redb {
                 .get("log bytes")
                 .map_err(Error::storage("read the size of the log"))?
                 .map_or(0, |bytes| bytes.value());
-            let bytes = log(&mut decisions, batch, self.retention, before)?;
+            let bytes = log::append(&mut decisions, batch, self.retention, before)?;
             meta.insert("log bytes", bytes)
                 .map_err(Error::storage("write the size of the log"))?;
         }
@@ -360,4 +304,104 @@ impl Ledger for Redb {
         }
         Ok(found)
     }
+
+    fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
+        let transaction = self
+            .database
+            .begin_read()
+            .map_err(Error::storage("begin reading"))?;
+        let meta = transaction
+            .open_table(META)
+            .map_err(Error::storage("open meta"))?;
+        let Position { epoch, revision } = position(&meta)?;
+        take(export::header(Position { epoch, revision }))?;
+        let records = transaction
+            .open_table(RECORDS)
+            .map_err(Error::storage("open records"))?;
+        for entry in records.iter().map_err(Error::storage("read records"))? {
+            let (key, value) = entry.map_err(Error::storage("read a record"))?;
+            take(export::record(key.value(), value.value())?)?;
+        }
+        let fences = transaction
+            .open_table(FENCES)
+            .map_err(Error::storage("open fences"))?;
+        for entry in fences.iter().map_err(Error::storage("read fences"))? {
+            let (site, value) = entry.map_err(Error::storage("read a fence"))?;
+            take(export::fence(site.value(), value.value())?)?;
+        }
+        let decisions = transaction
+            .open_table(DECISIONS)
+            .map_err(Error::storage("open decisions"))?;
+        for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
+            let (revision, value) = entry.map_err(Error::storage("read a decision"))?;
+            take(export::decision(revision.value(), value.value())?)?;
+        }
+        Ok(())
+    }
+
+    fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
+        export::require_empty(&self.load()?)?;
+        let transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
+        {
+            let mut meta = transaction
+                .open_table(META)
+                .map_err(Error::storage("open meta"))?;
+            let mut records = transaction
+                .open_table(RECORDS)
+                .map_err(Error::storage("open records"))?;
+            let mut fences = transaction
+                .open_table(FENCES)
+                .map_err(Error::storage("open fences"))?;
+            let mut decisions = transaction
+                .open_table(DECISIONS)
+                .map_err(Error::storage("open decisions"))?;
+            for entry in entries {
+                match Part::of(entry?) {
+                    Some(Part::Header(Position { epoch, revision })) => {
+                        for (key, value) in [("epoch", epoch), ("revision", revision)] {
+                            meta.insert(key, value).map_err(Error::storage("write meta"))?;
+                        }
+                    }
+                    Some(Part::Record {
+                        site,
+                        namespace,
+                        name,
+                        value,
+                    }) => {
+                        records
+                            .insert((&*site, &*namespace, &*name), &*value)
+                            .map_err(Error::storage("write a record"))?;
+                    }
+                    Some(Part::Fence { site, value }) => {
+                        fences
+                            .insert(&*site, &*value)
+                            .map_err(Error::storage("write a fence"))?;
+                    }
+                    Some(Part::Decision { revision, value }) => {
+                        decisions
+                            .insert(revision, &*value)
+                            .map_err(Error::storage("write a decision"))?;
+                    }
+                    None => {}
+                }
+            }
+            let bytes = log::log_bytes(&decisions)?;
+            meta.insert("log bytes", bytes)
+                .map_err(Error::storage("write the size of the log"))?;
+        }
+        transaction.commit().map_err(Error::storage("commit"))
+    }
+}
+
+fn position(meta: &ReadOnlyTable<&'static str, u64>) -> Result<Position, Error> {
+    let number = |key| -> Result<u64, Error> {
+        Ok(meta
+            .get(key)
+            .map_err(Error::storage("read meta"))?
+            .map_or(0, |v| v.value()))
+    };
+    Ok(Position {
+        epoch: number("epoch")?,
+        revision: number("revision")?,
+    })
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use proto::placement::v1 as api;
+use proto::{ledger::v1 as disk, placement::v1 as api};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use scheduler::ledger::{Change, Ledger, Position, Retention};
+use redb::backends::InMemoryBackend;
+use scheduler::ledger::{Change, Error, Ledger, Position, Retention, redb::Redb};
 
 use crate::{
     backends::Bed,
@@ -29,6 +30,10 @@ pub(crate) const CASES: &[Case] = &[
     ("the_log_is_read_from_its_newest_entry_in_pages", pages),
     ("the_log_is_kept_within_its_bytes", bytes),
     ("the_log_is_kept_within_its_age", age),
+    (
+        "what_is_exported_can_be_imported_into_an_empty_ledger_only",
+        moved,
+    ),
 ];
 
 fn commit(ledger: &dyn Ledger, model: &mut Model, batch: &[Change]) {
@@ -257,4 +262,46 @@ fn age(bed: &dyn Bed) {
         model.log.len() - 50 * 4,
         "those of the first 50 seconds are gone"
     );
+}
+
+fn exported(ledger: &dyn Ledger) -> Vec<disk::Entry> {
+    let mut entries = Vec::new();
+    let mut take = |entry| {
+        entries.push(entry);
+        Ok(())
+    };
+    ledger.export(&mut take).unwrap();
+    entries
+}
+
+fn moved(bed: &dyn Bed) {
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut model = Model::new();
+    let source = Redb::on(InMemoryBackend::new()).unwrap();
+    for _ in 0..5 {
+        let batch = batch(&model, 100, |model| random(&mut rng, model));
+        commit(&source, &mut model, &batch);
+    }
+    let entries = exported(&source);
+
+    let ledger = bed.open();
+    ledger.import(&mut entries.iter().cloned().map(Ok)).unwrap();
+    assert_eq!(ledger.load().unwrap().records, model.contents().records);
+    drop(ledger);
+    let ledger = bed.open();
+    assert_eq!(ledger.load().unwrap(), model.contents());
+    assert_eq!(whole_log(&*ledger), model.log);
+    let mut again = exported(&*ledger);
+    let mut before = entries.clone();
+    // The order of records is the storage's own.
+    for entries in [&mut again, &mut before] {
+        entries.sort_by_cached_key(prost::Message::encode_to_vec);
+    }
+    assert!(again == before, "what went in comes out");
+
+    let refused = ledger.import(&mut entries.into_iter().map(Ok)).unwrap_err();
+    assert!(matches!(refused, Error::NotEmpty { found: _ }), "{refused}");
+    let next = put(&model, "next", Some(1));
+    commit(&*ledger, &mut model, &[next]);
+    assert_eq!(ledger.load().unwrap(), model.contents(), "it goes on from there");
 }

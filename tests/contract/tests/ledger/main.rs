@@ -10,6 +10,7 @@
 mod backends;
 mod changes;
 mod contract;
+mod export;
 mod fence;
 mod layout;
 

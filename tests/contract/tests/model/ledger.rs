@@ -8,7 +8,7 @@ use std::{
 };
 
 use placement::MemberState;
-use proto::placement::v1 as api;
+use proto::{ledger::v1 as disk, placement::v1 as api};
 use scheduler::{
     ledger::{self, Change, Contents},
     record::Record,
@@ -157,6 +157,20 @@ impl ledger::Ledger for Queue {
         _wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, ledger::Error> {
         Ok(Vec::new())
+    }
+
+    fn export(
+        &self,
+        _take: &mut dyn FnMut(disk::Entry) -> Result<(), ledger::Error>,
+    ) -> Result<(), ledger::Error> {
+        unreachable!("the model has no operator")
+    }
+
+    fn import(
+        &self,
+        _entries: &mut dyn Iterator<Item = Result<disk::Entry, ledger::Error>>,
+    ) -> Result<(), ledger::Error> {
+        unreachable!("the model has no operator")
     }
 }
 

@@ -47,6 +47,11 @@ impl Client {
         }
     }
 
+    /// For calls that are not here.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// Reports a complete site of so many hosts, by an agent that has seen a revision.
     pub(crate) async fn report(&self, hosts: usize, seen: Option<Revision>) -> Result<Reports, Status> {
         let hello = inventory::Hello {

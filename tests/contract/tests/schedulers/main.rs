@@ -9,6 +9,7 @@
 
 mod client;
 mod failover;
+mod moving;
 mod partition;
 mod proxy;
 mod region;

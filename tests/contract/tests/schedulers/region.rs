@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -58,8 +59,24 @@ impl Region {
         region
     }
 
+    /// The region's temporary directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.group.directory()
+    }
+
     /// Starts one more scheduler, which reaches etcd there.
     pub(crate) fn add(&mut self, endpoints: &[String]) {
+        let lease = LEASE.as_secs().to_string();
+        let endpoints = endpoints.join(",");
+        self.add_with(&["--ledger-etcd", &endpoints, "--etcd-lease-seconds", &lease]);
+    }
+
+    /// Starts one more scheduler, which has a file.
+    pub(crate) fn add_on_file(&mut self, path: &Path) {
+        self.add_with(&["--ledger", path.to_str().unwrap()]);
+    }
+
+    fn add_with(&mut self, arguments: &[&str]) {
         let (listen, health) = (port::reserve().unwrap(), port::reserve().unwrap());
         let address = format!("127.0.0.1:{listen}");
         let name = format!("scheduler-{}", self.schedulers.len());
@@ -67,8 +84,7 @@ impl Region {
             .args(["--region", "north", "--trust-domain", "sip.example"])
             .args(["--listen", &address, "--plaintext-loopback"])
             .args(["--health-listen".to_owned(), format!("127.0.0.1:{health}")])
-            .args(["--ledger-etcd".to_owned(), endpoints.join(",")])
-            .args(["--etcd-lease-seconds".to_owned(), LEASE.as_secs().to_string()]);
+            .args(arguments.iter().copied());
         self.schedulers.push(Scheduler {
             process: self.group.spawn(program).unwrap(),
             client: Client::new(&address),

@@ -13,9 +13,9 @@ use super::keys::Keys;
 use crate::ledger::{Change, Position, codec};
 
 /// Operations in one transaction: etcd takes 128 unless told otherwise, and the position and the log's end need two.
-const OPERATIONS: usize = 120;
+pub(super) const OPERATIONS: usize = 120;
 /// Bytes of keys and values in one transaction: etcd takes requests of 1.5 MiB unless told otherwise.
-const BYTES: usize = 1 << 20;
+pub(super) const BYTES: usize = 1 << 20;
 
 /// What one transaction writes, besides the position.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@
 mod batch;
 mod connect;
 mod keys;
+mod moving;
 mod right;
 
 use std::{
@@ -164,15 +165,7 @@ impl Etcd {
             .await?;
         match schema.take_kvs().first() {
             None => etcd.make().await?,
-            Some(schema) => match schema.value_str().ok().and_then(|text| text.parse().ok()) {
-                Some(SCHEMA) => {}
-                found => {
-                    return Err(Error::Schema {
-                        found: found.unwrap_or_default(),
-                        understood: SCHEMA,
-                    });
-                }
-            },
+            Some(schema) => moving::require_schema(schema.value())?,
         }
         let written = etcd.position().await?;
         etcd.written = Mutex::new(written);
@@ -444,5 +437,13 @@ impl Ledger for Etcd {
         wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, Error> {
         self.runtime.block_on(self.log(before, limit, wanted))
+    }
+
+    fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
+        self.runtime.block_on(self.hand_out(take))
+    }
+
+    fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
+        self.runtime.block_on(self.take_in(entries))
     }
 }

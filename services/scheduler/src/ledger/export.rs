@@ -1,0 +1,350 @@
+//! Exports: everything that a ledger holds, to keep it elsewhere.
+//!
+//! The form is documented at `sip.ledger.v1.Entry`: a line that names it, then entries behind their lengths, the last of
+//! which counts them and has the checksum of all before it. So a file that was cut off or damaged is noticed.
+
+use std::io::{BufRead, Read as _, Write};
+
+use prost::Message as _;
+use proto::{ledger::v1 as disk, placement::v1 as api};
+use sha2::{Digest as _, Sha256};
+
+use super::{Contents, Error, Position};
+
+/// First line of a file.
+const MAGIC: &[u8] = b"SIPLEDGER 1\n";
+/// Largest entry that is read, in bytes: more than any record can have.
+const LARGEST: u64 = 256 << 20;
+
+/// An entry as backends store it.
+pub(crate) enum Part {
+    Header(Position),
+    Record {
+        site: String,
+        namespace: String,
+        name: String,
+        value: Vec<u8>,
+    },
+    Fence {
+        site: String,
+        value: Vec<u8>,
+    },
+    Decision {
+        revision: u64,
+        value: Vec<u8>,
+    },
+}
+
+impl Part {
+    /// `None` for what is not stored.
+    pub(crate) fn of(entry: disk::Entry) -> Option<Self> {
+        use disk::entry::Entry;
+        Some(match entry.entry? {
+            Entry::Header(disk::Header { epoch, revision }) => Self::Header(Position { epoch, revision }),
+            Entry::Record(disk::RecordEntry {
+                site,
+                namespace,
+                name,
+                record,
+            }) => Self::Record {
+                site,
+                namespace,
+                name,
+                value: record.unwrap_or_default().encode_to_vec(),
+            },
+            Entry::Fence(disk::FenceEntry { site, fence }) => Self::Fence {
+                site,
+                value: fence.unwrap_or_default().encode_to_vec(),
+            },
+            Entry::Decision(decision) => Self::Decision {
+                revision: decision.revision.unwrap_or_default().revision,
+                value: decision.encode_to_vec(),
+            },
+            Entry::End(_) => return None,
+        })
+    }
+}
+
+fn entry(entry: disk::entry::Entry) -> disk::Entry {
+    disk::Entry { entry: Some(entry) }
+}
+
+fn decoded<M: prost::Message + Default>(what: impl Fn() -> String, value: &[u8]) -> Result<M, Error> {
+    M::decode(value).map_err(|error| Error::Corrupt {
+        what: what(),
+        rule: error.to_string(),
+    })
+}
+
+pub(crate) fn header(Position { epoch, revision }: Position) -> disk::Entry {
+    entry(disk::entry::Entry::Header(disk::Header { epoch, revision }))
+}
+
+pub(crate) fn record(
+    (site, namespace, name): (&str, &str, &str),
+    value: &[u8],
+) -> Result<disk::Entry, Error> {
+    let record = decoded(|| format!("record {site}/{namespace}/{name}"), value)?;
+    Ok(entry(disk::entry::Entry::Record(disk::RecordEntry {
+        site: site.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        record: Some(record),
+    })))
+}
+
+pub(crate) fn fence(site: &str, value: &[u8]) -> Result<disk::Entry, Error> {
+    let fence = decoded(|| format!("fence of site {site}"), value)?;
+    Ok(entry(disk::entry::Entry::Fence(disk::FenceEntry {
+        site: site.to_owned(),
+        fence: Some(fence),
+    })))
+}
+
+pub(crate) fn decision(revision: u64, value: &[u8]) -> Result<disk::Entry, Error> {
+    let decision: api::Decision = decoded(|| format!("decision {revision}"), value)?;
+    Ok(entry(disk::entry::Entry::Decision(decision)))
+}
+
+/// Nothing may be in the way of an import.
+pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
+    let Contents {
+        position,
+        records,
+        fences,
+    } = contents;
+    if position.revision == 0 && records.is_empty() && fences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotEmpty {
+        found: format!(
+            "it stands at {position}, with {} records and {} fences",
+            records.len(),
+            fences.len()
+        ),
+    })
+}
+
+/// Counts entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records.
+    pub records: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Decisions.
+    pub decisions: u64,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn add(&mut self, entry: &disk::Entry) {
+        use disk::entry::Entry;
+        match &entry.entry {
+            Some(Entry::Record(_)) => self.records += 1,
+            Some(Entry::Fence(_)) => self.fences += 1,
+            Some(Entry::Decision(_)) => self.decisions += 1,
+            Some(Entry::Header(_) | Entry::End(_)) | None => {}
+        }
+    }
+
+    /// The last entry of a stream.
+    #[must_use]
+    pub fn end(self) -> disk::Entry {
+        entry(disk::entry::Entry::End(self.unsealed()))
+    }
+
+    fn unsealed(self) -> disk::End {
+        let Self {
+            records,
+            fences,
+            decisions,
+        } = self;
+        disk::End {
+            records,
+            fences,
+            decisions,
+            sha256: Vec::new(),
+        }
+    }
+
+    fn of(end: &disk::End) -> Self {
+        Self {
+            records: end.records,
+            fences: end.fences,
+            decisions: end.decisions,
+        }
+    }
+}
+
+/// Why a file is no whole export.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read or written.
+    #[error("the export cannot be read or written")]
+    Io(#[from] std::io::Error),
+    /// It does not begin as exports do.
+    #[error("this is no export of a ledger: it does not begin with {:?}", String::from_utf8_lossy(MAGIC).trim_end())]
+    Foreign,
+    /// It ends too early.
+    #[error("the export is cut off after {0} bytes: its end is missing")]
+    CutOff(u64),
+    /// It is not what was written.
+    #[error("the export is damaged: {0}")]
+    Damaged(String),
+}
+
+/// Writes a file.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    hash: Sha256,
+    counts: Counts,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(mut out: W) -> Result<Self, FileError> {
+        out.write_all(MAGIC)?;
+        Ok(Self {
+            out,
+            hash: Sha256::new_with_prefix(MAGIC),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Writes an entry; the `End` of a stream ends the file instead, when it counts what was written.
+    ///
+    /// # Errors
+    /// When it cannot be written, or entries are missing before an `End`.
+    pub fn write(&mut self, entry: &disk::Entry) -> Result<(), FileError> {
+        if let Some(disk::entry::Entry::End(end)) = &entry.entry {
+            if Counts::of(end) != self.counts {
+                let (wanted, found) = (Counts::of(end), self.counts);
+                return Err(FileError::Damaged(format!(
+                    "{wanted:?} were sent and {found:?} arrived"
+                )));
+            }
+            return self.seal();
+        }
+        self.counts.add(entry);
+        let bytes = entry.encode_length_delimited_to_vec();
+        self.hash.update(&bytes);
+        Ok(self.out.write_all(&bytes)?)
+    }
+
+    fn seal(&mut self) -> Result<(), FileError> {
+        let end = disk::End {
+            sha256: self.hash.clone().finalize().to_vec(),
+            ..self.counts.unsealed()
+        };
+        let end = self::entry(disk::entry::Entry::End(end));
+        self.out.write_all(&end.encode_length_delimited_to_vec())?;
+        Ok(self.out.flush()?)
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+/// Reads a file, entry by entry. The last one it gives is the `End`, when everything before it was whole.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    hash: Sha256,
+    read: u64,
+    counts: Counts,
+    ended: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// [`FileError::Foreign`].
+    pub fn new(mut input: R) -> Result<Self, FileError> {
+        let mut magic = Vec::new();
+        input.by_ref().take(size(MAGIC)).read_to_end(&mut magic)?;
+        if magic != MAGIC {
+            return Err(FileError::Foreign);
+        }
+        Ok(Self {
+            input,
+            hash: Sha256::new_with_prefix(MAGIC),
+            read: size(MAGIC),
+            counts: Counts::default(),
+            ended: false,
+        })
+    }
+
+    fn next_entry(&mut self) -> Result<disk::Entry, FileError> {
+        let mut bytes = Vec::new();
+        // A varint has at most ten bytes, and its last one has no high bit.
+        while bytes.len() < 10 && bytes.last().is_none_or(|byte| byte & 0x80 != 0) {
+            if self.input.by_ref().take(1).read_to_end(&mut bytes)? == 0 {
+                return Err(FileError::CutOff(self.read));
+            }
+        }
+        let prefix = bytes.len();
+        let length = prost::decode_length_delimiter(&*bytes)
+            .ok()
+            .and_then(|length| u64::try_from(length).ok())
+            .filter(|length| *length <= LARGEST)
+            .ok_or_else(|| FileError::Damaged(format!("no length of an entry is at byte {}", self.read)))?;
+        let got = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
+        if u64::try_from(got).unwrap_or(u64::MAX) < length {
+            return Err(FileError::CutOff(self.read));
+        }
+        let entry = disk::Entry::decode(&bytes[prefix..])
+            .map_err(|error| FileError::Damaged(format!("the entry at byte {}: {error}", self.read)))?;
+        if let Some(disk::entry::Entry::End(end)) = &entry.entry {
+            if end.sha256 != self.hash.clone().finalize().to_vec() {
+                return Err(FileError::Damaged(
+                    "its checksum is not that of its content".to_owned(),
+                ));
+            }
+            if Counts::of(end) != self.counts {
+                return Err(FileError::Damaged(
+                    "it does not hold as much as it says".to_owned(),
+                ));
+            }
+            if !self.input.fill_buf()?.is_empty() {
+                return Err(FileError::Damaged("something comes after its end".to_owned()));
+            }
+            self.ended = true;
+        }
+        self.hash.update(&bytes);
+        self.read += size(&bytes);
+        self.counts.add(&entry);
+        Ok(entry)
+    }
+}
+
+fn size(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<disk::Entry, FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.next_entry();
+        self.ended |= next.is_err();
+        Some(next)
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        Self::storage("read the export")(error)
+    }
+}

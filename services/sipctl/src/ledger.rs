@@ -1,0 +1,241 @@
+//! `sipctl ledger`: backups of a region's ledger.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Seek as _, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use comfy_table::presets::UTF8_FULL;
+use comfy_table::{ContentArrangement, Table};
+use proto::ledger::v1::{ExportLedgerRequest, ledger_service_client::LedgerServiceClient};
+use runtime::identity::Caller;
+use runtime::metrics::Metrics;
+use runtime::tls::{self, ClientTls, TlsMetrics};
+use scheduler::ledger::check::{Checker, Report};
+use scheduler::ledger::export::{Counts, FileError, Reader, Writer};
+use scheduler::ledger::{Ledger as _, redb::Redb};
+use tokio::sync::watch;
+
+use crate::cli::{Check, Export, Import, Ledger};
+use crate::command::Ending;
+
+/// Largest message of an export: a record of very many hosts is one entry.
+const MESSAGE: usize = 512 << 20;
+/// How long an import waits for the right to write.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Runs a command; returns what it says, and how it ended.
+///
+/// # Errors
+/// What could not be read, reached or written.
+pub fn run(action: Ledger) -> anyhow::Result<(String, Ending)> {
+    let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
+    match action {
+        Ledger::Export(export) => runtime.block_on(self::export(export)),
+        Ledger::Import(import) => self::import(import, &runtime),
+        Ledger::Check(check) => self::check(check),
+    }
+}
+
+async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
+    let Export {
+        scheduler,
+        realm,
+        tls,
+        output,
+    } = export;
+    let metrics = TlsMetrics::registered(&Metrics::default());
+    // It is over long before certificates change.
+    let tls = ClientTls::load(&tls, &realm.realm(), Caller::Scheduler, &metrics)?.map(|(tls, _)| tls);
+    let mut client =
+        LedgerServiceClient::new(tls::channel(&scheduler, tls)?).max_decoding_message_size(MESSAGE);
+    let answer = client.export_ledger(ExportLedgerRequest {}).await;
+    let mut messages = answer.map_err(|status| said(&scheduler, &status))?.into_inner();
+
+    let folder = output
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let file = tempfile::Builder::new()
+        .prefix(".ledger-export-")
+        .tempfile_in(folder)
+        .with_context(|| format!("no file can be made in {}", folder.display()))?;
+    let mut writer = Writer::new(BufWriter::new(file.as_file()))?;
+    let mut ended = false;
+    while let Some(message) = messages
+        .message()
+        .await
+        .map_err(|status| said(&scheduler, &status))?
+    {
+        for entry in message.entries {
+            writer.write(&entry)?;
+            ended = matches!(entry.entry, Some(proto::ledger::v1::entry::Entry::End(_)));
+        }
+    }
+    if !ended {
+        bail!("{scheduler} has cut the export off");
+    }
+    let counts = writer.counts();
+    drop(writer);
+    file.as_file().sync_all().context("the file cannot be written")?;
+    file.persist(&output)
+        .with_context(|| format!("{} cannot be written", output.display()))?;
+    Ok((
+        format!("{}: {}\n", output.display(), amount(counts)),
+        Ending::Done,
+    ))
+}
+
+fn said(scheduler: &http::Uri, status: &tonic::Status) -> anyhow::Error {
+    anyhow::anyhow!("{scheduler} says: {} ({:?})", status.message(), status.code())
+}
+
+fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(String, Ending)> {
+    let Import { file, ledger } = import;
+    let mut opened = File::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
+    let report = look(&opened).with_context(|| format!("{} cannot be imported", file.display()))?;
+    if report.found > 0 {
+        return Ok((
+            format!(
+                "{}Nothing was imported: the export is not sound.\n",
+                table(&report)
+            ),
+            Ending::Damaged,
+        ));
+    }
+    opened
+        .seek(SeekFrom::Start(0))
+        .context("the file cannot be read again")?;
+    let place = ledger.to_string();
+    let backend = ledger.backend("sipctl ledger import".to_owned());
+    let (waiting, mut seen) = watch::channel(None);
+    let told = move |leader: Option<&str>, why: &str| {
+        waiting.send_replace(Some(match leader {
+            Some(leader) => format!("{leader} leads: stop every scheduler first"),
+            None => why.to_owned(),
+        }));
+    };
+    let tenure = runtime.block_on(async {
+        tokio::select! {
+            begun = backend.begin(&told) => begun.map_err(|refused| anyhow::Error::from(refused.error)),
+            Ok(why) = seen.wait_for(Option::is_some) => Err(anyhow::anyhow!("{}", why.as_deref().unwrap_or_default())),
+            () = tokio::time::sleep(PATIENCE) => Err(anyhow::anyhow!("nobody answers")),
+        }
+    });
+    let imported = tenure
+        .with_context(|| format!("{place} cannot be opened"))
+        .and_then(|tenure| {
+            let entries = Reader::new(BufReader::new(&opened))?;
+            let written = tenure.ledger.import(&mut entries.map(|entry| Ok(entry?)));
+            written.with_context(|| format!("{place} takes no import"))
+        });
+    runtime.block_on(backend.end());
+    imported?;
+    Ok((
+        format!("{place}: {} at {}\n", amount(report.counts), report.position),
+        Ending::Done,
+    ))
+}
+
+fn check(check: Check) -> anyhow::Result<(String, Ending)> {
+    let report = match check {
+        Check {
+            file: Some(file),
+            ledger: _,
+        } => {
+            let opened = File::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
+            match look(&opened) {
+                Ok(report) => report,
+                Err(error @ (FileError::CutOff(_) | FileError::Damaged(_))) => {
+                    return Ok((format!("{}: {error}\n", file.display()), Ending::Damaged));
+                }
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{} cannot be read", file.display()));
+                }
+            }
+        }
+        Check {
+            file: None,
+            ledger: Some(path),
+        } => {
+            if !path.is_file() {
+                bail!("{} is no file", path.display());
+            }
+            let ledger = Redb::open(&path).with_context(|| format!("{} cannot be opened", path.display()))?;
+            let mut checker = Checker::default();
+            ledger
+                .export(&mut |entry| {
+                    checker.look(&entry);
+                    Ok(())
+                })
+                .with_context(|| format!("{} cannot be read", path.display()))?;
+            checker.finish()
+        }
+        Check {
+            file: None,
+            ledger: None,
+        } => bail!("neither a file nor a ledger is named"),
+    };
+    let ending = if report.found == 0 {
+        Ending::Done
+    } else {
+        Ending::Damaged
+    };
+    Ok((table(&report), ending))
+}
+
+fn look(file: &File) -> Result<Report, FileError> {
+    let mut checker = Checker::default();
+    for entry in Reader::new(BufReader::new(file))? {
+        checker.look(&entry?);
+    }
+    Ok(checker.finish())
+}
+
+fn amount(counts: Counts) -> String {
+    let Counts {
+        records,
+        fences,
+        decisions,
+    } = counts;
+    format!("{records} records, {fences} fences, {decisions} decisions")
+}
+
+fn table(report: &Report) -> String {
+    let Report {
+        position,
+        counts: Counts {
+            records,
+            fences,
+            decisions,
+        },
+        sites,
+        members,
+        findings,
+        found,
+    } = report;
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(["what", "number"]);
+    table.add_row(["stands at", &position.to_string()]);
+    for (what, number) in [
+        ("sites", sites),
+        ("clusters", records),
+        ("hosts held", members),
+        ("fences", fences),
+        ("decisions", decisions),
+        ("wrong", found),
+    ] {
+        table.add_row([what, &number.to_string()]);
+    }
+    let mut text = format!("{table}\n");
+    for finding in findings {
+        text.push_str("- ");
+        text.push_str(&crate::one_line(finding, 1000));
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,175 @@
+//! Files of exports, and what is looked for in them.
+
+use std::path::Path;
+
+use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
+use redb::backends::InMemoryBackend;
+use scheduler::ledger::{
+    Error, Ledger as _,
+    check::{Checker, Report},
+    export::{FileError, Reader, Writer},
+    redb::Redb,
+};
+
+use crate::{
+    backends::Cluster,
+    changes::{Model, put},
+};
+
+/// A file with three clusters.
+fn file() -> Vec<u8> {
+    let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    let mut model = Model::new();
+    for name in ["one", "two", "three"] {
+        let change = put(&model, name, Some(3));
+        ledger.commit(std::slice::from_ref(&change)).unwrap();
+        model.take(&change);
+    }
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    ledger.export(&mut |entry| Ok(writer.write(&entry)?)).unwrap();
+    let end = writer.counts().end();
+    writer.write(&end).unwrap();
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<disk::Entry>, FileError> {
+    Reader::new(bytes)?.collect()
+}
+
+#[test]
+fn a_file_that_was_cut_off_at_any_byte_is_noticed() {
+    let whole = file();
+    assert_eq!(read(&whole).unwrap().len(), 1 + 3 + 3 + 1);
+
+    for length in 0..whole.len() {
+        match read(&whole[..length]).unwrap_err() {
+            FileError::Foreign => assert!(length < 12),
+            FileError::CutOff(_) => {}
+            error @ (FileError::Io(_) | FileError::Damaged(_)) => panic!("{length}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_with_any_byte_changed_is_noticed() {
+    let whole = file();
+
+    for place in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 0x10;
+        assert!(read(&bytes).is_err(), "the byte at {place} is another one");
+    }
+    let mut longer = whole;
+    longer.push(0);
+    assert!(read(&longer).is_err(), "something comes after the end");
+}
+
+fn look(entries: &[disk::Entry]) -> Report {
+    let mut checker = Checker::default();
+    for entry in entries {
+        checker.look(entry);
+    }
+    checker.finish()
+}
+
+/// The first record among entries.
+fn first(entries: &mut [disk::Entry]) -> &mut disk::RecordEntry {
+    entries
+        .iter_mut()
+        .find_map(|entry| match &mut entry.entry {
+            Some(disk::entry::Entry::Record(record)) => Some(record),
+            _ => None,
+        })
+        .unwrap()
+}
+
+fn members(entries: &mut [disk::Entry]) -> &mut Vec<api::Member> {
+    let record = first(entries).record.as_mut().unwrap();
+    &mut record.placement.as_mut().unwrap().members
+}
+
+/// Makes entries wrong.
+type Break = fn(&mut Vec<disk::Entry>);
+
+#[test]
+fn whatever_breaks_an_invariant_is_found() {
+    let sound = read(&file()).unwrap();
+    assert_eq!(look(&sound).findings, Vec::<String>::new());
+    let cases: [(&str, Break); 6] = [
+        ("is held twice", |entries| {
+            let mut again = first(entries).clone();
+            "four".clone_into(&mut again.name);
+            entries.insert(
+                2,
+                disk::Entry {
+                    entry: Some(disk::entry::Entry::Record(again)),
+                },
+            );
+        }),
+        ("the ledger stands at 3", |entries| {
+            let record = first(entries).record.as_mut().unwrap();
+            let placement = record.placement.as_mut().unwrap();
+            placement.revision = Some(inventory::Revision {
+                epoch: 0,
+                revision: 9,
+            });
+        }),
+        ("is of revision 0", |entries| members(entries)[0].revision = 0),
+        ("has no state", |entries| members(entries)[0].state = 0),
+        ("has no placement", |entries| {
+            first(entries).record.as_mut().unwrap().placement = None;
+        }),
+        ("there is no header", |entries| {
+            entries.remove(0);
+        }),
+    ];
+
+    for (expected, break_it) in cases {
+        let mut entries = sound.clone();
+        break_it(&mut entries);
+        let report = look(&entries);
+        assert!(
+            report.findings.iter().any(|finding| finding.contains(expected)),
+            "{expected}: {report:?}"
+        );
+    }
+}
+
+#[test]
+fn an_import_into_etcd_that_was_not_finished_cannot_be_opened() {
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/unfinished");
+    let elected = cluster.elect(&place, "here");
+    let ledger = cluster.open(&place, elected).unwrap();
+    let entries = read(&file()).unwrap();
+    let broken = entries
+        .into_iter()
+        .take(3)
+        .map(Ok)
+        .chain([Err(FileError::CutOff(9).into())]);
+
+    ledger.import(&mut broken.into_iter()).unwrap_err();
+
+    drop(ledger);
+    let error = cluster.open(&place, elected).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("import again"), "{error}");
+}
+
+#[test]
+fn an_import_into_a_file_that_was_not_finished_leaves_it_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path: &Path = &folder.path().join("ledger.redb");
+    let ledger = Redb::open(path).unwrap();
+    let entries = read(&file()).unwrap();
+    let broken = entries
+        .into_iter()
+        .take(3)
+        .map(Ok)
+        .chain([Err(FileError::CutOff(9).into())]);
+
+    ledger.import(&mut broken.into_iter()).unwrap_err();
+
+    assert_eq!(ledger.load().unwrap(), Model::new().contents());
+}
