@@ -76,6 +76,10 @@ impl Site {
             let Some(mut member) = record.members.remove(&before) else {
                 continue;
             };
+            // A release that this host shows, now or in a later report, was of an earlier claim than this.
+            if member.state != MemberState::Releasing {
+                member.revision = UNNUMBERED;
+            }
             member.confirmed = false;
             for other in record.members.values_mut() {
                 if other.replaces.as_ref() == Some(&before) {

@@ -3,7 +3,7 @@
 use placement::MemberState::{Bound, Claimed};
 use scheduler::error::Error;
 
-use crate::fixtures::{SITE, Stage, cluster, host, labelled, members};
+use crate::fixtures::{SITE, Stage, again, cluster, host, labelled, members};
 
 #[tokio::test]
 async fn a_cluster_gets_hosts_and_is_told_only_what_the_ledger_has() {
@@ -210,4 +210,24 @@ async fn a_late_declaration_of_the_sipcluster_before_takes_nothing_over() {
         "{late:?}"
     );
     assert_eq!(stage.record("one").await.unwrap(), taken_over);
+}
+
+#[tokio::test]
+async fn a_claim_that_follows_a_host_made_again_is_newer_than_the_release_that_the_host_shows() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    let claimed = stage.apply("one", 1, 1).await.unwrap();
+    let mut made_again = again(labelled("h1", "one"));
+    made_again.release_mark = claimed.revision;
+
+    stage.report(&session, &[made_again.clone()]).await;
+
+    let record = stage.record("one").await.unwrap();
+    let (id, member) = record.members.first_key_value().unwrap();
+    assert_eq!(id.uid.as_str(), made_again.r#ref.as_ref().unwrap().uid);
+    assert!(
+        member.revision > made_again.release_mark,
+        "at {}, and an agent would take it for given back",
+        member.revision
+    );
 }
