@@ -1,10 +1,10 @@
 //! From held to free.
 
-use placement::MemberState::{Claimed, Releasing};
+use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::error::Error;
 
-use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, released};
+use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, released, used};
 
 #[tokio::test]
 async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_shows_it() {
@@ -176,4 +176,67 @@ async fn a_sipcluster_that_is_made_again_and_deleted_before_it_is_declared_gives
 
     assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
     assert_eq!(releasing.uid, "second");
+}
+
+#[tokio::test]
+async fn a_surplus_member_in_use_is_only_asked_for_and_one_that_is_let_go_goes_in_its_place() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 2).await.unwrap();
+    let in_use = |name: &str| used(labelled(name, "one"));
+    stage.report(&session, &[in_use("h1"), in_use("h2")]).await;
+
+    let asked = stage.apply("one", 2, 1).await.unwrap();
+    let names = |record: &scheduler::record::Record, wanted| -> Vec<String> {
+        let members = members(record).into_iter();
+        members
+            .filter(|(_, state)| *state == wanted)
+            .map(|(name, _)| name)
+            .collect()
+    };
+    let [first] = &*names(&asked, Releasing) else {
+        panic!("{asked:?}")
+    };
+    let other = if first == "h1" { "h2" } else { "h1" };
+    stage.retry().await;
+    assert_eq!(
+        stage.record("one").await.unwrap(),
+        asked,
+        "while nothing changes the same one is asked"
+    );
+
+    stage.report(&session, &[labelled(other, "one")]).await;
+    stage.retry().await;
+
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(names(&record, Releasing), [other]);
+    assert_eq!(
+        names(&record, Bound),
+        std::slice::from_ref(first),
+        "who is still in use stays"
+    );
+    stage.report(&session, &[labelled(first, "one")]).await;
+    stage.retry().await;
+    assert_eq!(
+        names(&stage.record("one").await.unwrap(), Releasing),
+        [other],
+        "a release without a consumer stands"
+    );
+}
+
+#[tokio::test]
+async fn a_report_of_many_hosts_is_one_step_for_each_cluster() {
+    let stage = Stage::empty();
+    let hosts: Vec<String> = (0..20).map(|index| format!("h{index}")).collect();
+    let session = stage
+        .sync(&hosts.iter().map(|name| host(name)).collect::<Vec<_>>())
+        .await;
+    let claimed = stage.apply("one", 1, 20).await.unwrap();
+
+    let all: Vec<_> = hosts.iter().map(|name| labelled(name, "one")).collect();
+    stage.report(&session, &all).await;
+
+    let bound = stage.record("one").await.unwrap();
+    assert!(members(&bound).iter().all(|(_, state)| *state == Bound));
+    assert_eq!(bound.revision, claimed.revision + 1);
 }
