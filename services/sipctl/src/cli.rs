@@ -25,6 +25,9 @@ pub enum Command {
     /// Decide offline, on files, which hosts each SIPCluster would get, keep and give back
     #[command(after_help = PLAN_HELP)]
     Plan(Plan),
+    /// Say, from files, which clusters would lose members with a domain, and which of them their majority
+    #[command(after_help = LOSE_HELP)]
+    Lose(Lose),
     /// Back the ledger up, move it to another storage, check it
     Ledger {
         /// What to do with it.
@@ -45,6 +48,30 @@ Nothing is sent anywhere, and nothing changes.
 Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
+
+const LOSE_HELP: &str = "\
+Members are the hosts that labels and status.placement name; hosts that are being given back do not count.
+
+Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
+
+  kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl lose airshipit.org/rack=r006 -f -";
+
+/// Lose a domain.
+#[derive(Debug, clap::Args)]
+pub struct Lose {
+    /// The label and its value that all hosts of the domain have
+    #[arg(value_name = "KEY=VALUE", value_parser = crate::loss::domain)]
+    pub domain: placement::Domain,
+    /// A file, JSON or YAML, or a directory with *.yaml, *.yml and *.json; - is standard input. Can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The namespace of objects that name none
+    #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
+    pub namespace: Namespace,
+    /// How to print the losses
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
 
 /// What to do with a ledger.
 #[derive(Debug, Subcommand)]

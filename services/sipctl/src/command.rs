@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use anyhow::Context as _;
 use clap::CommandFactory as _;
 
-use crate::cli::{Cli, Command, Output, Plan};
+use crate::cli::{Cli, Command, Lose, Output, Plan};
 use crate::input::Input;
 use crate::plan::{self, plan};
-use crate::{files, ledger, table};
+use crate::{files, ledger, loss, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,6 +17,8 @@ pub enum Ending {
     Done,
     /// A cluster is refused, partial or invalid.
     NotPlaced,
+    /// A role would lose its majority.
+    MajorityLost,
     /// Something is wrong with a ledger.
     Damaged,
 }
@@ -29,6 +31,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
     let Cli { command } = cli;
     match command {
         Command::Plan(arguments) => offline(arguments, out, notes),
+        Command::Lose(arguments) => lose(arguments, out, notes),
         Command::Ledger { action } => {
             let (text, ending) = ledger::run(action)?;
             write(out, text.as_bytes())?;
@@ -73,6 +76,27 @@ fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyho
     } else {
         Ending::NotPlaced
     })
+}
+
+fn lose(arguments: Lose, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    let Lose {
+        domain,
+        files: paths,
+        namespace,
+        output,
+    } = arguments;
+    let input = Input::new(
+        files::documents(&paths)?,
+        &namespace,
+        placement::Policy::default(),
+    )?;
+    for note in input.notes() {
+        writeln!(notes, "note: {note}").context("cannot write to standard error")?;
+    }
+    let losses = loss::losses(&input, &domain);
+    write(out, loss::print(&domain, &losses, output)?.as_bytes())?;
+    let any = losses.iter().any(placement::whatif::Loss::loses_majority);
+    Ok(if any { Ending::MajorityLost } else { Ending::Done })
 }
 
 /// A plan as it is printed.

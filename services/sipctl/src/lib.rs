@@ -2,7 +2,7 @@
 //!
 //! `sipctl plan` decides offline, on files, what the scheduler would decide: [`input`] is the door (documents become types
 //! that cannot be wrong), [`plan()`] is pure, [`report`] is what it says as a stable contract, [`table`] is the same for
-//! people. `sipctl ledger` backs a ledger up, moves it and checks it: [`ledger`]. [`files`], [`cli`] and [`command`] are the thin shells around them.
+//! people. `sipctl lose` says what clusters would lose with a domain: [`loss`]. `sipctl ledger` backs a ledger up, moves it and checks it: [`ledger`]. [`files`], [`cli`] and [`command`] are the thin shells around them.
 
 pub mod cli;
 pub mod command;
@@ -10,6 +10,7 @@ pub mod files;
 pub mod input;
 pub mod ledger;
 mod line;
+pub mod loss;
 mod plan;
 pub mod report;
 pub mod table;

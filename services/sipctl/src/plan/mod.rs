@@ -74,11 +74,7 @@ impl Plan {
 /// nobody has confirmed it yet. Pure, and the same for the same documents in whatever order they came.
 #[must_use]
 pub fn plan(input: &Input) -> Plan {
-    let mut site = Site::new(input.policy.clone());
-    for observed in input.hosts.values() {
-        site.upsert(observed.host.clone());
-    }
-    let holdings = Holdings::of(input, &mut site);
+    let (mut site, holdings) = read(input);
     let mut clusters = Vec::new();
     let mut turns = Vec::new();
     for declared in input.clusters.values() {
@@ -115,6 +111,20 @@ pub fn plan(input: &Input) -> Plan {
     }
     clusters.sort_by(|a, b| a.report.cluster.cmp(&b.report.cluster));
     Plan { clusters }
+}
+
+/// The site of an input, with who holds which host.
+pub(crate) fn held(input: &Input) -> Site {
+    read(input).0
+}
+
+fn read(input: &Input) -> (Site, Holdings) {
+    let mut site = Site::new(input.policy.clone());
+    for observed in input.hosts.values() {
+        site.upsert(observed.host.clone());
+    }
+    let holdings = Holdings::of(input, &mut site);
+    (site, holdings)
 }
 
 fn planned(input: &Input, declared: &Declared, report: report::Cluster) -> Planned {

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::fixtures::{cluster, host};
 use crate::forms::data;
 
-fn sipctl(arguments: &[&str]) -> Output {
+pub(crate) fn sipctl(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sipctl"))
         .args(arguments)
         .stdin(Stdio::null())
@@ -24,14 +24,14 @@ fn plan(directory: &Path, more: &[&str]) -> Output {
     sipctl(&arguments)
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// Names and texts.
-type Files<'a> = &'a [(&'a str, &'a str)];
+pub(crate) type Files<'a> = &'a [(&'a str, &'a str)];
 
-fn directory(files: Files<'_>) -> tempfile::TempDir {
+pub(crate) fn directory(files: Files<'_>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(directory.path().join(name), text).unwrap();

@@ -13,6 +13,7 @@ mod fixtures;
 mod forms;
 mod hostile;
 mod input;
+mod losses;
 mod members;
 mod order;
 mod outcomes;
