@@ -10,14 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use etcd_client::{Client, Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, WatchOptions};
+use etcd_client::{
+    Client, Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    WatchOptions,
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Backend, Refused, Tenure, Waiting};
 use crate::ledger::{
     self,
-    etcd::{Etcd, EtcdArgs, Place, Right},
+    etcd::{Etcd, EtcdArgs, Place, Right, ask},
 };
 
 /// Pause before etcd is asked again after it could not be.
@@ -83,9 +86,11 @@ impl Elected {
 
     /// Whose the leader's key is, and at which revision of etcd; `None` when it may be had.
     async fn leader(&self, place: &Place) -> Result<Option<(String, i64)>, ledger::Error> {
-        let mut client = place.client();
-        let get = client.get(place.leader(), Some(GetOptions::new()));
-        let answer = timed(self.time(), "ask etcd who leads", get).await?;
+        let get = || {
+            let (mut client, key) = (place.client(), place.leader());
+            async move { client.get(key, Some(GetOptions::new())).await }
+        };
+        let answer = ask(self.time(), "ask etcd who leads", get).await?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let owner = answer.kvs().first();
         Ok(owner.map(|key| (String::from_utf8_lossy(key.value()).into_owned(), revision)))
@@ -116,9 +121,14 @@ impl Elected {
     async fn stand(&self, place: &Place) -> Result<Option<Tenure>, ledger::Error> {
         let time = self.time();
         let begun = Instant::now();
-        let mut client = place.client();
+        let client = place.client();
         let seconds = i64::from(self.args.etcd_lease_seconds);
-        let granted = timed(time, "get a lease", client.lease_grant(seconds, None)).await?;
+        // One that is granted twice ends by itself.
+        let grant = || {
+            let mut client = client.clone();
+            async move { client.lease_grant(seconds, None).await }
+        };
+        let granted = ask(time, "get a lease", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
             client: client.clone(),
@@ -128,13 +138,17 @@ impl Elected {
         let mine = PutOptions::new().with_lease(lease);
         let transaction = Txn::new()
             .when([Compare::create_revision(place.leader(), CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(place.leader(), &*self.address, Some(mine))]);
-        let answer = timed(time, "stand for election", client.txn(transaction)).await?;
-        if !answer.succeeded() {
+            .and_then([TxnOp::put(place.leader(), &*self.address, Some(mine))])
+            .or_else([TxnOp::get(place.leader(), None)]);
+        let stand = || {
+            let (mut client, transaction) = (client.clone(), transaction.clone());
+            async move { client.txn(transaction).await }
+        };
+        let answer = ask(time, "stand for election", stand).await?;
+        let Some(elected) = self::elected(&answer, lease) else {
             self.end().await;
             return Ok(None);
-        }
-        let elected = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        };
         let right = Arc::new(Right::until(begun + held(time)));
         let lost = CancellationToken::new();
         let renewing = tokio::spawn(renew(
@@ -166,13 +180,28 @@ impl Elected {
                     self.gone(place, since).await?;
                 }
                 None => {
-                    if let Some(tenure) = self.stand(place).await? {
+                    if let Some(tenure) = Box::pin(self.stand(place)).await? {
                         return Ok(tenure);
                     }
                 }
             }
         }
     }
+}
+
+/// At which revision the leader's key was made with this lease, be it by this very transaction when it was sent before.
+fn elected(answer: &TxnResponse, lease: i64) -> Option<i64> {
+    if answer.succeeded() {
+        return answer.header().map(etcd_client::ResponseHeader::revision);
+    }
+    let found = answer
+        .op_responses()
+        .into_iter()
+        .find_map(|answer| match answer {
+            TxnOpResponse::Get(found) => found.kvs().first().cloned(),
+            _ => None,
+        })?;
+    (found.lease() == lease).then(|| found.create_revision())
 }
 
 /// How long the right to write lasts after a renewal was asked for.
@@ -197,8 +226,11 @@ async fn renew(client: Client, lease: i64, time: Duration, right: Arc<Right>, lo
         loop {
             tokio::time::sleep(time / 4).await;
             let begun = Instant::now();
-            let mut leases = client.lease_client();
-            match timed(time / 4, "renew the lease", leases.keep_alive(lease)).await {
+            let renew = || {
+                let mut leases = client.lease_client();
+                async move { leases.keep_alive(lease).await }
+            };
+            match ask(time / 4, "renew the lease", renew).await {
                 Ok(_) => right.renew(begun + held(time)),
                 Err(error) => tracing::warn!(error = error.chain(), "the lease was not renewed"),
             }

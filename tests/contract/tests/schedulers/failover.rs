@@ -139,8 +139,13 @@ async fn a_killed_member_of_etcd_costs_no_promise_and_no_leader() {
         let begun = Instant::now();
         let mut kept = 0;
         let mut reports = None;
+        let mut refused = Vec::new();
         while kept < 10 {
-            assert!(begun.elapsed() < PATIENCE, "nothing is promised any more");
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{kept} are promised, then no more: {:?}",
+                refused.last()
+            );
             let leader = region.leader(None).await;
             let client = region.schedulers[leader].client.clone();
             let name = format!("c{number}");
@@ -151,7 +156,11 @@ async fn a_killed_member_of_etcd_costs_no_promise_and_no_leader() {
                     kept += 1;
                 }
                 // A new leader wants a report first.
-                Err(_) => reports = client.report(crate::region::HOSTS, None).await.ok(),
+                Err(status) => {
+                    let reported = client.report(crate::region::HOSTS, None).await;
+                    refused.push((status, reported.as_ref().err().cloned()));
+                    reports = reported.ok();
+                }
             }
         }
         drop(reports);

@@ -4,6 +4,7 @@
 //! process was elected, and that the position is still what this process has written last. So a leader that was paused past
 //! its lease cannot write, and a transaction that may or may not have been applied can be sent again: it is applied once.
 
+mod ask;
 mod batch;
 mod connect;
 mod keys;
@@ -23,10 +24,11 @@ use prost::Message as _;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 use tokio::runtime::Handle;
 
+pub(crate) use ask::ask;
 pub use connect::EtcdArgs;
 pub use right::Right;
 
-use self::{batch::Part, keys::Keys};
+use self::{ask::passes, batch::Part, keys::Keys};
 use super::{Change, Contents, Error, Ledger, Position, Retention, codec, retention::STEP};
 use crate::convert;
 
@@ -109,9 +111,11 @@ impl Place {
 
     /// One request, which is not waited for without end.
     async fn get(&self, key: String, options: GetOptions) -> Result<etcd_client::GetResponse, Error> {
-        let got = tokio::time::timeout(REQUEST * 5, self.kv().get(key, Some(options))).await;
-        got.map_err(Error::storage("read from etcd in time"))?
-            .map_err(Error::storage("read from etcd"))
+        let get = || {
+            let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
+            async move { kv.get(key, Some(options)).await }
+        };
+        ask(REQUEST * 5, "read from etcd", get).await
     }
 
     /// All keys that begin with a prefix, as they were at one revision.
@@ -406,19 +410,6 @@ fn number(keys: &Keys, entry: &KeyValue) -> Result<u64, Error> {
         what: format!("key of decision {digits}"),
         rule: "is not a revision".to_owned(),
     })
-}
-
-/// Whether the same request may be answered otherwise when it is sent again.
-fn passes(error: &etcd_client::Error) -> bool {
-    use tonic::Code;
-    match error {
-        etcd_client::Error::TransportError(_) | etcd_client::Error::IoError(_) => true,
-        etcd_client::Error::GRpcStatus(status) => matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted
-        ),
-        _ => false,
-    }
 }
 
 impl Ledger for Etcd {

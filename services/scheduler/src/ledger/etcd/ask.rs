@@ -1,0 +1,56 @@
+//! Requests that are sent again while a member of etcd is away.
+//!
+//! The client spreads requests over all endpoints, and one that refuses connections answers fastest: without sending again,
+//! one dead member of three can fail every request for a long time.
+
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable as _};
+
+use super::REQUEST;
+use crate::ledger::Error;
+
+/// Sends a request, which must be one that may be sent twice, until etcd answers; for so long at most.
+///
+/// # Errors
+/// What etcd answered, unless that passes; that the time is over.
+pub(crate) async fn ask<T, R>(
+    limit: Duration,
+    action: &'static str,
+    mut request: impl FnMut() -> R,
+) -> Result<T, Error>
+where
+    R: Future<Output = Result<T, etcd_client::Error>>,
+{
+    let pauses = ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(10))
+        .with_max_delay(Duration::from_millis(200))
+        .with_jitter()
+        .without_max_times();
+    let once = || {
+        let answer = tokio::time::timeout(REQUEST, request());
+        async move {
+            let late = |_| tonic::Status::deadline_exceeded("no member of etcd has answered in time");
+            answer.await.map_err(late).map_err(etcd_client::Error::from)?
+        }
+    };
+    // Boxed, since what callers await is large enough without it.
+    let asking = Box::pin(async { once.retry(pauses).sleep(tokio::time::sleep).when(passes).await });
+    tokio::time::timeout(limit, asking)
+        .await
+        .map_err(Error::storage(action))?
+        .map_err(Error::storage(action))
+}
+
+/// Whether the same request may be answered otherwise when it is sent again.
+pub(super) fn passes(error: &etcd_client::Error) -> bool {
+    use tonic::Code;
+    match error {
+        etcd_client::Error::TransportError(_) | etcd_client::Error::IoError(_) => true,
+        etcd_client::Error::GRpcStatus(status) => matches!(
+            status.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted
+        ),
+        _ => false,
+    }
+}
