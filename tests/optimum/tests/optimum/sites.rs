@@ -47,7 +47,7 @@ fn value(text: &str) -> LabelValue {
 
 pub(crate) fn world(rooms: Rooms) -> impl Strategy<Value = World> {
     let drawn = (0_u8..12, 0_u8..2, 1_u8..8, any::<bool>(), any::<bool>(), 0_u8..10);
-    let role = (0_usize..3, 0_u8..3, 1_u32..7);
+    let role = (0_usize..3, 0_u8..3, 1_u32..9);
     (
         prop::collection::vec(drawn, 12..48),
         prop::collection::vec(role, 2..=4),
