@@ -196,6 +196,7 @@ fn look(file: &File) -> Result<Report, FileError> {
 fn amount(counts: Counts) -> String {
     let Counts {
         records,
+        removals: _,
         fences,
         decisions,
     } = counts;
@@ -205,11 +206,13 @@ fn amount(counts: Counts) -> String {
 fn table(report: &Report) -> String {
     let Report {
         position,
-        counts: Counts {
-            records,
-            fences,
-            decisions,
-        },
+        counts:
+            Counts {
+                records,
+                removals: _,
+                fences,
+                decisions,
+            },
         sites,
         members,
         findings,

@@ -61,6 +61,10 @@ impl Checker {
                 });
             }
             Some(Entry::Record(record)) => self.record(record),
+            Some(Entry::Removal(disk::RemovalEntry { site, revision })) => {
+                self.sites.insert(site.clone());
+                self.number(&format!("last removal of site {site}"), *revision);
+            }
             Some(Entry::Fence(disk::FenceEntry { site, fence })) => {
                 self.sites.insert(site.clone());
                 let bytes = fence.clone().unwrap_or_default().encode_to_vec();

@@ -25,6 +25,10 @@ pub(crate) enum Part {
         name: String,
         value: Vec<u8>,
     },
+    Removal {
+        site: String,
+        revision: u64,
+    },
     Fence {
         site: String,
         value: Vec<u8>,
@@ -52,6 +56,7 @@ impl Part {
                 name,
                 value: record.unwrap_or_default().encode_to_vec(),
             },
+            Entry::Removal(disk::RemovalEntry { site, revision }) => Self::Removal { site, revision },
             Entry::Fence(disk::FenceEntry { site, fence }) => Self::Fence {
                 site,
                 value: fence.unwrap_or_default().encode_to_vec(),
@@ -93,6 +98,13 @@ pub(crate) fn record(
     })))
 }
 
+pub(crate) fn removal(site: &str, revision: u64) -> disk::Entry {
+    entry(disk::entry::Entry::Removal(disk::RemovalEntry {
+        site: site.to_owned(),
+        revision,
+    }))
+}
+
 pub(crate) fn fence(site: &str, value: &[u8]) -> Result<disk::Entry, Error> {
     let fence = decoded(|| format!("fence of site {site}"), value)?;
     Ok(entry(disk::entry::Entry::Fence(disk::FenceEntry {
@@ -111,9 +123,10 @@ pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
     let Contents {
         position,
         records,
+        removals,
         fences,
     } = contents;
-    if position.revision == 0 && records.is_empty() && fences.is_empty() {
+    if position.revision == 0 && records.is_empty() && removals.is_empty() && fences.is_empty() {
         return Ok(());
     }
     Err(Error::NotEmpty {
@@ -130,6 +143,8 @@ pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
 pub struct Counts {
     /// Records.
     pub records: u64,
+    /// Removals.
+    pub removals: u64,
     /// Fences.
     pub fences: u64,
     /// Decisions.
@@ -142,6 +157,7 @@ impl Counts {
         use disk::entry::Entry;
         match &entry.entry {
             Some(Entry::Record(_)) => self.records += 1,
+            Some(Entry::Removal(_)) => self.removals += 1,
             Some(Entry::Fence(_)) => self.fences += 1,
             Some(Entry::Decision(_)) => self.decisions += 1,
             Some(Entry::Header(_) | Entry::End(_)) | None => {}
@@ -157,11 +173,13 @@ impl Counts {
     fn unsealed(self) -> disk::End {
         let Self {
             records,
+            removals,
             fences,
             decisions,
         } = self;
         disk::End {
             records,
+            removals,
             fences,
             decisions,
             sha256: Vec::new(),
@@ -171,6 +189,7 @@ impl Counts {
     fn of(end: &disk::End) -> Self {
         Self {
             records: end.records,
+            removals: end.removals,
             fences: end.fences,
             decisions: end.decisions,
         }

@@ -10,6 +10,7 @@ pub mod commit;
 pub mod etcd;
 pub mod export;
 pub mod redb;
+mod removals;
 mod retention;
 
 use std::{
@@ -169,6 +170,8 @@ pub struct Contents {
     pub position: Position,
     /// Every record, by key.
     pub records: BTreeMap<RecordKey, Record>,
+    /// When the last record of a site was removed, by site: a site that has seen that much has seen nothing that is lost.
+    pub removals: BTreeMap<String, u64>,
     /// Who may report, by site.
     pub fences: BTreeMap<String, SiteFence>,
 }
@@ -184,14 +187,20 @@ impl Contents {
             } => {}
             Change::Record {
                 key,
-                record,
+                record: Some(record),
                 decision: _,
                 revision: _,
             } => {
-                match record {
-                    Some(record) => self.records.insert(key, *record),
-                    None => self.records.remove(&key),
-                };
+                self.records.insert(key, *record);
+            }
+            Change::Record {
+                key,
+                record: None,
+                decision: _,
+                revision,
+            } => {
+                self.records.remove(&key);
+                self.removals.insert(key.site, revision);
             }
             Change::Fence {
                 site,
@@ -237,7 +246,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, Error>;
 
-    /// Hands out everything as it is at one moment: header, records, fences, the log from its oldest entry. Blocks.
+    /// Hands out everything as it is at one moment: header, records, removals, fences, the log from its oldest entry. Blocks.
     ///
     /// # Errors
     /// When the storage cannot be read; what `take` returns.

@@ -1,6 +1,7 @@
 //! The embedded backend: one file, no set-up.
 
 mod log;
+mod schema;
 
 use std::path::Path;
 
@@ -15,15 +16,12 @@ use super::{
     export::{self, Part},
 };
 
-/// Version of the layout below. Raised with every change that an older program cannot read.
-///
-/// 2 counts the bytes of the log, so that it can be kept within bounds.
-const SCHEMA: u64 = 2;
-
 /// `schema`, `epoch`, `revision`, and `log bytes`: the sizes of all values in [`DECISIONS`].
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Site, namespace and name of a cluster → [`proto::ledger::v1::Record`].
 const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
+/// Site → revision of the last removal of a record.
+const REMOVALS: TableDefinition<'static, &str, u64> = TableDefinition::new("removals");
 /// Site → [`proto::ledger::v1::SiteFence`].
 const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fences");
 /// Revision → [`api::Decision`].
@@ -115,50 +113,7 @@ impl Redb {
     }
 
     fn prepare(database: Database) -> Result<Self, Error> {
-        let transaction = database.begin_write().map_err(Error::storage("begin"))?;
-        {
-            let mut meta = transaction
-                .open_table(META)
-                .map_err(Error::storage("open meta"))?;
-            transaction
-                .open_table(RECORDS)
-                .map_err(Error::storage("open records"))?;
-            transaction
-                .open_table(FENCES)
-                .map_err(Error::storage("open fences"))?;
-            let decisions = transaction
-                .open_table(DECISIONS)
-                .map_err(Error::storage("open decisions"))?;
-            let found = meta
-                .get("schema")
-                .map_err(Error::storage("read schema"))?
-                .map(|v| v.value());
-            match found {
-                Some(SCHEMA) => {}
-                None => {
-                    meta.insert("schema", SCHEMA)
-                        .map_err(Error::storage("write schema"))?;
-                    meta.insert("epoch", 1).map_err(Error::storage("write epoch"))?;
-                }
-                Some(1) => {
-                    let bytes = log::log_bytes(&decisions)?;
-                    meta.insert("log bytes", bytes)
-                        .map_err(Error::storage("write the size of the log"))?;
-                    meta.insert("schema", SCHEMA)
-                        .map_err(Error::storage("write schema"))?;
-                    tracing::info!(from = 1, to = SCHEMA, "the ledger is migrated");
-                }
-                Some(found) => {
-                    return Err(Error::Schema {
-                        found,
-                        understood: SCHEMA,
-                    });
-                }
-            }
-        }
-        transaction
-            .commit()
-            .map_err(Error::storage("commit the schema"))?;
+        schema::prepare(&database)?;
         Ok(Self {
             database,
             retention: Retention::default(),
@@ -187,6 +142,15 @@ impl Ledger for Redb {
             let (key, record) = codec::decode(key.value(), value.value())?;
             contents.records.insert(key, record);
         }
+        let removals = transaction
+            .open_table(REMOVALS)
+            .map_err(Error::storage("open removals"))?;
+        for entry in removals.iter().map_err(Error::storage("read removals"))? {
+            let (site, revision) = entry.map_err(Error::storage("read a removal"))?;
+            contents
+                .removals
+                .insert(site.value().to_owned(), revision.value());
+        }
         let fences = transaction
             .open_table(FENCES)
             .map_err(Error::storage("open fences"))?;
@@ -210,6 +174,9 @@ impl Ledger for Redb {
             let mut records = transaction
                 .open_table(RECORDS)
                 .map_err(Error::storage("open records"))?;
+            let mut removals = transaction
+                .open_table(REMOVALS)
+                .map_err(Error::storage("open removals"))?;
             let mut fences = transaction
                 .open_table(FENCES)
                 .map_err(Error::storage("open fences"))?;
@@ -228,18 +195,18 @@ impl Ledger for Redb {
                         key,
                         record,
                         decision: _,
-                        revision: _,
+                        revision,
                     } => {
                         let name = (&*key.site, key.cluster.namespace().as_str(), key.cluster.name());
-                        match record {
-                            Some(record) => records
+                        if let Some(record) = record {
+                            records
                                 .insert(name, &*codec::encode(&key.site, record))
-                                .map(drop)
-                                .map_err(Error::storage("write a record"))?,
-                            None => records
-                                .remove(name)
-                                .map(drop)
-                                .map_err(Error::storage("remove a record"))?,
+                                .map_err(Error::storage("write a record"))?;
+                        } else {
+                            records.remove(name).map_err(Error::storage("remove a record"))?;
+                            removals
+                                .insert(&*key.site, revision)
+                                .map_err(Error::storage("write a removal"))?;
                         }
                     }
                     Change::Fence {
@@ -322,6 +289,13 @@ impl Ledger for Redb {
             let (key, value) = entry.map_err(Error::storage("read a record"))?;
             take(export::record(key.value(), value.value())?)?;
         }
+        let removals = transaction
+            .open_table(REMOVALS)
+            .map_err(Error::storage("open removals"))?;
+        for entry in removals.iter().map_err(Error::storage("read removals"))? {
+            let (site, revision) = entry.map_err(Error::storage("read a removal"))?;
+            take(export::removal(site.value(), revision.value()))?;
+        }
         let fences = transaction
             .open_table(FENCES)
             .map_err(Error::storage("open fences"))?;
@@ -349,6 +323,9 @@ impl Ledger for Redb {
             let mut records = transaction
                 .open_table(RECORDS)
                 .map_err(Error::storage("open records"))?;
+            let mut removals = transaction
+                .open_table(REMOVALS)
+                .map_err(Error::storage("open removals"))?;
             let mut fences = transaction
                 .open_table(FENCES)
                 .map_err(Error::storage("open fences"))?;
@@ -371,6 +348,11 @@ impl Ledger for Redb {
                         records
                             .insert((&*site, &*namespace, &*name), &*value)
                             .map_err(Error::storage("write a record"))?;
+                    }
+                    Some(Part::Removal { site, revision }) => {
+                        removals
+                            .insert(&*site, revision)
+                            .map_err(Error::storage("write a removal"))?;
                     }
                     Some(Part::Fence { site, value }) => {
                         fences

@@ -101,10 +101,11 @@ impl Region {
         let Contents {
             position,
             records,
+            mut removals,
             mut fences,
         } = contents;
         let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Record>> = BTreeMap::new();
-        for name in fences.keys() {
+        for name in fences.keys().chain(removals.keys()) {
             by_site.entry(name.clone()).or_default();
         }
         for (key, record) in records {
@@ -115,7 +116,8 @@ impl Region {
             .map(|(name, records)| {
                 let fence = fences.remove(&name);
                 let policy = policy::of(&policies, &name);
-                let site = Site::new(name.clone(), policy, records, fence, position.revision);
+                let removed = removals.remove(&name).unwrap_or_default();
+                let site = Site::new(name.clone(), policy, records, removed, fence, position.revision);
                 (name, Arc::new(SharedSite::new(site)))
             })
             .collect();
@@ -176,7 +178,7 @@ impl Region {
         let new = || {
             let revision = self.inner.committer.watch().borrow().revision;
             let policy = policy::of(&self.inner.policies, name);
-            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), None, revision);
+            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), 0, None, revision);
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };

@@ -68,12 +68,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site with the records that the ledger holds of it, not synced yet.
+    /// A site with the records that the ledger holds of it, the last of them `removed` at that revision; not synced yet.
     #[must_use]
     pub fn new(
         name: String,
         policy: Policy,
         records: BTreeMap<ClusterName, Record>,
+        removed: u64,
         fence: Option<SiteFence>,
         revision: u64,
     ) -> Self {
@@ -88,7 +89,7 @@ impl Site {
             promising: BTreeSet::new(),
             wanted: BTreeMap::new(),
             epoch: 0,
-            latest: 0,
+            latest: removed,
             highest_mark: 0,
             records: BTreeMap::new(),
             changes: changes::Changes::new(revision),

@@ -146,12 +146,13 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
                 key,
                 record,
                 decision,
-                revision: _,
+                revision,
             } => {
+                contents.records.remove(&key);
                 match record {
-                    Some(record) => contents.records.insert(key, *record),
-                    None => contents.records.remove(&key),
-                };
+                    Some(record) => drop(contents.records.insert(key, *record)),
+                    None => drop(contents.removals.insert(key.site, revision)),
+                }
                 decisions.push(*decision);
             }
         }

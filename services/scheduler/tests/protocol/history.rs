@@ -3,11 +3,11 @@
 use placement::MemberState::Claimed;
 use proptest::prelude::*;
 use scheduler::{
-    ledger::{Ledger as _, redb::Redb},
+    ledger::{Ledger as _, Position, redb::Redb},
     region::Region,
 };
 
-use crate::fixtures::{SITE, Stage, host, labelled, members};
+use crate::fixtures::{SITE, Stage, host, labelled, members, released, with_status};
 
 #[tokio::test]
 async fn a_restart_loses_nothing_that_was_told() {
@@ -26,6 +26,36 @@ async fn a_restart_loses_nothing_that_was_told() {
         members(&stage.apply("two", 1, 1).await.unwrap()),
         [("h3".to_owned(), Claimed)]
     );
+}
+
+#[tokio::test]
+async fn the_history_goes_on_after_a_restart_when_the_last_of_a_site_was_that_a_cluster_was_forgotten() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    stage
+        .report(&session, &[released("h1", releasing.revision)])
+        .await;
+    assert!(stage.confirm(&releasing).await.is_none());
+    let before = stage.ledger.load().unwrap().position;
+    let waits_for_its_children = with_status(&releasing, before.epoch);
+
+    let stage = stage.restart();
+    let seen = Position {
+        revision: releasing.revision,
+        ..before
+    };
+    stage
+        .sync_with(
+            &[released("h1", releasing.revision)],
+            &[waits_for_its_children],
+            Some(seen),
+        )
+        .await;
+
+    let after = stage.ledger.load().unwrap().position;
+    assert_eq!(after, before, "nothing is lost, so no epoch is raised");
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ const BEGUN: Duration = Duration::from_hours(500_000);
 pub(crate) struct Model {
     position: Position,
     records: BTreeMap<RecordKey, Record>,
+    removals: BTreeMap<String, u64>,
     fences: BTreeMap<String, SiteFence>,
     pub(crate) log: Vec<api::Decision>,
 }
@@ -49,10 +50,13 @@ impl Model {
                 key,
                 record,
                 decision,
-                revision: _,
+                revision,
             } => {
                 self.records.remove(&key);
-                self.records.extend(record.map(|record| (key, *record)));
+                match record {
+                    Some(record) => drop(self.records.insert(key, *record)),
+                    None => drop(self.removals.insert(key.site, revision)),
+                }
                 self.log.push(*decision);
             }
             Change::Fence {
@@ -72,6 +76,7 @@ impl Model {
         Contents {
             position: self.position,
             records: self.records.clone(),
+            removals: self.removals.clone(),
             fences: self.fences.clone(),
         }
     }
@@ -143,16 +148,27 @@ pub(crate) fn entry(position: Position, site: &str, age: Duration, bytes: usize)
     }
 }
 
-/// A record put (`Some`) or removed, on top of a model.
+/// A record of site `a` put (`Some`) or removed, on top of a model.
 pub(crate) fn put(model: &Model, name: &str, hosts: Option<usize>) -> Change {
+    put_in(model, "a", name, hosts)
+}
+
+/// The same in another site.
+pub(crate) fn put_in(model: &Model, site: &str, name: &str, hosts: Option<usize>) -> Change {
     let position = Position {
         revision: model.position().revision + 1,
         ..model.position()
     };
     Change::Record {
-        key: key(name),
+        key: RecordKey {
+            site: site.to_owned(),
+            ..key(name)
+        },
         record: hosts.map(|hosts| Box::new(record(name, position.revision, hosts))),
-        decision: Box::new(entry(position, "a", age(position), 10)),
+        decision: Box::new(api::Decision {
+            cluster: Some(record(name, position.revision, 0).reference()),
+            ..entry(position, site, age(position), 10)
+        }),
         revision: position.revision,
     }
 }

@@ -16,12 +16,17 @@ use crate::{
     changes::{Model, put},
 };
 
-/// A file with three clusters.
+/// A file with three clusters, and one that is gone.
 fn file() -> Vec<u8> {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
     let mut model = Model::new();
     for name in ["one", "two", "three"] {
         let change = put(&model, name, Some(3));
+        ledger.commit(std::slice::from_ref(&change)).unwrap();
+        model.take(&change);
+    }
+    for hosts in [Some(1), None] {
+        let change = put(&model, "gone", hosts);
         ledger.commit(std::slice::from_ref(&change)).unwrap();
         model.take(&change);
     }
@@ -40,7 +45,7 @@ fn read(bytes: &[u8]) -> Result<Vec<disk::Entry>, FileError> {
 #[test]
 fn a_file_that_was_cut_off_at_any_byte_is_noticed() {
     let whole = file();
-    assert_eq!(read(&whole).unwrap().len(), 1 + 3 + 3 + 1);
+    assert_eq!(read(&whole).unwrap().len(), 1 + 3 + 1 + 5 + 1);
 
     for length in 0..whole.len() {
         match read(&whole[..length]).unwrap_err() {
@@ -96,7 +101,7 @@ type Break = fn(&mut Vec<disk::Entry>);
 fn whatever_breaks_an_invariant_is_found() {
     let sound = read(&file()).unwrap();
     assert_eq!(look(&sound).findings, Vec::<String>::new());
-    let cases: [(&str, Break); 6] = [
+    let cases: [(&str, Break); 7] = [
         ("is held twice", |entries| {
             let mut again = first(entries).clone();
             "four".clone_into(&mut again.name);
@@ -107,7 +112,14 @@ fn whatever_breaks_an_invariant_is_found() {
                 },
             );
         }),
-        ("the ledger stands at 3", |entries| {
+        ("last removal of site a: is of revision 9", |entries| {
+            for entry in entries {
+                if let Some(disk::entry::Entry::Removal(removal)) = &mut entry.entry {
+                    removal.revision = 9;
+                }
+            }
+        }),
+        ("the ledger stands at 5", |entries| {
             let record = first(entries).record.as_mut().unwrap();
             let placement = record.placement.as_mut().unwrap();
             placement.revision = Some(inventory::Revision {

@@ -131,6 +131,7 @@ impl Scheduler {
             SITE.to_owned(),
             Policy::default(),
             records.collect(),
+            0,
             fence,
             ledger.revision,
         );

@@ -36,7 +36,7 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, mut position: Position) -> Ve
     let mut bytes = 0;
     for change in batch {
         position = change.position(position);
-        let mut writes: Vec<(String, Option<Vec<u8>>)> = Vec::with_capacity(2);
+        let mut writes: Vec<(String, Option<Vec<u8>>)> = Vec::with_capacity(3);
         match change {
             Change::Epoch {
                 epoch: _,
@@ -46,8 +46,11 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, mut position: Position) -> Ve
                 key,
                 record,
                 decision: _,
-                revision: _,
+                revision,
             } => {
+                if record.is_none() {
+                    writes.push((keys.removal(&key.site), Some(removal(*revision))));
+                }
                 let value = record.as_ref().map(|record| codec::encode(&key.site, record));
                 writes.push((keys.record(key), value));
             }
@@ -83,6 +86,11 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, mut position: Position) -> Ve
         }
     }
     parts
+}
+
+/// The bytes of the revision of a removal.
+pub(super) fn removal(revision: u64) -> Vec<u8> {
+    revision.to_string().into_bytes()
 }
 
 /// The operations of a transaction.

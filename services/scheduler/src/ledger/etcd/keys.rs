@@ -6,6 +6,7 @@
 //! | `schema` | version of this layout, decimal |
 //! | `position` | [`proto::ledger::v1::Position`]; written by every commit |
 //! | `records/NAMESPACE/NAME/SITE` | [`proto::ledger::v1::Record`] |
+//! | `removals/SITE` | revision of the last removal of a record, decimal |
 //! | `fences/SITE` | [`proto::ledger::v1::SiteFence`] |
 //! | `decisions/REVISION`, 20 digits | [`proto::placement::v1::Decision`] |
 
@@ -45,6 +46,14 @@ impl Keys {
         let RecordKey { site, cluster } = key;
         let (namespace, name) = (cluster.namespace().as_str(), cluster.name());
         format!("{}records/{namespace}/{name}/{site}", self.prefix)
+    }
+
+    pub(super) fn removals(&self) -> String {
+        format!("{}removals/", self.prefix)
+    }
+
+    pub(super) fn removal(&self, site: &str) -> String {
+        format!("{}removals/{site}", self.prefix)
     }
 
     pub(super) fn fences(&self) -> String {

@@ -29,11 +29,13 @@ pub use connect::EtcdArgs;
 pub use right::Right;
 
 use self::{ask::passes, batch::Part, keys::Keys};
-use super::{Change, Contents, Error, Ledger, Position, Retention, codec, retention::STEP};
+use super::{Change, Contents, Error, Ledger, Position, Retention, retention::STEP};
 use crate::convert;
 
 /// Version of the layout in [`keys`].
-const SCHEMA: u64 = 1;
+///
+/// 2 says when the last record of each site was removed.
+const SCHEMA: u64 = 2;
 /// So many entries are added to the log before its other end is looked at again.
 const LOOK: usize = 64;
 /// Keys that are read at once.
@@ -167,12 +169,18 @@ impl Etcd {
             .place
             .get(etcd.place.keys.schema(), GetOptions::new())
             .await?;
-        match schema.take_kvs().first() {
-            None => etcd.make().await?,
-            Some(schema) => moving::require_schema(schema.value())?,
-        }
+        let found = match schema.take_kvs().first() {
+            None => {
+                etcd.make().await?;
+                SCHEMA
+            }
+            Some(schema) => moving::schema(schema.value())?,
+        };
         let written = etcd.position().await?;
         etcd.written = Mutex::new(written);
+        if found < SCHEMA {
+            etcd.migrate(found).await?;
+        }
         Ok(etcd)
     }
 
@@ -336,27 +344,6 @@ impl Etcd {
             *self.written.lock().unwrap_or_else(PoisonError::into_inner) = after;
         }
         Ok(())
-    }
-
-    async fn read(&self) -> Result<Contents, Error> {
-        let keys = &self.place.keys;
-        let mut contents = Contents {
-            position: self.written().position,
-            ..Contents::default()
-        };
-        let now = self.place.get(keys.position(), GetOptions::new()).await?;
-        let revision = now.header().map_or(0, etcd_client::ResponseHeader::revision);
-        for entry in self.place.range(&keys.records(), revision).await? {
-            let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
-            let (key, record) = codec::decode(name, entry.value())?;
-            contents.records.insert(key, record);
-        }
-        for entry in self.place.range(&keys.fences(), revision).await? {
-            let site = Keys::rest(entry.key(), &keys.fences())?;
-            let fence = codec::decode_fence(site, entry.value())?;
-            contents.fences.insert(site.to_owned(), fence);
-        }
-        Ok(contents)
     }
 
     /// Entries sort by revision, and there is one for nearly each: they are read in spans of revisions, from the newest.

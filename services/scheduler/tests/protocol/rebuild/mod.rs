@@ -10,7 +10,7 @@ use std::{
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use redb::backends::InMemoryBackend;
-use scheduler::ledger::{Change, Contents, Ledger, Position, redb::Redb};
+use scheduler::ledger::{Change, Contents, Ledger, Position, RecordKey, redb::Redb};
 
 use crate::fixtures::{
     SITE, Stage, again, cluster, host, labelled, members, observed, released, with_status,
@@ -21,9 +21,19 @@ fn restored(contents: &Contents) -> Arc<dyn Ledger> {
     let Contents {
         position,
         records,
+        removals,
         fences,
     } = contents.clone();
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    let removals = removals.into_iter().map(|(site, revision)| Change::Record {
+        key: RecordKey {
+            site,
+            cluster: cluster("gone"),
+        },
+        record: None,
+        decision: Box::default(),
+        revision,
+    });
     let records = records.into_iter().map(|(key, record)| Change::Record {
         key,
         record: Some(Box::new(record)),
@@ -37,7 +47,8 @@ fn restored(contents: &Contents) -> Arc<dyn Ledger> {
         revision: position.revision,
     });
     let Position { epoch, revision } = position;
-    let batch: Vec<_> = records
+    let batch: Vec<_> = removals
+        .chain(records)
         .chain(fences)
         .chain([Change::Epoch { epoch, revision }])
         .collect();
