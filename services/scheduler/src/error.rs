@@ -80,6 +80,16 @@ pub enum Error {
         /// Cluster.
         cluster: String,
     },
+    /// The `SIPCluster` is gone.
+    #[error(
+        "{cluster} with uid {uid}: the site has reported that this SIPCluster is gone, so nothing is placed for it"
+    )]
+    ClusterGone {
+        /// Cluster.
+        cluster: String,
+        /// Its uid.
+        uid: String,
+    },
     /// The host is not one that an operator may release.
     #[error("{host} is not orphaned: {why}")]
     NotOrphaned {
@@ -204,6 +214,11 @@ impl From<Error> for Status {
                     &*message,
                 )]);
                 (Code::FailedPrecondition, "RELEASING")
+            }
+            Error::ClusterGone { cluster, uid: _ } => {
+                details
+                    .set_precondition_failure(vec![PreconditionViolation::new("EXISTS", cluster, &*message)]);
+                (Code::FailedPrecondition, "CLUSTER_GONE")
             }
             Error::NotOrphaned { host, why } => {
                 details.set_precondition_failure(vec![PreconditionViolation::new("ORPHANED", host, why)]);

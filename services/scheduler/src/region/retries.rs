@@ -1,6 +1,6 @@
 //! Clusters that wait are decided again, in order.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future, sync::Arc, time::Duration};
 
 use super::{Region, SELF, SharedSite};
 use crate::{ledger::commit::Stopped, site::Author};
@@ -30,12 +30,38 @@ impl Region {
         }
     }
 
+    /// Waits until claims or inventory have changed, or the time of a cluster without `SIPCluster` is over.
+    async fn awaken(&self, site: &SharedSite) {
+        let next = site.read().next_forgotten();
+        let left = next.map(|time| time.duration_since(self.now()).unwrap_or_default());
+        let forgotten = async {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = site.retry.notified() => {}
+            () = forgotten => {}
+        }
+    }
+
     async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
         let mut pace = tokio::time::interval(ROUND);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            site.retry.notified().await;
+            self.awaken(&site).await;
             pace.tick().await;
+            let forgotten = site.read().forgotten(self.now());
+            for cluster in forgotten {
+                let permit = self.reserve().await?;
+                let author = Author {
+                    caller: SELF,
+                    action: "forget",
+                    now: self.now(),
+                };
+                site.lock().forget(&cluster, &author, permit);
+            }
             let order = site.read().waiting(self.now());
             for cluster in order {
                 let permit = self.reserve().await?;

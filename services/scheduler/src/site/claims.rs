@@ -77,7 +77,7 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`]; [`Error::Superseded`] when the site has
-    /// the `SIPCluster` that the record is of, and not the one with this uid.
+    /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
         let Apply {
@@ -87,6 +87,7 @@ impl Site {
             created,
             spec,
         } = apply;
+        self.require_not_gone(&cluster, &uid, created)?;
         let mut record = match self.records.get(&cluster) {
             None => Record::new(cluster.clone(), uid, created, generation, spec),
             // An agent that was paused, or a call that was late, may speak for the one before.
@@ -126,7 +127,7 @@ impl Site {
                 ..known.clone()
             },
         };
-        self.absent.remove(&record.cluster);
+        self.declared(&record, author.now);
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         let cluster = record.cluster.clone();
@@ -157,6 +158,7 @@ impl Site {
                 uid: uid.to_owned(),
                 ..known.clone()
             },
+            None if self.gone.contains(cluster, uid) => return Ok(Outcome::nothing(&permit)),
             None => {
                 // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back
                 // too.
@@ -210,13 +212,6 @@ impl Site {
         }
         self.settle_record(&mut record, author.now);
         Ok(self.store(record, author, permit))
-    }
-
-    /// Whether the `SIPCluster` of that name has this uid, as far as the site has reported.
-    fn is_observed(&self, cluster: &ClusterName, uid: &str) -> bool {
-        let observed = self.clusters.get(cluster);
-        let observed = observed.and_then(|observed| observed.r#ref.as_ref());
-        observed.is_some_and(|observed| observed.uid == uid)
     }
 
     /// Compares a record with the inventory. Whether another decision is due is told by [`Site::waiting`].
@@ -326,7 +321,7 @@ pub(super) fn begin_release(member: &mut Member, reason: ReleaseReason) {
 }
 
 /// Whether a `SIPCluster` was made before another one.
-fn is_older(this: Option<SystemTime>, other: Option<SystemTime>) -> bool {
+pub(super) fn is_older(this: Option<SystemTime>, other: Option<SystemTime>) -> bool {
     this.zip(other).is_some_and(|(this, other)| this < other)
 }
 

@@ -90,7 +90,7 @@ impl Site {
         &mut self,
         id: &SessionId,
         changes: wire::HostChanges,
-        now: SystemTime,
+        time: SystemTime,
     ) -> Result<BTreeSet<ClusterName>, Error> {
         let wire::HostChanges {
             hosts,
@@ -98,7 +98,7 @@ impl Site {
             clusters,
             deleted_clusters,
         } = changes;
-        if let Some(seen) = self.session.seen(&self.name, id, now)? {
+        if let Some(seen) = self.session.seen(&self.name, id, time)? {
             seen.hosts
                 .extend(hosts.iter().filter_map(|host| host_name(host.r#ref.as_ref())));
             seen.clusters.extend(
@@ -107,7 +107,7 @@ impl Site {
                     .filter_map(|cluster| cluster_name(cluster.r#ref.as_ref())),
             );
         }
-        self.last_report = Some(now);
+        self.last_report = Some(time);
         let mut touched = BTreeSet::new();
         for host in hosts {
             self.upsert_host(host, &mut touched);
@@ -120,6 +120,7 @@ impl Site {
             }
         }
         for cluster in clusters {
+            self.gone_or_back(&cluster);
             if let Some(name) = cluster_name(cluster.r#ref.as_ref()) {
                 let said = |cluster: &wire::ObservedCluster| (cluster.revision, cluster.members.clone());
                 let now = said(&cluster);
@@ -127,19 +128,18 @@ impl Site {
                 if before.as_ref().map(said) != Some(now) {
                     self.renew_promises(&name);
                 }
-                self.came_or_went(&name, &mut touched);
+                self.came_or_went(&name, time, &mut touched);
             }
         }
         for deleted in deleted_clusters {
-            if let Some(name) = cluster_name(Some(&deleted))
-                && self
-                    .clusters
-                    .get(&name)
-                    .is_some_and(|known| uid(known) == deleted.uid)
-            {
+            let Some(name) = cluster_name(Some(&deleted)) else {
+                continue;
+            };
+            self.gone.insert(&name, &deleted.uid);
+            if self.is_observed(&name, &deleted.uid) {
                 self.clusters.remove(&name);
                 self.withdraw_promises(&name);
-                self.came_or_went(&name, &mut touched);
+                self.came_or_went(&name, time, &mut touched);
             }
         }
         if !self.session.synced() {
@@ -147,19 +147,6 @@ impl Site {
             touched.clear();
         }
         Ok(touched)
-    }
-
-    /// Takes in that a `SIPCluster` is there or is not.
-    fn came_or_went(&mut self, name: &ClusterName, touched: &mut BTreeSet<ClusterName>) {
-        let known = self.records.contains_key(name);
-        let there = self.clusters.contains_key(name);
-        let changed = if there || !known {
-            self.absent.remove(name)
-        } else {
-            self.session.synced() && self.absent.insert(name.clone())
-        };
-        touched.extend((known && changed).then(|| name.clone()));
-        self.mark_all(name);
     }
 
     /// Ends the snapshot: what it did not name is gone. What statuses promise and no record says is held before anything
@@ -184,11 +171,31 @@ impl Site {
         for name in gone {
             self.remove_host(&name, &mut touched);
         }
-        self.clusters.retain(|name, _| seen.clusters.contains(name));
+        let before = std::mem::take(&mut self.clusters);
+        for (name, cluster) in before {
+            if seen.clusters.contains(&name) {
+                self.clusters.insert(name, cluster);
+            } else {
+                self.gone.insert(&name, uid(&cluster));
+            }
+        }
         self.epoch = epoch;
         self.hold_promises();
-        self.find_orphans();
+        self.find_orphans(now);
         Ok(touched)
+    }
+
+    /// Remembers the `SIPCluster` that another one has replaced under its name, and forgets one that is there after all.
+    fn gone_or_back(&mut self, cluster: &wire::ObservedCluster) {
+        let Some(name) = cluster_name(cluster.r#ref.as_ref()) else {
+            return;
+        };
+        let now = uid(cluster);
+        if let Some(before) = self.observed_uid(&name).filter(|before| *before != now) {
+            let before = before.to_owned();
+            self.gone.insert(&name, &before);
+        }
+        self.gone.remove(&name, now);
     }
 
     fn upsert_host(&mut self, mut reported: wire::Host, touched: &mut BTreeSet<ClusterName>) {

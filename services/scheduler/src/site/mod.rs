@@ -6,6 +6,7 @@
 mod changes;
 mod claims;
 mod conflicts;
+mod existence;
 mod inventory;
 mod labels;
 mod orphans;
@@ -23,6 +24,7 @@ use proto::inventory::v1 as inventory_api;
 
 pub use changes::{Changed, Cursor};
 pub use claims::{Apply, Author, Outcome};
+pub use existence::ABSENCE;
 pub(crate) use inventory::HIGHEST;
 pub use orphans::ABSENT;
 pub use session::{KEEPALIVE, Session, SessionId};
@@ -50,6 +52,10 @@ pub struct Site {
     records: BTreeMap<ClusterName, Record>,
     /// Clusters that have a record and no `SIPCluster`.
     absent: BTreeSet<ClusterName>,
+    /// Clusters that have a record and whose `SIPCluster` the reports do not show, known to be absent or only declared.
+    unseen: existence::Unseen,
+    /// `SIPCluster`s that were reported and are gone.
+    gone: existence::Gone,
     /// Hosts that are held for clusters by their status, until they declare themselves.
     promised: promises::Promises,
     /// Clusters whose status says what the ledger does not know.
@@ -85,6 +91,8 @@ impl Site {
             labelled: BTreeMap::new(),
             clusters: BTreeMap::new(),
             absent: BTreeSet::new(),
+            unseen: existence::Unseen::new(),
+            gone: existence::Gone::default(),
             promised: promises::Promises::new(),
             promising: BTreeSet::new(),
             wanted: BTreeMap::new(),
@@ -221,6 +229,7 @@ impl Site {
             self.keep_unknown(name);
         } else {
             self.absent.remove(name);
+            self.unseen.remove(name);
             self.withdraw_promises(name);
         }
         if !freed.is_empty() && !self.promising.is_empty() {

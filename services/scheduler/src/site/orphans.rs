@@ -15,25 +15,6 @@ use crate::{
 pub const ABSENT: &str = "absent";
 
 impl Site {
-    /// Whether there is such a `SIPCluster`, or an agent has declared one that was not observed yet.
-    fn exists(&self, cluster: &ClusterName) -> bool {
-        self.clusters.contains_key(cluster)
-            || (self.records.contains_key(cluster) && !self.absent.contains(cluster))
-    }
-
-    /// Notes which records have no `SIPCluster` in the complete snapshot, and marks orphans.
-    pub(super) fn find_orphans(&mut self) {
-        let missing = self
-            .records
-            .keys()
-            .filter(|name| !self.clusters.contains_key(*name));
-        self.absent = missing.cloned().collect();
-        let named: Vec<ClusterName> = self.labelled.keys().cloned().collect();
-        for cluster in named {
-            self.mark_all(&cluster);
-        }
-    }
-
     /// Marks the hosts that name a cluster, after it came or went.
     pub(super) fn mark_all(&mut self, cluster: &ClusterName) {
         let hosts: Vec<HostId> = self

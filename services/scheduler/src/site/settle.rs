@@ -227,6 +227,10 @@ impl Site {
     /// Whether another decision could bring the cluster nearer to what it wants, or its releases to an end.
     pub(super) fn is_due(&self, record: &Record) -> bool {
         let mut members = record.members.iter();
+        // For a SIPCluster that does not exist nothing more is claimed.
+        if self.absent.contains(&record.cluster) {
+            return false;
+        }
         record.waits()
             || !record.releasing && members.any(|(id, member)| self.is_request(&record.cluster, id, member))
     }

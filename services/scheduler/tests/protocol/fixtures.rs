@@ -125,6 +125,11 @@ impl Stage {
         session
     }
 
+    /// The stream of reports breaks.
+    pub(crate) fn lose_reporter(&self) {
+        drop(self.reporter.lock().unwrap().take());
+    }
+
     /// Reports hosts as they are now.
     pub(crate) async fn report(&self, session: &SessionId, hosts: &[wire::Host]) {
         let changes = wire::HostChanges {
@@ -171,8 +176,42 @@ impl Stage {
             };
             site.lock().retry(&cluster, &author, permit);
         }
+        self.all_durable().await;
+    }
+
+    /// What was claimed for `SIPCluster`s that are not there is given back, as the scheduler does by itself when it is time.
+    pub(crate) async fn forget(&self) {
+        let site = self.region.site(SITE).unwrap();
+        let now = *self.now.lock().unwrap();
+        let forgotten = site.lock().forgotten(now);
+        for cluster in forgotten {
+            let permit = self.region.committer().reserve().await.unwrap();
+            let author = Author {
+                caller: "scheduler",
+                action: "forget",
+                now,
+            };
+            site.lock().forget(&cluster, &author, permit);
+        }
+        self.all_durable().await;
+    }
+
+    async fn all_durable(&self) {
         let staged = self.region.committer().staged();
         self.region.committer().durable(staged.revision).await.unwrap();
+    }
+
+    /// Reports that the `SIPCluster` of that name and uid is gone.
+    pub(crate) async fn report_cluster_gone(&self, session: &SessionId, name: &str, uid: &str) {
+        let gone = wire::ClusterRef {
+            uid: uid.to_owned(),
+            ..observed(name).r#ref.unwrap()
+        };
+        let changes = wire::HostChanges {
+            deleted_clusters: vec![gone],
+            ..wire::HostChanges::default()
+        };
+        self.region.report(SITE, session, changes).await.unwrap();
     }
 
     /// An operator releases an orphan.

@@ -9,6 +9,7 @@
 
 mod claims;
 mod durable;
+mod existence;
 mod fixtures;
 mod history;
 mod rebuild;

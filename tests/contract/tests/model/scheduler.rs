@@ -64,6 +64,8 @@ pub(crate) struct Scheduler {
 struct Seen {
     records: Records,
     observed: Observed,
+    /// `SIPCluster`s that are remembered as gone.
+    gone: Vec<(u8, String)>,
     due: Vec<u8>,
 }
 
@@ -75,7 +77,11 @@ impl Seen {
             let held = same.cloned().unwrap_or_else(|| Held(Arc::new(record.clone())));
             (cluster, held)
         });
+        let gone = site.gone_clusters();
         Self {
+            gone: gone
+                .map(|(name, uid)| (world::cluster_index(name), uid.to_owned()))
+                .collect(),
             records: records.collect(),
             observed: observed(site),
             due: site.waiting(now()).iter().map(world::cluster_index).collect(),

@@ -1,0 +1,271 @@
+//! Calls for `SIPCluster`s that do not exist, or not yet.
+
+use std::time::{Duration, SystemTime};
+
+use placement::MemberState::{Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use scheduler::{
+    error::Error,
+    site::{ABSENCE, Apply, SessionId},
+    spec::Spec,
+};
+
+use crate::fixtures::{
+    CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, spec, used,
+};
+
+/// Longer than a `SIPCluster` may be missing.
+const LONG: Duration = Duration::from_mins(11);
+
+/// A site whose cluster was deleted, gave its host back, and is gone. The host shows the mark of its release.
+async fn gone() -> (Stage, SessionId) {
+    let stage = Stage::empty();
+    let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    stage
+        .report(&session, &[released("h1", releasing.revision)])
+        .await;
+    assert!(stage.confirm(&releasing).await.is_none());
+    stage.report_cluster_gone(&session, "one", "uid").await;
+    (stage, session)
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn is_gone(answer: &Result<scheduler::record::Record, Error>) -> bool {
+    matches!(answer, Err(Error::ClusterGone { cluster: _, uid: _ }))
+}
+
+#[tokio::test]
+async fn a_late_declaration_of_a_sipcluster_that_is_gone_makes_nothing() {
+    let (stage, _) = gone().await;
+
+    let late = stage.apply("one", 1, 1).await;
+
+    assert!(is_gone(&late), "{late:?}");
+    assert!(stage.record("one").await.is_none());
+    assert_eq!(stage.why_not("h1"), [""; 0], "the host stays free");
+}
+
+#[tokio::test]
+async fn a_late_declaration_is_refused_however_its_sipcluster_went() {
+    // A snapshot does not have it any more.
+    let stage = Stage::empty();
+    stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.sync_with(&[host("h1")], &[], None).await;
+    let late = stage.apply("one", 1, 1).await;
+    assert!(is_gone(&late), "{late:?}");
+
+    // Another one has its name.
+    let stage = Stage::empty();
+    let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.report_cluster(&session, "one", "second").await;
+    let late = stage.apply("one", 1, 1).await;
+    assert!(is_gone(&late), "{late:?}");
+    stage.apply_as("one", "second", 1, 1).await.unwrap();
+
+    // Another one has its name, and nobody remembers it.
+    let stage = Stage::empty();
+    let made_later = wire::ObservedCluster {
+        created: Some(at(9).into()),
+        ..observed("one")
+    };
+    stage.sync_with(&[host("h1")], &[made_later], None).await;
+    let early = Apply {
+        cluster: cluster("one"),
+        uid: "first".to_owned(),
+        generation: 1,
+        created: Some(at(8)),
+        spec: Spec::parse(spec(1), "spec").unwrap(),
+    };
+    let late = stage.region.apply(SITE, early, CALLER).await;
+    assert!(
+        matches!(late, Err(Error::ClusterGone { cluster: _, uid: _ })),
+        "{late:?}"
+    );
+
+    // It was made and deleted before it was reported.
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1")]).await;
+    stage.report_cluster_gone(&session, "one", "uid").await;
+    let late = stage.apply("one", 1, 1).await;
+    assert!(is_gone(&late), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_late_release_gives_back_no_host_that_somebody_has_labelled_since() {
+    let (stage, session) = gone().await;
+    stage.report(&session, &[labelled("h1", "one")]).await;
+
+    assert!(stage.release("one").await.is_none());
+
+    assert_eq!(stage.why_not("h1"), ["orphaned"]);
+}
+
+#[tokio::test]
+async fn a_sipcluster_may_be_declared_before_it_is_reported() {
+    let (stage, session) = gone().await;
+
+    let record = stage.apply_as("one", "second", 1, 1).await.unwrap();
+    assert_eq!(members(&record), [("h1".to_owned(), Claimed)]);
+
+    stage.report_cluster(&session, "one", "second").await;
+    stage.pass(LONG);
+    stage.forget().await;
+    assert_eq!(stage.record("one").await.unwrap(), record);
+}
+
+#[tokio::test]
+async fn a_sipcluster_that_a_late_snapshot_did_not_have_yet_is_declared_once_it_is_reported_again() {
+    let stage = Stage::empty();
+    stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    // Another agent takes over, whose API server is behind.
+    let session = stage.sync(&[host("h1")]).await;
+    assert!(is_gone(&stage.apply("one", 1, 1).await));
+
+    stage.report_cluster(&session, "one", "uid").await;
+
+    stage.apply("one", 1, 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_declaration_has_claimed_that_came_after_a_restart_is_given_back_when_no_report_shows_its_sipcluster()
+ {
+    let (stage, _) = gone().await;
+    let mark = stage.ledger.load().unwrap().position.revision;
+    let stage = stage.restart();
+    let session = stage.sync(&[released("h1", mark)]).await;
+    let late = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(
+        members(&late),
+        [("h1".to_owned(), Claimed)],
+        "nobody knows better yet"
+    );
+
+    stage.pass(ABSENCE / 2);
+    stage.forget().await;
+    assert_eq!(stage.record("one").await.unwrap(), late);
+    stage.pass(ABSENCE / 2);
+    stage.forget().await;
+
+    let releasing = stage.record("one").await.unwrap();
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+    assert_eq!(stage.why_not("h1"), ["held"], "time alone frees nothing");
+    stage
+        .report(&session, &[released("h1", releasing.revision)])
+        .await;
+    assert!(stage.confirm(&releasing).await.is_none());
+    assert_eq!(stage.why_not("h1"), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_declaration_that_came_after_a_restart_and_got_nothing_is_forgotten() {
+    let stage = Stage::empty().restart();
+    stage.sync(&[]).await;
+    assert!(stage.apply("one", 1, 1).await.unwrap().refusal.is_some());
+
+    stage.pass(LONG);
+    stage.forget().await;
+
+    assert!(stage.record("one").await.is_none());
+}
+
+#[tokio::test]
+async fn the_scheduler_looks_by_itself_when_it_is_time() {
+    let stage = Stage::empty();
+    stage.sync(&[]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.pass(ABSENCE.mul_f64(0.999));
+    let retries = tokio::spawn(stage.region.clone().run_retries());
+    // What has changed is looked at, and it is too early.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    stage.pass(ABSENCE);
+
+    let mut durable = stage.region.committer().watch();
+    let forgotten = async {
+        while stage.record("one").await.is_some() {
+            durable.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), forgotten)
+        .await
+        .unwrap();
+    retries.abort();
+}
+
+#[tokio::test]
+async fn what_somebody_may_use_waits_for_an_operator_however_long_its_sipcluster_is_gone() {
+    let cases = [
+        (labelled("h1", "one"), Bound),
+        (used(host("h1")), Bound),
+        (host("h1"), Bound),
+    ];
+    for (shown, state) in cases {
+        let stage = Stage::empty();
+        let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, &[labelled("h1", "one")]).await;
+        stage.report(&session, &[shown]).await;
+        stage.report_cluster_gone(&session, "one", "uid").await;
+
+        stage.pass(LONG);
+        stage.forget().await;
+
+        let record = stage.record("one").await.unwrap();
+        assert_eq!(members(&record), [("h1".to_owned(), state)]);
+        assert_eq!(record.conflicts[0].kind, "cluster-missing");
+    }
+}
+
+#[tokio::test]
+async fn time_in_which_the_site_does_not_report_does_not_count() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let claimed = stage.apply("one", 1, 1).await.unwrap();
+    stage.lose_reporter();
+    stage.pass(LONG);
+    stage.forget().await;
+    assert_eq!(members(&claimed), members(&stage.record("one").await.unwrap()));
+
+    // Nor does what was before the snapshot that does not have it.
+    stage.sync(&[host("h1")]).await;
+    stage.forget().await;
+    assert_eq!(members(&claimed), members(&stage.record("one").await.unwrap()));
+    stage.pass(LONG);
+    stage.forget().await;
+    assert_eq!(
+        members(&stage.record("one").await.unwrap()),
+        [("h1".to_owned(), Releasing)]
+    );
+}
+
+#[tokio::test]
+async fn a_declaration_is_a_sign_of_life() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let record = stage.apply("one", 1, 1).await.unwrap();
+    for _ in 0..3 {
+        stage.pass(ABSENCE * 2 / 3);
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.forget().await;
+    }
+    assert_eq!(stage.record("one").await.unwrap(), record);
+}
+
+#[tokio::test]
+async fn nothing_more_is_claimed_for_a_sipcluster_that_is_gone() {
+    let stage = Stage::empty();
+    let session = stage.sync_with(&[], &[observed("one")], None).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report_cluster_gone(&session, "one", "uid").await;
+
+    stage.report(&session, &[host("h1")]).await;
+    stage.retry().await;
+
+    assert_eq!(members(&stage.record("one").await.unwrap()), []);
+}
