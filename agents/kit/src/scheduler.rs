@@ -171,12 +171,13 @@ fn timed<T>(message: T) -> Request<T> {
     request
 }
 
-/// Pauses between tries to connect: from 50 ms to 5 s, with jitter, without end.
+/// Pauses between tries to connect: from 50 ms to 2 s, with jitter, without end. A scheduler that fails is replaced within
+/// seconds, and its sites are not to wait much longer than that.
 #[must_use]
 pub fn pauses() -> backon::ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(5))
+        .with_max_delay(Duration::from_secs(2))
         .with_jitter()
         .without_max_times()
         .build()

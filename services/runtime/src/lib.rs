@@ -9,7 +9,7 @@
 //! let serving = process.readiness.gate("grpc");
 //! let listener = process.bind(args.listen, &args.tls, &args.realm.realm()).await?;
 //! let routes = tonic::service::Routes::default();
-//! process.serve("grpc", listener, routes);
+//! process.serve("grpc", listener, routes, futures::stream::pending());
 //! serving.ready();
 //! process.run().await?;
 //! # Ok(())
@@ -21,6 +21,7 @@
 //! | [`process`] | [`Process`]: the parts below, started and stopped in the right order |
 //! | [`identity`] | who a peer is: [`identity::Realm`], [`identity::Caller`] |
 //! | [`tls`] | TLS 1.3 both ways, certificates reloaded while running |
+//! | [`serving`] | how long clients stay connected, and how they are told to go |
 //! | [`telemetry`] | logs, spans, trace context over gRPC |
 //! | [`readiness`], [`health`], [`metrics`] | what the process says about itself |
 //! | [`tasks`], [`shutdown`] | nothing runs unsupervised |
@@ -30,6 +31,7 @@ pub mod identity;
 pub mod metrics;
 pub mod process;
 pub mod readiness;
+pub mod serving;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

@@ -3,28 +3,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::Stream;
 use http::Uri;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::info::Info;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Server;
 
 use crate::health::{self, HealthArgs};
 use crate::identity::{Caller, Realm};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::serving::{self, Stay};
 use crate::shutdown::Signals;
 use crate::tasks::{self, Tasks};
 use crate::telemetry::{self, Telemetry, TelemetryArgs};
 use crate::tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, Reloader, ServerTlsArgs, TlsMetrics};
-
-/// A connection is told to end after this long, so that withdrawn CAs and roles take effect on all.
-const MAX_CONNECTION_AGE: Duration = Duration::from_hours(1);
-/// How long its open streams may still take; watches resume elsewhere.
-const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(30);
-/// Silence after which a client is asked for a sign of life, and how long it may take to give one.
-const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// How long the health port may take to close once nothing is left to ask it about.
 const OUTLASTING_DRAIN: Duration = Duration::from_secs(1);
@@ -158,15 +152,19 @@ impl Process {
         Ok(listener)
     }
 
-    /// Serves `routes` on `listener` as the task `name`, until the shutdown.
-    pub fn serve(&mut self, name: &'static str, listener: Listener, routes: Routes) {
+    /// Serves `routes` on `listener` as the task `name`, until the shutdown. Whenever `stays` says something else, clients
+    /// that are connected are told to connect anew; until it says anything they may stay.
+    pub fn serve(
+        &mut self,
+        name: &'static str,
+        listener: Listener,
+        routes: Routes,
+        stays: impl Stream<Item = Stay> + Send + 'static,
+    ) {
         tracing::info!(address = %listener.address(), "serving {name}");
-        let stop = self.shutdown.clone().cancelled_owned();
-        let server = grpc_server().add_routes(routes);
-        self.tasks.spawn(
-            name,
-            server.serve_with_incoming_shutdown(listener.incoming(), stop),
-        );
+        let stop = self.shutdown.clone();
+        self.tasks
+            .spawn(name, serving::serve(listener, routes, stays, stop));
     }
 
     /// A channel to the region's scheduler whose certificates are kept current.
@@ -224,15 +222,4 @@ impl Process {
         drop(telemetry);
         worked.and(answered)
     }
-}
-
-/// A gRPC server as every process serves one: keepalive, bounded connection age, spans that continue the caller's.
-#[must_use]
-pub fn grpc_server() -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(HTTP2_KEEPALIVE))
-        .http2_keepalive_timeout(Some(HTTP2_KEEPALIVE))
-        .max_connection_age(MAX_CONNECTION_AGE)
-        .max_connection_age_grace(MAX_CONNECTION_AGE_GRACE)
-        .trace_fn(telemetry::server_span)
 }

@@ -9,6 +9,7 @@ use proto::{
     placement::v1::placement_service_server::PlacementServiceServer,
 };
 use runtime::{Process, ProcessArgs, identity::RealmArgs, tls::ServerTlsArgs};
+use tokio_stream::{StreamExt as _, wrappers::WatchStream};
 use tokio_util::sync::CancellationToken;
 use tonic::{server::NamedService as _, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -76,7 +77,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let listener = process.bind(listen, &tls, &realm.realm()).await?;
     let (health, routes) = routes(&terms)?;
-    process.serve("grpc", listener, routes);
+    let stays = WatchStream::new(terms.watch()).map(|standing| standing.stay());
+    process.serve("grpc", listener, routes, stays);
     let shutdown = process.shutdown.clone();
     process.tasks.spawn("health", say_health(health, terms, shutdown));
     serving.ready();

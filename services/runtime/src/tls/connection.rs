@@ -9,9 +9,10 @@ use std::time::SystemTime;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
 use super::material::Validity;
@@ -23,7 +24,36 @@ use crate::identity::Realm;
 pub struct Connection {
     io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
     peer: Peer,
-    expiry: Option<Pin<Box<Sleep>>>,
+    ends: Vec<End>,
+}
+
+/// What ends a connection, whatever its client does.
+#[derive(Debug)]
+enum End {
+    /// The certificate that it was opened with expires.
+    Expiry(Pin<Box<Sleep>>),
+    /// It has been told to end before, and had its time.
+    Age(Pin<Box<Sleep>>),
+    /// The same, for a cause that concerns all connections.
+    Cut(Pin<Box<WaitForCancellationFutureOwned>>),
+}
+
+impl End {
+    /// Why the connection is over, once it is.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
+        let (ended, why) = match self {
+            Self::Expiry(expiry) => (expiry.as_mut().poll(cx), "the peer's certificate has expired"),
+            Self::Age(age) => (
+                age.as_mut().poll(cx),
+                "the connection has its age, and was told to end",
+            ),
+            Self::Cut(cut) => (
+                cut.as_mut().poll(cx),
+                "the connection was told to end, and has not",
+            ),
+        };
+        ended.map(|()| why)
+    }
 }
 
 impl Connection {
@@ -32,7 +62,7 @@ impl Connection {
         Self {
             io: Either::Right(stream),
             peer,
-            expiry: None,
+            ends: Vec::new(),
         }
     }
 
@@ -57,7 +87,7 @@ impl Connection {
         Ok(Self {
             peer: Peer::new(address, PeerIdentity::Verified(caller)),
             io: Either::Left(Box::new(stream)),
-            expiry: Some(Box::pin(sleep(rest))),
+            ends: vec![End::Expiry(Box::pin(sleep(rest)))],
         })
     }
 
@@ -67,10 +97,24 @@ impl Connection {
         &self.peer
     }
 
-    fn expired(&mut self, cx: &mut Context<'_>) -> bool {
-        self.expiry
-            .as_mut()
-            .is_some_and(|expiry| expiry.as_mut().poll(cx).is_ready())
+    /// The same connection, which is cut at `last` or when `cut` is cancelled at the latest.
+    pub(crate) fn ending(mut self, last: Instant, cut: CancellationToken) -> Self {
+        let cut = Box::pin(cut.cancelled_owned());
+        self.ends
+            .extend([End::Age(Box::pin(sleep_until(last))), End::Cut(cut)]);
+        self
+    }
+
+    fn ended(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
+        let ended = self.ends.iter_mut().find_map(|end| match end.poll(cx) {
+            Poll::Ready(why) => Some(why),
+            Poll::Pending => None,
+        });
+        if ended.is_some() {
+            // Polled once more they would panic.
+            self.ends.clear();
+        }
+        ended
     }
 }
 
@@ -88,14 +132,9 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.expired(cx) {
-            tracing::info!(peer = %self.peer, "closing: the certificate of the connection has expired");
-            // Polled once more it would panic.
-            self.expiry = None;
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the peer's certificate has expired",
-            )));
+        if let Some(why) = self.ended(cx) {
+            tracing::info!(peer = %self.peer, why, "closing");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
@@ -124,5 +163,39 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_cut_at_its_age_or_for_a_cause_whatever_its_client_does() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (soon, never) = (Duration::from_millis(20), Duration::from_hours(1));
+        for (last, cut, why) in [(soon, never, "has its age"), (never, soon, "has not")] {
+            let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (client, (stream, peer)) = (client.unwrap(), accepted.unwrap());
+            let token = CancellationToken::new();
+            let connection = Connection::plaintext(stream, peer);
+            let mut connection = connection.ending(Instant::now() + last, token.clone());
+            let (read, ()) = tokio::join!(connection.read_u8(), async {
+                sleep(cut.min(2 * soon)).await;
+                if cut == soon {
+                    token.cancel();
+                }
+            });
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(error.to_string().contains(why), "{error}");
+            drop(client);
+        }
     }
 }

@@ -17,7 +17,7 @@ use proto::{
 use runtime::{
     identity::Realm,
     metrics::Metrics,
-    process::grpc_server,
+    serving::grpc_server,
     tls::{self, Channel, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{

@@ -16,6 +16,7 @@ mod supervisor;
 
 use std::sync::Arc;
 
+use runtime::serving::Stay;
 use tokio::sync::watch;
 
 pub use args::LedgerArgs;
@@ -158,6 +159,22 @@ impl Standing {
     #[must_use]
     pub fn serves(&self) -> bool {
         matches!(self, Self::Serving(_))
+    }
+
+    /// How long clients may stay connected: one of a process that waits had better find another that serves.
+    #[must_use]
+    pub fn stay(&self) -> Stay {
+        match self {
+            Self::Standby { leader: _, cause: _ } => Stay::Brief,
+            Self::Opening
+            | Self::Serving(_)
+            | Self::ReadOnly {
+                region: _,
+                ledger: _,
+                cause: _,
+            }
+            | Self::Ending => Stay::Long,
+        }
     }
 
     fn refusal(&self) -> Error {

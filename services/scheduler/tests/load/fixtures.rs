@@ -23,7 +23,7 @@ use redb::{StorageBackend, backends::InMemoryBackend};
 use runtime::{
     identity::Realm,
     metrics::Metrics,
-    process::grpc_server,
+    serving::grpc_server,
     tls::{self, Channel, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{

@@ -77,7 +77,7 @@ impl Stage {
         let (listener, _) = Listener::bind(any, &arguments, &realm, &metrics).await.unwrap();
         let endpoint = format!("http://{}", listener.address()).parse().unwrap();
         let (_, routes) = server::routes(&terms).unwrap();
-        let server = runtime::process::grpc_server().add_routes(routes);
+        let server = runtime::serving::grpc_server().add_routes(routes);
         let stop = shutdown.clone().cancelled_owned();
         let served = tokio::spawn(server.serve_with_incoming_shutdown(listener.incoming(), stop));
         let stage = Self {

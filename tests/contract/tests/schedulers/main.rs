@@ -7,9 +7,12 @@
     reason = "a test fails by panicking, its fixtures too"
 )]
 
+mod agent;
 mod client;
+mod connections;
 mod failover;
 mod moving;
 mod partition;
 mod proxy;
 mod region;
+mod service;

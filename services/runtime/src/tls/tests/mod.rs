@@ -48,7 +48,7 @@ impl Served {
             remembered.lock().unwrap().push(Peer::of(&request)?.clone());
             Ok::<_, Status>(request)
         });
-        let server = crate::process::grpc_server().add_service(health);
+        let server = crate::serving::grpc_server().add_service(health);
         let mut running = JoinSet::new();
         running.spawn(async move { Ok(server.serve_with_incoming(listener.incoming()).await?) });
         if let Some(reloader) = reloader {

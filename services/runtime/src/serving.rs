@@ -1,0 +1,308 @@
+//! How long a gRPC server keeps its connections, and how it ends them.
+//!
+//! A client keeps its connection for as long as it works. Behind one address of several servers that is too long: the one
+//! that it has reached may not be the one that serves any more, and only a new connection finds another. So connections are
+//! served in *rounds*. When what they are good for changes, the round ends: each of its connections is told to (GOAWAY), calls
+//! under way are answered, and new connections belong to the next round.
+
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use crate::telemetry;
+use crate::tls::{Connection, Listener};
+
+/// A connection is told to end after this long, so that withdrawn CAs and roles take effect on all.
+const LONG: Duration = Duration::from_hours(1);
+/// The same for one that is good for little: long enough to ask what the server is waiting for.
+const BRIEF: Duration = Duration::from_secs(2);
+/// How long open streams may still take then; watches resume elsewhere.
+const GRACE: Duration = Duration::from_secs(30);
+/// Silence after which a client is asked for a sign of life, and how long it may take to give one.
+const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// How long clients may stay connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as certificates are trusted without another look.
+    Long,
+    /// They had better go elsewhere: long enough for a few questions.
+    Brief,
+}
+
+/// Ages of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Ages {
+    /// When it is told to end.
+    age: Duration,
+    /// How long its calls may take then, before it is cut.
+    grace: Duration,
+}
+
+impl From<Stay> for Ages {
+    fn from(stay: Stay) -> Self {
+        let age = match stay {
+            Stay::Long => LONG,
+            Stay::Brief => BRIEF,
+        };
+        Self { age, grace: GRACE }
+    }
+}
+
+/// Why serving has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server has failed.
+    #[error("gRPC is not served any more")]
+    Server(#[source] tonic::transport::Error),
+    /// A server's task has ended although it should not.
+    #[error("the task of a gRPC server has ended")]
+    Task(#[source] io::Error),
+}
+
+/// Connections that are served in the same way, and end together.
+struct Round {
+    stay: Stay,
+    connections: mpsc::Sender<Connection>,
+    /// Cancelled when its connections are cut.
+    cut: CancellationToken,
+}
+
+impl Round {
+    fn begin(servers: &mut JoinSet<Result<(), Error>>, stay: Stay, routes: &Routes) -> Self {
+        let (connections, accepted) = mpsc::channel(1);
+        let Ages { age, grace: _ } = stay.into();
+        let server = server(age).add_routes(routes.clone());
+        let accepted = ReceiverStream::new(accepted).map(Ok::<Connection, Infallible>);
+        servers.spawn(async move {
+            // It tells its connections to end when no more of them come.
+            let served = server.serve_with_incoming_shutdown(accepted, std::future::pending());
+            served.await.map_err(Error::Server)
+        });
+        Self {
+            stay,
+            connections,
+            cut: CancellationToken::new(),
+        }
+    }
+
+    async fn take(&self, connection: Connection) -> Result<(), Error> {
+        let Ages { age, grace } = self.stay.into();
+        let connection = connection.ending(Instant::now() + age + grace, self.cut.clone());
+        let gone = |_| Error::Task(io::Error::other("it takes no connections"));
+        self.connections.send(connection).await.map_err(gone)
+    }
+
+    /// Its connections are told to end now, and are cut when that takes too long.
+    fn end(self, cutting: &mut JoinSet<()>) {
+        let Self {
+            stay,
+            connections,
+            cut,
+        } = self;
+        drop(connections);
+        let Ages { age: _, grace } = stay.into();
+        cutting.spawn(async move {
+            sleep(grace).await;
+            cut.cancel();
+        });
+    }
+}
+
+/// Serves until `stop`; each time `stays` says something else, connections that are open are told to end.
+///
+/// # Errors
+/// When a server fails.
+pub(crate) async fn serve(
+    listener: Listener,
+    routes: Routes,
+    stays: impl Stream<Item = Stay> + Send,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let mut accepted = Box::pin(listener.incoming());
+    let mut stays = std::pin::pin!(stays.fuse());
+    let mut servers = JoinSet::new();
+    let mut cutting = JoinSet::new();
+    let mut round = Round::begin(&mut servers, Stay::Long, &routes);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(stay) = stays.next() => if stay != round.stay {
+                tracing::debug!(?stay, "connections are told to end");
+                let next = Round::begin(&mut servers, stay, &routes);
+                std::mem::replace(&mut round, next).end(&mut cutting);
+            },
+            Some(ended) = servers.join_next() => server_ended(ended)?,
+            Some(_) = cutting.join_next() => {}
+            Some(connection) = accepted.next() => {
+                let Ok(connection) = connection;
+                round.take(connection).await?;
+            }
+        }
+    }
+    // Nobody is let in any more, and who is in may end what has begun.
+    drop(accepted);
+    round.end(&mut cutting);
+    while let Some(ended) = servers.join_next().await {
+        server_ended(ended)?;
+    }
+    Ok(())
+}
+
+fn server_ended(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
+    ended.map_err(|panicked| Error::Task(io::Error::other(panicked)))?
+}
+
+/// A gRPC server as every process serves one: keepalive, connections that end, spans that continue the caller's.
+#[must_use]
+pub fn grpc_server() -> Server {
+    server(LONG)
+}
+
+/// tonic's own grace is not used: with it a connection is cut without having been told to end.
+fn server(age: Duration) -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(HTTP2_KEEPALIVE))
+        .http2_keepalive_timeout(Some(HTTP2_KEEPALIVE))
+        .max_connection_age(age)
+        .trace_fn(telemetry::server_span)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::{Arc, Mutex};
+
+    use tokio::sync::watch;
+    use tokio_stream::wrappers::WatchStream;
+    use tonic::service::interceptor::InterceptedService;
+    use tonic::{Code, Request, Status};
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_health::server::HealthReporter;
+
+    use super::*;
+    use crate::fixtures::realm;
+    use crate::tls::{Channel, Peer, ServerTlsArgs, TlsMetrics, channel};
+
+    /// How long anything here may take.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A served port, and from which connection it was asked last.
+    struct Served {
+        health: HealthClient<Channel>,
+        reporter: HealthReporter,
+        stays: watch::Sender<Stay>,
+        stop: CancellationToken,
+        peer: Arc<Mutex<Option<Peer>>>,
+        running: JoinSet<Result<(), Error>>,
+    }
+
+    impl Served {
+        async fn start() -> Self {
+            let args = ServerTlsArgs {
+                tls_cert: None,
+                tls_key: None,
+                tls_client_ca: None,
+                plaintext_loopback: true,
+                tls_reload_seconds: PATIENCE,
+            };
+            let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+            let bound = Listener::bind(loopback, &args, &realm(), &TlsMetrics::default()).await;
+            let (listener, _) = bound.unwrap();
+            let endpoint = format!("http://{}", listener.address()).parse().unwrap();
+            let (reporter, health) = tonic_health::server::health_reporter();
+            let peer = Arc::<Mutex<Option<Peer>>>::default();
+            let seen = Arc::clone(&peer);
+            let health = InterceptedService::new(health, move |request: Request<()>| {
+                *seen.lock().unwrap() = Some(Peer::of(&request)?.clone());
+                Ok::<_, Status>(request)
+            });
+            let (stays, said) = watch::channel(Stay::Long);
+            let stop = CancellationToken::new();
+            let mut running = JoinSet::new();
+            let routes = Routes::new(health);
+            running.spawn(serve(listener, routes, WatchStream::new(said), stop.clone()));
+            Self {
+                health: HealthClient::new(channel(&endpoint, None).unwrap()),
+                reporter,
+                stays,
+                stop,
+                peer,
+                running,
+            }
+        }
+
+        /// Asks, and says by which connection.
+        async fn ask(&self) -> Peer {
+            loop {
+                let mut health = self.health.clone();
+                match health.check(HealthCheckRequest::default()).await {
+                    Ok(_) => return self.peer.lock().unwrap().clone().unwrap(),
+                    // The client has learnt that the connection ends before it has sent this by it.
+                    Err(status) => assert_eq!(status.code(), Code::Cancelled, "{status:?}"),
+                }
+            }
+        }
+
+        /// How long it takes until calls, each of which is answered, come by another connection.
+        async fn until_another(&self, than: &Peer) -> Duration {
+            let begun = Instant::now();
+            while self.ask().await == *than {
+                assert!(begun.elapsed() < PATIENCE, "the connection is kept");
+                sleep(Duration::from_millis(10)).await;
+            }
+            begun.elapsed()
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_to_connect_anew_when_they_had_better_go_and_what_has_begun_goes_on() {
+        let served = Served::start().await;
+        let first = served.ask().await;
+        let mut health = served.health.clone();
+        let asked = health.watch(HealthCheckRequest::default()).await;
+        let mut watch = asked.unwrap().into_inner();
+        watch.message().await.unwrap().unwrap();
+        assert_eq!(served.ask().await, first, "one connection serves all calls");
+
+        served.stays.send_replace(Stay::Brief);
+        let waited = served.until_another(&first).await;
+        assert!(waited < BRIEF, "{waited:?}: it was its age, not the change");
+        let status = tonic_health::ServingStatus::NotServing;
+        served.reporter.set_service_status("", status).await;
+        let told = watch.message().await.unwrap().unwrap();
+        assert_eq!(told.status, status as i32, "by the connection of before");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_told_to_end_when_it_has_its_age() {
+        let served = Served::start().await;
+        served.stays.send_replace(Stay::Brief);
+        // It may still be of the round before.
+        let before = served.ask().await;
+        served.until_another(&before).await;
+        let young = served.peer.lock().unwrap().clone().unwrap();
+        let waited = served.until_another(&young).await;
+        assert!(waited < 2 * BRIEF, "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn serving_ends_when_it_is_told_to_and_clients_have_gone() {
+        let mut served = Served::start().await;
+        served.ask().await;
+        served.stop.cancel();
+        let ended = tokio::time::timeout(PATIENCE, served.running.join_next()).await;
+        ended.unwrap().unwrap().unwrap().unwrap();
+    }
+}
