@@ -18,7 +18,7 @@ use runtime::readiness::Gate;
 
 use crate::{
     inventory::{self, Inventory, Key, Listed},
-    reconcile::{self, Context, MANAGER, Triggers},
+    reconcile::{self, Context, MANAGER, Orphans, Triggers},
 };
 
 /// Clusters that are looked at at once.
@@ -48,7 +48,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let triggers = triggers.clone();
         move || triggers.all()
     };
-    let report = inventory::report(agent.scheduler.clone(), inventory.clone(), listed, reported, told);
+    let report = inventory::report(
+        agent.scheduler.clone(),
+        inventory.clone(),
+        listed.clone(),
+        reported,
+        told,
+    );
     agent.process.tasks.spawn("report", report);
 
     let watching = agent.process.readiness.gate("placements");
@@ -57,7 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         follow(agent.scheduler.clone(), triggers.clone(), watching),
     );
 
-    let context = Context {
+    let context = Arc::new(Context {
         client: client.clone(),
         scheduler: agent.scheduler.clone(),
         inventory,
@@ -65,12 +71,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
         not_installed: agent.config.not_installed().clone(),
-    };
+    });
+    let orphans = Orphans::default();
+    agent.process.tasks.spawn(
+        "orphans",
+        reconcile::look_after_orphans(Arc::clone(&context), orphans.clone(), listed),
+    );
     let shutdown = agent.process.shutdown.clone();
-    agent
-        .process
-        .tasks
-        .spawn("controller", control(context, shutdown.cancelled_owned()));
+    agent.process.tasks.spawn(
+        "controller",
+        control(context, orphans, shutdown.cancelled_owned()),
+    );
     agent.process.run().await?;
     Ok(())
 }
@@ -121,18 +132,26 @@ async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<
 }
 
 async fn control(
-    context: Context,
+    context: Arc<Context>,
+    orphans: Orphans,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let clusters: Api<SIPCluster> = Api::all(context.client.clone());
     let triggers = context.triggers.clone();
+    // The controller lets go of the names of clusters that do not exist.
+    let named = triggers.named().inspect(move |cluster| {
+        orphans.name(Key {
+            namespace: cluster.namespace.clone().unwrap_or_default(),
+            name: cluster.name.clone(),
+        });
+    });
     Controller::new(clusters, watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
-        .reconcile_on(triggers.named())
+        .reconcile_on(named)
         .reconcile_all_on(triggers.everything())
         .graceful_shutdown_on(shutdown)
-        .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
+        .run(reconcile::reconcile, reconcile::retry, context)
         .for_each(|outcome| async move {
             if let Err(error) = outcome {
                 tracing::debug!(

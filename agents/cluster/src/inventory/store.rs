@@ -169,6 +169,12 @@ impl Inventory {
         }
     }
 
+    /// Whether there is a `SIPCluster` of that name.
+    #[must_use]
+    pub fn has_cluster(&self, key: &Key) -> bool {
+        self.lock().clusters.contains_key(key)
+    }
+
     /// Takes a `SIPCluster` in.
     pub fn put_cluster(&self, key: Key, cluster: wire::ObservedCluster) {
         let mut state = self.lock();

@@ -3,11 +3,16 @@
 //! Each write is one merge patch that is conditioned on the host's uid and resourceVersion, as the inventory has them. If
 //! the host has changed since, the API server answers 409, and the change comes in by the watch.
 
+use std::time::Duration;
+
 use api::{BareMetalHost, annotations, labels};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::apply::{self, Manager};
 use kube::{Api, Client};
-use proto::{inventory::v1 as wire, placement::v1::Member};
+use proto::{
+    inventory::v1 as wire,
+    placement::v1::{Member, ReleaseConfirmation},
+};
 use serde_json::json;
 
 use crate::inventory::Inventory;
@@ -15,6 +20,10 @@ pub use crate::inventory::Key;
 
 /// Host writes under way at once, for one cluster.
 const CONCURRENT: usize = 16;
+/// Pause after which a host that changed under a write is looked at again, should the watch not have told by then.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Pause after which a host that the API server refused to write is tried again.
+const REFUSED: Duration = Duration::from_secs(30);
 
 /// What a member's host needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +152,7 @@ fn carried(host: &wire::Host, cluster: &wire::ClusterRef, role: &str) -> Carried
 
 /// What has come of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+enum Written {
     /// It is on the API server.
     Done,
     /// The host has changed meanwhile, or is gone: the watch will tell.
@@ -182,6 +191,15 @@ impl<'a> Step<'a> {
     }
 }
 
+impl Step<'_> {
+    fn confirmation(&self) -> ReleaseConfirmation {
+        ReleaseConfirmation {
+            host: self.member.host.clone(),
+            revision: self.member.revision,
+        }
+    }
+}
+
 /// Where hosts are written, and for whom.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
@@ -193,9 +211,43 @@ pub struct Writer<'a> {
     pub cluster: &'a wire::ClusterRef,
 }
 
+/// What has come of a cluster's steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// When to look again, if the watches may not tell.
+    pub again: Option<Duration>,
+    /// Hosts that the API server refused to write; its words.
+    pub refused: Vec<(Key, String)>,
+    /// Releases that are on the API server: the scheduler must be told.
+    pub released: Vec<ReleaseConfirmation>,
+}
+
 impl Writer<'_> {
+    /// Takes the steps that are due: labels hosts that join, and releases hosts that leave.
+    pub async fn take(&self, steps: &[Step<'_>]) -> Taken {
+        let due: Vec<&Step<'_>> = steps
+            .iter()
+            .filter(|step| matches!(step.need, Need::Label | Need::Unlabel))
+            .collect();
+        let mut taken = Taken::default();
+        let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
+        taken.released.extend(confirmed.map(Step::confirmation));
+        for (step, written) in due.iter().zip(self.write(&due).await) {
+            match written {
+                Written::Done if step.need == Need::Unlabel => taken.released.push(step.confirmation()),
+                Written::Done => {}
+                Written::Changed => taken.again = Some(LOOK_AGAIN),
+                Written::Refused(words) => {
+                    taken.again = Some(REFUSED);
+                    taken.refused.push((key(step.member), words));
+                }
+            }
+        }
+        taken
+    }
+
     /// Takes the steps, several at once, and returns what has come of each, in their order.
-    pub async fn write(&self, steps: &[&Step<'_>]) -> Vec<Written> {
+    async fn write(&self, steps: &[&Step<'_>]) -> Vec<Written> {
         // Boxed and collected first: the compiler cannot see that a lazily mapped stream of borrows is Send.
         let writes: Vec<_> = steps.iter().map(|step| self.one(step).boxed()).collect();
         futures::stream::iter(writes).buffered(CONCURRENT).collect().await

@@ -7,6 +7,7 @@ mod desired;
 mod finalizer;
 mod findings;
 pub mod hosts;
+mod orphans;
 mod services;
 mod status;
 mod triggers;
@@ -23,20 +24,17 @@ use kit::{
     scheduler::{self, Scheduler},
 };
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
-use proto::placement::v1 as placed;
+use proto::{inventory::v1 as wire, placement::v1 as placed};
 use tonic::{Code, Status};
 
+pub use orphans::{Orphans, run as look_after_orphans};
 pub use triggers::Triggers;
 
 use crate::inventory::{self, Inventory, Key};
-use hosts::{Need, Step, Writer, Written};
+use hosts::{Need, Step, Taken, Writer};
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
-/// Pause after which a host that changed under a write is looked at again, should the watch not have told by then.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Pause after which a host that the API server refused to write is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -280,58 +278,43 @@ async fn act_on_hosts(
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let cluster = inventory::reference(object);
-    let due: Vec<&Step<'_>> = steps
-        .iter()
-        .filter(|step| matches!(step.need, Need::Label | Need::Unlabel))
-        .collect();
     let writer = Writer {
         client: &context.client,
         manager: MANAGER,
         cluster: &cluster,
     };
-    let written = writer.write(&due).await;
-    let mut again = None;
-    for (step, written) in due.iter().zip(&written) {
-        match written {
-            Written::Done => {}
-            Written::Changed => again = Some(LOOK_AGAIN),
-            Written::Refused(words) => {
-                again = Some(REFUSED);
-                let Key { namespace, name } = hosts::key(step.member);
-                let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
-                context
-                    .events
-                    .warning(&object.object_ref(&()), "UnableToApplyLabels", &note)
-                    .await;
-            }
-        }
-    }
-    let released: Vec<_> = steps
-        .iter()
-        .filter(|step| step.need == Need::Confirm)
-        .map(|step| step.member)
-        .chain(
-            due.iter()
-                .zip(&written)
-                .filter(|(step, written)| step.need == Need::Unlabel && **written == Written::Done)
-                .map(|(step, _)| step.member),
-        )
-        .map(|member| placed::ReleaseConfirmation {
-            host: member.host.clone(),
-            revision: member.revision,
-        })
-        .collect();
-    if !released.is_empty() {
+    let Taken {
+        again,
+        refused,
+        released,
+    } = writer.take(steps).await;
+    for (Key { namespace, name }, words) in refused {
+        let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
         context
-            .scheduler
-            .confirm(cluster, released)
-            .await
-            .map_err(|status| Error::Scheduler(Box::new(status)))?;
+            .events
+            .warning(&object.object_ref(&()), "UnableToApplyLabels", &note)
+            .await;
     }
+    confirm(cluster, released, context).await?;
     if placement.members.is_empty() {
         context.triggers.holds(&key(object), BTreeSet::new());
     }
     Ok(again)
+}
+
+/// Tells the scheduler what is written.
+async fn confirm(
+    cluster: wire::ClusterRef,
+    released: Vec<placed::ReleaseConfirmation>,
+    context: &Context,
+) -> Result<(), Error> {
+    if released.is_empty() {
+        return Ok(());
+    }
+    let confirmed = context.scheduler.confirm(cluster, released).await;
+    confirmed
+        .map(drop)
+        .map_err(|status| Error::Scheduler(Box::new(status)))
 }
 
 fn key(object: &SIPCluster) -> Key {

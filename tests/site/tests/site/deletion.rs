@@ -4,32 +4,15 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Secret, Service},
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-};
+use kube::{Api, ResourceExt as _, api::DeleteParams};
 use sandbox::wait;
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, Role, Stage, cluster, fleet, members, on_shared_site, sip_labels};
+use crate::fixtures::{
+    Cluster, Role, Stage, cluster, fleet, given_back, members, on_shared_site, set_consumer,
+};
 
-const MARK: &str = "sip.airshipit.org/placement-revision";
 const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";
-
-/// No SIP label, and the mark of a release.
-fn given_back(host: &DynamicObject) -> bool {
-    let mark = host.annotations().get(MARK);
-    sip_labels(host).is_empty() && mark.is_some_and(|mark| mark.parse::<u64>().is_ok_and(|mark| mark > 0))
-}
-
-async fn set_consumer(stage: &Stage, host: &str, consumer: Value) {
-    let patch = Patch::Merge(json!({"spec": {"consumerRef": consumer}}));
-    stage
-        .hosts()
-        .patch(host, &PatchParams::default(), &patch)
-        .await
-        .unwrap();
-}
 
 async fn children_are_gone(stage: &Stage, cluster: &Cluster) {
     let (client, namespace) = (stage.site.client(), &cluster.namespace);
