@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use http::Uri;
-use placement::{ClusterName, Namespace};
+use placement::{ClusterName, HostName, Namespace};
 use runtime::identity::RealmArgs;
 use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
@@ -34,6 +34,15 @@ pub enum Command {
         #[command(subcommand)]
         action: Ledger,
     },
+    /// Override what protects a site; for operators only
+    Site {
+        /// What to do with it.
+        #[command(subcommand)]
+        action: Site,
+    },
+    /// Begin to release a host whose labels name a SIPCluster that does not exist; for operators only
+    #[command(after_help = OVERRIDE_HELP)]
+    ReleaseOrphan(ReleaseOrphan),
     /// Print a script that completes this command line in a shell
     Completions {
         /// The shell.
@@ -55,6 +64,64 @@ Members are the hosts that labels and status.placement name; hosts that are bein
 Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl lose airshipit.org/rack=r006 -f -";
+
+const OVERRIDE_HELP: &str = "\
+Says what will happen before it is done; with --dry-run that is all.
+
+Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be asked.";
+
+/// The region's scheduler, and how it is reached.
+#[derive(Debug, clap::Args)]
+pub struct Connection {
+    /// The region's scheduler, the one that leads
+    #[arg(long, env = "SIP_SCHEDULER", value_name = "URL")]
+    pub scheduler: Uri,
+    /// The region.
+    #[command(flatten)]
+    pub realm: RealmArgs,
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: ClientTlsArgs,
+}
+
+/// What to do with a site.
+#[derive(Debug, Subcommand)]
+pub enum Site {
+    /// Forget which agents of a site were let in, after its API server was restored and its Lease counts from an earlier number
+    #[command(after_help = OVERRIDE_HELP)]
+    ResetFence(ResetFence),
+}
+
+/// Forget which agents were let in.
+#[derive(Debug, clap::Args)]
+pub struct ResetFence {
+    /// The site
+    #[arg(value_name = "SITE")]
+    pub site: String,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The scheduler.
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Release a host whose labels name nobody.
+#[derive(Debug, clap::Args)]
+pub struct ReleaseOrphan {
+    /// The BareMetalHost
+    #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
+    pub host: HostName,
+    /// Its site
+    #[arg(long, value_name = "SITE")]
+    pub site: String,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The scheduler.
+    #[command(flatten)]
+    pub connection: Connection,
+}
 
 /// Lose a domain.
 #[derive(Debug, clap::Args)]
@@ -90,15 +157,9 @@ pub enum Ledger {
 /// Back a ledger up.
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// The region's scheduler, the one that leads
-    #[arg(long, env = "SIP_SCHEDULER", value_name = "URL")]
-    pub scheduler: Uri,
-    /// The region.
+    /// The scheduler.
     #[command(flatten)]
-    pub realm: RealmArgs,
-    /// Certificates.
-    #[command(flatten)]
-    pub tls: ClientTlsArgs,
+    pub connection: Connection,
     /// The file; it is there when it is whole
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,

@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use anyhow::Context as _;
 use clap::CommandFactory as _;
 
-use crate::cli::{Cli, Command, Lose, Output, Plan};
+use crate::cli::{Cli, Command, Lose, Output, Plan, Site};
 use crate::input::Input;
+use crate::operate::{self, Said};
 use crate::plan::{self, plan};
-use crate::{files, ledger, loss, table};
+use crate::{files, ledger, loss, one_line, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,6 +22,8 @@ pub enum Ending {
     MajorityLost,
     /// Something is wrong with a ledger.
     Damaged,
+    /// The scheduler has said no.
+    Refused,
 }
 
 /// Runs a command. `out` takes its result, `notes` what people should know beside it.
@@ -37,6 +40,10 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
             write(out, text.as_bytes())?;
             Ok(ending)
         }
+        Command::Site {
+            action: Site::ResetFence(command),
+        } => overridden(&operate::reset_fence(command)?, out, notes),
+        Command::ReleaseOrphan(command) => overridden(&operate::release_orphan(command)?, out, notes),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);
@@ -44,6 +51,14 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
             Ok(Ending::Done)
         }
     }
+}
+
+fn overridden(said: &Said, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    write(out, said.text.as_bytes())?;
+    if let Some(refusal) = &said.refusal {
+        writeln!(notes, "refused: {}", one_line(refusal, 4096)).context("cannot write to standard error")?;
+    }
+    Ok(said.ending())
 }
 
 fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {

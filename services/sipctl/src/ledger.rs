@@ -9,9 +9,6 @@ use anyhow::{Context as _, bail};
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{ContentArrangement, Table};
 use proto::ledger::v1::{ExportLedgerRequest, ledger_service_client::LedgerServiceClient};
-use runtime::identity::Caller;
-use runtime::metrics::Metrics;
-use runtime::tls::{self, ClientTls, TlsMetrics};
 use scheduler::ledger::check::{Checker, Report};
 use scheduler::ledger::export::{Counts, FileError, Reader, Writer};
 use scheduler::ledger::{Ledger as _, redb::Redb};
@@ -19,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Check, Export, Import, Ledger};
 use crate::command::Ending;
+use crate::connection::{open, said};
 
 /// Largest message of an export: a record of very many hosts is one entry.
 const MESSAGE: usize = 512 << 20;
@@ -39,17 +37,9 @@ pub fn run(action: Ledger) -> anyhow::Result<(String, Ending)> {
 }
 
 async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
-    let Export {
-        scheduler,
-        realm,
-        tls,
-        output,
-    } = export;
-    let metrics = TlsMetrics::registered(&Metrics::default());
-    // It is over long before certificates change.
-    let tls = ClientTls::load(&tls, &realm.realm(), Caller::Scheduler, &metrics)?.map(|(tls, _)| tls);
-    let mut client =
-        LedgerServiceClient::new(tls::channel(&scheduler, tls)?).max_decoding_message_size(MESSAGE);
+    let Export { connection, output } = export;
+    let (scheduler, channel) = open(connection)?;
+    let mut client = LedgerServiceClient::new(channel).max_decoding_message_size(MESSAGE);
     let answer = client.export_ledger(ExportLedgerRequest {}).await;
     let mut messages = answer.map_err(|status| said(&scheduler, &status))?.into_inner();
 
@@ -85,10 +75,6 @@ async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
         format!("{}: {}\n", output.display(), amount(counts)),
         Ending::Done,
     ))
-}
-
-fn said(scheduler: &http::Uri, status: &tonic::Status) -> anyhow::Error {
-    anyhow::anyhow!("{scheduler} says: {} ({:?})", status.message(), status.code())
 }
 
 fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(String, Ending)> {

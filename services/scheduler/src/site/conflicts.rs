@@ -25,7 +25,7 @@ impl Site {
         let mut found = Vec::new();
         if self.absent.contains(&record.cluster) {
             let why = "there is no SIPCluster of this name in the site, and its hosts are held; an operator may \
-                       release each by ReleaseOrphan";
+                       release each by `sipctl release-orphan`";
             found.push(report("cluster-missing", None, "", &why));
         }
         for (id, member) in &record.members {

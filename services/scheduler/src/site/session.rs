@@ -140,7 +140,7 @@ impl Sessions {
         }
         if retired.contains(&fence.lease) {
             return Err(superseded(format!(
-                "{highest}, whose Lease has replaced it; an operator's ResetSiteFence lets it in again"
+                "{highest}, whose Lease has replaced it; an operator's `sipctl site reset-fence {site}` lets it in again"
             )));
         }
         let heard = *self.heard.get_or_insert(now);

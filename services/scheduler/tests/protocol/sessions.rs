@@ -127,7 +127,7 @@ async fn a_lease_that_was_replaced_never_comes_back() {
 
     let error = stage.open("first", 10).await.unwrap_err();
 
-    assert!(error.to_string().contains("ResetSiteFence"), "{error}");
+    assert!(error.to_string().contains("sipctl site reset-fence a"), "{error}");
 }
 
 #[tokio::test]
