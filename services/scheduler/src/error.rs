@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
-use crate::ledger;
+use crate::ledger::{self, weight::TooLarge};
 
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
@@ -109,6 +109,9 @@ pub enum Error {
     /// The message breaks the stream's protocol.
     #[error("{0}")]
     Protocol(&'static str),
+    /// The cluster is larger than the ledger takes.
+    #[error("{0}; nothing was done")]
+    TooLarge(#[from] TooLarge),
     /// Too much to do.
     #[error("more calls are under way than can be answered; nothing was done")]
     Overloaded,
@@ -225,6 +228,10 @@ impl From<Error> for Status {
                 (Code::FailedPrecondition, "NOT_ORPHANED")
             }
             Error::Superseded { what: _, by: _ } => (Code::Aborted, "SUPERSEDED"),
+            Error::TooLarge(_) => {
+                details.set_bad_request(vec![FieldViolation::new("spec", &*message)]);
+                (Code::InvalidArgument, "TOO_LARGE")
+            }
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
             Error::Overloaded => {
                 details.set_retry_info(Some(Duration::from_millis(100)));

@@ -30,6 +30,7 @@ pub struct Committer {
     staged: Arc<Mutex<Position>>,
     durable: watch::Receiver<Position>,
     ending: CancellationToken,
+    largest: Option<usize>,
 }
 
 /// A reserved place in the queue: with it, staging cannot fail or wait.
@@ -37,6 +38,7 @@ pub struct Committer {
 pub struct Permit {
     place: mpsc::OwnedPermit<Change>,
     staged: Arc<Mutex<Position>>,
+    largest: Option<usize>,
 }
 
 /// The thread's side.
@@ -59,6 +61,7 @@ pub fn committer(position: Position) -> (Committer, Writer) {
             staged: Arc::new(Mutex::new(position)),
             durable: seen,
             ending: ending.clone(),
+            largest: None,
         },
         Writer {
             receiver,
@@ -69,6 +72,12 @@ pub fn committer(position: Position) -> (Committer, Writer) {
 }
 
 impl Committer {
+    /// The same, for a ledger that takes changes of so many bytes at most.
+    #[must_use]
+    pub fn taking(self, largest: Option<usize>) -> Self {
+        Self { largest, ..self }
+    }
+
     /// Waits for a place in the queue.
     ///
     /// # Errors
@@ -78,6 +87,7 @@ impl Committer {
         Ok(Permit {
             place,
             staged: Arc::clone(&self.staged),
+            largest: self.largest,
         })
     }
 
@@ -90,6 +100,7 @@ impl Committer {
             Ok(place) => Ok(Some(Permit {
                 place,
                 staged: Arc::clone(&self.staged),
+                largest: self.largest,
             })),
             Err(mpsc::error::TrySendError::Full(_)) => Ok(None),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
@@ -132,6 +143,12 @@ impl Committer {
 }
 
 impl Permit {
+    /// The most bytes that a change may need, by its [`weight`](super::weight); `None` where there is no such limit.
+    #[must_use]
+    pub fn largest(&self) -> Option<usize> {
+        self.largest
+    }
+
     /// Number of the last change that is staged. Who looks at what is staged and changes nothing may tell of it when
     /// this is durable.
     #[must_use]

@@ -12,6 +12,7 @@ pub mod export;
 pub mod redb;
 mod removals;
 mod retention;
+pub mod weight;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -235,6 +236,11 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// When the batch may not be durable.
     fn commit(&self, batch: &[Change]) -> Result<(), Error>;
 
+    /// The most bytes that a change may need, by its [`weight`]; `None` where there is no such limit.
+    fn largest(&self) -> Option<usize> {
+        None
+    }
+
     /// Reads at most `limit` log entries older than revision `before`, newest first, that `wanted` accepts.
     ///
     /// # Errors
@@ -291,6 +297,9 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// A record does not fit.
+    #[error(transparent)]
+    TooLarge(#[from] weight::TooLarge),
     /// A stored value does not parse.
     #[error("ledger: {what}: {rule}")]
     Corrupt {

@@ -19,7 +19,7 @@ use super::Site;
 use crate::{
     convert,
     error::Error,
-    ledger::{Change, Position, commit::Permit},
+    ledger::{Change, Position, commit::Permit, weight},
     record::{Member, Record, ReleaseReason},
     spec::Spec,
 };
@@ -76,7 +76,7 @@ impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`]; [`Error::Superseded`] when the site has
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`]; [`Error::Superseded`] when the site has
     /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
@@ -131,7 +131,7 @@ impl Site {
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         let cluster = record.cluster.clone();
-        let outcome = self.store(record, author, permit);
+        let outcome = self.store(record, author, permit)?;
         // Whatever its status promised is its own now, or somebody else's.
         self.withdraw_promises(&cluster);
         Ok(outcome)
@@ -177,7 +177,7 @@ impl Site {
             begin_release(member, ReleaseReason::Deleted);
         }
         self.settle_record(&mut record, author.now);
-        let outcome = self.store(record, author, permit);
+        let outcome = self.store(record, author, permit)?;
         self.withdraw_promises(cluster);
         Ok(outcome)
     }
@@ -211,7 +211,7 @@ impl Site {
             }
         }
         self.settle_record(&mut record, author.now);
-        Ok(self.store(record, author, permit))
+        self.store(record, author, permit)
     }
 
     /// Compares a record with the inventory. Whether another decision is due is told by [`Site::waiting`].
@@ -220,7 +220,7 @@ impl Site {
             return;
         };
         self.settle_record(&mut record, author.now);
-        self.store(record, author, permit);
+        self.store_alone(record, author, permit);
     }
 
     /// Decides again for a cluster that waits.
@@ -236,7 +236,7 @@ impl Site {
         }
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
-        self.store(record, author, permit);
+        self.store_alone(record, author, permit);
     }
 
     /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
@@ -259,15 +259,39 @@ impl Site {
         self.decision(&record, now)
     }
 
+    /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.
+    pub(super) fn store_alone(
+        &mut self,
+        record: Record,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Option<Outcome> {
+        let stored = self.store(record, author, permit);
+        stored
+            .inspect_err(
+                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
+            )
+            .ok()
+    }
+
     /// Stages the record if it differs from the one before, and returns what may be told when.
-    pub(super) fn store(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Outcome {
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(super) fn store(
+        &mut self,
+        record: Record,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Outcome, Error> {
         let before = self.records.get(&record.cluster);
         if before == Some(&record) {
-            return Outcome {
+            return Ok(Outcome {
                 revision: record.revision,
                 record: Some(record),
-            };
+            });
         }
+        weight::require(&self.name, before, &record, permit.largest())?;
         let name = record.cluster.clone();
         let gone = record.releasing && record.members.is_empty();
         let key = self.key(&name);
@@ -297,7 +321,7 @@ impl Site {
                 .changes
                 .remove(earlier.unwrap_or(revision), revision, reference),
         }
-        Outcome { record, revision }
+        Ok(Outcome { record, revision })
     }
 }
 

@@ -211,7 +211,7 @@ impl Site {
             begin_release(member, ReleaseReason::Orphaned);
         }
         self.settle_record(&mut record, author.now);
-        Some(self.store(record, author, permit))
+        self.store_alone(record, author, permit)
     }
 }
 

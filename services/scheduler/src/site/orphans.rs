@@ -70,7 +70,7 @@ impl Site {
         }
         self.absent.insert(record.cluster.clone());
         self.settle_record(&mut record, author.now);
-        Ok(self.store(record, author, permit))
+        self.store(record, author, permit)
     }
 
     /// The record of the cluster that the host would be released from, with the host in it.

@@ -131,6 +131,7 @@ impl Supervisor {
         let Tenure { ledger, lost, right } = tenure;
         tracing::info!(position = %contents.position, clusters = contents.records.len(), "a term begins");
         let (committer, writer) = commit::committer(contents.position);
+        let committer = committer.taking(ledger.largest());
         let ending = committer.ending().clone();
         let region = Region::new(contents.clone(), self.policies.clone(), committer);
         let mut retries = Box::pin(region.clone().run_retries());

@@ -132,6 +132,8 @@ pub(crate) fn arguments(prefix: &str) -> EtcdArgs {
         etcd_cert: None,
         etcd_key: None,
         etcd_lease_seconds: 3,
+        etcd_max_request_bytes: 1_572_864,
+        etcd_max_txn_ops: 128,
     }
 }
 

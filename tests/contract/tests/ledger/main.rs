@@ -12,6 +12,7 @@ mod changes;
 mod contract;
 mod export;
 mod fence;
+mod large;
 mod layout;
 
 use backends::{Bed, EtcdBed, FileBed, MemoryBed};

@@ -54,6 +54,15 @@ impl Client {
 
     /// Reports a complete site of so many hosts, by an agent that has seen a revision.
     pub(crate) async fn report(&self, hosts: usize, seen: Option<Revision>) -> Result<Reports, Status> {
+        self.report_these((0..hosts).map(host).collect(), seen).await
+    }
+
+    /// Reports a complete site of these hosts.
+    pub(crate) async fn report_these(
+        &self,
+        hosts: Vec<inventory::Host>,
+        seen: Option<Revision>,
+    ) -> Result<Reports, Status> {
         let hello = inventory::Hello {
             site: SITE.to_owned(),
             lease_uid: "lease".to_owned(),
@@ -61,7 +70,7 @@ impl Client {
             highest_seen: seen,
         };
         let changes = inventory::HostChanges {
-            hosts: (0..hosts).map(host).collect(),
+            hosts,
             ..inventory::HostChanges::default()
         };
         let end = inventory::SnapshotEnd::default();
@@ -139,7 +148,8 @@ impl Client {
     }
 }
 
-fn host(index: usize) -> inventory::Host {
+/// A good host.
+pub(crate) fn host(index: usize) -> inventory::Host {
     inventory::Host {
         r#ref: Some(inventory::HostRef {
             namespace: "metal".to_owned(),

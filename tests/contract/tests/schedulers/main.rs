@@ -11,6 +11,7 @@ mod agent;
 mod client;
 mod connections;
 mod failover;
+mod limits;
 mod moving;
 mod partition;
 mod proxy;

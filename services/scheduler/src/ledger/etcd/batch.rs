@@ -9,13 +9,45 @@ use etcd_client::TxnOp;
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 
-use super::keys::Keys;
+use super::{EtcdArgs, keys::Keys};
 use crate::ledger::{Change, Position, codec};
 
-/// Operations in one transaction: etcd takes 128 unless told otherwise, and the position and the log's end need two.
-pub(super) const OPERATIONS: usize = 120;
-/// Bytes of keys and values in one transaction: etcd takes requests of 1.5 MiB unless told otherwise.
-pub(super) const BYTES: usize = 1 << 20;
+/// Operations that are not from the batch: the position, the log's end, the schema.
+const OWN_OPERATIONS: usize = 8;
+/// Bytes that are not from the batch: these operations, what the transaction compares, and the request around it.
+const OWN_BYTES: usize = 16 << 10;
+/// Bytes of one operation besides its key and value.
+const FRAME: usize = 32;
+
+/// What etcd takes at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Operations of a batch in one transaction.
+    pub(super) operations: usize,
+    /// Their bytes.
+    pub(super) bytes: usize,
+}
+
+impl Limits {
+    /// What is left of etcd's own limits.
+    pub(super) fn of(args: &EtcdArgs) -> Self {
+        let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Self {
+            operations: whole(args.etcd_max_txn_ops).saturating_sub(OWN_OPERATIONS),
+            bytes: whole(args.etcd_max_request_bytes).saturating_sub(OWN_BYTES),
+        }
+    }
+
+    /// Whether so much is too much for one transaction.
+    pub(super) fn exceeded(self, operations: usize, bytes: usize) -> bool {
+        operations > self.operations || bytes > self.bytes
+    }
+}
+
+/// Bytes of one operation.
+pub(super) fn size(key: &str, value: Option<&[u8]>) -> usize {
+    FRAME + key.len() + value.map_or(0, <[u8]>::len)
+}
 
 /// What one transaction writes, besides the position.
 #[derive(Debug, Default)]
@@ -30,8 +62,11 @@ pub(super) struct Part {
     pub(super) entries: usize,
 }
 
-/// Cuts a batch that follows on `position`.
-pub(super) fn parts(batch: &[Change], keys: &Keys, mut position: Position) -> Vec<Part> {
+/// Cuts a batch that follows on `position`. A change that is too large for itself is a part nevertheless: [`weight`] has seen to
+/// it that there is none.
+///
+/// [`weight`]: crate::ledger::weight
+pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits, mut position: Position) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut bytes = 0;
     for change in batch {
@@ -68,11 +103,11 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, mut position: Position) -> Ve
         }
         let added: usize = writes
             .iter()
-            .map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len))
+            .map(|(key, value)| size(key, value.as_deref()))
             .sum();
         let full = parts
             .last()
-            .is_none_or(|part| part.writes.len() + writes.len() > OPERATIONS || bytes + added > BYTES);
+            .is_none_or(|part| limits.exceeded(part.writes.len() + writes.len(), bytes + added));
         if full {
             parts.push(Part::default());
             bytes = 0;

@@ -38,6 +38,24 @@ pub struct EtcdArgs {
         value_parser = clap::value_parser!(u16).range(2..=60)
     )]
     pub etcd_lease_seconds: u16,
+    /// What etcd was told by its own option of this name: how large a request may be, so also how large a cluster
+    #[arg(
+        long,
+        env = "SIP_ETCD_MAX_REQUEST_BYTES",
+        value_name = "BYTES",
+        default_value_t = 1_572_864,
+        value_parser = clap::value_parser!(u32).range(65_536..=1_073_741_824)
+    )]
+    pub etcd_max_request_bytes: u32,
+    /// What etcd was told by its own option of this name: operations in one transaction
+    #[arg(
+        long,
+        env = "SIP_ETCD_MAX_TXN_OPS",
+        value_name = "NUMBER",
+        default_value_t = 128,
+        value_parser = clap::value_parser!(u32).range(16..=65_536)
+    )]
+    pub etcd_max_txn_ops: u32,
 }
 
 /// A client of these endpoints. Whether anybody answers there shows only when it is used.
@@ -51,6 +69,8 @@ pub(super) async fn connect(endpoints: &[String], args: &EtcdArgs) -> Result<Cli
         etcd_cert,
         etcd_key,
         etcd_lease_seconds: _,
+        etcd_max_request_bytes: _,
+        etcd_max_txn_ops: _,
     } = args;
     let mut options = ConnectOptions::new()
         .with_keep_alive(KEEPALIVE, KEEPALIVE)

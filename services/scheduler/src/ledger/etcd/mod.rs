@@ -28,7 +28,11 @@ pub(crate) use ask::ask;
 pub use connect::EtcdArgs;
 pub use right::Right;
 
-use self::{ask::passes, batch::Part, keys::Keys};
+use self::{
+    ask::passes,
+    batch::{Limits, Part},
+    keys::Keys,
+};
 use super::{Change, Contents, Error, Ledger, Position, Retention, retention::STEP};
 use crate::convert;
 
@@ -50,6 +54,7 @@ const REQUEST: Duration = Duration::from_secs(2);
 pub struct Place {
     client: Client,
     keys: Keys,
+    limits: Limits,
 }
 
 impl std::fmt::Debug for Place {
@@ -92,6 +97,7 @@ impl Place {
         Ok(Self {
             client: connect::connect(endpoints, args).await?,
             keys: Keys::new(&args.etcd_prefix),
+            limits: Limits::of(args),
         })
     }
 
@@ -337,7 +343,12 @@ impl Etcd {
     }
 
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
-        for part in batch::parts(batch, &self.place.keys, self.written().position) {
+        let Place {
+            client: _,
+            keys,
+            limits,
+        } = &self.place;
+        for part in batch::parts(batch, keys, *limits, self.written().position) {
             let before = self.written();
             let trimmed = self.trim(before, &part, batch).await?;
             let after = self.write(before, &part, trimmed).await?;
@@ -406,6 +417,10 @@ impl Ledger for Etcd {
 
     fn commit(&self, batch: &[Change]) -> Result<(), Error> {
         self.runtime.block_on(self.submit(batch))
+    }
+
+    fn largest(&self) -> Option<usize> {
+        Some(self.place.limits.bytes)
     }
 
     fn decisions(

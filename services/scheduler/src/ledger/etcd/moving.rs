@@ -10,7 +10,11 @@ use super::{
     batch::{self, Part},
     keys::{self, Keys},
 };
-use crate::ledger::{Contents, Error, Position, RecordKey, codec, export, removals::Told};
+use crate::ledger::{
+    Contents, Error, Position, codec, export,
+    removals::Told,
+    weight::{self, TooLarge},
+};
 
 /// In the place of the schema's version while an import is not finished.
 const IMPORTING: &str = "importing";
@@ -121,12 +125,12 @@ impl Etcd {
             ..Part::default()
         };
         for (site, revision) in told.by_site() {
-            let value = Some(batch::removal(revision));
-            part.writes.insert(keys.removal(&site), value);
-            if part.writes.len() >= batch::OPERATIONS {
+            if self.place.limits.exceeded(part.writes.len() + 1, 0) {
                 self.append(&part).await?;
                 part.writes.clear();
             }
+            let value = Some(batch::removal(revision));
+            part.writes.insert(keys.removal(&site), value);
         }
         let schema = Some(SCHEMA.to_string().into_bytes());
         part.writes.insert(keys.schema(), schema);
@@ -201,6 +205,7 @@ impl Etcd {
         let mut part = Part::default();
         let mut bytes = 0;
         for entry in entries {
+            let mut logged = 0;
             let (key, value) = match export::Part::of(entry?) {
                 Some(export::Part::Header(found)) => {
                     position = found;
@@ -212,30 +217,37 @@ impl Etcd {
                     name,
                     value,
                 }) => {
-                    let cluster =
-                        placement::ClusterName::new(&namespace, &name).map_err(|error| Error::Corrupt {
-                            what: format!("record {site}/{namespace}/{name}"),
-                            rule: error.to_string(),
-                        })?;
-                    (keys.record(&RecordKey { site, cluster }), value)
+                    let (key, record) = codec::decode((&site, &namespace, &name), &value)?;
+                    weight::require(&site, None, &record, Some(self.place.limits.bytes))?;
+                    (keys.record(&key), value)
                 }
                 Some(export::Part::Removal { site, revision }) => {
                     (keys.removal(&site), batch::removal(revision))
                 }
                 Some(export::Part::Fence { site, value }) => (keys.fence(&site), value),
                 Some(export::Part::Decision { revision, value }) => {
-                    part.logged += u64::try_from(value.len()).unwrap_or(u64::MAX);
+                    logged = u64::try_from(value.len()).unwrap_or(u64::MAX);
                     (keys.decision(revision), value)
                 }
                 None => continue,
             };
-            bytes += key.len() + value.len();
-            part.writes.insert(key, Some(value));
-            if part.writes.len() >= batch::OPERATIONS || bytes >= batch::BYTES {
+            let (limits, size) = (self.place.limits, batch::size(&key, Some(&value)));
+            if limits.exceeded(1, size) {
+                return Err(Error::TooLarge(TooLarge {
+                    what: key,
+                    bytes: size,
+                    limit: limits.bytes,
+                }));
+            }
+            // The schema comes on top of the last one.
+            if limits.exceeded(part.writes.len() + 1, bytes + size) {
                 part.position = empty;
                 written = self.write(written, &std::mem::take(&mut part), None).await?;
                 bytes = 0;
             }
+            bytes += size;
+            part.logged += logged;
+            part.writes.insert(key, Some(value));
         }
         part.position = position;
         part.writes.extend(schema(SCHEMA.to_string()));
