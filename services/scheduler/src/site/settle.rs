@@ -29,6 +29,7 @@ impl Site {
         self.follow(record);
         self.keep_promises(record);
         self.adopt(record);
+        self.give_way(record);
         let cluster = record.cluster.clone();
         let spec = record.spec.clone();
         record.members.retain(|id, member| {
@@ -87,6 +88,24 @@ impl Site {
                 }
             }
             record.members.insert(now, member);
+        }
+    }
+
+    /// A member whose host is gone goes at once when the host that has its name now is a member too: it is free anyway, and a
+    /// status that names a host twice is refused by the API server.
+    fn give_way(&self, record: &mut Record) {
+        let has_followed = |id: &HostId| {
+            let now = self.incarnation(&id.name).filter(|now| now != id);
+            now.is_some_and(|now| record.members.contains_key(&now))
+        };
+        let gone: Vec<HostId> = record
+            .members
+            .keys()
+            .filter(|id| has_followed(id))
+            .cloned()
+            .collect();
+        for id in gone {
+            record.members.remove(&id);
         }
     }
 
@@ -257,6 +276,7 @@ impl Site {
                 begin_release(member, answer::release_reason(release.reason));
             }
         }
+        self.give_way(record);
         record.reports = answer::reports(&decision.reports);
         // That a host is gone is a conflict already.
         let gone = ReportKind::HostMissing.kind();

@@ -18,6 +18,7 @@ mod fixtures;
 mod growth;
 mod killed_scheduler;
 mod labels_last;
+mod made_again;
 mod operators;
 mod orphans;
 mod outages;
