@@ -39,7 +39,7 @@ pub fn refusal(refusal: &decision::Refusal) -> api::Refusal {
             .roles
             .iter()
             .map(|(role, funnel)| api::Funnel {
-                role: role.to_string(),
+                role: role.as_str().to_owned(),
                 wanted: funnel.want,
                 matched: funnel.matched,
                 with_topology: funnel.with_topology,
@@ -72,7 +72,7 @@ pub fn reports(reports: &[decision::Report]) -> Vec<api::Report> {
     let report = |report: &decision::Report| api::Report {
         kind: report.kind.kind().to_owned(),
         host: report.host.as_ref().map(|host| inventory::HostRef {
-            namespace: host.namespace().to_string(),
+            namespace: host.namespace().as_str().to_owned(),
             name: host.name().to_owned(),
             uid: String::new(),
         }),
@@ -95,11 +95,12 @@ pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
     let planned =
         |host: &HostId, role: &decision::RoleName, domain: Option<String>, change: &str| api::PlannedMember {
             host: Some(convert::host_ref(host)),
-            role: role.to_string(),
+            role: role.as_str().to_owned(),
             domain: domain.unwrap_or_default(),
             change: change.to_owned(),
         };
-    let text = |domain: &Option<decision::LabelValue>| domain.as_ref().map(ToString::to_string);
+    let text =
+        |domain: &Option<decision::LabelValue>| domain.as_ref().map(|domain| domain.as_str().to_owned());
     let keep = decision
         .keep
         .iter()

@@ -64,9 +64,9 @@ pub fn host_id(wire: &inventory::HostRef) -> Result<HostId, placement::NameError
 #[must_use]
 pub fn host_ref(id: &HostId) -> inventory::HostRef {
     inventory::HostRef {
-        namespace: id.name.namespace().to_string(),
+        namespace: id.name.namespace().as_str().to_owned(),
         name: id.name.name().to_owned(),
-        uid: id.uid.to_string(),
+        uid: id.uid.as_str().to_owned(),
     }
 }
 
@@ -221,13 +221,13 @@ fn member(id: &HostId, member: &Member) -> api::Member {
     } = member;
     api::Member {
         host: Some(host_ref(id)),
-        role: role.to_string(),
+        role: role.as_str().to_owned(),
         domain: domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         state: self::state(*state).into(),
         revision: *revision,
         addresses: addresses
             .iter()
-            .map(|(id, address)| (id.to_string(), address.to_string()))
+            .map(|(id, address)| (id.as_str().to_owned(), address.to_string()))
             .collect(),
         bmc_address: bmc_address.clone(),
         failed_since: failed_since.map(Into::into),

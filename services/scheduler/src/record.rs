@@ -131,7 +131,7 @@ impl Record {
     #[must_use]
     pub fn reference(&self) -> inventory::ClusterRef {
         inventory::ClusterRef {
-            namespace: self.cluster.namespace().to_string(),
+            namespace: self.cluster.namespace().as_str().to_owned(),
             name: self.cluster.name().to_owned(),
             uid: self.uid.clone(),
         }

@@ -6,6 +6,7 @@ pub(crate) mod capacity;
 mod cut;
 mod flow;
 mod helps;
+mod leaves;
 mod network;
 mod pool;
 mod refuse;

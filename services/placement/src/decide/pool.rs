@@ -4,8 +4,9 @@ use fixedbitset::FixedBitSet;
 
 use super::account::{Account, count};
 use super::best::Best;
+use super::leaves::{Candidate, Leaves};
 use super::score::{Class, Score};
-use super::tree::{Node, ROOT, Tree};
+use super::tree::{Node, Tree};
 use crate::names::{LabelKey, Namespace};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
@@ -123,16 +124,16 @@ pub(crate) fn pool(
         mask.set(at(*host), false);
     }
     let Some(key) = &account.role.topology_key else {
-        let mut candidates = Vec::new();
+        let mut leaves = Leaves::keeping(depth.spots);
         each_offer(site, &mask, &scope.others, |offer| {
-            candidates.push(Candidate {
+            leaves.add(Candidate {
                 domain: NONE,
                 leaf: tree.leaf(site, offer.host),
                 yields: false,
                 best: offer,
             });
         });
-        let (kept, cut) = best_per_leaf(candidates, depth.spots, tree);
+        let (kept, cut) = leaves.best();
         return Pool {
             spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
             cut,
@@ -153,14 +154,16 @@ pub(crate) fn pool(
         best.add(values.of(offer.host), offer);
     });
     let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
-    let candidate = |(domain, best): (Value, Score)| Candidate {
-        domain,
-        leaf: tree.leaf(site, best.host),
-        yields: yielding.contains(&domain),
-        best,
-    };
-    let candidates = best.domains().map(candidate).collect();
-    let (kept, cut) = best_per_leaf(candidates, depth.spots, tree);
+    let mut leaves = Leaves::keeping(depth.spots);
+    for (domain, best) in best.domains() {
+        leaves.add(Candidate {
+            domain,
+            leaf: tree.leaf(site, best.host),
+            yields: yielding.contains(&domain),
+            best,
+        });
+    }
+    let (kept, cut) = leaves.best();
     let offers = |one: &Candidate| {
         let hosts = column.hosts_of(one.domain, &mask);
         best_of(hosts.map(|host| offer(site, &scope.others, host)), depth.offers)
@@ -207,32 +210,6 @@ fn offer(site: &Site, others: &[&FixedBitSet], host: Slot) -> Score {
     }
 }
 
-/// What may become a [`Spot`]: most do not, so it is small and owns nothing.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    domain: Value,
-    leaf: Node,
-    yields: bool,
-    best: Score,
-}
-
-impl Candidate {
-    fn spot(self, offers: Vec<Score>) -> Spot {
-        let Self {
-            domain,
-            leaf,
-            yields,
-            best: _,
-        } = self;
-        Spot {
-            domain,
-            leaf,
-            yields,
-            offers,
-        }
-    }
-}
-
 /// Calls for each host of the mask, in the order of slots. Sets are read a word at a time.
 fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call: impl FnMut(Score)) {
     let word = |bits: &FixedBitSet, index: usize| bits.as_slice().get(index).copied().unwrap_or(0);
@@ -270,39 +247,4 @@ fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call
             });
         }
     }
-}
-
-/// The best `keep` of each leaf, the best first, and the leaves that had more. Those that yield are kept in any case: they
-/// are few, and stand for members.
-fn best_per_leaf(candidates: Vec<Candidate>, keep: usize, tree: &Tree) -> (Vec<Candidate>, Vec<Node>) {
-    let leaf = |one: &Candidate| if one.leaf == ROOT { 0 } else { at(one.leaf) + 1 };
-    let (mut kept, rest): (Vec<Candidate>, Vec<Candidate>) =
-        candidates.into_iter().partition(|one| one.yields);
-    // Sorted by leaf in one pass: where each leaf's part begins is known from the counts.
-    let mut ends = vec![0; tree.domains().len() + 1];
-    for one in &rest {
-        ends[leaf(one)] += 1;
-    }
-    let mut start = 0;
-    for end in &mut ends {
-        start += std::mem::replace(end, start);
-    }
-    let mut by_leaf = rest.clone();
-    for one in rest {
-        let end = &mut ends[leaf(&one)];
-        by_leaf[*end] = one;
-        *end += 1;
-    }
-    let mut cut = Vec::new();
-    for of_leaf in by_leaf.chunk_by_mut(|a, b| a.leaf == b.leaf) {
-        let best = if of_leaf.len() > keep {
-            cut.push(of_leaf[0].leaf);
-            of_leaf.select_nth_unstable_by(keep, |a, b| a.best.cmp(&b.best)).0
-        } else {
-            of_leaf
-        };
-        kept.extend_from_slice(best);
-    }
-    kept.sort_unstable_by_key(|one| one.best);
-    (kept, cut)
 }

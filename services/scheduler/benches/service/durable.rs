@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use proto::placement::v1 as api;
+
 use crate::{
     Figure,
     storage::Sync,
@@ -13,7 +15,9 @@ use crate::{
 
 const CLIENTS: usize = 64;
 const CLUSTERS: usize = 2560;
-const HOSTS: u32 = 40_000;
+/// A region has many sites; the clients are of all of them.
+const SITES: usize = 4;
+const HOSTS: u32 = 10_000;
 
 struct Run {
     rate: f64,
@@ -21,19 +25,27 @@ struct Run {
     per_sync: f64,
 }
 
-/// New clusters of 3 + 4 by so many clients, each one after the other.
+/// New clusters of 3 + 4 by so many clients, each one after the other. All are connected before the first of them.
 async fn run(world: &World, prefix: &str, clients: usize, clusters: usize) -> Run {
+    let mut connected = world.placements(clients);
+    for client in &mut connected {
+        client
+            .list_placements(api::ListPlacementsRequest::default())
+            .await
+            .unwrap();
+    }
     let before = world.syncs.load(Ordering::Relaxed);
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
-    for (index, mut client) in world.placements(clients).into_iter().enumerate() {
+    for (index, mut client) in connected.into_iter().enumerate() {
         let prefix = format!("{prefix}-{index}");
+        let site = site(index % SITES);
         tasks.spawn(async move {
             let mut took = Vec::new();
             for number in 0..clusters / clients {
                 let start = Instant::now();
                 let answer = client
-                    .apply_cluster(apply(&format!("{prefix}-{number}"), 1, 4))
+                    .apply_cluster(apply(&site, &format!("{prefix}-{number}"), 1, 4))
                     .await;
                 let placement = answer.unwrap().into_inner().placement.unwrap();
                 assert_eq!(placement.members.len(), 7, "the site is large enough");
@@ -53,20 +65,32 @@ async fn run(world: &World, prefix: &str, clients: usize, clusters: usize) -> Ru
     }
 }
 
+fn site(index: usize) -> String {
+    format!("site-{index}")
+}
+
+async fn world(sync: Sync) -> World {
+    let mut world = World::empty(sync).await;
+    for index in 0..SITES {
+        world.report(&site(index), HOSTS).await;
+    }
+    world
+}
+
 pub(crate) async fn figures() -> Vec<Figure> {
-    let slow = World::with_hosts(Sync::Disk(Duration::from_millis(2)), HOSTS).await;
+    let slow = world(Sync::Disk(Duration::from_millis(2))).await;
     let single = run(&slow, "single", 1, 100).await;
     let many = run(&slow, "many", CLIENTS, CLUSTERS).await;
     drop(slow);
-    let disk = World::with_hosts(Sync::Disk(Duration::ZERO), HOSTS).await;
+    let disk = world(Sync::Disk(Duration::ZERO)).await;
     let bare = run(&disk, "bare", CLIENTS, CLUSTERS).await;
     drop(disk);
-    let nothing = World::with_hosts(Sync::Nothing, HOSTS).await;
+    let nothing = world(Sync::Nothing).await;
     let without = run(&nothing, "without", CLIENTS, CLUSTERS).await;
     let (gain, kept) = (many.rate / single.rate, bare.rate / without.rate);
     vec![
         Figure {
-            name: format!("ApplyCluster of new 3 + 4, {CLIENTS} clients, 2 ms more per sync"),
+            name: format!("ApplyCluster of new 3 + 4, {SITES} sites, {CLIENTS} clients, 2 ms more per sync"),
             goal: ">= 10 x one client's rate",
             measured: format!(
                 "{gain:.1} x ({:.0}/s, one client {:.0}/s; {:.1} per sync)",

@@ -1,6 +1,6 @@
-//! A bare service that answers with the same bytes each time.
+//! A bare service that answers with the same bytes each time, whatever it is asked.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use futures::Stream;
 use proto::placement::v1::{
@@ -12,8 +12,12 @@ use proto::placement::v1::{
 };
 use tonic::{Request, Response, Status};
 
-/// `PlanCluster` answers with this; nothing else is there.
-pub(crate) struct Echo(pub(crate) PlanClusterResponse);
+/// Only `PlanCluster` is there.
+pub(crate) struct Echo {
+    pub(crate) answer: PlanClusterResponse,
+    /// What each call does first.
+    pub(crate) work: Option<Arc<dyn Fn() + Send + Sync>>,
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -27,7 +31,10 @@ impl PlacementService for Echo {
 
     async fn plan_cluster(&self, request: Request<PlanClusterRequest>) -> Answer<PlanClusterResponse> {
         drop(request);
-        Ok(Response::new(self.0.clone()))
+        if let Some(work) = &self.work {
+            work();
+        }
+        Ok(Response::new(self.answer.clone()))
     }
 
     async fn apply_cluster(&self, _: Request<ApplyClusterRequest>) -> Answer<ApplyClusterResponse> {

@@ -32,10 +32,25 @@ fn main() {
         .build()
         .unwrap();
     let figures = runtime.block_on(async {
-        let mut figures = snapshot::figures().await;
-        figures.extend(plan::figures().await);
-        figures.extend(durable::figures().await);
-        figures.extend(watchers::figures().await);
+        // Those that are named, or all.
+        let named: Vec<String> = std::env::args()
+            .skip(1)
+            .filter(|name| name != "--bench")
+            .collect();
+        let wanted = |part: &str| named.is_empty() || named.iter().any(|name| name == part);
+        let mut figures = Vec::new();
+        if wanted("snapshot") {
+            figures.extend(snapshot::figures().await);
+        }
+        if wanted("plan") {
+            figures.extend(plan::figures().await);
+        }
+        if wanted("durable") {
+            figures.extend(durable::figures().await);
+        }
+        if wanted("watchers") {
+            figures.extend(watchers::figures().await);
+        }
         figures
     });
     let mut table = Table::new();

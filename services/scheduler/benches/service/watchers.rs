@@ -68,7 +68,7 @@ async fn one_change(world: &World) -> Duration {
     }
     let start = Instant::now();
     let mut client = world.placements(1).remove(0);
-    client.apply_cluster(apply("told", 1, 4)).await.unwrap();
+    client.apply_cluster(apply(SITE, "told", 1, 4)).await.unwrap();
     tasks.join_all().await;
     start.elapsed()
 }
@@ -78,7 +78,7 @@ async fn stalled(world: &World) -> f64 {
     let mut change = async |generation| {
         let workers = if generation % 2 == 0 { 4 } else { 5 };
         client
-            .apply_cluster(apply("changing", generation, workers))
+            .apply_cluster(apply(SITE, "changing", generation, workers))
             .await
             .unwrap();
     };

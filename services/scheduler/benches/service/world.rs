@@ -34,6 +34,8 @@ use tonic::{Streaming, service::Routes};
 use crate::storage::{Storage, Sync};
 
 pub(crate) const SITE: &str = "a";
+/// Hosts in one rack.
+const RACK: u32 = 20;
 /// Hosts in one message of a snapshot.
 const CHUNK: u32 = 500;
 
@@ -83,7 +85,7 @@ pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) syncs: Arc<AtomicU64>,
     pub(crate) region: Region,
-    reports: Option<Streaming<ReportHostsResponse>>,
+    reports: Vec<Streaming<ReportHostsResponse>>,
 }
 
 impl World {
@@ -101,21 +103,21 @@ impl World {
             served: Served::new(routes).await,
             syncs,
             region,
-            reports: None,
+            reports: Vec::new(),
         }
     }
 
     pub(crate) async fn with_hosts(sync: Sync, hosts: u32) -> Self {
         let mut world = Self::empty(sync).await;
-        world.report(hosts).await;
+        world.report(SITE, hosts).await;
         world
     }
 
     /// Reports a whole site; when this returns, clusters can be placed in it.
-    pub(crate) async fn report(&mut self, hosts: u32) {
+    pub(crate) async fn report(&mut self, site: &str, hosts: u32) {
         let mut client = InventoryServiceClient::new(self.served.connections(1).remove(0));
         let hello = Message::Hello(Hello {
-            site: SITE.to_owned(),
+            site: site.to_owned(),
             ..Hello::default()
         });
         let chunks = (0..hosts.div_ceil(CHUNK)).map(move |chunk| {
@@ -136,7 +138,7 @@ impl World {
         let open = tokio_stream::iter(requests).chain(tokio_stream::pending());
         let mut answers = client.report_hosts(open).await.unwrap().into_inner();
         while answers.next().await.unwrap().unwrap().acknowledged < last {}
-        self.reports = Some(answers);
+        self.reports.push(answers);
     }
 
     pub(crate) fn placements(&self, connections: usize) -> Vec<PlacementServiceClient<Channel>> {
@@ -145,7 +147,7 @@ impl World {
     }
 }
 
-/// A quarter of the hosts are for control planes; four hosts are in a rack.
+/// A quarter of the hosts are for control planes.
 pub(crate) fn host(index: u32) -> inventory::Host {
     let role = if index.is_multiple_of(4) {
         "control-plane"
@@ -153,8 +155,8 @@ pub(crate) fn host(index: u32) -> inventory::Host {
         "worker"
     };
     let labels = [
-        ("rack", format!("r{:05}", index / 4)),
-        ("room", format!("m{:02}", index / 4 % 16)),
+        ("rack", format!("r{:05}", index / RACK)),
+        ("room", format!("m{:02}", index / RACK % 16)),
         ("flavor", role.to_owned()),
         ("arch", "amd64".to_owned()),
     ];
@@ -209,9 +211,9 @@ pub(crate) fn cluster(name: &str) -> inventory::ClusterRef {
 }
 
 /// Declares a new cluster of 3 + 4.
-pub(crate) fn apply(name: &str, generation: i64, workers: u32) -> ApplyClusterRequest {
+pub(crate) fn apply(site: &str, name: &str, generation: i64, workers: u32) -> ApplyClusterRequest {
     ApplyClusterRequest {
-        site: SITE.to_owned(),
+        site: site.to_owned(),
         cluster: Some(cluster(name)),
         generation,
         created: None,

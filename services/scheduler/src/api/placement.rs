@@ -78,7 +78,7 @@ impl Placements {
                 None => return Err(invalid("spec", format!("is missing, and {cluster} is not known"))),
             },
         };
-        Ok(answer::plan(&site.plan(&cluster, &spec, SystemTime::now())))
+        Ok(answer::plan(&site.plan(&cluster, spec, SystemTime::now())))
     }
 
     async fn get(&self, request: GetPlacementRequest) -> Result<GetPlacementResponse, Error> {

@@ -251,10 +251,14 @@ impl Site {
 
     /// The decision for a shape, claiming nothing.
     #[must_use]
-    pub fn plan(&self, cluster: &ClusterName, spec: &Spec, now: SystemTime) -> ::placement::Decision {
-        let empty = || Record::new(cluster.clone(), String::new(), None, 0, spec.clone());
-        let mut record = self.records.get(cluster).cloned().unwrap_or_else(empty);
-        record.spec = spec.clone();
+    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> ::placement::Decision {
+        let mut record = match self.records.get(cluster) {
+            Some(known) => Record {
+                spec,
+                ..known.clone()
+            },
+            None => Record::new(cluster.clone(), String::new(), None, 0, spec),
+        };
         self.settle_record(&mut record, now);
         self.decision(&record, now)
     }
