@@ -40,7 +40,7 @@ pub(crate) struct Leaves {
     keep: usize,
     yielding: Vec<Candidate>,
     /// [`ROOT`] first, the others by their number.
-    leaves: Vec<Leaf>,
+    by_number: Vec<Leaf>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -79,7 +79,7 @@ impl Leaves {
         Self {
             keep: keep.max(1),
             yielding: Vec::new(),
-            leaves: Vec::new(),
+            by_number: Vec::new(),
         }
     }
 
@@ -89,10 +89,10 @@ impl Leaves {
             return;
         }
         let place = if one.leaf == ROOT { 0 } else { at(one.leaf) + 1 };
-        if place >= self.leaves.len() {
-            self.leaves.resize_with(place + 1, Leaf::default);
+        if place >= self.by_number.len() {
+            self.by_number.resize_with(place + 1, Leaf::default);
         }
-        self.leaves[place].add(one, self.keep);
+        self.by_number[place].add(one, self.keep);
     }
 
     /// The best of all leaves, the best first, and the leaves that had more.
@@ -100,10 +100,10 @@ impl Leaves {
         let Self {
             keep,
             yielding: mut kept,
-            leaves,
+            by_number,
         } = self;
         let mut cut = Vec::new();
-        for mut leaf in leaves {
+        for mut leaf in by_number {
             leaf.select(keep);
             if leaf.added > keep {
                 cut.extend(leaf.best.first().map(|one| one.leaf));
@@ -135,7 +135,9 @@ mod tests {
                 best: Score { class: Class::new(0, 0, 0), rank, host },
             }).collect();
             let mut leaves = Leaves::keeping(keep);
-            all.iter().for_each(|one| leaves.add(*one));
+            for one in &all {
+                leaves.add(*one);
+            }
             let (best, cut) = leaves.best();
             let mut expected: Vec<Score> = all.iter().filter(|one| one.yields).map(|one| one.best).collect();
             let mut expected_cut = Vec::new();

@@ -10,6 +10,7 @@
 mod durable;
 mod echo;
 mod plan;
+mod restart;
 mod snapshot;
 mod storage;
 mod watchers;
@@ -50,6 +51,9 @@ fn main() {
         }
         if wanted("watchers") {
             figures.extend(watchers::figures().await);
+        }
+        if wanted("restart") {
+            figures.extend(restart::figures().await);
         }
         figures
     });

@@ -91,7 +91,11 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn empty(sync: Sync) -> Self {
         let (storage, syncs) = Storage::new(sync);
-        let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(storage).unwrap());
+        let world = Self::on(Arc::new(Redb::on(storage).unwrap())).await;
+        Self { syncs, ..world }
+    }
+
+    pub(crate) async fn on(ledger: Arc<dyn Ledger>) -> Self {
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.position);
         let region = Region::new(contents, Policies::new(), committer);
@@ -101,7 +105,7 @@ impl World {
         let (_, routes) = server::routes(&terms).unwrap();
         Self {
             served: Served::new(routes).await,
-            syncs,
+            syncs: Arc::default(),
             region,
             reports: Vec::new(),
         }
