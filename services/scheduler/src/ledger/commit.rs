@@ -192,13 +192,14 @@ impl Writer {
     }
 
     /// The same in the caller's task, which the ledger's work blocks: for tests in which one thread does everything,
-    /// in an order that can be repeated.
+    /// in an order that can be repeated. `disk` is what each batch takes before it is stored.
     ///
     /// # Errors
     /// As [`Writer::run`].
-    pub async fn run_here(mut self, ledger: &dyn Ledger) -> Result<(), Error> {
+    pub async fn run_here(mut self, ledger: &dyn Ledger, mut disk: impl AsyncFnMut()) -> Result<(), Error> {
         let mut batch = Vec::with_capacity(BATCH);
         while self.receiver.recv_many(&mut batch, BATCH).await > 0 {
+            disk().await;
             self.store(ledger, &mut batch)?;
         }
         Ok(())

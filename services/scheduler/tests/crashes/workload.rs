@@ -68,7 +68,7 @@ impl Submitted {
         };
         let Ok(contents) = ledger.load() else { return log };
         let (committer, writer) = commit::committer(contents.position);
-        let mut writing = pin!(writer.run_here(&ledger));
+        let mut writing = pin!(writer.run_here(&ledger, async || ()));
         let mut context = Context::from_waker(Waker::noop());
         let mut rest = &self.changes[..];
         for batch in &self.batches {

@@ -49,7 +49,7 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
     let contents = ledger.load().unwrap();
     let (committer, writer) = commit::committer(contents.position);
     let region = Region::new(contents, Policies::new(), committer);
-    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger));
+    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger, async || ()));
     let one = cluster("one");
     let fence = Fence {
         lease: "lease".to_owned(),

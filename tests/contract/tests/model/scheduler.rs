@@ -318,7 +318,7 @@ impl Scheduler {
         self.revision = committer.staged().revision;
         let queue = Queue::default();
         {
-            let mut writing = pin!(writer.run_here(&queue));
+            let mut writing = pin!(writer.run_here(&queue, async || ()));
             let pending = writing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(pending.is_pending(), "the committer is still there");
         }

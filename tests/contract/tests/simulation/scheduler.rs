@@ -21,6 +21,9 @@ use tonic::transport::Server;
 
 use crate::network;
 
+/// How long the disk takes for a batch.
+const SYNC: Duration = Duration::from_millis(15);
+
 /// What a crash of the process leaves.
 #[derive(Clone)]
 pub(crate) struct Disk(Arc<Redb>);
@@ -40,6 +43,11 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000) + elapsed
 }
 
+/// A sync takes longer than a message: a crash finds changes that are decided and not written.
+async fn disk() {
+    tokio::time::sleep(SYNC).await;
+}
+
 pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
     let contents = ledger.load()?;
     let (committer, writer) = commit::committer(contents.position);
@@ -53,7 +61,7 @@ pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
         .add_service(InventoryServiceServer::new(Inventory::new(terms)))
         .serve_with_incoming(network::listen().await?);
     tokio::select! {
-        ended = writer.run_here(&*ledger) => ended?,
+        ended = writer.run_here(&*ledger, disk) => ended?,
         ended = region.run_retries() => ended?,
         ended = server => ended?,
     }
