@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use crate::{
+    authority::Identity,
     port,
     process::{self, Group, Process, Program},
     readiness, tools,
@@ -39,14 +40,17 @@ pub struct Etcd {
 pub struct Member {
     /// Its process.
     pub process: Process,
+    scheme: &'static str,
     port: u16,
+    /// Where it says how it is, which takes no certificate.
+    health: u16,
 }
 
 impl Member {
-    /// `http://127.0.0.1:PORT` for clients.
+    /// `http://127.0.0.1:PORT` for clients, with TLS `https`.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address())
+        format!("{}://{}", self.scheme, self.address())
     }
 
     /// The same as `127.0.0.1:PORT`.
@@ -60,7 +64,7 @@ impl Member {
     /// # Errors
     /// When it does not: with the end of its log.
     pub async fn ready(&mut self) -> Result<(), Error> {
-        Ok(readiness::http(&mut self.process, self.port, "/readyz", PATIENCE).await?)
+        Ok(readiness::http(&mut self.process, self.health, "/readyz", PATIENCE).await?)
     }
 }
 
@@ -70,31 +74,54 @@ impl Etcd {
     /// # Errors
     /// When etcd is not built or does not become ready.
     pub async fn start(group: &Group, members: usize) -> Result<Self, Error> {
+        Self::start_as(group, members, None).await
+    }
+
+    /// The same, for clients only that show a certificate of the authority that has certified the server too.
+    ///
+    /// # Errors
+    /// When etcd is not built or does not become ready.
+    pub async fn start_with_tls(group: &Group, members: usize, server: &Identity) -> Result<Self, Error> {
+        Self::start_as(group, members, Some(server)).await
+    }
+
+    async fn start_as(group: &Group, members: usize, server: Option<&Identity>) -> Result<Self, Error> {
         let reserve = || port::reserve().map_err(Error::Port);
         let mut ports = Vec::new();
         for index in 0..members {
-            ports.push((format!("etcd-{index}"), reserve()?, reserve()?));
+            ports.push((format!("etcd-{index}"), [reserve()?, reserve()?, reserve()?]));
         }
-        let peer = |port: &u16| format!("http://127.0.0.1:{port}");
+        let plain = |port: &u16| format!("http://127.0.0.1:{port}");
         let cluster: Vec<String> = ports
             .iter()
-            .map(|(name, _, port)| format!("{name}={}", peer(port)))
+            .map(|(name, [_, peer, _])| format!("{name}={}", plain(peer)))
             .collect();
+        let scheme = if server.is_some() { "https" } else { "http" };
         let mut started = Vec::new();
-        for (name, client_port, peer_port) in &ports {
-            let client = format!("http://127.0.0.1:{client_port}");
-            let program = Program::new(name, tools::path("etcd")?)
+        for (name, [port, peer, health]) in &ports {
+            let client = format!("{scheme}://127.0.0.1:{port}");
+            let mut program = Program::new(name, tools::path("etcd")?)
                 .flag("--name", name)
                 .flag("--data-dir", group.directory().join(name))
                 .flag("--listen-client-urls", &client)
                 .flag("--advertise-client-urls", &client)
-                .flag("--listen-peer-urls", peer(peer_port))
-                .flag("--initial-advertise-peer-urls", peer(peer_port))
+                .flag("--listen-metrics-urls", plain(health))
+                .flag("--listen-peer-urls", plain(peer))
+                .flag("--initial-advertise-peer-urls", plain(peer))
                 .flag("--initial-cluster", cluster.join(","))
                 .flag("--log-level", "warn");
+            if let Some(server) = server {
+                program = program
+                    .flag("--cert-file", &server.certificate)
+                    .flag("--key-file", &server.key)
+                    .flag("--trusted-ca-file", &server.authority)
+                    .arg("--client-cert-auth");
+            }
             started.push(Member {
                 process: group.spawn(program)?,
-                port: *client_port,
+                scheme,
+                port: *port,
+                health: *health,
             });
         }
         for member in &mut started {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use etcd_client::{
-    Client, Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
     WatchOptions,
 };
 use tokio::task::JoinHandle;
@@ -40,7 +40,7 @@ pub struct Elected {
 
 /// What the leader holds.
 struct Seat {
-    client: Client,
+    place: Place,
     lease: i64,
     renewing: Option<JoinHandle<()>>,
 }
@@ -121,17 +121,16 @@ impl Elected {
     async fn stand(&self, place: &Place) -> Result<Option<Tenure>, ledger::Error> {
         let time = self.time();
         let begun = Instant::now();
-        let client = place.client();
         let seconds = i64::from(self.args.etcd_lease_seconds);
         // One that is granted twice ends by itself.
         let grant = || {
-            let mut client = client.clone();
+            let mut client = place.client();
             async move { client.lease_grant(seconds, None).await }
         };
         let granted = ask(time, "get a lease", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
-            client: client.clone(),
+            place: place.clone(),
             lease,
             renewing: None,
         }));
@@ -141,7 +140,7 @@ impl Elected {
             .and_then([TxnOp::put(place.leader(), &*self.address, Some(mine))])
             .or_else([TxnOp::get(place.leader(), None)]);
         let stand = || {
-            let (mut client, transaction) = (client.clone(), transaction.clone());
+            let (mut client, transaction) = (place.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
         let answer = ask(time, "stand for election", stand).await?;
@@ -152,14 +151,14 @@ impl Elected {
         let right = Arc::new(Right::until(begun + held(time)));
         let lost = CancellationToken::new();
         let renewing = tokio::spawn(renew(
-            client.clone(),
+            place.clone(),
             lease,
             time,
             Arc::clone(&right),
             lost.clone(),
         ));
         self.take_seat(Some(Seat {
-            client,
+            place: place.clone(),
             lease,
             renewing: Some(renewing),
         }));
@@ -221,13 +220,13 @@ async fn timed<T>(
 }
 
 /// Renews the lease until it is lost, and says so before it can have ended.
-async fn renew(client: Client, lease: i64, time: Duration, right: Arc<Right>, lost: CancellationToken) {
+async fn renew(place: Place, lease: i64, time: Duration, right: Arc<Right>, lost: CancellationToken) {
     let renewing = async {
         loop {
             tokio::time::sleep(time / 4).await;
             let begun = Instant::now();
             let renew = || {
-                let mut leases = client.lease_client();
+                let mut leases = place.client().lease_client();
                 async move { leases.keep_alive(lease).await }
             };
             match ask(time / 4, "renew the lease", renew).await {
@@ -244,6 +243,7 @@ async fn renew(client: Client, lease: i64, time: Duration, right: Arc<Right>, lo
     tokio::select! {
         () = renewing => {}
         () = lapsing => {}
+        never = place.follow_certificates() => match never {},
     }
     tracing::error!("the lease was not renewed in time");
     lost.cancel();
@@ -254,7 +254,11 @@ impl Backend for Elected {
     async fn begin(&self, waiting: &Waiting<'_>) -> Result<Tenure, Refused> {
         let place = Place::new(&self.endpoints, &self.args).await?;
         loop {
-            match self.campaign(&place, waiting).await {
+            let campaign = tokio::select! {
+                ended = self.campaign(&place, waiting) => ended,
+                never = place.follow_certificates() => match never {},
+            };
+            match campaign {
                 Ok(tenure) => return Ok(tenure),
                 Err(error @ (ledger::Error::Schema { .. } | ledger::Error::Corrupt { .. })) => {
                     self.end().await;
@@ -262,6 +266,7 @@ impl Backend for Elected {
                 }
                 Err(error) => {
                     self.end().await;
+                    let error = place.unreachable().await.unwrap_or(error);
                     waiting(None, &error.chain());
                     tracing::warn!(error = error.chain(), "not elected");
                     tokio::time::sleep(PAUSE).await;
@@ -272,7 +277,7 @@ impl Backend for Elected {
 
     async fn end(&self) {
         let Some(seat) = self.take_seat(None) else { return };
-        let mut client = seat.client.clone();
+        let mut client = seat.place.client();
         let lease = seat.lease;
         // Renewing ends first.
         drop(seat);

@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod certificates;
 mod client;
 mod connections;
 mod failover;

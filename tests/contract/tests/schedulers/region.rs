@@ -8,6 +8,7 @@ use std::{
 
 use proto::placement::v1::Placement;
 use sandbox::{
+    authority::Identity,
     etcd::Etcd,
     port,
     process::{Group, Process, Program},
@@ -49,6 +50,16 @@ impl Region {
         }
     }
 
+    /// Starts an etcd that speaks TLS only, as that server.
+    pub(crate) async fn with_tls(group: Group, server: &Identity) -> Self {
+        let etcd = Etcd::start_with_tls(&group, 1, server).await.unwrap();
+        Self {
+            schedulers: Vec::new(),
+            etcd,
+            group,
+        }
+    }
+
     /// Starts etcd and so many schedulers on it.
     pub(crate) async fn start(members: usize, schedulers: usize) -> Self {
         let mut region = Self::new(members).await;
@@ -66,9 +77,16 @@ impl Region {
 
     /// Starts one more scheduler, which reaches etcd there.
     pub(crate) fn add(&mut self, endpoints: &[String]) {
+        self.add_also_with(endpoints, &[]);
+    }
+
+    /// The same, with more options.
+    pub(crate) fn add_also_with(&mut self, endpoints: &[String], options: &[&str]) {
         let lease = LEASE.as_secs().to_string();
         let endpoints = endpoints.join(",");
-        self.add_with(&["--ledger-etcd", &endpoints, "--etcd-lease-seconds", &lease]);
+        let mut arguments = vec!["--ledger-etcd", &endpoints, "--etcd-lease-seconds", &lease];
+        arguments.extend(options);
+        self.add_with(&arguments);
     }
 
     /// Starts one more scheduler, which has a file.

@@ -3,6 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use tonic::transport::Endpoint;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::ledger::Error;
 
@@ -58,38 +60,127 @@ pub struct EtcdArgs {
     pub etcd_max_txn_ops: u32,
 }
 
+/// The certificates that a client uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificates {
+    anchors: Vec<u8>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Certificates {
+    /// Reads the files; `None` where etcd is spoken to in plaintext.
+    ///
+    /// # Errors
+    /// When the options contradict the endpoints, or a file cannot be read.
+    pub(super) async fn read(endpoints: &[String], args: &EtcdArgs) -> Result<Option<Self>, Error> {
+        let EtcdArgs {
+            etcd_prefix: _,
+            etcd_cacert,
+            etcd_cert,
+            etcd_key,
+            etcd_lease_seconds: _,
+            etcd_max_request_bytes: _,
+            etcd_max_txn_ops: _,
+        } = args;
+        let is_https = |endpoint: &&String| endpoint.starts_with("https://");
+        let wrong = |text: String| Err(Error::storage("connect to etcd")(text));
+        let Some(anchors) = etcd_cacert else {
+            return match endpoints.iter().find(is_https) {
+                Some(endpoint) => wrong(format!("--etcd-cacert is needed for {endpoint}")),
+                None if etcd_cert.is_some() => {
+                    wrong("--etcd-cert is of no use without --etcd-cacert".to_owned())
+                }
+                None => Ok(None),
+            };
+        };
+        if let Some(endpoint) = endpoints.iter().find(|endpoint| !is_https(endpoint)) {
+            return wrong(format!(
+                "with --etcd-cacert every endpoint must begin with https://, which {endpoint} does not"
+            ));
+        }
+        let identity = match (etcd_cert, etcd_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate).await?, read(key).await?)),
+            _ => None,
+        };
+        Ok(Some(Self {
+            anchors: read(anchors).await?,
+            identity,
+        }))
+    }
+
+    fn options(&self) -> TlsOptions {
+        let Self { anchors, identity } = self;
+        let options = TlsOptions::new().ca_certificate(Certificate::from_pem(anchors));
+        match identity {
+            Some((certificate, key)) => options.identity(Identity::from_pem(certificate, key)),
+            None => options,
+        }
+    }
+}
+
 /// A client of these endpoints. Whether anybody answers there shows only when it is used.
 ///
 /// # Errors
-/// When a file cannot be read, or an endpoint is no URL.
-pub(super) async fn connect(endpoints: &[String], args: &EtcdArgs) -> Result<Client, Error> {
-    let EtcdArgs {
-        etcd_prefix: _,
-        etcd_cacert,
-        etcd_cert,
-        etcd_key,
-        etcd_lease_seconds: _,
-        etcd_max_request_bytes: _,
-        etcd_max_txn_ops: _,
-    } = args;
+/// When a certificate is not usable, or an endpoint is no URL.
+pub(super) async fn connect(
+    endpoints: &[String],
+    certificates: Option<&Certificates>,
+) -> Result<Client, Error> {
     let mut options = ConnectOptions::new()
         .with_keep_alive(KEEPALIVE, KEEPALIVE)
         .with_keep_alive_while_idle(true)
         .with_connect_timeout(KEEPALIVE)
         .with_require_leader(true);
-    if endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
-        let mut tls = TlsOptions::new();
-        if let Some(anchors) = etcd_cacert {
-            tls = tls.ca_certificate(Certificate::from_pem(read(anchors).await?));
-        }
-        if let (Some(certificate), Some(key)) = (etcd_cert, etcd_key) {
-            tls = tls.identity(Identity::from_pem(read(certificate).await?, read(key).await?));
-        }
-        options = options.with_tls(tls);
+    if let Some(certificates) = certificates {
+        options = options.with_tls(certificates.options());
     }
     Client::connect(endpoints, Some(options))
         .await
         .map_err(Error::storage("connect to etcd"))
+}
+
+/// Why none of these endpoints can be connected to; `None` when one can. The client itself only says that there was no answer.
+pub(super) async fn unreachable(endpoints: &[String], certificates: Option<&Certificates>) -> Option<Error> {
+    let mut first = None;
+    for url in endpoints {
+        match reach(url, certificates).await {
+            Ok(()) => return None,
+            Err(error) => {
+                let why = std::io::Error::other(format!("{url}: {}", chain(&*error)));
+                first = first.or(Some(Error::storage("connect to etcd")(why)));
+            }
+        }
+    }
+    first
+}
+
+/// A server that refuses a certificate says so only after the client's part of the handshake is done, so something is asked.
+async fn reach(
+    url: &str,
+    certificates: Option<&Certificates>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut endpoint = Endpoint::from_shared(url.to_owned())?
+        .connect_timeout(KEEPALIVE)
+        .timeout(KEEPALIVE);
+    if let Some(certificates) = certificates {
+        endpoint = endpoint.tls_config(certificates.options())?;
+    }
+    let mut health = HealthClient::new(endpoint.connect().await?);
+    let answer = health.check(HealthCheckRequest::default()).await;
+    match answer.as_ref().err().and_then(std::error::Error::source) {
+        Some(cut_off) => Err(format!(
+            "it has ended the connection, as when it does not accept the certificate of --etcd-cert, or misses one: {}",
+            chain(cut_off)
+        )
+        .into()),
+        // Whatever it says, it has answered.
+        None => Ok(()),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 async fn read(path: &PathBuf) -> Result<Vec<u8>, Error> {

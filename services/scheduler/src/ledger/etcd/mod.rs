@@ -9,6 +9,7 @@ mod batch;
 mod connect;
 mod keys;
 mod moving;
+mod place;
 mod right;
 
 use std::{
@@ -17,22 +18,17 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse,
-};
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use prost::Message as _;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 use tokio::runtime::Handle;
 
 pub(crate) use ask::ask;
 pub use connect::EtcdArgs;
+pub use place::Place;
 pub use right::Right;
 
-use self::{
-    ask::passes,
-    batch::{Limits, Part},
-    keys::Keys,
-};
+use self::{ask::passes, batch::Part, keys::Keys};
 use super::{Change, Contents, Error, Ledger, Position, Retention, retention::STEP};
 use crate::convert;
 
@@ -48,22 +44,6 @@ const PAGE: i64 = 256;
 const ANSWER: usize = 512 << 20;
 /// How long one request may take before it is sent again.
 const REQUEST: Duration = Duration::from_secs(2);
-
-/// An etcd cluster, and where in it a region's ledger is.
-#[derive(Clone)]
-pub struct Place {
-    client: Client,
-    keys: Keys,
-    limits: Limits,
-}
-
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
-            .field("keys", &self.keys)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The ledger of an elected process.
 #[derive(Debug)]
@@ -86,66 +66,6 @@ struct Written {
     at: i64,
     /// Entries of the log since its other end was looked at.
     unseen: usize,
-}
-
-impl Place {
-    /// The ledger under the prefix in `args`.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or an endpoint is no URL.
-    pub async fn new(endpoints: &[String], args: &EtcdArgs) -> Result<Self, Error> {
-        Ok(Self {
-            client: connect::connect(endpoints, args).await?,
-            keys: Keys::new(&args.etcd_prefix),
-            limits: Limits::of(args),
-        })
-    }
-
-    /// The key whose owner may write.
-    #[must_use]
-    pub fn leader(&self) -> String {
-        self.keys.leader()
-    }
-
-    /// A client of the cluster.
-    #[must_use]
-    pub fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    fn kv(&self) -> KvClient {
-        self.client.kv_client().max_decoding_message_size(ANSWER)
-    }
-
-    /// One request, which is not waited for without end.
-    async fn get(&self, key: String, options: GetOptions) -> Result<etcd_client::GetResponse, Error> {
-        let get = || {
-            let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
-            async move { kv.get(key, Some(options)).await }
-        };
-        ask(REQUEST * 5, "read from etcd", get).await
-    }
-
-    /// All keys that begin with a prefix, as they were at one revision.
-    async fn range(&self, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
-        let end = keys::after(prefix);
-        let mut from = prefix.to_owned();
-        let mut found = Vec::new();
-        loop {
-            let options = GetOptions::new()
-                .with_range(&*end)
-                .with_limit(PAGE)
-                .with_revision(revision);
-            let mut page = self.get(from, options).await?;
-            let more = page.more();
-            found.extend(page.take_kvs());
-            match found.last() {
-                // The next key after a key is that key and a zero.
-                Some(last) if more => from = format!("{}\0", Keys::rest(last.key(), "")?),
-                _ => return Ok(found),
-            }
-        }
-    }
 }
 
 impl Etcd {
@@ -343,12 +263,8 @@ impl Etcd {
     }
 
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
-        let Place {
-            client: _,
-            keys,
-            limits,
-        } = &self.place;
-        for part in batch::parts(batch, keys, *limits, self.written().position) {
+        let (keys, limits) = (&self.place.keys, self.place.limits);
+        for part in batch::parts(batch, keys, limits, self.written().position) {
             let before = self.written();
             let trimmed = self.trim(before, &part, batch).await?;
             let after = self.write(before, &part, trimmed).await?;

@@ -1,0 +1,155 @@
+//! An etcd cluster, and where in it a region's ledger is.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use etcd_client::{Client, GetOptions, KeyValue, KvClient};
+
+use super::{
+    ANSWER, EtcdArgs, PAGE, REQUEST, ask,
+    batch::Limits,
+    connect::{self, Certificates},
+    keys::{self, Keys},
+};
+use crate::ledger::Error;
+
+/// Between two looks at the files of certificates.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// An etcd cluster, and where in it a region's ledger is. Cheap to clone.
+#[derive(Clone)]
+pub struct Place {
+    endpoints: Arc<[String]>,
+    args: Arc<EtcdArgs>,
+    link: Arc<Mutex<Link>>,
+    pub(super) keys: Keys,
+    pub(super) limits: Limits,
+}
+
+/// A client, and with what it connects.
+struct Link {
+    client: Client,
+    certificates: Option<Certificates>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place")
+            .field("endpoints", &self.endpoints)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    /// The ledger under the prefix in `args`.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or an endpoint is no URL.
+    pub async fn new(endpoints: &[String], args: &EtcdArgs) -> Result<Self, Error> {
+        let certificates = Certificates::read(endpoints, args).await?;
+        let client = connect::connect(endpoints, certificates.as_ref()).await?;
+        Ok(Self {
+            endpoints: endpoints.into(),
+            args: Arc::new(args.clone()),
+            link: Arc::new(Mutex::new(Link { client, certificates })),
+            keys: Keys::new(&args.etcd_prefix),
+            limits: Limits::of(args),
+        })
+    }
+
+    /// The key whose owner may write.
+    #[must_use]
+    pub fn leader(&self) -> String {
+        self.keys.leader()
+    }
+
+    /// A client of the cluster, with the certificates that were good last.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.client.clone()
+    }
+
+    pub(super) fn kv(&self) -> KvClient {
+        self.client().kv_client().max_decoding_message_size(ANSWER)
+    }
+
+    /// Connects anew whenever the files of certificates have changed. What cannot be used is reported, and changes nothing.
+    pub async fn follow_certificates(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Err(error) = self.look().await {
+                tracing::error!(
+                    error = error.chain(),
+                    "certificates for etcd cannot be used, and those of before are kept"
+                );
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), Error> {
+        let certificates = Certificates::read(&self.endpoints, &self.args).await?;
+        let known = self
+            .link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .certificates
+            == certificates;
+        if known {
+            return Ok(());
+        }
+        let client = connect::connect(&self.endpoints, certificates.as_ref()).await?;
+        tracing::info!("etcd is connected to with new certificates");
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Link { client, certificates };
+        Ok(())
+    }
+
+    /// Why no member of the cluster can be connected to; `None` when one can. A client only says that none has answered.
+    pub async fn unreachable(&self) -> Option<Error> {
+        let certificates = self
+            .link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .certificates
+            .clone();
+        connect::unreachable(&self.endpoints, certificates.as_ref()).await
+    }
+
+    /// One request, which is not waited for without end.
+    pub(super) async fn get(
+        &self,
+        key: String,
+        options: GetOptions,
+    ) -> Result<etcd_client::GetResponse, Error> {
+        let get = || {
+            let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
+            async move { kv.get(key, Some(options)).await }
+        };
+        ask(REQUEST * 5, "read from etcd", get).await
+    }
+
+    /// All keys that begin with a prefix, as they were at one revision.
+    pub(super) async fn range(&self, prefix: &str, revision: i64) -> Result<Vec<KeyValue>, Error> {
+        let end = keys::after(prefix);
+        let mut from = prefix.to_owned();
+        let mut found = Vec::new();
+        loop {
+            let options = GetOptions::new()
+                .with_range(&*end)
+                .with_limit(PAGE)
+                .with_revision(revision);
+            let mut page = self.get(from, options).await?;
+            let more = page.more();
+            found.extend(page.take_kvs());
+            match found.last() {
+                // The next key after a key is that key and a zero.
+                Some(last) if more => from = format!("{}\0", Keys::rest(last.key(), "")?),
+                _ => return Ok(found),
+            }
+        }
+    }
+}
