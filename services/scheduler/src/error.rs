@@ -5,7 +5,10 @@ use std::{collections::HashMap, fmt, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
-use crate::ledger::{self, weight::TooLarge};
+use crate::{
+    ledger::{self, weight::TooLarge},
+    load,
+};
 
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
@@ -112,6 +115,15 @@ pub enum Error {
     /// The cluster is larger than the ledger takes.
     #[error("{0}; nothing was done")]
     TooLarge(#[from] TooLarge),
+    /// A message was not read.
+    #[error(
+        "a message may have at most {} MiB: send hosts in chunks of at most 1,000, and ask for less at once ({found})",
+        load::MESSAGE >> 20
+    )]
+    Unread {
+        /// What the transport says of it.
+        found: String,
+    },
     /// Too much to do.
     #[error("more calls are under way than can be answered; nothing was done")]
     Overloaded,
@@ -194,7 +206,7 @@ impl From<Error> for Status {
             } => (Code::PermissionDenied, "FORBIDDEN"),
             Error::NotFound { what: _ } => (Code::NotFound, "NOT_FOUND"),
             Error::NotSynced { site, why } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new("SITE", site, why)]);
+                precondition(&mut details, "SITE", site, why);
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 (Code::Unavailable, "SITE_NOT_SYNCED")
             }
@@ -203,28 +215,19 @@ impl From<Error> for Status {
                 asked: _,
                 applied: _,
             } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new(
-                    "GENERATION",
-                    cluster,
-                    &*message,
-                )]);
+                precondition(&mut details, "GENERATION", cluster, &*message);
                 (Code::FailedPrecondition, "STALE_GENERATION")
             }
             Error::Releasing { cluster } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new(
-                    "RELEASING",
-                    cluster,
-                    &*message,
-                )]);
+                precondition(&mut details, "RELEASING", cluster, &*message);
                 (Code::FailedPrecondition, "RELEASING")
             }
             Error::ClusterGone { cluster, uid: _ } => {
-                details
-                    .set_precondition_failure(vec![PreconditionViolation::new("EXISTS", cluster, &*message)]);
+                precondition(&mut details, "EXISTS", cluster, &*message);
                 (Code::FailedPrecondition, "CLUSTER_GONE")
             }
             Error::NotOrphaned { host, why } => {
-                details.set_precondition_failure(vec![PreconditionViolation::new("ORPHANED", host, why)]);
+                precondition(&mut details, "ORPHANED", host, why);
                 (Code::FailedPrecondition, "NOT_ORPHANED")
             }
             Error::Superseded { what: _, by: _ } => (Code::Aborted, "SUPERSEDED"),
@@ -233,6 +236,7 @@ impl From<Error> for Status {
                 (Code::InvalidArgument, "TOO_LARGE")
             }
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
+            Error::Unread { found: _ } => (Code::OutOfRange, "MESSAGE_TOO_LARGE"),
             Error::Overloaded => {
                 details.set_retry_info(Some(Duration::from_millis(100)));
                 (Code::ResourceExhausted, "OVERLOADED")
@@ -274,4 +278,9 @@ impl From<Error> for Status {
         details.set_error_info(reason, DOMAIN, metadata);
         Status::with_error_details(code, message, details)
     }
+}
+
+/// What must be so first, and is not.
+fn precondition(details: &mut ErrorDetails, kind: &str, subject: impl Into<String>, why: impl Into<String>) {
+    details.set_precondition_failure(vec![PreconditionViolation::new(kind, subject, why)]);
 }

@@ -5,6 +5,7 @@
 //! | more calls than [`IN_FLIGHT`] | `RESOURCE_EXHAUSTED` (`OVERLOADED`) at once, with when to try again |
 //! | its deadline has passed before it was decided | `DEADLINE_EXCEEDED` (`NOT_DECIDED`), nothing was done |
 //! | its deadline passes while the ledger writes | `DEADLINE_EXCEEDED` (`MAYBE_DECIDED`): calling again finds out |
+//! | a message larger than [`MESSAGE`] | `OUT_OF_RANGE` (`MESSAGE_TOO_LARGE`), with what to do instead |
 //! | a panic | `INTERNAL` without its text, which is in the log |
 //!
 //! Health, reflection and reports are never shed: without reports a site would fall out of sync when it is needed most.
@@ -19,7 +20,7 @@ use axum::{
 use futures::{Stream, StreamExt as _};
 use http::HeaderMap;
 use tokio::{sync::Semaphore, time::Instant};
-use tonic::{Status, body::Body, service::Routes};
+use tonic::{Code, Status, body::Body, service::Routes};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::Error;
@@ -27,6 +28,9 @@ use crate::error::Error;
 /// Calls under way at once. A decision takes well under a millisecond, so this is a queue of less than a second; it is
 /// more than the ledger's queue holds, so those that wait for the ledger leave room for those that only ask.
 pub const IN_FLIGHT: usize = 2048;
+
+/// Largest message that a client may send, in bytes: a snapshot comes in chunks of 1,000 hosts.
+pub const MESSAGE: usize = 16 << 20;
 
 /// Methods that change the ledger: whether they did is not known when their deadline passes.
 const WRITES: [&str; 5] = [
@@ -111,13 +115,28 @@ async fn guard(places: &Semaphore, request: Request, next: Next) -> Response {
         return refusal(Error::TooLate { maybe: false });
     }
     let answer = DEADLINE.scope(deadline, next.run(request));
-    match deadline {
+    let answer = match deadline {
         Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
             Ok(answer) => answer,
-            Err(_) => refusal(Error::TooLate { maybe: writes }),
+            Err(_) => return refusal(Error::TooLate { maybe: writes }),
         },
         None => answer.await,
+    };
+    match Status::from_header_map(answer.headers()) {
+        Some(status) if status.code() == Code::OutOfRange => {
+            too_large(&status).into_http::<axum::body::Body>()
+        }
+        Some(_) | None => answer,
     }
+}
+
+/// The status of a message that was not read: what tonic says of it does not say what to do. Nothing else here is out of
+/// range.
+pub(crate) fn too_large(unread: &Status) -> Status {
+    Error::Unread {
+        found: unread.message().to_owned(),
+    }
+    .into()
 }
 
 fn refusal(error: Error) -> Response {

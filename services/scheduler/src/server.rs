@@ -20,9 +20,6 @@ use crate::{
     term::{LedgerArgs, Supervisor, Terms},
 };
 
-/// Largest message that a client may send: a snapshot comes in chunks of 1,000 hosts.
-const MESSAGE: usize = 16 << 20;
-
 /// The region's placement scheduler.
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-scheduler", version)]
@@ -100,8 +97,9 @@ pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let inventory =
-        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(MESSAGE);
-    let placements = PlacementServiceServer::new(Placements::new(terms.clone()));
+        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(load::MESSAGE);
+    let placements =
+        PlacementServiceServer::new(Placements::new(terms.clone())).max_decoding_message_size(load::MESSAGE);
     let routes = Routes::new(placements)
         .add_service(inventory)
         .add_service(LedgerServiceServer::new(LedgerApi::new(terms.clone())))

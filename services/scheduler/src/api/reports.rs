@@ -7,7 +7,7 @@ use proto::inventory::v1::{
     Hello, ReportHostsRequest, ReportHostsResponse, Revision, report_hosts_request::Message,
 };
 use tokio_stream::StreamExt as _;
-use tonic::{Extensions, Status, Streaming};
+use tonic::{Code, Extensions, Status, Streaming};
 
 use super::{
     authorize::{Call, authorize},
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     error::Error,
     ledger::{Fence, commit::Stopped},
+    load,
     region::{Region, Reporter},
     site::SessionId,
 };
@@ -112,6 +113,7 @@ impl Reports {
         match request {
             Ok(Some(request)) => Some(self.take(request).await.map_err(Into::into)),
             Ok(None) => None,
+            Err(status) if status.code() == Code::OutOfRange => Some(Err(load::too_large(&status))),
             Err(status) => Some(Err(status)),
         }
     }

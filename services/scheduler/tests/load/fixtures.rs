@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
+    net::SocketAddr,
     sync::{Arc, Condvar, Mutex},
     thread,
     time::Duration,
@@ -39,7 +40,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Streaming, service::Routes};
 
 /// The site of every test.
-const SITE: &str = "a";
+pub(crate) const SITE: &str = "a";
 
 /// A storage in memory whose syncs wait while it is closed.
 #[derive(Clone, Debug)]
@@ -107,7 +108,7 @@ impl StorageBackend for Storage {
 }
 
 /// Serves on a port of loopback.
-pub(crate) async fn serve(routes: Routes) -> (Channel, JoinHandle<()>) {
+pub(crate) async fn serve(routes: Routes) -> (Channel, SocketAddr, JoinHandle<()>) {
     let arguments = ServerTlsArgs {
         tls_cert: None,
         tls_key: None,
@@ -119,22 +120,51 @@ pub(crate) async fn serve(routes: Routes) -> (Channel, JoinHandle<()>) {
     let metrics = TlsMetrics::registered(&Metrics::default());
     let any = "127.0.0.1:0".parse().unwrap();
     let (listener, _) = Listener::bind(any, &arguments, &realm, &metrics).await.unwrap();
-    let endpoint = format!("http://{}", listener.address()).parse().unwrap();
+    let address = listener.address();
     let server = grpc_server().add_routes(routes);
     let serving = tokio::spawn(async move { server.serve_with_incoming(listener.incoming()).await.unwrap() });
-    (tls::channel(&endpoint, None).unwrap(), serving)
+    (channel(address), address, serving)
+}
+
+/// A connection of its own.
+pub(crate) fn channel(address: SocketAddr) -> Channel {
+    let endpoint = format!("http://{address}").parse().unwrap();
+    tls::channel(&endpoint, None).unwrap()
 }
 
 /// A running scheduler with a site of three hosts.
 pub(crate) struct Stage {
     pub(crate) storage: Storage,
     pub(crate) channel: Channel,
+    pub(crate) address: SocketAddr,
     _serving: JoinHandle<()>,
     _reports: Streaming<ReportHostsResponse>,
 }
 
 impl Stage {
+    /// With the limits of the program.
+    pub(crate) async fn served() -> Self {
+        Self::with(|terms| scheduler::server::routes(&terms).unwrap().1).await
+    }
+
+    /// With so many calls under way at once.
     pub(crate) async fn start(in_flight: usize) -> Self {
+        Self::with(|terms| {
+            let (_, health) = tonic_health::server::health_reporter();
+            let reflection = tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
+                .build_v1()
+                .unwrap();
+            let routes = Routes::new(PlacementServiceServer::new(Placements::new(terms.clone())))
+                .add_service(InventoryServiceServer::new(Inventory::new(terms)))
+                .add_service(health)
+                .add_service(reflection);
+            load::guarded(routes, in_flight)
+        })
+        .await
+    }
+
+    async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
         let storage = Storage::new();
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(storage.clone()).unwrap());
         let contents = ledger.load().unwrap();
@@ -143,21 +173,13 @@ impl Stage {
         let writing = Arc::clone(&ledger);
         thread::spawn(move || writer.run(&*writing));
         let terms = Terms::endless(region, ledger);
-        let (_, health) = tonic_health::server::health_reporter();
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .unwrap();
-        let routes = Routes::new(PlacementServiceServer::new(Placements::new(terms.clone())))
-            .add_service(InventoryServiceServer::new(Inventory::new(terms)))
-            .add_service(health)
-            .add_service(reflection);
-        let (channel, serving) = serve(load::guarded(routes, in_flight)).await;
+        let (channel, address, serving) = serve(routes(terms)).await;
         let hosts = ["h1", "h2", "h3"].map(host);
         Self {
             storage,
             _reports: report(&channel, &hosts).await,
             channel,
+            address,
             _serving: serving,
         }
     }
@@ -191,13 +213,8 @@ impl Stage {
 }
 
 /// Reports a complete site; the stream stays open.
-async fn report(channel: &Channel, hosts: &[inventory::Host]) -> Streaming<ReportHostsResponse> {
-    let hello = Message::Hello(Hello {
-        site: SITE.to_owned(),
-        lease_uid: "lease".to_owned(),
-        lease_transitions: 1,
-        highest_seen: None,
-    });
+pub(crate) async fn report(channel: &Channel, hosts: &[inventory::Host]) -> Streaming<ReportHostsResponse> {
+    let hello = hello("lease");
     let changes = Message::Changes(inventory::HostChanges {
         hosts: hosts.to_vec(),
         ..inventory::HostChanges::default()
@@ -221,7 +238,17 @@ async fn report(channel: &Channel, hosts: &[inventory::Host]) -> Streaming<Repor
     answers
 }
 
-fn host(name: &str) -> inventory::Host {
+/// The first message of who was elected by a Lease.
+pub(crate) fn hello(lease: &str) -> Message {
+    Message::Hello(Hello {
+        site: SITE.to_owned(),
+        lease_uid: lease.to_owned(),
+        lease_transitions: 1,
+        highest_seen: None,
+    })
+}
+
+pub(crate) fn host(name: &str) -> inventory::Host {
     inventory::Host {
         r#ref: Some(inventory::HostRef {
             namespace: "metal".to_owned(),

@@ -1,4 +1,5 @@
-//! More calls than can be answered, deadlines and panics, over a real connection.
+//! Calls and streams over a real connection: more than can be answered, deadlines, panics, pages, messages that are too large,
+//! peers that do not read or are not heard of any more.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,6 +8,10 @@
 )]
 
 mod fixtures;
+mod pages;
+mod quiet;
+mod sizes;
+mod watchers;
 
 use std::{
     convert::Infallible,
@@ -132,7 +137,7 @@ impl tower::Service<http::Request<Body>> for Buggy {
 
 #[tokio::test]
 async fn a_panic_becomes_an_internal_error_without_its_text_and_the_connection_lives_on() {
-    let (channel, _serving) = serve(load::guarded(Routes::new(Buggy), 64)).await;
+    let (channel, _, _serving) = serve(load::guarded(Routes::new(Buggy), 64)).await;
     let mut health = HealthClient::new(channel);
     for _ in 0..2 {
         let asked = tokio::time::timeout(

@@ -4,7 +4,7 @@ use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::error::Error;
 
-use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, released, used};
+use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, used};
 
 #[tokio::test]
 async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_shows_it() {
@@ -239,4 +239,77 @@ async fn a_report_of_many_hosts_is_one_step_for_each_cluster() {
     let bound = stage.record("one").await.unwrap();
     assert!(members(&bound).iter().all(|(_, state)| *state == Bound));
     assert_eq!(bound.revision, claimed.revision + 1);
+}
+
+/// A consumer in a namespace.
+fn used_in(namespace: &str, host: wire::Host) -> wire::Host {
+    let mut host = used(host);
+    namespace.clone_into(&mut host.consumer.as_mut().unwrap().namespace);
+    host
+}
+
+#[tokio::test]
+async fn a_released_host_that_somebody_uses_is_reported_and_nobody_gets_it_whoever_uses_it() {
+    // Its own tenant's machine controller was late; or another tenant's took a host that is nobody's.
+    for tenant in ["tenant", "another"] {
+        let stage = Stage::empty();
+        let clusters = [observed("one"), observed("two")];
+        let session = stage.sync_with(&[host("h1")], &clusters, None).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, &[labelled("h1", "one")]).await;
+        let releasing = stage.apply("one", 2, 0).await.unwrap();
+        let revision = releasing.revision;
+        let two = stage.apply("two", 1, 1).await.unwrap();
+        assert!(two.refusal.is_some());
+
+        // Unlabelled, marked, and used before the agent has confirmed it.
+        stage
+            .report(&session, &[used_in(tenant, released("h1", revision))])
+            .await;
+        let reported = stage.record("one").await.unwrap();
+        assert_eq!(reported.conflicts[0].kind, "used-after-release");
+        let who = format!("Metal3Machine {tenant}/m-0");
+        assert!(reported.conflicts[0].message.contains(&who), "{reported:?}");
+        assert_eq!(stage.why_not("h1"), ["consumed", "held"]);
+
+        // Given back, and still not to be had: not by the one that gave it back, not by another, not after a restart.
+        let left = stage.confirm(&reported).await.unwrap();
+        assert_eq!(members(&left), []);
+        stage.retry().await;
+        assert_eq!(members(&stage.record("two").await.unwrap()), []);
+        assert_eq!(members(&stage.apply("one", 3, 1).await.unwrap()), []);
+        let stage = stage.restart();
+        let session = stage
+            .sync_with(&[used_in(tenant, released("h1", revision))], &clusters, None)
+            .await;
+        stage.retry().await;
+        assert_eq!(stage.why_not("h1"), ["consumed"]);
+        assert_eq!(members(&stage.record("two").await.unwrap()), []);
+
+        // Until its user has let go.
+        stage.report(&session, &[released("h1", revision)]).await;
+        stage.retry().await;
+        let held: Vec<_> = [
+            stage.record("one").await.unwrap(),
+            stage.record("two").await.unwrap(),
+        ]
+        .iter()
+        .flat_map(members)
+        .collect();
+        assert_eq!(held, [("h1".to_owned(), Claimed)], "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_whose_user_was_there_before_the_release_is_not_unlabelled_so_it_is_no_report() {
+    let stage = Stage::empty();
+    let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[used(labelled("h1", "one"))]).await;
+
+    let releasing = stage.apply("one", 2, 0).await.unwrap();
+
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+    assert_eq!(stage.conflicts("one").await, [""; 0]);
+    assert_eq!(stage.why_not("h1"), ["consumed", "held"]);
 }
