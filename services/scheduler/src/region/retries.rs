@@ -32,8 +32,9 @@ impl Region {
 
     /// Waits until claims or inventory have changed, or the time of a cluster without `SIPCluster` is over.
     async fn awaken(&self, site: &SharedSite) {
-        let next = site.read().next_forgotten();
-        let left = next.map(|time| time.duration_since(self.now()).unwrap_or_default());
+        let now = self.now();
+        let next = site.read().next_forgotten(now);
+        let left = next.map(|time| time.duration_since(now).unwrap_or_default());
         let forgotten = async {
             match left {
                 Some(left) => tokio::time::sleep(left).await,

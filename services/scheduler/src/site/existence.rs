@@ -152,32 +152,36 @@ impl Site {
         }
     }
 
-    /// When the next record is forgotten, if the site goes on without its `SIPCluster`.
+    /// When to look for the next record to forget, if the site goes on without its `SIPCluster`.
     #[must_use]
-    pub fn next_forgotten(&self) -> Option<SystemTime> {
-        self.forgettable().map(|(_, since)| since + ABSENCE).min()
+    pub fn next_forgotten(&self, now: SystemTime) -> Option<SystemTime> {
+        if !self.session.synced() {
+            return None;
+        }
+        if self.forgettable(now).next().is_some() {
+            return Some(now);
+        }
+        let times = self.unseen.values().map(|since| *since + ABSENCE);
+        times.filter(|time| *time > now).min()
     }
 
     /// Clusters whose `SIPCluster` the site has not shown for [`ABSENCE`], and which use no host.
     #[must_use]
     pub fn forgotten(&self, now: SystemTime) -> Vec<ClusterName> {
-        let over = |since: SystemTime| now.duration_since(since).is_ok_and(|unseen| unseen >= ABSENCE);
-        self.forgettable()
-            .filter(|(_, since)| over(*since))
-            .map(|(name, _)| name.clone())
-            .collect()
+        self.forgettable(now).cloned().collect()
     }
 
-    fn forgettable(&self) -> impl Iterator<Item = (&ClusterName, SystemTime)> {
+    fn forgettable(&self, now: SystemTime) -> impl Iterator<Item = &ClusterName> {
         let synced = self.session.synced();
-        let unseen = self.unseen.iter().filter(move |_| synced);
-        unseen
-            .filter(|(name, _)| {
-                self.records
-                    .get(*name)
-                    .is_some_and(|record| !record.releasing && !self.is_used(record))
-            })
-            .map(|(name, since)| (name, *since))
+        let over = move |since: SystemTime| now.duration_since(since).is_ok_and(|unseen| unseen >= ABSENCE);
+        let over = self
+            .unseen
+            .iter()
+            .filter(move |(_, since)| synced && over(**since));
+        over.map(|(name, _)| name).filter(|name| {
+            let record = self.records.get(*name);
+            record.is_some_and(|record| !record.releasing && !self.is_used(record))
+        })
     }
 
     /// Whether a host has come as far as its labels: what runs there is for a person to judge.
