@@ -37,11 +37,16 @@ bench: setup-bench ## measures the decision (goals, growth, instructions), the s
 	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --package sip-placement --bench '*'
 	$(CARGO) bench --package sip-scheduler --bench '*'
 	$(CARGO) build --release --workspace --bins
+	$(CARGO) bench --package sip-contract-tests --bench failover
 	$(CARGO) run --release --bin sip-sandbox -- bench
 
 soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
-	$(call step,kills,SOAK_KILLS=$${SOAK_KILLS:-500} $(PROOF) --package sip-scheduler --test killed -- --nocapture)
+	$(call step,build,$(CARGO) build --quiet --package sip-scheduler --bins)
+	$(call step,kills,SOAK_KILLS=$${SOAK_KILLS:-500} \
+	    $(PROOF) --package sip-contract-tests --test schedulers killed::file -- --nocapture)
+	$(call step,kills and other faults on etcd,SOAK_FAILOVERS=$${SOAK_FAILOVERS:-100} \
+	    $(PROOF) --package sip-contract-tests --test schedulers killed::on_etcd -- --nocapture)
 	$(call step,model of the claim protocol,SOAK_DEPTH=$${SOAK_DEPTH:-6} SOAK_WALKS=$${SOAK_WALKS:-5000} \
 	    $(PROOF) --package sip-contract-tests --test model -- --nocapture)
 	$(call step,simulated network,SOAK_SCHEDULES=$${SOAK_SCHEDULES:-1000} \

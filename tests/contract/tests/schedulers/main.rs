@@ -12,6 +12,7 @@ mod certificates;
 mod client;
 mod connections;
 mod failover;
+mod killed;
 mod limits;
 mod moving;
 mod partition;

@@ -13,16 +13,18 @@ use proto::{
     },
 };
 use rand::{Rng as _, rngs::StdRng};
-use tonic::{
-    Code, Request, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status, transport::Channel};
 
-use crate::{
+use super::{
     CLIENTS, CLUSTERS, Load, SITES,
     history::Name,
     site::{NAMESPACE, Patched, Site, reference},
 };
+
+/// How long a call may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The same for one that asks again soon.
+const IMPATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Client {
     load: Arc<Load>,
@@ -52,10 +54,15 @@ impl Cluster {
 
 impl Client {
     pub(crate) fn new(load: Arc<Load>, number: usize, rng: StdRng) -> Self {
-        let channel = Endpoint::from_shared(load.address.clone())
-            .unwrap()
-            .connect_timeout(Duration::from_secs(1))
-            .connect_lazy();
+        let endpoint = load.endpoint();
+        // Every other one stays connected to a scheduler that does not move, and goes on asking it: what was asked last it
+        // finds when it goes on itself, and whatever it says then must be true of now.
+        let (endpoint, limit) = if number.is_multiple_of(2) {
+            (endpoint.keep_alive_timeout(Duration::from_mins(1)), IMPATIENCE)
+        } else {
+            (endpoint, LIMIT)
+        };
+        let channel = endpoint.timeout(limit).connect_lazy();
         let clusters = (0..CLUSTERS).map(|cluster| Cluster {
             name: name(number, cluster),
             made: 1,
@@ -146,7 +153,7 @@ impl Client {
             }),
             ..ApplyClusterRequest::default()
         };
-        let answer = self.placements.apply_cluster(timed(request)).await?;
+        let answer = self.placements.apply_cluster(request).await?;
         self.heard(index, answer.into_inner().placement);
         Ok(())
     }
@@ -160,7 +167,7 @@ impl Client {
             site,
             cluster: Some(reference(&cluster.name, &cluster.uid())),
         };
-        let answer = self.placements.release_cluster(timed(request)).await?;
+        let answer = self.placements.release_cluster(request).await?;
         let placement = answer.into_inner().placement;
         let ended = placement.is_none();
         self.heard(index, placement);
@@ -208,7 +215,7 @@ impl Client {
             cluster: Some(reference(&cluster.name, &cluster.uid())),
             released,
         };
-        let answer = self.placements.confirm_hosts(timed(request)).await?;
+        let answer = self.placements.confirm_hosts(request).await?;
         self.heard(index, answer.into_inner().placement);
         Ok(())
     }
@@ -226,7 +233,7 @@ impl Client {
             at_least: None,
         };
         debug_assert_eq!(NAMESPACE, "tenant");
-        match self.placements.get_placement(timed(request)).await {
+        match self.placements.get_placement(request).await {
             Ok(answer) => {
                 if let Some(placement) = answer.into_inner().placement {
                     self.load.history.read(&known_as, reached, &placement);
@@ -242,12 +249,6 @@ impl Client {
 
 fn name(client: usize, cluster: usize) -> String {
     format!("c{client:02}-{cluster}")
-}
-
-fn timed<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(Duration::from_secs(5));
-    request
 }
 
 /// Whether the call is made again later. That it was superseded is so for a moment after a cluster was made again, until

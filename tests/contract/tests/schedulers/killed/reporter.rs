@@ -9,7 +9,7 @@ use proto::inventory::v1::{
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 
-use crate::Load;
+use super::Load;
 
 pub(crate) async fn run(load: Arc<Load>, site: usize) {
     let forever = async {
@@ -24,7 +24,7 @@ pub(crate) async fn run(load: Arc<Load>, site: usize) {
 
 async fn session(load: &Load, site: usize) -> Option<()> {
     let site = &load.sites[site];
-    let mut inventory = InventoryServiceClient::connect(load.address.clone()).await.ok()?;
+    let mut inventory = InventoryServiceClient::new(load.endpoint().connect().await.ok()?);
     let (sender, receiver) = mpsc::channel(4);
     let mut sequence = 0;
     let mut message = |message| {

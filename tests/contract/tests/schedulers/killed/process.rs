@@ -2,6 +2,7 @@
 
 use std::{net::TcpListener, path::PathBuf, time::Duration};
 
+use sandbox::programs;
 use tempfile::TempDir;
 use tokio::{
     net::TcpStream,
@@ -52,7 +53,7 @@ async fn spawn(folder: &TempDir, port: u16) -> Child {
         .append(true)
         .open(folder.path().join("log"))
         .unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_sip-scheduler"))
+    let mut child = Command::new(programs::path("sip-scheduler").unwrap())
         .args(["--plaintext-loopback", "--trust-domain", "test", "--region", "r"])
         .args(["--health-listen", "127.0.0.1:0", "--log", "warn"])
         .arg(format!("--listen=127.0.0.1:{port}"))

@@ -9,7 +9,7 @@ use proto::inventory::v1 as wire;
 use scheduler::convert::sip_label;
 use tokio::sync::watch;
 
-use crate::HOSTS;
+use super::HOSTS;
 
 pub(crate) const NAMESPACE: &str = "tenant";
 
