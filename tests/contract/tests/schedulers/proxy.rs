@@ -1,16 +1,29 @@
-//! A network between a scheduler and etcd that can be cut.
+//! A network between a scheduler and etcd that can be cut, or that keeps what is sent for later.
 
 use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::watch,
     task::JoinSet,
 };
 
-/// Passes connections on, unless it is cut: then nothing arrives, and nobody is told.
+/// What becomes of what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing arrives, and nobody is told.
+    Cut,
+    /// It arrives when the way is open again, also from those who have hung up by then.
+    Held,
+}
+
+/// Passes connections on, unless it is cut or held.
 pub(crate) struct Proxy {
     pub(crate) endpoint: String,
-    cut: watch::Sender<bool>,
+    way: watch::Sender<Way>,
     // It ends with this.
     _serving: JoinSet<()>,
 }
@@ -19,52 +32,75 @@ impl Proxy {
     pub(crate) async fn to(address: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let (cut, seen) = watch::channel(false);
+        let (way, seen) = watch::channel(Way::Open);
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, address, seen));
         Self {
             endpoint,
-            cut,
+            way,
             _serving: serving,
         }
     }
 
     pub(crate) fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.way.send_replace(if cut { Way::Cut } else { Way::Open });
+    }
+
+    pub(crate) fn hold(&self, held: bool) {
+        self.way.send_replace(if held { Way::Held } else { Way::Open });
     }
 }
 
-async fn serve(listener: TcpListener, address: String, cut: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>) {
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.unwrap();
-        let (address, cut) = (address.clone(), cut.clone());
-        connections.spawn(connection(client, address, cut));
+        connections.spawn(connection(client, address.clone(), way.clone()));
     }
 }
 
 /// What was connected before a cut never hears anything again; what connects during one hears nothing until it is over.
-async fn connection(mut client: TcpStream, address: String, mut cut: watch::Receiver<bool>) {
-    if cut.wait_for(|cut| !cut).await.is_err() {
+async fn connection(client: TcpStream, address: String, mut way: watch::Receiver<Way>) {
+    if way.wait_for(|way| *way == Way::Open).await.is_err() {
         return;
     }
-    let Ok(mut server) = TcpStream::connect(address).await else {
+    let Ok(server) = TcpStream::connect(address).await else {
         return;
     };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     let passing = async {
-        // It has ended, whoever ended it.
-        let _ = copy_bidirectional(&mut client, &mut server).await;
+        tokio::join!(
+            pass(from_client, to_server, way.clone()),
+            pass(from_server, to_client, way.clone())
+        )
     };
+    let mut seen = way.clone();
     let cut_off = async {
-        if cut.wait_for(|cut| *cut).await.is_ok() {
-            return;
+        if seen.wait_for(|way| *way == Way::Cut).await.is_err() {
+            std::future::pending::<()>().await;
         }
-        std::future::pending::<()>().await;
     };
+    tokio::pin!(passing);
     tokio::select! {
-        () = passing => return,
+        _ = &mut passing => return,
         () = cut_off => {}
     }
     // The sockets stay open, and whatever is sent stays in their buffers.
     std::future::pending::<()>().await;
+}
+
+/// One direction, until either side has ended it.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(read) = from.read(&mut bytes).await {
+        if read == 0 || way.wait_for(|way| *way != Way::Held).await.is_err() {
+            break;
+        }
+        if to.write_all(&bytes[..read]).await.is_err() {
+            break;
+        }
+    }
+    // It is over in this direction, whether or not the other side still hears of it.
+    let _ = to.shutdown().await;
 }

@@ -1,6 +1,6 @@
 //! Three schedulers on three members of etcd, behind a Service.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 
@@ -19,12 +19,20 @@ enum Fault {
     Stopped,
     /// No way to etcd until another one leads.
     CutOff,
+    /// What it sends to etcd arrives only after another one leads, which is killed then.
+    Delayed,
     /// A member of etcd is killed, and started again after a while.
     MemberKilled,
 }
 
 impl Fault {
-    const ALL: [Self; 4] = [Self::Killed, Self::Stopped, Self::CutOff, Self::MemberKilled];
+    const ALL: [Self; 5] = [
+        Self::Killed,
+        Self::Stopped,
+        Self::CutOff,
+        Self::Delayed,
+        Self::MemberKilled,
+    ];
 }
 
 struct Stage {
@@ -67,10 +75,19 @@ impl Stage {
                 self.region.schedulers[leader].process.resume().unwrap();
             }
             Fault::CutOff => {
-                self.cut(leader, true);
+                self.ways[leader].iter().for_each(|proxy| proxy.cut(true));
                 self.region.leader(Some(leader)).await;
                 working.progress(rng.random_range(1..300)).await;
-                self.cut(leader, false);
+                self.ways[leader].iter().for_each(|proxy| proxy.cut(false));
+            }
+            Fault::Delayed => {
+                self.ways[leader].iter().for_each(|proxy| proxy.hold(true));
+                let next = self.region.leader(Some(leader)).await;
+                working.progress(rng.random_range(100..300)).await;
+                self.ways[leader].iter().for_each(|proxy| proxy.hold(false));
+                // What the next one knows by heart may not be what is in etcd: the one after it finds out.
+                tokio::time::sleep(Duration::from_millis(rng.random_range(20..200))).await;
+                self.region.schedulers[next].process.restart().await.unwrap();
             }
             Fault::MemberKilled => {
                 let member = rng.random_range(0..MEMBERS);
@@ -82,17 +99,11 @@ impl Stage {
             }
         }
     }
-
-    fn cut(&self, scheduler: usize, cut: bool) {
-        for proxy in &self.ways[scheduler] {
-            proxy.cut(cut);
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_under_load_neither_lose_a_claim_nor_give_a_host_away_twice() {
-    let rounds = number("SOAK_FAILOVERS", 4);
+    let rounds = number("SOAK_FAILOVERS", 5);
     let seed = number("SOAK_SEED", 1);
     let mut stage = Stage::start().await;
     stage.region.leader(None).await;
