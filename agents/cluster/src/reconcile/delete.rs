@@ -52,7 +52,7 @@ fn progress(steps: &[Step<'_>]) -> String {
                 let hosts::Key { namespace, name } = hosts::key(step.member);
                 Some(format!("{namespace}/{name}: {why}"))
             }
-            Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm => None,
+            Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm | Need::ConfirmGone => None,
         })
         .collect();
     if waits.is_empty() {

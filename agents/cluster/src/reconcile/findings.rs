@@ -113,7 +113,9 @@ fn labeled(steps: &[Step<'_>], refused: bool) -> Finding {
             }
             Need::Nothing => {}
             Need::Label => waiting.push(format!("{namespace}/{name}: is being labelled")),
-            Need::Unlabel | Need::Confirm => waiting.push(format!("{namespace}/{name}: is being released")),
+            Need::Unlabel | Need::Confirm | Need::ConfirmGone => {
+                waiting.push(format!("{namespace}/{name}: is being released"));
+            }
             Need::Waits(why) if releasing => {
                 waiting.push(format!("{namespace}/{name}: to be released, {why}"));
             }

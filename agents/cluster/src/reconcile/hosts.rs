@@ -34,8 +34,10 @@ pub enum Need {
     Label,
     /// The labels must be taken off it, and the release be marked.
     Unlabel,
-    /// Its release is on the API server, or the host is gone: the scheduler must be told.
+    /// Its release is on the API server: the scheduler must be told.
     Confirm,
+    /// The watches do not show it: when the API server has no such host, the scheduler must be told.
+    ConfirmGone,
     /// It cannot be written now; for people.
     Blocked(String),
     /// It waits for something that will come; for people.
@@ -88,7 +90,7 @@ pub fn need_to_hold(
 #[must_use]
 pub fn need_to_release(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::Host>) -> Need {
     let Some(host) = incarnation(member, host) else {
-        return Need::Confirm;
+        return Need::ConfirmGone;
     };
     let marked = host.release_mark >= member.revision;
     match carried(host, cluster, &member.role) {
@@ -227,14 +229,14 @@ impl Writer<'_> {
     pub async fn take(&self, steps: &[Step<'_>]) -> Taken {
         let due: Vec<&Step<'_>> = steps
             .iter()
-            .filter(|step| matches!(step.need, Need::Label | Need::Unlabel))
+            .filter(|step| matches!(step.need, Need::Label | Need::Unlabel | Need::ConfirmGone))
             .collect();
         let mut taken = Taken::default();
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
         taken.released.extend(confirmed.map(Step::confirmation));
         for (step, written) in due.iter().zip(self.write(&due).await) {
             match written {
-                Written::Done if step.need == Need::Unlabel => taken.released.push(step.confirmation()),
+                Written::Done if step.need != Need::Label => taken.released.push(step.confirmation()),
                 Written::Done => {}
                 Written::Changed => taken.again = Some(LOOK_AGAIN),
                 Written::Refused(words) => {
@@ -255,6 +257,9 @@ impl Writer<'_> {
 
     async fn one(&self, step: &Step<'_>) -> Written {
         let Step { member, need, seen } = step;
+        let key = key(member);
+        let uid = member.host.as_ref().map_or("", |host| &*host.uid);
+        let hosts: Api<BareMetalHost> = Api::namespaced(self.client.clone(), &key.namespace);
         let change = match need {
             Need::Label => json!({ "labels": {
                 labels::CLUSTER_NAMESPACE: self.cluster.namespace,
@@ -269,11 +274,23 @@ impl Writer<'_> {
                 },
                 "annotations": { annotations::PLACEMENT_REVISION: member.revision.to_string() },
             }),
+            // A watch may be behind: only the API server itself knows that there is no such host.
+            Need::ConfirmGone => {
+                return match hosts.get_metadata_opt(&key.name).await {
+                    Ok(found)
+                        if found
+                            .as_ref()
+                            .and_then(kube::ResourceExt::uid)
+                            .is_none_or(|found| found != uid) =>
+                    {
+                        Written::Done
+                    }
+                    Ok(_) => Written::Changed,
+                    Err(error) => Written::Refused(apply::reason(&error)),
+                };
+            }
             Need::Nothing | Need::Confirm | Need::Blocked(_) | Need::Waits(_) => return Written::Done,
         };
-        let key = key(member);
-        let uid = member.host.as_ref().map_or("", |host| &*host.uid);
-        let hosts: Api<BareMetalHost> = Api::namespaced(self.client.clone(), &key.namespace);
         match apply::merge_metadata(&hosts, self.manager, &key.name, (uid, seen), change).await {
             Ok(_) => Written::Done,
             Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Written::Changed,
@@ -337,7 +354,7 @@ mod tests {
     fn a_host_that_was_made_again_under_the_same_name_is_not_written() {
         let again = with(host("h1"), "/metadata/uid", json!("another"));
         assert!(blocked(&need(Some(again.clone()), Claimed, true)));
-        assert_eq!(need(Some(again), Releasing, true), Need::Confirm);
+        assert_eq!(need(Some(again), Releasing, true), Need::ConfirmGone);
     }
 
     #[test]

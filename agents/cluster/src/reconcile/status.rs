@@ -12,6 +12,8 @@ use kit::{
 use kube::{Client, ResourceExt as _};
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 
+use super::hosts;
+
 /// Condition types that this agent owns.
 const OWN: [&str; 4] = [
     conditions::SCHEDULED,
@@ -114,8 +116,18 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
         epoch: revision.epoch,
         revision: revision.revision,
         generation: placed.generation,
-        members: placed.members.iter().map(member).collect(),
+        members: one_of_a_name(&placed.members).into_iter().map(member).collect(),
     }
+}
+
+/// The API server knows members by namespace and name. Where a host was made again, and the one that is gone is not given
+/// back yet, the placement has both: the newest claim is told.
+fn one_of_a_name(members: &[placed::Member]) -> Vec<&placed::Member> {
+    let rank = |member: &placed::Member| (member.state() != wire::MemberState::Releasing, member.revision);
+    let mut told: Vec<&placed::Member> = members.iter().collect();
+    told.sort_by(|a, b| hosts::key(a).cmp(&hosts::key(b)).then(rank(b).cmp(&rank(a))));
+    told.dedup_by_key(|member| hosts::key(member));
+    told
 }
 
 fn member(placed: &placed::Member) -> Member {

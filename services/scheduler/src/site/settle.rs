@@ -29,7 +29,6 @@ impl Site {
         self.follow(record);
         self.keep_promises(record);
         self.adopt(record);
-        self.give_way(record);
         let cluster = record.cluster.clone();
         let spec = record.spec.clone();
         record.members.retain(|id, member| {
@@ -88,24 +87,6 @@ impl Site {
                 }
             }
             record.members.insert(now, member);
-        }
-    }
-
-    /// A member whose host is gone goes at once when the host that has its name now is a member too: it is free anyway, and a
-    /// status that names a host twice is refused by the API server.
-    fn give_way(&self, record: &mut Record) {
-        let has_followed = |id: &HostId| {
-            let now = self.incarnation(&id.name).filter(|now| now != id);
-            now.is_some_and(|now| record.members.contains_key(&now))
-        };
-        let gone: Vec<HostId> = record
-            .members
-            .keys()
-            .filter(|id| has_followed(id))
-            .cloned()
-            .collect();
-        for id in gone {
-            record.members.remove(&id);
         }
     }
 
@@ -276,7 +257,6 @@ impl Site {
                 begin_release(member, answer::release_reason(release.reason));
             }
         }
-        self.give_way(record);
         record.reports = answer::reports(&decision.reports);
         // That a host is gone is a conflict already.
         let gone = ReportKind::HostMissing.kind();
@@ -323,9 +303,12 @@ fn refresh(member: &mut Member, host: &wire::Host) {
 /// Whether a member's host is free: `shown` is what the site shows of it; `settled`: the release was
 /// confirmed to a ledger that is lost, since somebody else has claimed the host, or the cluster is gone. Revisions ascend through epochs, so the number
 /// of a release mark alone orders them.
+///
+/// That a report does not have a host is not enough: it may be older than the host. The agent confirms that a host is gone
+/// when it has asked the API server itself, after the release.
 fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, settled: bool, synced: bool) -> bool {
     let Some((host, labels)) = shown else {
-        return synced && member.state == MemberState::Releasing;
+        return synced && member.state == MemberState::Releasing && member.confirmed;
     };
     if member.revision == UNNUMBERED {
         return false;

@@ -1,11 +1,21 @@
-//! A placement names a host once: an API server refuses a status that names one twice.
+//! Hosts that are deleted and made again under their name: another host each time. A report that does not have a host may be
+//! older than the host, so the one before goes when the agent confirms that the API server does not have it.
 
-use placement::MemberState::{Bound, Claimed, Releasing};
+use placement::MemberState::{self, Bound, Claimed, Releasing};
+use scheduler::record::Record;
 
 use crate::fixtures::{Stage, again, host, labelled, members, observed};
 
+/// uid and state of each member.
+fn incarnations(record: &Record) -> Vec<(&str, MemberState)> {
+    let members = record.members.iter();
+    members
+        .map(|(id, member)| (id.uid.as_str(), member.state))
+        .collect()
+}
+
 #[tokio::test]
-async fn a_host_that_was_made_again_takes_the_place_of_the_one_that_is_gone_in_one_step() {
+async fn a_host_that_was_made_again_is_taken_for_the_one_that_is_gone_which_goes_when_that_is_confirmed() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -16,24 +26,48 @@ async fn a_host_that_was_made_again_takes_the_place_of_the_one_that_is_gone_in_o
     assert_eq!(members(&before), [("h1".to_owned(), Bound)], "it has failed");
     stage.retry().await;
 
-    let after = stage.record("one").await.unwrap();
-    assert_eq!(members(&after), [("h1".to_owned(), Claimed)]);
-    let (id, member) = after.members.first_key_value().unwrap();
-    assert_eq!(id.uid.as_str(), "uid-h1-again");
-    let gone = before.members.first_key_value().unwrap().0;
+    let both = stage.record("one").await.unwrap();
     assert_eq!(
-        member.replaces.as_ref(),
-        Some(gone),
-        "it counts as a replacement until it is bound"
+        incarnations(&both),
+        [("uid-h1", Releasing), ("uid-h1-again", Claimed)]
     );
-    assert!(after.refusal.is_none());
+    let gone = before.members.first_key_value().unwrap().0;
+    let taken = both.members.last_key_value().unwrap().1;
+    assert_eq!(taken.replaces.as_ref(), Some(gone));
+    assert!(both.refusal.is_none());
+
+    stage.report(&session, &[again(host("h1"))]).await;
+    let still = stage.record("one").await.unwrap();
+    assert_eq!(still.members.len(), 2, "reports alone do not free it");
+
+    let after = stage.confirm(&still).await.unwrap();
+    assert_eq!(incarnations(&after), [("uid-h1-again", Claimed)]);
     let log = stage.ledger.decisions(u64::MAX, 1, &|_| true).unwrap();
     assert_eq!(log[0].freed[0].uid, "uid-h1", "{log:?}");
 }
 
 #[tokio::test]
-async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_in_the_place_of_the_one_that_is_gone()
- {
+async fn a_host_that_a_report_is_too_old_to_have_is_not_free_when_a_newer_one_shows_it() {
+    let stage = Stage::empty();
+    let session = stage
+        .sync_with(&[again(host("h1"))], &[observed("one")], None)
+        .await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[again(labelled("h1", "one"))]).await;
+
+    // Another agent, whose watches are behind: they show the host of before.
+    stage.report(&session, &[host("h1")]).await;
+    stage.retry().await;
+    stage.report(&session, &[again(labelled("h1", "one"))]).await;
+
+    let record = stage.record("one").await.unwrap();
+    let held = record.members.keys().any(|id| id.uid.as_str() == "uid-h1-again");
+    assert!(held, "{record:?}");
+    assert!(stage.apply("two", 1, 1).await.unwrap().members.is_empty());
+}
+
+#[tokio::test]
+async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_beside_the_one_that_is_gone() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -44,32 +78,15 @@ async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_in_th
     stage.report(&session, &[control_plane]).await;
 
     let record = stage.record("one").await.unwrap();
-    assert_eq!(members(&record), [("h1".to_owned(), Bound)]);
-    let (id, member) = record.members.first_key_value().unwrap();
+    let (id, adopted) = record.members.last_key_value().unwrap();
     assert_eq!(
-        (id.uid.as_str(), member.role.as_str()),
-        ("uid-h1-again", "ControlPlane")
+        (id.uid.as_str(), adopted.role.as_str(), adopted.state),
+        ("uid-h1-again", "ControlPlane", Bound)
     );
 }
 
 #[tokio::test]
-async fn a_host_that_was_made_again_and_is_gone_too_is_there_once() {
-    let stage = Stage::empty();
-    let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
-    stage.apply("one", 1, 1).await.unwrap();
-    for _ in 0..3 {
-        stage.report(&session, &[again(host("h1"))]).await;
-        stage.retry().await;
-        stage.report_gone(&session, &["h1"]).await;
-        stage.report(&session, &[host("h1")]).await;
-        stage.retry().await;
-        let record = stage.record("one").await.unwrap();
-        assert_eq!(members(&record), [("h1".to_owned(), Claimed)]);
-    }
-}
-
-#[tokio::test]
-async fn a_host_that_is_being_released_and_was_made_again_is_claimed_anew_in_one_step() {
+async fn a_host_that_is_being_released_and_was_made_again_is_claimed_anew_once_the_release_is_confirmed() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -79,5 +96,14 @@ async fn a_host_that_is_being_released_and_was_made_again_is_claimed_anew_in_one
     stage.report(&session, &[again(host("h1"))]).await;
     let record = stage.apply("one", 3, 1).await.unwrap();
 
-    assert_eq!(members(&record), [("h1".to_owned(), Claimed)]);
+    assert_eq!(
+        incarnations(&record),
+        [("uid-h1", Releasing)],
+        "the rack is still its"
+    );
+    stage.confirm(&record).await;
+    stage.retry().await;
+
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(incarnations(&record), [("uid-h1-again", Claimed)]);
 }

@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Agent {
     /// The site as its watches have shown it.
     pub(crate) seen: Observed,
+    /// Whether they have shown all of it once: nothing is reported before.
+    pub(crate) listed: bool,
     /// The last answer about each cluster, and for which uid it was.
     told: [Option<(u8, Told)>; CLUSTERS],
     pub(crate) stream: Option<Stream>,
@@ -37,6 +39,7 @@ pub(crate) enum Deed {
     Label,
     Unlabel,
     Confirm,
+    ConfirmGone,
 }
 
 impl Agent {
@@ -46,10 +49,17 @@ impl Agent {
                 hosts: [None; HOSTS],
                 clusters: [const { None }; CLUSTERS],
             },
+            listed: false,
             told: [const { None }; CLUSTERS],
             stream: None,
             streams: 0,
         }
+    }
+
+    /// Its watches show the site as it is.
+    pub(crate) fn look(&mut self, now: &Observed) {
+        self.seen = now.clone();
+        self.listed = true;
     }
 
     /// Opens a stream, in the place of the one before.
@@ -157,6 +167,7 @@ impl Agent {
             Need::Label => Some(Deed::Label),
             Need::Unlabel => Some(Deed::Unlabel),
             Need::Confirm => Some(Deed::Confirm),
+            Need::ConfirmGone => Some(Deed::ConfirmGone),
             Need::Nothing | Need::Blocked(_) | Need::Waits(_) => None,
         }
     }
@@ -183,6 +194,8 @@ impl Agent {
                 host.mark = revision;
             }),
             Deed::Confirm => true,
+            // It asks the API server, whatever its watches show.
+            Deed::ConfirmGone => world.host(host).is_none(),
         };
         written.then_some(Request {
             agent,

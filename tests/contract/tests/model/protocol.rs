@@ -131,7 +131,7 @@ impl State {
     /// Takes a step; what it does not change, it leaves as it is.
     pub(crate) fn step(&mut self, action: Action) {
         match action {
-            Action::Look(agent) => self.agents[usize::from(agent)].seen = self.world.now.clone(),
+            Action::Look(agent) => self.agents[usize::from(agent)].look(&self.world.now),
             Action::Declare(agent, cluster) => {
                 let declared = self.agents[usize::from(agent)].declare(agent, cluster);
                 self.requests.extend(declared);
@@ -333,7 +333,8 @@ impl State {
             actions.extend(deeds.map(|(cluster, host, deed)| Action::Act(number, cluster, host, deed)));
         }
         match &agent.stream {
-            None => actions.push(Action::Open(number)),
+            None if agent.listed => actions.push(Action::Open(number)),
+            None => {}
             Some(stream) => {
                 let next = stream.queue.front();
                 if next.is_some_and(|next| self.scheduler.hears(number, stream.number, next, &self.ledger)) {

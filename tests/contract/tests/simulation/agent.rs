@@ -238,6 +238,7 @@ impl Agent {
                     host.mark = member.revision;
                 }),
                 Need::Confirm => true,
+                Need::ConfirmGone => !self.world().hosts.contains_key(&host),
                 Need::Nothing | Need::Blocked(_) | Need::Waits(_) => false,
             };
             if written {
