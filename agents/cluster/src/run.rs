@@ -39,6 +39,9 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
+    let Some(elected) = agent.elected(&client).await else {
+        return agent.run(None).await;
+    };
     let inventory = Inventory::default();
     let triggers = Triggers::default();
     let listed = watch(&mut agent, &client, &inventory, &triggers);
@@ -50,15 +53,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let report = inventory::report(
         agent.scheduler.clone(),
+        elected.election(),
         inventory.clone(),
         listed.clone(),
         reported,
         told,
     );
-    agent.process.tasks.spawn("report", report);
+    agent.process.tasks.spawn_endless("report", report);
 
     let watching = agent.process.readiness.gate("placements");
-    agent.process.tasks.spawn(
+    agent.process.tasks.spawn_endless(
         "placements",
         follow(agent.scheduler.clone(), triggers.clone(), watching),
     );
@@ -73,7 +77,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         not_installed: agent.config.not_installed().clone(),
     });
     let orphans = Orphans::default();
-    agent.process.tasks.spawn(
+    agent.process.tasks.spawn_endless(
         "orphans",
         reconcile::look_after_orphans(Arc::clone(&context), orphans.clone(), listed),
     );
@@ -82,8 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         "controller",
         control(context, orphans, shutdown.cancelled_owned()),
     );
-    agent.process.run().await?;
-    Ok(())
+    agent.run(Some(elected)).await
 }
 
 /// Starts the watches; the returned are set when each has listed everything.
@@ -91,7 +94,7 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
     let clusters = Listed::default();
     let mut listed = vec![clusters.clone()];
     let tasks = &mut agent.process.tasks;
-    tasks.spawn(
+    tasks.spawn_endless(
         "watch SIPClusters",
         inventory::watch_clusters(client.clone(), inventory.clone(), clusters),
     );
@@ -101,10 +104,10 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
         let triggers = triggers.clone();
         let told = move |host: Key| triggers.host(&host);
         let hosts = inventory::watch_hosts(client.clone(), namespace.clone(), inventory.clone(), hosts, told);
-        tasks.spawn(format!("watch BareMetalHosts in {namespace}"), hosts);
+        tasks.spawn_endless(format!("watch BareMetalHosts in {namespace}"), hosts);
         let secrets =
             inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);
-        tasks.spawn(format!("watch Secrets in {namespace}"), secrets);
+        tasks.spawn_endless(format!("watch Secrets in {namespace}"), secrets);
     }
     listed
 }

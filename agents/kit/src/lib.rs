@@ -6,6 +6,7 @@
 //! | [`scheduler`] | [`scheduler::Scheduler`]: calls with deadlines, and a watch that reconnects |
 //! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
 //! | [`conditions`] | conditions that change only when something changed |
+//! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
 //! | [`retries`] | pauses between looks at an object that keep failing |
 //! | [`start`] | a process with both clients, ready to run controllers |
@@ -13,6 +14,7 @@
 pub mod apply;
 pub mod conditions;
 pub mod config;
+pub mod election;
 pub mod events;
 pub mod retries;
 pub mod scheduler;

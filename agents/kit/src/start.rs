@@ -4,9 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use kube::Client;
-use runtime::{Process, ProcessArgs, tls::ClientTlsArgs};
+use runtime::{Process, ProcessArgs, readiness::Gate, tls::ClientTlsArgs};
 
-use crate::{config::SiteConfig, scheduler::Scheduler};
+use crate::{
+    config::SiteConfig,
+    election::{Candidate, Election, ElectionArgs, Leadership},
+    scheduler::Scheduler,
+};
 
 /// Command-line options that every agent has. The API server is found as `kubectl` finds it: `KUBECONFIG`, or the pod's
 /// own `ServiceAccount`.
@@ -16,6 +20,8 @@ pub struct AgentArgs {
     process: ProcessArgs,
     #[command(flatten)]
     tls: ClientTlsArgs,
+    #[command(flatten)]
+    election: ElectionArgs,
     /// File with the site's configuration (YAML)
     #[arg(long, env = "SIP_SITE_CONFIG", value_name = "FILE")]
     site_config: PathBuf,
@@ -30,6 +36,23 @@ pub struct Agent {
     pub config: SiteConfig,
     /// The scheduler.
     pub scheduler: Scheduler,
+    name: &'static str,
+    election: ElectionArgs,
+}
+
+/// This replica acts.
+#[derive(Debug)]
+pub struct Elected {
+    leadership: Leadership,
+    gate: Gate,
+}
+
+impl Elected {
+    /// Which election it was.
+    #[must_use]
+    pub fn election(&self) -> Election {
+        self.leadership.election()
+    }
 }
 
 impl Agent {
@@ -41,6 +64,7 @@ impl Agent {
         let AgentArgs {
             process,
             tls,
+            election,
             site_config,
         } = args;
         let config = SiteConfig::read(site_config)?;
@@ -51,6 +75,8 @@ impl Agent {
             process,
             config,
             scheduler,
+            name,
+            election: election.clone(),
         })
     }
 
@@ -65,5 +91,33 @@ impl Agent {
         // Watches are kept alive by bookmarks; anything else is answered within this time or tried again.
         config.write_timeout = Some(std::time::Duration::from_secs(30));
         Client::try_from(config).context("a client of the API server cannot be made")
+    }
+
+    /// Waits until this replica is the one that acts. `None`: the process is to end before.
+    pub async fn elected(&self, client: &Client) -> Option<Elected> {
+        let candidate = Candidate::new(client.clone(), self.name, &self.election);
+        let gate = self.process.readiness.gate("election");
+        let shutdown = self.process.shutdown.clone();
+        let leadership = shutdown.run_until_cancelled(candidate.elected(&gate)).await?;
+        Some(Elected { leadership, gate })
+    }
+
+    /// Runs until a signal comes or a part fails, then drains; ends at once when another replica may act.
+    ///
+    /// # Errors
+    /// What failed, or how the Lease was lost.
+    pub async fn run(self, elected: Option<Elected>) -> anyhow::Result<()> {
+        let Some(Elected { mut leadership, gate }) = elected else {
+            return Ok(self.process.run().await?);
+        };
+        // Everything else that makes it ready is registered by now.
+        gate.ready();
+        let ended = tokio::select! {
+            biased;
+            lost = leadership.keep() => return Err(lost.into()),
+            ended = self.process.run() => ended,
+        };
+        leadership.release().await;
+        Ok(ended?)
     }
 }

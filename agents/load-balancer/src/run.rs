@@ -43,6 +43,9 @@ struct Running {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-load-balancer-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
+    let Some(elected) = agent.elected(&client).await else {
+        return agent.run(None).await;
+    };
     let watching = agent.process.readiness.gate("controller");
     let (deployments, services) = (
         reflector::store::Writer::default(),
@@ -64,8 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     agent.process.tasks.spawn("controller", async move {
         control(running, watching, shutdown.cancelled_owned()).await
     });
-    agent.process.run().await?;
-    Ok(())
+    agent.run(Some(elected)).await
 }
 
 async fn control(

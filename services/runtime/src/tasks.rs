@@ -88,6 +88,20 @@ impl Tasks {
         self.names.insert(handle.id(), name.into());
     }
 
+    /// Starts a task that goes on for ever and may be dropped wherever it waits: it is, when the shutdown begins.
+    pub fn spawn_endless<E>(
+        &mut self,
+        name: impl Into<Name>,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) where
+        E: Into<BoxError>,
+    {
+        let shutdown = self.shutdown.clone();
+        self.spawn(name, async move {
+            shutdown.run_until_cancelled(task).await.unwrap_or(Ok(()))
+        });
+    }
+
     /// Waits for the first task to end or for the shutdown, then drains the rest for at most `drain`.
     ///
     /// # Errors
@@ -198,6 +212,20 @@ mod tests {
     use crate::fixtures::chain;
 
     const DRAIN: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn an_endless_task_is_dropped_when_the_shutdown_begins_and_its_end_before_is_a_failure() {
+        let shutdown = CancellationToken::new();
+        let mut tasks = Tasks::new(shutdown.clone());
+        tasks.spawn_endless("watch", std::future::pending::<Result<(), io::Error>>());
+        shutdown.cancel();
+        tasks.run(DRAIN, &Readiness::default()).await.unwrap();
+
+        let mut tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn_endless("watch", async { Ok::<_, io::Error>(()) });
+        let ended = tasks.run(DRAIN, &Readiness::default()).await;
+        assert!(matches!(ended, Err(Error::Ended { task }) if task == "watch"));
+    }
 
     /// Tasks with one that runs until it is told to end, and whether it has ended so.
     fn supervised() -> (Tasks, CancellationToken, Arc<AtomicBool>) {

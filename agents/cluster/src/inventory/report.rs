@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 
 use futures::StreamExt as _;
-use kit::scheduler::{Scheduler, pauses};
+use kit::{
+    election::Election,
+    scheduler::{Scheduler, pauses},
+};
 use proto::inventory::v1::{
     Hello, HostChanges, ReportHostsRequest, SnapshotEnd, report_hosts_request::Message,
 };
@@ -19,13 +22,14 @@ const CHUNK: usize = 500;
 /// Messages that may wait to be sent: the scheduler's pace is ours.
 const QUEUE: usize = 4;
 
-/// Reports the inventory once every watch in `listed` is complete. `gate` is ready while the scheduler has all of it;
+/// Reports the inventory, as the process that has won this election, once every watch in `listed` is complete. `gate` is ready while the scheduler has all of it;
 /// `told` is called each time it has: clusters can be placed then.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
 pub async fn report(
     scheduler: Scheduler,
+    election: Election,
     inventory: Inventory,
     listed: Vec<Listed>,
     gate: Gate,
@@ -37,6 +41,7 @@ pub async fn report(
     let mut pause = pauses();
     loop {
         let mut session = Session {
+            election: &election,
             inventory: &inventory,
             sequence: 0,
             snapshot_end: None,
@@ -53,6 +58,8 @@ pub async fn report(
 
 /// One stream.
 struct Session<'a> {
+    /// By which this process may report.
+    election: &'a Election,
     inventory: &'a Inventory,
     /// Number of the last message.
     sequence: u64,
@@ -70,8 +77,8 @@ impl Session<'_> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let hello = Hello {
             site: scheduler.site().to_owned(),
-            lease_uid: String::new(),
-            lease_transitions: 0,
+            lease_uid: self.election.lease_uid.clone(),
+            lease_transitions: self.election.transitions,
             highest_seen: self.inventory.highest_seen(),
         };
         // There is room: nothing has been sent yet.

@@ -10,6 +10,7 @@ use std::{
 use api::BareMetalHost;
 use cluster_agent::inventory::{self, Inventory, Key};
 use futures::StreamExt as _;
+use kit::election::Election;
 use kit::scheduler::{Scheduler, Watched};
 use proto::{
     inventory::v1 as wire,
@@ -42,8 +43,13 @@ impl Reporter {
         }
         let gate = Readiness::default().gate("reports");
         let mut running = JoinSet::new();
+        let election = Election {
+            lease_uid: "lease".to_owned(),
+            transitions: 0,
+        };
         running.spawn(inventory::report(
             scheduler.clone(),
+            election,
             inventory.clone(),
             Vec::new(),
             gate,

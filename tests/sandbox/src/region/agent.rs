@@ -1,6 +1,6 @@
 //! The region's agents in a site: each a process with its own `ServiceAccount` and its own certificate.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ use crate::{
 pub const AGENTS_NAMESPACE: &str = "sip-system";
 /// Where the sandbox keeps its hosts, as in `deploy/sandbox`.
 pub const HOSTS_NAMESPACE: &str = "metal";
+
+/// For how long a replica holds its `Lease`, where a test does not say otherwise.
+const LEASE: Duration = Duration::from_secs(15);
 
 /// One of the programs that act in a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,7 +138,24 @@ impl Region {
         agent: Agent,
         config: &SiteConfig,
     ) -> Result<AgentProcess, Error> {
-        let config_file = site.directory().join(format!("{}.yaml", agent.program()));
+        self.start_replica(site, agent, config, agent.program(), LEASE)
+            .await
+    }
+
+    /// The same for one of several: under a name of its own, and with the time after which another replica acts when it
+    /// is not heard of.
+    ///
+    /// # Errors
+    /// As [`Region::start_agent`].
+    pub async fn start_replica(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+        replica: &str,
+        lease: Duration,
+    ) -> Result<AgentProcess, Error> {
+        let config_file = site.directory().join(format!("{replica}.yaml"));
         let failed = |source| Error::File {
             path: config_file.clone(),
             source,
@@ -150,10 +170,12 @@ impl Region {
             .service_account_kubeconfig(AGENTS_NAMESPACE, agent.program())
             .await?;
         let health = port::reserve().map_err(Error::Port)?;
-        let program = Program::new(agent.program(), programs::path(agent.program())?)
+        let program = Program::new(replica, programs::path(agent.program())?)
             .env("KUBECONFIG", kubeconfig)
             .arg("--site-config")
             .arg(&config_file)
+            .args(["--replica", replica, "--lease-namespace", AGENTS_NAMESPACE])
+            .args(["--lease-seconds".to_owned(), lease.as_secs().to_string()])
             .arg("--tls-cert")
             .arg(&identity.certificate)
             .arg("--tls-key")

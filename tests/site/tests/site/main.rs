@@ -22,6 +22,7 @@ mod made_again;
 mod operators;
 mod orphans;
 mod outages;
+mod replicas;
 mod rights;
 mod samples;
 mod scheduler_api;

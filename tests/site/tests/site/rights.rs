@@ -51,6 +51,42 @@ fn agents_may_do_what_they_need_and_no_more() {
                 true,
             ),
             (LoadBalancer, "patch", "/secrets", "rights", true),
+            // Who of several replicas acts: the own Lease, which is named, and no other.
+            (
+                Cluster,
+                "create",
+                "coordination.k8s.io/leases",
+                "sip-system",
+                true,
+            ),
+            (
+                LoadBalancer,
+                "create",
+                "coordination.k8s.io/leases",
+                "sip-system",
+                true,
+            ),
+            (
+                Cluster,
+                "update",
+                "coordination.k8s.io/leases",
+                "sip-system",
+                false,
+            ),
+            (
+                Cluster,
+                "create",
+                "coordination.k8s.io/leases",
+                "kube-system",
+                false,
+            ),
+            (
+                LoadBalancer,
+                "delete",
+                "coordination.k8s.io/leases",
+                "sip-system",
+                false,
+            ),
             (LoadBalancer, "list", "/services", "rights", true),
             // The cluster agent reads Secrets of hosts only, and writes none.
             (Cluster, "list", "/secrets", "rights", false),

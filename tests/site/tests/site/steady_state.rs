@@ -13,12 +13,18 @@ const WINDOW: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Everything that the agents have written so far.
+/// Everything that the agents have written so far. That they still hold their Leases they have to say.
 fn writes(stage: &Stage) -> Vec<Entry> {
     const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
     let asked = stage.asked_by_agents().into_iter();
     asked
         .filter(|entry| WRITES.contains(&entry.verb.as_str()))
+        .filter(|entry| {
+            entry
+                .object_ref
+                .as_ref()
+                .is_none_or(|object| object.resource != "leases")
+        })
         .collect()
 }
 

@@ -1,0 +1,101 @@
+//! Several replicas of an agent: one acts, and another goes on when it ends, however it ends.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use sandbox::region::{AGENTS_NAMESPACE, Agent, AgentProcess};
+use tokio::time::{sleep, timeout};
+
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, fleet};
+
+/// Short enough to wait for it, long enough for a busy machine.
+const LEASE: Duration = Duration::from_secs(6);
+
+fn shop(name: &str) -> Cluster {
+    cluster("replicas", name)
+        .role(Role::ControlPlane, 1)
+        .role(Role::Worker, 1)
+}
+
+async fn replica(stage: &Stage, name: &str) -> AgentProcess {
+    let config = stage.region.site_config(&stage.site);
+    let started = stage
+        .region
+        .start_replica(&stage.site, Agent::Cluster, &config, name, LEASE);
+    let mut replica = started.await.unwrap();
+    replica.is_ready().await.unwrap();
+    replica
+}
+
+/// Who holds the Lease, and at which election.
+async fn holder(stage: &Stage) -> (String, i32) {
+    let leases: Api<Lease> = Api::namespaced(stage.site.client(), AGENTS_NAMESPACE);
+    let spec = leases.get(Agent::Cluster.program()).await.unwrap().spec.unwrap();
+    let holder = spec.holder_identity.unwrap_or_default();
+    (holder, spec.lease_transitions.unwrap_or_default())
+}
+
+async fn is_held_by(stage: &Stage, name: &str) -> i32 {
+    let held = async {
+        loop {
+            match holder(stage).await {
+                (holder, transitions) if holder == name => return transitions,
+                _ => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    timeout(PATIENCE, held).await.unwrap()
+}
+
+async fn becomes_ready(stage: &Stage, name: &str) {
+    stage.create(&shop(name)).await;
+    stage.ready(&shop(name)).await;
+}
+
+#[tokio::test]
+async fn of_several_replicas_one_acts_and_another_goes_on_when_it_is_killed_paused_or_stopped() {
+    let stage = Stage::start("site-a", &[]).await;
+    stage.load(&fleet("replicas", 3, 2, 2)).await;
+    stage.site.create_namespace("replicas").await.unwrap();
+
+    let mut first = replica(&stage, "first").await;
+    let mut second = replica(&stage, "second").await;
+    becomes_ready(&stage, "one").await;
+    assert_eq!(holder(&stage).await, ("first".to_owned(), 0));
+
+    // Killed: nobody says so, and the Lease has to end.
+    first.process().kill9().await.unwrap();
+    let elected = is_held_by(&stage, "second").await;
+    assert_eq!(elected, 1);
+    becomes_ready(&stage, "two").await;
+
+    // Paused past its time: on its return it finds that another acts, and ends without having acted.
+    let mut third = replica(&stage, "third").await;
+    second.process().pause().unwrap();
+    assert_eq!(is_held_by(&stage, "third").await, 2);
+    becomes_ready(&stage, "three").await;
+    second.process().resume().unwrap();
+    let ended = async {
+        loop {
+            if let Some(status) = second.process().ended().await.unwrap() {
+                return status;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let status = timeout(PATIENCE, ended).await.unwrap();
+    assert!(!status.success(), "it says that it was not asked to end");
+    let log = second.process().log_tail(200);
+    assert!(log.contains("the Lease sip-system/sip-cluster-agent"), "{log}");
+
+    // Stopped: it gives the Lease up, and nobody waits for its end.
+    let mut fourth = replica(&stage, "fourth").await;
+    let stopped = third.process().stop(PATIENCE).await.unwrap();
+    assert!(stopped.unwrap().success(), "{}", third.process().log_tail(200));
+    timeout(LEASE / 2, is_held_by(&stage, "fourth")).await.unwrap();
+    fourth.is_ready().await.unwrap();
+    stage.delete(&shop("one")).await;
+    stage.gone(&shop("one")).await;
+    stage.nothing_was_forbidden(&[]);
+}
