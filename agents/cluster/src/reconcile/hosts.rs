@@ -382,7 +382,7 @@ mod tests {
             "the mark is of an older release"
         );
         assert_eq!(need(Some(marked("5")), Releasing, true), Need::Confirm);
-        assert_eq!(need(None, Releasing, true), Need::Confirm, "the host is gone");
+        assert_eq!(need(None, Releasing, true), Need::ConfirmGone, "the host is gone");
     }
 
     #[test]

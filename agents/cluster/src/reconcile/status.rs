@@ -177,3 +177,46 @@ pub(super) fn counts(placed: &placed::Placement, wanted: impl IntoIterator<Item 
 
 /// SIP's name of the control plane's role.
 const CONTROL_PLANE: &str = "ControlPlane";
+
+#[cfg(test)]
+mod tests {
+    use wire::MemberState::{Bound, Claimed, Releasing};
+
+    use super::*;
+    use crate::fixtures::member;
+
+    #[test]
+    fn of_hosts_of_one_name_the_newest_claim_is_told_and_never_two() {
+        let again = |state, revision| placed::Member {
+            host: Some(wire::HostRef {
+                uid: format!("uid-again-{revision}"),
+                ..member("h1", state).host.unwrap()
+            }),
+            revision,
+            ..member("h1", state)
+        };
+        let told = |members: Vec<placed::Member>| -> Vec<(String, u64)> {
+            let placed = placed::Placement {
+                members,
+                ..placed::Placement::default()
+            };
+            let members = placement(&placed).members.into_iter();
+            members.map(|member| (member.name, member.revision)).collect()
+        };
+        let (h1, h2) = (("h1".to_owned(), 7), ("h2".to_owned(), 5));
+        assert_eq!(
+            told(vec![
+                member("h2", Bound),
+                member("h1", Releasing),
+                again(Claimed, 7)
+            ]),
+            [h1.clone(), h2]
+        );
+        // A claim is told though a release is newer: it is what the tenant has.
+        assert_eq!(told(vec![again(Claimed, 7), again(Releasing, 9)]), [h1]);
+        assert_eq!(
+            told(vec![again(Releasing, 7), again(Releasing, 9)]),
+            [("h1".to_owned(), 9)]
+        );
+    }
+}
