@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Site;
+use super::{Claim, Site};
 use crate::names::{ClusterName, HostId, Namespace};
 use crate::request::{Holder, MemberState};
 
@@ -10,18 +10,18 @@ impl Site {
     /// Records who holds a host, in place of whoever did. The host need not be in the inventory: a claim outlives a
     /// host's absence, and another host of the same name (another uid) is not held by it.
     pub fn hold(&mut self, id: &HostId, holder: Holder) {
-        let before = self.holders.get(id).cloned();
-        self.count(before.as_ref(), false);
         self.count(Some(&holder), true);
-        self.holders.insert(id.clone(), holder);
-        self.index_claim_of(id);
+        let claim = Claim::of(Some(&holder));
+        let before = self.holders.insert(id.clone(), holder);
+        self.count(before.as_ref(), false);
+        self.index_claim_of(id, claim);
     }
 
     /// Forgets who holds a host, and says who did.
     pub fn unhold(&mut self, id: &HostId) -> Option<Holder> {
         let holder = self.holders.remove(id);
         self.count(holder.as_ref(), false);
-        self.index_claim_of(id);
+        self.index_claim_of(id, Claim::None);
         holder
     }
 
@@ -47,10 +47,9 @@ impl Site {
         self.cluster_usage.get(cluster).copied().unwrap_or(0)
     }
 
-    fn index_claim_of(&mut self, id: &HostId) {
-        let Some(number) = self.slot_of(id) else { return };
-        if let Some(host) = self.row(number).map(|row| row.host(self)) {
-            self.index_claim(number, &host);
+    fn index_claim_of(&mut self, id: &HostId, claim: Claim) {
+        if let Some(number) = self.slot_of(id) {
+            self.index_claim(number, claim);
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Site {
     network_hosts: Vec<(NetworkId, Set)>,
     namespaces: BTreeMap<Namespace, Set>,
     live: FixedBitSet,
+    /// No reason against the host by itself.
+    sound: FixedBitSet,
+    /// It carries no SIP label.
+    unlabelled: FixedBitSet,
     /// No reason against the host by itself, nor by its SIP labels; a cluster may hold it.
     eligible: FixedBitSet,
     held: FixedBitSet,
@@ -48,6 +52,25 @@ pub struct Site {
     /// Hosts held per namespace of clusters; releasing ones do not count.
     usage: BTreeMap<Namespace, u32>,
     cluster_usage: BTreeMap<ClusterName, u32>,
+}
+
+/// What a [`Holder`] means for whether its host is eligible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    None,
+    /// By a cluster.
+    Held,
+    Orphaned,
+}
+
+impl Claim {
+    fn of(holder: Option<&Holder>) -> Self {
+        match holder {
+            None => Self::None,
+            Some(Holder::Cluster { .. }) => Self::Held,
+            Some(Holder::Orphaned) => Self::Orphaned,
+        }
+    }
 }
 
 impl Site {
@@ -173,7 +196,14 @@ impl Site {
         assign(&mut self.live, number, true);
         assign(&mut self.uninspected, number, !host.inspected);
         assign(&mut self.unpowered, number, !host.powered_on);
-        self.index_claim(number, &host);
+        assign(&mut self.sound, number, own_reasons(&host).is_empty());
+        assign(&mut self.unlabelled, number, host.sip_labels == SipLabels::None);
+        let claim = Claim::of(self.holders.get(&host.id));
+        debug_assert_eq!(
+            self.is_claimable(number, claim),
+            claim == Claim::Held || claim_reasons(&host, self.holders.get(&host.id)).is_none()
+        );
+        self.index_claim(number, claim);
         self.rows[at(number)] = Some(Row::new(
             host,
             labels.into_boxed_slice(),
@@ -201,6 +231,8 @@ impl Site {
         }
         for bits in [
             &mut self.live,
+            &mut self.sound,
+            &mut self.unlabelled,
             &mut self.eligible,
             &mut self.held,
             &mut self.uninspected,
@@ -211,14 +243,18 @@ impl Site {
     }
 
     /// Keeps the two sets that depend on who holds the host.
-    fn index_claim(&mut self, number: Slot, host: &Host) {
-        let holder = self.holders.get(&host.id);
-        let held = matches!(holder, Some(Holder::Cluster { .. }));
-        let claimable = held || (holder.is_none() && host.sip_labels == SipLabels::None);
-        debug_assert_eq!(claimable, held || claim_reasons(host, holder).is_none());
-        let eligible = claimable && own_reasons(host).is_empty();
-        assign(&mut self.held, number, held);
+    fn index_claim(&mut self, number: Slot, claim: Claim) {
+        let eligible = self.is_claimable(number, claim) && self.sound.contains(at(number));
+        assign(&mut self.held, number, claim == Claim::Held);
         assign(&mut self.eligible, number, eligible);
+    }
+
+    fn is_claimable(&self, number: Slot, claim: Claim) -> bool {
+        match claim {
+            Claim::Held => true,
+            Claim::None => self.unlabelled.contains(at(number)),
+            Claim::Orphaned => false,
+        }
     }
 
     fn key_number(&mut self, key: &LabelKey) -> Key {
