@@ -11,7 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Change, Contents, Error, Ledger, Position};
+use super::{
+    Change, Contents, Error, Ledger, Position,
+    waiting::{Telling, Waiting, waiting},
+};
 
 /// Changes that may wait for the disk; more callers wait for a place before they decide.
 pub const QUEUE: usize = 1024;
@@ -29,6 +32,7 @@ pub struct Committer {
     sender: mpsc::Sender<Change>,
     staged: Arc<Mutex<Position>>,
     durable: watch::Receiver<Position>,
+    waiting: Waiting,
     ending: CancellationToken,
     largest: Option<usize>,
 }
@@ -46,6 +50,7 @@ pub struct Permit {
 pub struct Writer {
     receiver: mpsc::Receiver<Change>,
     durable: watch::Sender<Position>,
+    telling: Telling,
     _ending: DropGuard,
 }
 
@@ -54,18 +59,21 @@ pub struct Writer {
 pub fn committer(position: Position) -> (Committer, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (durable, seen) = watch::channel(position);
+    let (waiting, telling) = waiting(position);
     let ending = CancellationToken::new();
     (
         Committer {
             sender,
             staged: Arc::new(Mutex::new(position)),
             durable: seen,
+            waiting,
             ending: ending.clone(),
             largest: None,
         },
         Writer {
             receiver,
             durable,
+            telling,
             _ending: ending.drop_guard(),
         },
     )
@@ -112,15 +120,11 @@ impl Committer {
     /// # Errors
     /// [`Stopped`] when the writer has ended before.
     pub async fn durable(&self, revision: u64) -> Result<Position, Stopped> {
-        let mut durable = self.durable.clone();
-        if self.sender.is_closed() && durable.borrow().revision < revision {
+        let told = self.waiting.until(revision);
+        if self.sender.is_closed() && self.durable.borrow().revision < revision {
             return Err(Stopped);
         }
-        let position = durable
-            .wait_for(|position| position.revision >= revision)
-            .await
-            .map_err(|_| Stopped)?;
-        Ok(*position)
+        told.await.map_err(|_| Stopped)
     }
 
     /// Where the durable history stands, and how to be told of its growth.
@@ -224,10 +228,10 @@ impl Writer {
                 None | Some(0) => return Ok(()),
                 Some(_) => ledger.commit(&batch)?,
             }
+            self.tell(&batch);
             for change in batch.drain(..) {
                 durable.apply(change);
             }
-            self.durable.send_replace(durable.position);
         }
     }
 
@@ -238,11 +242,18 @@ impl Writer {
 
     fn store(&self, ledger: &dyn Ledger, batch: &mut Vec<Change>) -> Result<(), Error> {
         ledger.commit(batch)?;
-        self.durable.send_modify(|position| {
-            for change in batch.drain(..) {
-                *position = change.position(*position);
-            }
-        });
+        self.tell(batch);
+        batch.clear();
         Ok(())
+    }
+
+    /// Tells that this is durable, before anything else is done with it: callers wait.
+    fn tell(&self, batch: &[Change]) {
+        let before = *self.durable.borrow();
+        let durable = batch
+            .iter()
+            .fold(before, |position, change| change.position(position));
+        self.durable.send_replace(durable);
+        self.telling.tell(durable);
     }
 }

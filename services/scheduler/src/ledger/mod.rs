@@ -12,6 +12,7 @@ pub mod export;
 pub mod redb;
 mod removals;
 mod retention;
+mod waiting;
 pub mod weight;
 
 use std::{

@@ -183,9 +183,11 @@ impl Ledger for Redb {
             let mut decisions = transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
-            for change in batch {
-                meta.insert("revision", change.revision())
+            if let Some(last) = batch.last() {
+                meta.insert("revision", last.revision())
                     .map_err(Error::storage("write revision"))?;
+            }
+            for change in batch {
                 match change {
                     Change::Epoch { epoch, revision: _ } => {
                         meta.insert("epoch", *epoch)

@@ -201,13 +201,13 @@ impl Site {
     /// Puts a record in the place of the one before it, and lets the model know who holds what.
     fn install(&mut self, name: &ClusterName, record: Option<Record>) {
         let before = self.records.remove(name);
-        let members = |record: &Option<Record>| -> BTreeSet<HostId> {
+        let stays = |id: &HostId| {
             record
-                .iter()
-                .flat_map(|record| record.members.keys().cloned())
-                .collect()
+                .as_ref()
+                .is_some_and(|record| record.members.contains_key(id))
         };
-        let freed: Vec<HostId> = members(&before).difference(&members(&record)).cloned().collect();
+        let held = before.iter().flat_map(|before| before.members.keys());
+        let freed: Vec<HostId> = held.filter(|id| !stays(id)).cloned().collect();
         for id in &freed {
             self.model.unhold(id);
         }
