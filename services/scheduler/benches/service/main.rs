@@ -18,6 +18,10 @@ mod world;
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
+/// As in the scheduler's own program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A line of the table.
 pub(crate) struct Figure {
     pub(crate) name: String,
