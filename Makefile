@@ -51,6 +51,8 @@ soak: setup-checks ## the long forms of the proofs of the ledger: crashes at eve
 	    $(PROOF) --package sip-contract-tests --test model -- --nocapture)
 	$(call step,simulated network,SOAK_SCHEDULES=$${SOAK_SCHEDULES:-1000} \
 	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
+	$(call step,build,$(CARGO) build --quiet --workspace --bins)
+	$(call step,every call of the agents,SOAK_FAULTS=1 $(PROOF) --package sip-site-tests --test site faults::matrix -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
 fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each

@@ -92,6 +92,21 @@ impl Host {
             .provisioning
             .and_then(|provisioning| provisioning.state)
             .unwrap_or_default();
+        let provisioning_state = ProvisioningState::parse(&state);
+        if let ProvisioningState::Other(state) = &provisioning_state {
+            faults.push(unknown(
+                "status.provisioning.state",
+                state,
+                &ProvisioningState::known(),
+            ));
+        }
+        if let OperationalStatus::Other(status) = &operational_status {
+            faults.push(unknown(
+                "status.operationalStatus",
+                status,
+                &OperationalStatus::known(),
+            ));
+        }
         let bmc_address = bmc_address(bmc.as_ref(), &mut faults);
         let placement_revision = placement_revision(object, &mut faults);
         let own =
@@ -101,7 +116,7 @@ impl Host {
             name,
             uid,
             labels: metadata.labels.clone().unwrap_or_default(),
-            provisioning_state: ProvisioningState::parse(&state),
+            provisioning_state,
             error_message: status.error_message.unwrap_or_default(),
             consumer: consumer_ref.clone(),
             addresses: network_data
@@ -277,6 +292,12 @@ fn identity(object: &BareMetalHost) -> Result<[String; 3], Invalid> {
     } else {
         Err(Invalid::new(&format!("BareMetalHost {namespace}/{name}"), faults))
     }
+}
+
+/// metal3 may say more one day than this version understands.
+fn unknown(path: &str, text: &str, known: &[&str]) -> Fault {
+    let rule = format!("must be one of {} to be understood", known.join(", "));
+    Fault::text(path, text, rule)
 }
 
 /// An address that cannot be read is not shown either: it could hold a password.

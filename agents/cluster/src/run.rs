@@ -67,13 +67,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         follow(agent.scheduler.clone(), triggers.clone(), watching),
     );
 
+    let events = Events::new(client.clone(), MANAGER.0);
+    let complaints = inventory.complaints().tell(events.clone(), listed.clone());
+    agent.process.tasks.spawn_endless("complaints", complaints);
+
     let context = Arc::new(Context {
-        client: client.clone(),
+        client,
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,
         retries: Retries::default(),
-        events: Events::new(client, MANAGER.0),
+        events,
         not_installed: agent.config.not_installed().clone(),
     });
     let orphans = Orphans::default();

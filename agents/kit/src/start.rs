@@ -1,16 +1,21 @@
 //! A process with both clients: the site's API server and the region's scheduler.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use kube::Client;
+use kube::{Client, client::ClientBuilder};
 use runtime::{Process, ProcessArgs, readiness::Gate, tls::ClientTlsArgs};
+use tower::timeout::TimeoutLayer;
 
 use crate::{
     config::SiteConfig,
     election::{Candidate, Election, ElectionArgs, Leadership},
     scheduler::Scheduler,
 };
+
+/// Within this time an answer begins, or the call counts as failed: an answer that is lost on the way is never told of. A
+/// watch begins to answer at once, and is watched over by who reads it.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// Command-line options that every agent has. The API server is found as `kubectl` finds it: `KUBECONFIG`, or the pod's
 /// own `ServiceAccount`.
@@ -85,12 +90,11 @@ impl Agent {
     /// # Errors
     /// When its configuration cannot be read.
     pub async fn kubernetes(&self) -> anyhow::Result<Client> {
-        let mut config = kube::Config::infer()
+        let config = kube::Config::infer()
             .await
             .context("the API server's configuration cannot be read")?;
-        // Watches are kept alive by bookmarks; anything else is answered within this time or tried again.
-        config.write_timeout = Some(std::time::Duration::from_secs(30));
-        Client::try_from(config).context("a client of the API server cannot be made")
+        let client = ClientBuilder::try_from(config).context("a client of the API server cannot be made")?;
+        Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
     }
 
     /// Waits until this replica is the one that acts. `None`: the process is to end before.

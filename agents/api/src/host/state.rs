@@ -22,6 +22,11 @@ macro_rules! metal3_enum {
                 }
             }
 
+            /// Those that this version knows, but for the empty one.
+            pub(super) fn known() -> Vec<&'static str> {
+                [$($text),*].into_iter().filter(|text| !text.is_empty()).collect()
+            }
+
             pub(super) fn parse(text: &str) -> Self {
                 match text {
                     $($text => Self::$variant,)*

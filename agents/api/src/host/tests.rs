@@ -105,6 +105,20 @@ fn every_state_of_metal3_is_known_and_others_are_kept() {
     assert!(detached.is_detached());
 }
 
+#[test]
+fn a_state_that_this_version_does_not_know_is_reported() {
+    let odd = parse(
+        "{metadata: {name: a, namespace: b, uid: c}, status: {operationalStatus: tired, provisioning: {state: dreaming}}}",
+    );
+    let report = odd.reports()[0].to_string();
+    for expected in [
+        "status.provisioning.state is \"dreaming\": must be one of unmanaged, registering,",
+        "status.operationalStatus is \"tired\": must be one of OK, discovered, error, delayed, detached, servicing to be understood",
+    ] {
+        assert!(report.contains(expected), "{report}");
+    }
+}
+
 fn with_bmc(address: &str) -> Host {
     let mut object = host("metadata: {name: a, namespace: b, uid: c}");
     object.spec.bmc = Some(Bmc {

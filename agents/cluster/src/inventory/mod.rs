@@ -3,11 +3,13 @@
 //! Objects are not kept: a host is reduced to what is reported of it, a Secret to the addresses in it.
 
 mod clusters;
+mod complaints;
 mod hosts;
 mod report;
 mod store;
 mod watch;
 
+pub use complaints::Complaints;
 pub use hosts::HostState;
 pub use report::report;
 pub use store::{Changes, Inventory, Key};

@@ -10,7 +10,7 @@ use api::{BareMetalHost, NetworkData, SecretName};
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
 
-use super::hosts::HostState;
+use super::{complaints::Complaints, hosts::HostState};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +61,7 @@ struct State {
     dirty_clusters: BTreeSet<Key>,
     gone_hosts: BTreeMap<Key, wire::HostRef>,
     gone_clusters: BTreeMap<Key, wire::ClusterRef>,
+    complaints: Complaints,
 }
 
 impl Default for Inventory {
@@ -75,6 +76,12 @@ impl Default for Inventory {
 impl Inventory {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What cannot be read of hosts.
+    #[must_use]
+    pub fn complaints(&self) -> Complaints {
+        self.lock().complaints.clone()
     }
 
     /// Told whenever there is something to report.
@@ -273,8 +280,11 @@ impl State {
             }
         }
         next.read(&self.networks);
-        next.remember(self.hosts.get(&key), SystemTime::now());
-        let changed = self.hosts.get(&key).map(|known| &known.host) != Some(&next.host);
+        let known = self.hosts.get(&key);
+        next.remember(known, SystemTime::now());
+        let before = known.map(|known| &*known.host.problems).unwrap_or_default();
+        self.complaints.seen(&key, before, &next.host);
+        let changed = known.map(|known| &known.host) != Some(&next.host);
         self.hosts.insert(key.clone(), next);
         if changed {
             // A host that was made again under its name is another one: the scheduler sees it by the uid.
@@ -290,6 +300,7 @@ impl State {
                 self.unrefer(secret, key);
             }
             self.dirty_hosts.remove(key);
+            self.complaints.gone(key);
             self.gone_hosts
                 .insert(key.clone(), known.host.r#ref.unwrap_or_default());
         }

@@ -6,6 +6,7 @@
 //! | [`sources`] | sizes of files, names of modules, no paths of somebody's machine |
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
+//! | [`defects`] | every defect of SIP is held by a test that exists |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
 //!
 //! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
@@ -19,6 +20,7 @@
 
 mod commands;
 mod decisions;
+mod defects;
 mod dependencies;
 mod links;
 mod markdown;

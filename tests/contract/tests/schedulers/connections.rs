@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use sandbox::{process::Program, tools};
+use sandbox::{process::Program, proxy::Proxy, tools};
 
 use crate::{
     agent::{Reporter, Watcher},
     client::{Client, reason},
-    proxy::Proxy,
     region::{HOSTS, LEASE, PATIENCE, Region},
     service::Service,
 };
@@ -97,8 +96,8 @@ async fn agents_go_on_with_the_next_leader_when_theirs_does_not_move_any_more() 
 #[tokio::test]
 async fn agents_go_on_with_the_next_leader_when_theirs_is_cut_off_from_etcd() {
     let mut region = Region::new(1).await;
-    let proxy = Proxy::to(region.etcd.members()[0].address()).await;
-    region.add(std::slice::from_ref(&proxy.endpoint));
+    let proxy = Proxy::to(region.etcd.members()[0].address()).await.unwrap();
+    region.add(&[format!("http://{}", proxy.address())]);
     assert_eq!(region.leader(None).await, 0);
     let endpoints = region.etcd.endpoints();
     region.add(&endpoints);

@@ -16,6 +16,5 @@ mod killed;
 mod limits;
 mod moving;
 mod partition;
-mod proxy;
 mod region;
 mod service;

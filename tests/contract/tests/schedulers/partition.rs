@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use sandbox::proxy::Proxy;
+
 use crate::{
     client::reason,
-    proxy::Proxy,
     region::{LEASE, PATIENCE, Region, assert_kept},
 };
 
@@ -12,8 +13,8 @@ use crate::{
 async fn a_leader_that_is_cut_off_from_etcd_stops_answering_before_another_one_begins() {
     let mut region = Region::new(1).await;
     let etcd = region.etcd.members()[0].address();
-    let proxy = Proxy::to(etcd).await;
-    region.add(std::slice::from_ref(&proxy.endpoint));
+    let proxy = Proxy::to(etcd).await.unwrap();
+    region.add(&[format!("http://{}", proxy.address())]);
     assert_eq!(region.leader(None).await, 0);
     let _reports = region.reported(0).await;
     let first = region.schedulers[0].client.apply("first", 3).await.unwrap();

@@ -21,6 +21,8 @@ pub const HOSTS_NAMESPACE: &str = "metal";
 /// For how long a replica holds its `Lease`, where a test does not say otherwise.
 const LEASE: Duration = Duration::from_secs(15);
 
+const PATIENT_LEASE: Duration = Duration::from_mins(3);
+
 /// One of the programs that act in a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Agent {
@@ -67,6 +69,26 @@ pub struct SiteConfig {
 #[derive(Clone, Debug, Serialize)]
 struct SchedulerConfig {
     endpoint: String,
+}
+
+impl SiteConfig {
+    /// With another way to the scheduler: through a proxy.
+    #[must_use]
+    pub fn by(mut self, endpoint: String) -> Self {
+        self.scheduler = SchedulerConfig { endpoint };
+        self
+    }
+}
+
+/// One of several processes of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Replica<'a> {
+    /// Its name, of its own among those of the site.
+    pub name: &'a str,
+    /// The time after which another replica acts when it is not heard of.
+    pub lease: Duration,
+    /// The URL by which it reaches the API server.
+    pub api_server: &'a str,
 }
 
 /// A running agent. Dropping it kills it.
@@ -142,6 +164,26 @@ impl Region {
             .await
     }
 
+    /// The same for an agent that reaches the site's API server by another URL: through a proxy. It holds its `Lease` for
+    /// longer: what it does when calls fail is looked at, not how it loses the `Lease` on a machine that stands still.
+    ///
+    /// # Errors
+    /// As [`Region::start_agent`].
+    pub async fn start_agent_by(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+        api_server: &str,
+    ) -> Result<AgentProcess, Error> {
+        let replica = Replica {
+            name: agent.program(),
+            lease: PATIENT_LEASE,
+            api_server,
+        };
+        self.start_as(site, agent, config, replica).await
+    }
+
     /// The same for one of several: under a name of its own, and with the time after which another replica acts when it
     /// is not heard of.
     ///
@@ -155,6 +197,30 @@ impl Region {
         replica: &str,
         lease: Duration,
     ) -> Result<AgentProcess, Error> {
+        let replica = Replica {
+            name: replica,
+            lease,
+            api_server: site.server(),
+        };
+        self.start_as(site, agent, config, replica).await
+    }
+
+    /// Starts a replica in the way that it says.
+    ///
+    /// # Errors
+    /// As [`Region::start_agent`].
+    pub async fn start_as(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+        replica: Replica<'_>,
+    ) -> Result<AgentProcess, Error> {
+        let Replica {
+            name: replica,
+            lease,
+            api_server,
+        } = replica;
         let config_file = site.directory().join(format!("{replica}.yaml"));
         let failed = |source| Error::File {
             path: config_file.clone(),
@@ -167,7 +233,7 @@ impl Region {
             name: agent.name(),
         })?;
         let kubeconfig = site
-            .service_account_kubeconfig(AGENTS_NAMESPACE, agent.program())
+            .service_account_kubeconfig_by(AGENTS_NAMESPACE, agent.program(), api_server)
             .await?;
         let health = port::reserve().map_err(Error::Port)?;
         let program = Program::new(replica, programs::path(agent.program())?)

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, SiteConfig};
+pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, Replica, SiteConfig};
 
 use crate::{
     authority::{Authority, Caller, Identity, TRUST_DOMAIN},

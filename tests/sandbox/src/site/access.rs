@@ -99,7 +99,7 @@ impl Access {
         )
     }
 
-    fn token_kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf, Error> {
+    fn token_kubeconfig(&self, name: &str, token: &str, server: &str) -> Result<PathBuf, Error> {
         // A file of its own, as in a pod: programs must be able to read a renewed one.
         let token_file = self.directory.join(format!("{name}.token"));
         fs::write(&token_file, token).map_err(|source| Error::File {
@@ -113,7 +113,7 @@ impl Access {
         write(
             &self.directory,
             name,
-            &kubeconfig(&self.server, self.ca.certificate(), name, login),
+            &kubeconfig(server, self.ca.certificate(), name, login),
         )
     }
 }
@@ -136,6 +136,20 @@ impl Site {
     /// # Errors
     /// When there is no such `ServiceAccount`, or the file cannot be written.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf, Error> {
+        self.service_account_kubeconfig_by(namespace, name, self.server())
+            .await
+    }
+
+    /// The same, for somebody who reaches the API server by another URL: through a proxy.
+    ///
+    /// # Errors
+    /// As [`Site::service_account_kubeconfig`].
+    pub async fn service_account_kubeconfig_by(
+        &self,
+        namespace: &str,
+        name: &str,
+        server: &str,
+    ) -> Result<PathBuf, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
         let what = format!("ServiceAccount {namespace}/{name} to exist");
         wait::until(accounts.clone(), name, &what, PATIENCE, |_| true).await?;
@@ -159,8 +173,14 @@ impl Site {
             .ok_or_else(|| Error::NoToken {
                 account: format!("{namespace}/{name}"),
             })?;
-        self.access
-            .token_kubeconfig(&format!("{namespace}-{name}"), &token)
+        // Of one account there may be several, by different ways.
+        let way = server.rsplit_once(':').map_or("", |(_, port)| port);
+        let file = if server == self.server() {
+            format!("{namespace}-{name}")
+        } else {
+            format!("{namespace}-{name}-{way}")
+        };
+        self.access.token_kubeconfig(&file, &token, server)
     }
 
     /// A client from a kubeconfig file, for example of a `ServiceAccount`.

@@ -95,7 +95,7 @@ async fn a_scheduler_that_is_killed_before_the_labels_labels_the_same_hosts_afte
     for host in stage.hosts_of("killed").await {
         assert!(sip_labels(&host).is_empty());
     }
-    stage.start_agent(Agent::LoadBalancer, HOSTS_NAMESPACE).await;
+    stage.start_agent(Agent::LoadBalancer, &[HOSTS_NAMESPACE]).await;
     stage.ready(&first).await;
     stage.ready(&second).await;
 

@@ -83,7 +83,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     }
     assert!(labellings(&stage.asked_by_agents()).is_empty());
 
-    stage.start_agent(Agent::LoadBalancer, HOSTS_NAMESPACE).await;
+    stage.start_agent(Agent::LoadBalancer, &[HOSTS_NAMESPACE]).await;
     let hosts = stage
         .until_hosts("last", "be labelled but for the one in use", |hosts| {
             hosts.iter().filter(|host| !sip_labels(host).is_empty()).count() == 4

@@ -14,11 +14,14 @@
 
 mod deletion;
 mod edited_by_hand;
+mod faults;
 mod fixtures;
 mod growth;
+mod inventory_forms;
 mod killed_scheduler;
 mod labels_last;
 mod made_again;
+mod museum;
 mod operators;
 mod orphans;
 mod outages;

@@ -76,7 +76,7 @@ fn treasuremap_hosts() -> Vec<Host> {
 /// Applies a folder of manifests like SIP's own, and waits for its cluster.
 async fn sip_sample_gets_ready(folder: &Path, files: &[&str], sample: &Cluster, skipped: &[&str]) {
     let region = Arc::new(Region::start("north").await.unwrap());
-    let stage = Stage::start_in(region, "site-a", &sample.namespace, &AGENTS).await;
+    let stage = Stage::start_in(region, "site-a", &[&sample.namespace], &AGENTS).await;
     for file in files {
         apply_strictly(&stage, &sample.namespace, &folder.join(file)).await;
     }
@@ -167,8 +167,8 @@ async fn treasuremaps_clusters_get_ready_each_on_its_own_site_and_share_no_ports
     };
     let region = Arc::new(Region::start("north").await.unwrap());
     let (one, other) = tokio::join!(
-        Stage::start_in(Arc::clone(&region), "site-a", HOSTS_NAMESPACE, &AGENTS),
-        Stage::start_in(Arc::clone(&region), "site-b", HOSTS_NAMESPACE, &AGENTS),
+        Stage::start_in(Arc::clone(&region), "site-a", &[HOSTS_NAMESPACE], &AGENTS),
+        Stage::start_in(Arc::clone(&region), "site-b", &[HOSTS_NAMESPACE], &AGENTS),
     );
     let (lma, wordpress) = (cluster("lma", "lma"), cluster("wordpress", "wordpress"));
     for stage in [&one, &other] {

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
+use sandbox::proxy::Proxy;
 
 use super::{Working, number};
-use crate::{proxy::Proxy, region::Region, service::Service};
+use crate::{region::Region, service::Service};
 
 const SCHEDULERS: usize = 3;
 const MEMBERS: usize = 3;
@@ -54,9 +55,12 @@ impl Stage {
         for _ in 0..SCHEDULERS {
             let mut proxies = Vec::new();
             for address in &addresses {
-                proxies.push(Proxy::to(address.clone()).await);
+                proxies.push(Proxy::to(address.clone()).await.unwrap());
             }
-            let endpoints: Vec<String> = proxies.iter().map(|proxy| proxy.endpoint.clone()).collect();
+            let endpoints: Vec<String> = proxies
+                .iter()
+                .map(|proxy| format!("http://{}", proxy.address()))
+                .collect();
             region.add(&endpoints);
             ways.push(proxies);
         }

@@ -1,4 +1,6 @@
-//! A network between a scheduler and etcd that can be cut, or that keeps what is sent for later.
+//! A network between two processes that can be cut, or that keeps what is sent for later.
+
+use std::io;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -21,32 +23,45 @@ enum Way {
 }
 
 /// Passes connections on, unless it is cut or held.
-pub(crate) struct Proxy {
-    pub(crate) endpoint: String,
+#[derive(Debug)]
+pub struct Proxy {
+    address: String,
     way: watch::Sender<Way>,
     // It ends with this.
     _serving: JoinSet<()>,
 }
 
 impl Proxy {
-    pub(crate) async fn to(address: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    /// A way to this address, on a port of its own on loopback.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn to(address: String) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let own = listener.local_addr()?.to_string();
         let (way, seen) = watch::channel(Way::Open);
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, address, seen));
-        Self {
-            endpoint,
+        Ok(Self {
+            address: own,
             way,
             _serving: serving,
-        }
+        })
     }
 
-    pub(crate) fn cut(&self, cut: bool) {
+    /// Where it is: `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Cuts the way, so that nothing arrives and nobody is told; or opens it for new connections.
+    pub fn cut(&self, cut: bool) {
         self.way.send_replace(if cut { Way::Cut } else { Way::Open });
     }
 
-    pub(crate) fn hold(&self, held: bool) {
+    /// Holds what is sent, or lets all of it arrive.
+    pub fn hold(&self, held: bool) {
         self.way.send_replace(if held { Way::Held } else { Way::Open });
     }
 }
@@ -54,7 +69,10 @@ impl Proxy {
 async fn serve(listener: TcpListener, address: String, way: watch::Receiver<Way>) {
     let mut connections = JoinSet::new();
     loop {
-        let (client, _) = listener.accept().await.unwrap();
+        // A connection that its client has given up already is no reason to end.
+        let Ok((client, _)) = listener.accept().await else {
+            continue;
+        };
         connections.spawn(connection(client, address.clone(), way.clone()));
     }
 }

@@ -1,0 +1,94 @@
+//! Each call of a placement and of a release, by either agent, fails once in each way that a call can fail.
+
+use std::{collections::BTreeMap, env};
+
+use futures::{StreamExt as _, stream};
+
+use super::{
+    Fault,
+    cells::{Cell, Faulty, Phase, nothing_is_left, steps},
+};
+use crate::fixtures::AGENTS;
+
+const FAULTS: [Fault; 8] = [
+    Fault::Refused(409),
+    Fault::Refused(410),
+    Fault::Refused(429),
+    Fault::Refused(500),
+    Fault::Cut,
+    Fault::Lost,
+    Fault::Silent,
+    Fault::Twice,
+];
+
+/// Clusters whose life goes on at once: more only wait for each other.
+const AT_ONCE: usize = 48;
+
+/// In which ways a call fails: in the short form two of all, others for the next one.
+fn faults(index: usize, all: bool) -> Vec<Fault> {
+    let chosen = |place: usize| FAULTS[place % FAULTS.len()];
+    if all {
+        FAULTS.to_vec()
+    } else {
+        vec![chosen(index), chosen(index + 3)]
+    }
+}
+
+/// One life; returns whether the call that was to fail came.
+async fn live(site: &Faulty, cell: &Cell, fault: Fault) -> bool {
+    let stage = &site.stage;
+    cell.prepare(stage).await;
+    let placing = (cell.step.phase == Phase::Placement).then(|| cell.inject(site, fault));
+    stage.create(&cell.cluster()).await;
+    cell.is_placed(stage).await;
+    let injected = placing.unwrap_or_else(|| cell.inject(site, fault));
+    stage.delete(&cell.cluster()).await;
+    cell.is_released(stage).await;
+    injected.times() > 0
+}
+
+#[tokio::test]
+async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
+    let site = Faulty::start(&AGENTS).await;
+    let steps = steps(&site).await;
+    assert!(steps.len() >= 15, "{steps:?}");
+    let all = env::var_os("SOAK_FAULTS").is_some();
+    let planned = steps.iter().enumerate().flat_map(|(index, step)| {
+        let of = faults(index, all).into_iter();
+        of.map(move |fault| (step, fault))
+    });
+    let cells: Vec<(Cell, Fault)> = planned
+        .zip(1..)
+        .map(|((step, fault), number)| (Cell::new(number, step), fault))
+        .collect();
+
+    let failed: Vec<bool> = stream::iter(&cells)
+        .map(|(cell, fault)| live(&site, cell, *fault))
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+
+    let mut by_step: BTreeMap<String, Vec<Fault>> = BTreeMap::new();
+    for ((cell, fault), failed) in cells.iter().zip(&failed) {
+        let of = by_step.entry(cell.step.to_string()).or_default();
+        if *failed {
+            of.push(*fault);
+        }
+        // The first of a kind is always asked for; how often a status is written depends on what comes together.
+        assert!(
+            *failed || cell.step.nth > 0,
+            "{} never failed by {fault:?}",
+            cell.step
+        );
+    }
+    for (step, faults) in by_step {
+        println!("{step}: {faults:?}");
+    }
+    println!(
+        "{} lives, {} with a call that failed",
+        cells.len(),
+        failed.iter().filter(|failed| **failed).count()
+    );
+    let cells: Vec<Cell> = cells.into_iter().map(|(cell, _)| cell).collect();
+    nothing_is_left(&site, &cells).await;
+}

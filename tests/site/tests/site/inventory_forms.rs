@@ -1,0 +1,334 @@
+//! Every form in which hosts come: what can be read of them is used, what cannot be read is told to people, and no host
+//! keeps another one from being used.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    runtime::watcher,
+};
+use sandbox::{
+    inventory::{NETWORK, SERVER},
+    region::HOSTS_NAMESPACE,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::fixtures::{
+    PATIENCE, Role, Stage, cluster, host, in_role, members, on_shared_site, set_network_data, sip_labels,
+};
+
+/// The scheduler's record of a host, when it is as it should be.
+async fn reported(stage: &Stage, host: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
+    let request = json!({"site": "shared", "namespace": HOSTS_NAMESPACE, "name": host});
+    let answer = stage
+        .until_answer("sip.inventory.v1.InventoryService/GetHost", request, |answer| {
+            as_it_should(&answer["host"]["host"])
+        })
+        .await;
+    answer["host"]["host"].clone()
+}
+
+/// Waits for an Event on a host whose note contains a text.
+async fn event(stage: &Stage, host: &str, text: &str) {
+    let events: Api<Event> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
+    let config = watcher::Config::default().fields(&format!(
+        "involvedObject.kind=BareMetalHost,involvedObject.name={host},reason=InvalidHost"
+    ));
+    let what = format!("an Event on BareMetalHost {host} that contains {text:?}");
+    wait::until_all(events, config, &what, PATIENCE, |events| {
+        events
+            .iter()
+            .any(|event| event.message.as_deref().is_some_and(|note| note.contains(text)))
+    })
+    .await
+    .unwrap();
+}
+
+async fn patch(stage: &Stage, host: &str, change: Value) {
+    stage
+        .hosts()
+        .patch(host, &PatchParams::default(), &Patch::Merge(change))
+        .await
+        .unwrap();
+}
+
+#[test]
+fn many_systems_behind_one_bmc_are_many_hosts() {
+    on_shared_site("one-bmc", async |stage| {
+        // As ViNO makes them: several virtual machines of one server, behind one port.
+        let systems = ["master-0", "worker-0", "worker-1"];
+        let hosts = systems.map(|system| {
+            let mut made = host("one-bmc", "worker", "r1", system).label(SERVER, "one-bmc-server");
+            system.clone_into(&mut made.system);
+            made
+        });
+        stage.load(&hosts).await;
+        for (host, system) in hosts.iter().zip(systems) {
+            let expected = format!("redfish+http://127.0.0.1:8000/redfish/v1/Systems/{system}");
+            let known = reported(stage, &host.name, |host| host["bmcAddress"].is_string()).await;
+            assert_eq!(known["bmcAddress"], expected);
+        }
+        // One server is one domain, where the cluster says so; and three hosts, where it does not.
+        let apart = cluster("one-bmc", "apart").role(Role::Worker, 2);
+        stage.create(&apart).await;
+        let why = stage.says(&apart, "Ready", "False", "Unschedulable").await;
+        assert!(why.contains("Worker: 2 wanted, 1 can be placed"), "{why}");
+        stage.delete(&apart).await;
+        stage.gone(&apart).await;
+        let together = cluster("one-bmc", "together")
+            .role(Role::Worker, 3)
+            .with("/nodes/Worker/topologyKey", Value::Null);
+        stage.create(&together).await;
+        stage.ready(&together).await;
+        assert_eq!(stage.labelled("one-bmc", &together).await.len(), 3);
+    });
+}
+
+/// A name, networkData, and the addresses that are in it.
+type Form = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+/// The forms that its makers write.
+const FORMS: [Form; 8] = [
+    (
+        "vino",
+        "links: [{id: br0, name: br0, type: bridge, mtu: '1500'}]\n\
+         networks:\n\
+         - {id: oam, type: ipv4, link: br0, ip_address: 192.0.2.20, netmask: 255.255.255.0, dns_nameservers: 192.0.2.53}\n\
+         - {id: external, type: ipv4, link: br0, ip_address: ''}\n\
+         - {id: spare, type: ipv4, link: br0, ip_address: null, dns_nameservers: {first: 192.0.2.53}}\n",
+        &[("oam", "192.0.2.20")],
+    ),
+    (
+        "json-with-tabs",
+        "{\n\t\"networks\": [\n\t\t{\"id\": \"oam\", \"type\": \"ipv4\", \"ip_address\": \"192.0.2.21\", \"routes\": []}\n\t]\n}",
+        &[("oam", "192.0.2.21")],
+    ),
+    (
+        "ipv6",
+        "networks: [{id: oam, type: ipv6, link: eno1, ip_address: '2001:DB8:0:0::21', netmask: '64'}]",
+        &[("oam", "2001:db8::21")],
+    ),
+    (
+        "several",
+        "networks: [{id: oam, ip_address: 192.0.2.22}, {id: 7, ip_address: 198.51.100.22}, {id: v6, ip_address: '2001:db8::22'}]",
+        &[
+            ("7", "198.51.100.22"),
+            ("oam", "192.0.2.22"),
+            ("v6", "2001:db8::22"),
+        ],
+    ),
+    (
+        "vlan",
+        "links:\n\
+         - {id: eno1, type: phy, ethernet_mac_address: '52:54:00:00:00:01'}\n\
+         - {id: eno1.7, type: vlan, vlan_link: eno1, vlan_id: 7, vlan_mac_address: '52:54:00:00:00:01'}\n\
+         networks: [{id: oam, type: ipv4, link: eno1.7, ip_address: 192.0.2.23}]\n",
+        &[("oam", "192.0.2.23")],
+    ),
+    (
+        "bond",
+        "links:\n\
+         - {id: a, type: phy}\n\
+         - {id: b, type: phy}\n\
+         - {id: bond0, type: bond, bond_links: [a, b], bond_mode: 802.3ad, bond_miimon: 100}\n\
+         networks: [{id: oam, type: ipv4, link: bond0, ip_address: 192.0.2.24}]\n",
+        &[("oam", "192.0.2.24")],
+    ),
+    ("dhcp", "networks: [{id: oam, type: ipv4_dhcp, link: eno1}]", &[]),
+    ("empty", "{}", &[]),
+];
+
+#[test]
+fn network_data_is_read_in_every_form_that_its_makers_write() {
+    on_shared_site("forms", async |stage| {
+        for (name, data, expected) in FORMS {
+            let host = host("forms", "cp", name, name);
+            stage.load(std::slice::from_ref(&host)).await;
+            set_network_data(stage, &host.name, data).await;
+            let expected: BTreeMap<&str, &str> = expected.iter().copied().collect();
+            let expected = json!(expected);
+            reported(stage, &host.name, |known| {
+                let addresses = known.get("addresses").cloned().unwrap_or_else(|| json!({}));
+                known
+                    .get("problems")
+                    .is_none_or(|problems| problems == &json!([]))
+                    && addresses == expected
+            })
+            .await;
+        }
+        let shop = cluster("forms", "shop").role(Role::ControlPlane, 6).with(
+            "/services/loadBalancerControlPlane",
+            json!([{"image": "haproxy:2.8", "nodeInterfaceId": "oam", "nodePort": 30_620}]),
+        );
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let config = stage.haproxy_config(&shop, "controlplane").await;
+        for address in ["192.0.2.20", "192.0.2.24", "2001:db8::21"] {
+            assert!(config.contains(address), "{address} is not in\n{config}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_read_of_a_host_is_reported_and_told_in_an_event_on_it_and_stops_no_other() {
+    on_shared_site("unread", async |stage| {
+        // They sort first. What is wrong with each, and what people are told of it.
+        let absent = "data[networkData] is absent: must be set";
+        let address = "spec.bmc.address is hidden: must name a host";
+        let mark =
+            "metadata.annotations[sip.airshipit.org/placement-revision] is \"next\": must be a revision";
+        let bad = [
+            (
+                "a-bmc",
+                json!({"spec": {"bmc": {"address": "redfish://root:hunter2@192.0.2.1/redfish/v1"}}}),
+                address,
+            ),
+            (
+                "b-no-secret",
+                json!({"spec": {"networkData": {"name": "unread-nowhere"}}}),
+                absent,
+            ),
+            (
+                "c-elsewhere",
+                json!({"spec": {"networkData": {"namespace": "unread"}}}),
+                absent,
+            ),
+            (
+                "d-mark",
+                json!({"metadata": {"annotations": {"sip.airshipit.org/placement-revision": "next"}}}),
+                mark,
+            ),
+        ];
+        for (name, change, _) in &bad {
+            let made = host("unread", "cp", name, name);
+            stage.load(std::slice::from_ref(&made)).await;
+            patch(stage, &made.name, change.clone()).await;
+        }
+        let text = host("unread", "cp", "e-text", "e-text");
+        stage
+            .load(&[text.clone(), host("unread", "cp", "z", "z-good")])
+            .await;
+        set_network_data(stage, &text.name, "password: [hunter2\nnetworks: {").await;
+        let unreadable = "data[networkData] is 30 bytes: must be JSON or YAML";
+
+        let shop = cluster("unread", "shop").role(Role::ControlPlane, 1).with(
+            "/nodes/ControlPlane/labelSelector/matchLabels/vino.airshipit.org~1rack",
+            json!("z"),
+        );
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        assert_eq!(
+            in_role(&stage.labelled("unread", &shop).await, "ControlPlane"),
+            ["unread-z-good"]
+        );
+        let told = bad.iter().map(|(name, _, text)| (*name, *text));
+        for (name, text) in told.chain([("e-text", unreadable)]) {
+            let host = format!("unread-{name}");
+            reported(stage, &host, |known| {
+                known["problems"].to_string().contains(&text.replace('"', "\\\""))
+            })
+            .await;
+            event(stage, &host, text).await;
+        }
+        let events: Api<Event> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
+        for event in events.list(&kube::api::ListParams::default()).await.unwrap() {
+            let note = event.message.unwrap_or_default();
+            assert!(!note.contains("hunter2"), "a credential is told: {note}");
+            assert_ne!(
+                event.involved_object.name.as_deref(),
+                Some("unread-z-good"),
+                "{note}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_secret_that_changes_changes_the_services_and_one_that_loses_the_address_takes_nothing_away() {
+    on_shared_site("rewritten", async |stage| {
+        let hosts = ["a", "b"].map(|name| host("rewritten", "cp", name, name));
+        stage.load(&hosts).await;
+        let shop = cluster("rewritten", "shop")
+            .role(Role::ControlPlane, 2)
+            .balanced(30_625);
+        stage.create(&shop).await;
+        let before = stage.ready(&shop).await;
+        let moved = &hosts[0].name;
+        let config = async |address: &str| {
+            let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "rewritten");
+            let name = "loadbalancer-controlplane-shop";
+            wait::until(
+                secrets,
+                name,
+                &format!("{address} to be balanced to"),
+                PATIENCE,
+                |secret: &Secret| {
+                    let config = secret.data.as_ref().and_then(|data| data.get("haproxy.cfg"));
+                    config.is_some_and(|config| String::from_utf8_lossy(&config.0).contains(address))
+                },
+            )
+            .await
+            .unwrap();
+        };
+
+        let at = |address: &str| json!({"networks": [{"id": NETWORK, "ip_address": address}]}).to_string();
+        set_network_data(stage, moved, &at("203.0.113.7")).await;
+        config("203.0.113.7").await;
+
+        // Cluster API's metal3 provider renders networkData of its own for a member, and names that instead.
+        let rendered = Secret {
+            metadata: kube::api::ObjectMeta {
+                name: Some("rewritten-rendered".to_owned()),
+                ..kube::api::ObjectMeta::default()
+            },
+            string_data: Some(BTreeMap::from([("networkData".to_owned(), at("203.0.113.8"))])),
+            ..Secret::default()
+        };
+        let secrets: Api<Secret> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
+        secrets.create(&PostParams::default(), &rendered).await.unwrap();
+        let machine = json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
+                             "namespace": "rewritten", "name": "shop-0"});
+        let taken =
+            json!({"consumerRef": machine, "networkData": {"name": "rewritten-rendered", "namespace": null}});
+        patch(stage, moved, json!({"spec": taken})).await;
+        config("203.0.113.8").await;
+
+        // Other ids, as CAPM3's templates may have, and then no Secret at all: what runs goes on.
+        let other = r#"{"networks": [{"id": "provisioning", "ip_address": "203.0.113.9"}]}"#;
+        let patched = Patch::Merge(json!({"stringData": {"networkData": other}}));
+        secrets
+            .patch("rewritten-rendered", &PatchParams::default(), &patched)
+            .await
+            .unwrap();
+        reported(stage, moved, |known| {
+            known["addresses"] == json!({"provisioning": "203.0.113.9"})
+        })
+        .await;
+        secrets
+            .delete("rewritten-rendered", &DeleteParams::default())
+            .await
+            .unwrap();
+        event(stage, moved, "Secret metal/rewritten-rendered").await;
+
+        let after = stage.ready(&shop).await;
+        let uids = |object| {
+            members(object)
+                .into_iter()
+                .map(|member| member.uid)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(uids(&after), uids(&before));
+        let held = stage.labelled("rewritten", &shop).await;
+        assert_eq!(held.len(), 2, "{held:?}");
+        let balanced = stage.haproxy_config(&shop, "controlplane").await;
+        assert!(balanced.contains("203.0.113.8"), "as last known:\n{balanced}");
+        assert_eq!(sip_labels(&stage.hosts().get(moved).await.unwrap()).len(), 3);
+    });
+}
