@@ -122,7 +122,7 @@ fn a_satisfied_cluster_stays_ready_when_no_host_is_free() {
             .role(Role::Worker, 2)
             .balanced(30_290);
         stage.create(&shop).await;
-        let before = ready_since(&stage.ready(&shop).await);
+        stage.ready(&shop).await;
         let held = stage.labelled("satisfied", &shop).await;
 
         let late = cluster("satisfied", "late").role(Role::Worker, 1);
@@ -131,14 +131,16 @@ fn a_satisfied_cluster_stays_ready_when_no_host_is_free() {
         assert!(why.contains("Worker: 1 wanted"), "{why}");
         stage.event(&late, "Unschedulable", "Worker: 1 wanted").await;
 
-        // Everything is looked at again, with nothing to take.
+        // Everything is looked at again, with nothing to take: first for a new generation, which the other agents have to
+        // answer first, and then for the same one.
         stage
             .edit(
                 &shop,
                 json!({"nodes": {"Worker": {"count": {"active": 1, "standby": 1}}}}),
             )
             .await;
-        stage.ready(&shop).await;
+        let before = ready_since(&stage.ready(&shop).await);
+        assert_eq!(stage.labelled("satisfied", &shop).await, held);
         stage
             .clusters("satisfied")
             .patch(
