@@ -67,7 +67,7 @@ fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FU
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
 
 generate: ## writes again what is generated from the code: custom resource definitions
-	$(CARGO) run --quiet --package sip-api --bin crds -- deploy/crd
+	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
 
 clean: ## removes what cargo has built; the tools in the user's cache directory stay
 	$(CARGO) clean

@@ -8,6 +8,8 @@ pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 pub const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
 /// On a host: an operator declares it failed; a member on it is replaced.
 pub const FAILED: &str = "sip.airshipit.org/failed";
+/// On a host: a member on it is moved off, and stays until its replacement is bound; no new claim may take it.
+pub const REPLACE: &str = "sip.airshipit.org/replace";
 /// On a host: no new claim may take it. A member on it stays.
 pub const CORDONED: &str = "sip.airshipit.org/cordoned";
 /// On a host: revision of the placement that last wrote its labels. Makes any older writer's patch fail.

@@ -59,6 +59,7 @@ pub struct Host {
     unhealthy: bool,
     failed: bool,
     cordoned: bool,
+    replace_requested: bool,
     reports: Vec<Invalid>,
 }
 
@@ -133,6 +134,7 @@ impl Host {
             unhealthy: annotated(annotations::UNHEALTHY),
             failed: annotated(annotations::FAILED),
             cordoned: annotated(annotations::CORDONED),
+            replace_requested: annotated(annotations::REPLACE),
             operational_status,
             reports: own
                 .into_iter()
@@ -265,6 +267,12 @@ impl Host {
     #[must_use]
     pub fn is_cordoned(&self) -> bool {
         self.cordoned
+    }
+
+    /// Whether a member on it is to be moved off.
+    #[must_use]
+    pub fn is_to_be_replaced(&self) -> bool {
+        self.replace_requested
     }
 
     /// What could not be read of it: of the object itself, then of its networkData.

@@ -77,7 +77,7 @@ pub struct NodeSet {
     /// How many hosts the role wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<NodeCount>,
-    /// How long a host of this role may be in error before it is replaced, for example `30m`. Without it, error alone never replaces a host.
+    /// How long a host of this role may be in error before it is replaced, for example `30m`; `""` is 10 minutes. Without it, error alone never replaces a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_after_error: Option<String>,
 }

@@ -73,6 +73,15 @@ pub struct Member {
     /// When the member came into this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+    /// Since when it is to be replaced, because it has failed or somebody asked to move it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_since: Option<Time>,
+    /// The member in whose place it comes, as `namespace/name`, until that one is given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
+    /// Why it is releasing: `surplus`, `failed`, `gone`, `deleted` or `orphaned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_reason: Option<String>,
 }
 
 /// How far a claim on a host has come.

@@ -36,6 +36,8 @@ pub struct Host {
     pub cordoned: bool,
     /// Annotation `capm3.metal3.io/unhealthy` or `sip.airshipit.org/failed` is present: a member is replaced.
     pub marked_failed: bool,
+    /// Annotation `sip.airshipit.org/replace` is present: a member is moved off, and no new claim.
+    pub replace_requested: bool,
     /// `spec.consumerRef`.
     pub consumer: Option<Consumer>,
     /// The networks for which the networkData has an address.
@@ -62,6 +64,7 @@ impl Host {
             inspected: true,
             cordoned: false,
             marked_failed: false,
+            replace_requested: false,
             consumer: None,
             networks: BTreeSet::new(),
             problem: None,

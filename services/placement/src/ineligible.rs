@@ -35,6 +35,8 @@ pub enum Ineligible {
     State(Provisioning),
     /// Somebody marked it as failed.
     MarkedFailed,
+    /// Somebody asked to move its member off.
+    ReplaceRequested,
     /// It is cordoned.
     Cordoned,
     /// It is in a domain that the site's policy cordons.
@@ -74,6 +76,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         inspected: _,
         cordoned,
         marked_failed,
+        replace_requested,
         consumer,
         networks: _,
         problem,
@@ -94,6 +97,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         (*deleting, Ineligible::Deleting),
         (*paused, Ineligible::Paused),
         (*marked_failed, Ineligible::MarkedFailed),
+        (*replace_requested, Ineligible::ReplaceRequested),
         (*cordoned, Ineligible::Cordoned),
         (
             !provisioning.is_claimable(),

@@ -23,6 +23,7 @@ impl Ineligible {
             Self::UnknownStatus(_) => "unknown-status",
             Self::State(_) => "state",
             Self::MarkedFailed => "marked-failed",
+            Self::ReplaceRequested => "replace-requested",
             Self::Cordoned => "cordoned",
             Self::CordonedDomain(_) => "cordoned-domain",
             Self::NoAddress(_) => "no-address",

@@ -221,6 +221,7 @@ impl Display for Ineligible {
             Self::UnknownStatus(text) => write!(f, "its operational status {:?} is not known", cut(text)),
             Self::State(state) => write!(f, "its state is {}, not available", cut(&state.to_string())),
             Self::MarkedFailed => f.write_str("it is marked as failed"),
+            Self::ReplaceRequested => f.write_str("its member is to be moved off"),
             Self::Cordoned => f.write_str("it is cordoned"),
             Self::CordonedDomain(domain) => write!(f, "{domain} is cordoned by the site's policy"),
             Self::NoAddress(network) => write!(f, "it has no address in network {network}"),

@@ -119,6 +119,7 @@ pub fn host(wire: &inventory::Host) -> Result<Host, placement::NameError> {
         inspected: wire.inspected,
         cordoned: wire.cordoned,
         marked_failed: wire.marked_failed,
+        replace_requested: wire.replace_requested,
         consumer: wire.consumer.as_ref().map(|consumer| Consumer {
             kind: consumer.kind.as_str().into(),
             namespace: consumer.namespace.as_str().into(),
@@ -215,6 +216,8 @@ fn member(id: &HostId, member: &Member) -> api::Member {
         addresses,
         bmc_address,
         failed_since,
+        unwell_since,
+        suspended,
         replaces,
         release_reason,
         confirmed: _,
@@ -231,6 +234,8 @@ fn member(id: &HostId, member: &Member) -> api::Member {
             .collect(),
         bmc_address: bmc_address.clone(),
         failed_since: failed_since.map(Into::into),
+        unwell_since: unwell_since.map(Into::into),
+        suspended: *suspended,
         replaces: replaces.as_ref().map(host_ref),
         release_reason: release_reason
             .map(|reason| reason.as_str().to_owned())

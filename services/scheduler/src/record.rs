@@ -51,6 +51,10 @@ pub struct Member {
     pub bmc_address: String,
     /// Since when it counts as failed.
     pub failed_since: Option<SystemTime>,
+    /// Since when its host has been in error, or gone, where that makes it fail only after a time.
+    pub unwell_since: Option<SystemTime>,
+    /// Its host was paused or detached when it was seen last: metal3 was told to leave it alone.
+    pub suspended: bool,
     /// The failed member that it was taken for.
     pub replaces: Option<HostId>,
     /// Why it is releasing.

@@ -8,6 +8,9 @@ use crate::fault::Fault;
 use crate::label::{LabelKey, LabelValue};
 use crate::sip_cluster::{NodeCount, NodeSet};
 
+/// How long a host may be in error where a role opts in without saying how long.
+const ERROR_GRACE: Duration = Duration::from_mins(10);
+
 /// Name of a role: a label value that is not empty.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RoleName(LabelValue);
@@ -176,6 +179,9 @@ fn number(value: i64, path: &str, faults: &mut Vec<Fault>) -> Option<u32> {
 
 fn duration(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Duration> {
     let text = text?;
+    if text.is_empty() {
+        return Some(ERROR_GRACE);
+    }
     let parsed = text
         .parse::<jiff::SignedDuration>()
         .ok()
@@ -184,7 +190,7 @@ fn duration(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<D
         faults.push(Fault::text(
             path,
             text,
-            "must be a duration that is not negative, such as 30m or 1h30m",
+            "must be a duration that is not negative, such as 30m or 1h30m, or empty for 10 minutes",
         ));
     }
     parsed

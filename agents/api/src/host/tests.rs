@@ -61,12 +61,13 @@ fn a_host_of_which_nothing_is_known_is_read() {
 #[test]
 fn annotations_count_by_being_there() {
     type Flag = fn(&Host) -> bool;
-    let flags: [(&str, Flag); 5] = [
+    let flags: [(&str, Flag); 6] = [
         (annotations::PAUSED, Host::is_paused),
         (annotations::DETACHED, Host::is_detached),
         (annotations::UNHEALTHY, Host::is_unhealthy),
         (annotations::FAILED, Host::is_failed),
         (annotations::CORDONED, Host::is_cordoned),
+        (annotations::REPLACE, Host::is_to_be_replaced),
     ];
     for (index, (key, _)) in flags.iter().enumerate() {
         let host = parse(&format!(

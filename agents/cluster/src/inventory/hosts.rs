@@ -78,13 +78,19 @@ impl HostState {
             .extend(data.and_then(NetworkData::invalid).map(ToString::to_string));
     }
 
-    /// Keeps the time since when it is in error, of an earlier look at the same host.
+    /// Keeps the time at which it was seen to fall into error, of an earlier look at the same host. There is none for a
+    /// host that was in error when it was seen first: this process may just have started, and the scheduler knows better.
     pub(super) fn remember(&mut self, before: Option<&Self>, now: SystemTime) {
-        let in_error = self.host.operational_status() == wire::OperationalStatus::Error;
+        let is_in_error = |host: &wire::Host| host.operational_status() == wire::OperationalStatus::Error;
         let uid = |host: &wire::Host| host.r#ref.as_ref().map(|known| known.uid.clone());
         let known = before.filter(|before| uid(&before.host) == uid(&self.host));
-        let since = known.and_then(|before| before.host.error_since);
-        self.host.error_since = in_error.then(|| since.unwrap_or_else(|| now.into()));
+        self.host.error_since = known.filter(|_| is_in_error(&self.host)).and_then(|before| {
+            if is_in_error(&before.host) {
+                before.host.error_since
+            } else {
+                Some(now.into())
+            }
+        });
     }
 }
 
@@ -115,6 +121,7 @@ fn reported(host: &Host) -> wire::Host {
         inspected: host.is_inspected(),
         cordoned: host.is_cordoned(),
         marked_failed: host.is_failed() || host.is_unhealthy(),
+        replace_requested: host.is_to_be_replaced(),
         consumer: host.consumer().map(|consumer| wire::Consumer {
             api_version: consumer.api_version.clone().unwrap_or_default(),
             kind: consumer.kind.clone().unwrap_or_default(),

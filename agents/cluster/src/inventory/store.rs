@@ -418,17 +418,20 @@ mod tests {
     }
 
     #[test]
-    fn the_time_in_error_is_that_of_the_first_look() {
+    fn the_time_of_an_error_is_that_of_the_fall_if_it_was_seen() {
         let error = |message: &str| {
             let broken = with(host("h1"), "/status/operationalStatus", json!("error"));
             with(broken, "/status/errorMessage", json!(message))
         };
         let inventory = inventory([error("a")]);
-        let first = inventory.host(&key("h1")).unwrap().host.error_since;
-        inventory.put_host(&parse(error("b")));
-        assert!(first.is_some());
-        assert_eq!(inventory.host(&key("h1")).unwrap().host.error_since, first);
+        let since = || inventory.host(&key("h1")).unwrap().host.error_since;
+        assert_eq!(since(), None, "nobody saw it fall");
         inventory.put_host(&parse(host("h1")));
-        assert_eq!(inventory.host(&key("h1")).unwrap().host.error_since, None);
+        assert_eq!(since(), None);
+        inventory.put_host(&parse(error("b")));
+        let fell = since();
+        assert!(fell.is_some());
+        inventory.put_host(&parse(error("c")));
+        assert_eq!(since(), fell);
     }
 }

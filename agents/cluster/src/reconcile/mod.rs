@@ -4,6 +4,7 @@
 
 mod delete;
 mod desired;
+mod events;
 mod finalizer;
 mod findings;
 pub mod hosts;
@@ -216,7 +217,7 @@ async fn act(
     }
     let before = findings::scheduled(object);
     if write(object, context, own).await? {
-        tell(object, placement, before.as_deref(), context).await;
+        events::publish(object, placement, before.as_deref(), context).await;
     }
     let again = act_on_hosts(object, placement, &steps, context).await?;
     let pending = findings::revisit(object, &gating);
@@ -249,24 +250,6 @@ fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(),
         Err(Error::OldEpoch { answered, seen })
     } else {
         Ok(())
-    }
-}
-
-/// Events for what a person would want to know of a placement that has just been written.
-async fn tell(object: &SIPCluster, placement: &placed::Placement, before: Option<&str>, context: &Context) {
-    let reference = object.object_ref(&());
-    match &placement.refusal {
-        Some(refusal) if before != Some(&*refusal.message) => {
-            context
-                .events
-                .warning(&reference, "Unschedulable", &refusal.message)
-                .await;
-        }
-        None if before.is_none_or(|before| !before.is_empty()) => {
-            let note = format!("{} hosts are held", placement.members.len());
-            context.events.normal(&reference, "Scheduled", &note).await;
-        }
-        Some(_) | None => {}
     }
 }
 

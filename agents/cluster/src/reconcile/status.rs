@@ -116,7 +116,10 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
         epoch: revision.epoch,
         revision: revision.revision,
         generation: placed.generation,
-        members: one_of_a_name(&placed.members).into_iter().map(member).collect(),
+        members: one_of_a_name(&placed.members)
+            .into_iter()
+            .map(|one| member(one, &placed.members))
+            .collect(),
     }
 }
 
@@ -130,7 +133,7 @@ fn one_of_a_name(members: &[placed::Member]) -> Vec<&placed::Member> {
     told
 }
 
-fn member(placed: &placed::Member) -> Member {
+fn member(placed: &placed::Member, of: &[placed::Member]) -> Member {
     let host = placed.host.clone().unwrap_or_default();
     Member {
         namespace: host.namespace,
@@ -145,7 +148,23 @@ fn member(placed: &placed::Member) -> Member {
         },
         revision: placed.revision,
         since: None,
+        failed_since: placed.failed_since.as_ref().and_then(time),
+        replaces: replaced(placed, of),
+        release_reason: (!placed.release_reason.is_empty()).then(|| placed.release_reason.clone()),
     }
+}
+
+/// Whose place a member takes: told until it has it.
+fn replaced(member: &placed::Member, of: &[placed::Member]) -> Option<String> {
+    let old = member.replaces.as_ref()?;
+    let there = of.iter().any(|other| other.host.as_ref() == Some(old));
+    let takes = there || member.state() == wire::MemberState::Claimed;
+    takes.then(|| format!("{}/{}", old.namespace, old.name))
+}
+
+/// A time of the scheduler's, to the second as every time of the API server.
+fn time(wire: &prost_types::Timestamp) -> Option<Time> {
+    Timestamp::from_second(wire.seconds).ok().map(Time)
 }
 
 /// Members bound of members wanted, by role: the control plane, and all others together.

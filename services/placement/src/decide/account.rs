@@ -32,11 +32,14 @@ impl<'a> Known<'a> {
         let marked = row
             .is_some_and(crate::site::Row::is_marked_failed)
             .then_some(FailReason::Marked);
+        let asked = row
+            .is_some_and(crate::site::Row::is_to_be_moved)
+            .then_some(FailReason::ReplaceRequested);
         Self {
             member,
             slot,
             domain: domain.filter(|value| !value.is_empty()),
-            failed: [member.failed, marked].into_iter().flatten().min(),
+            failed: [member.failed, marked, asked].into_iter().flatten().min(),
             consumer: row.and_then(|row| row.consumer.as_deref().cloned()),
         }
     }

@@ -195,6 +195,7 @@ fn can_be_mended(reason: &Ineligible) -> bool {
         | Ineligible::UnknownStatus(_)
         | Ineligible::State(_)
         | Ineligible::MarkedFailed
+        | Ineligible::ReplaceRequested
         | Ineligible::Cordoned
         | Ineligible::CordonedDomain(_)
         | Ineligible::NoAddress(_)

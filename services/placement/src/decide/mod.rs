@@ -201,7 +201,8 @@ pub fn failure(
         .replace_after_error
         .zip(in_error_for)
         .is_some_and(|(limit, since)| since >= limit);
-    too_long.then_some(FailReason::InError)
+    let asked = row.is_to_be_moved().then_some(FailReason::ReplaceRequested);
+    too_long.then_some(FailReason::InError).or(asked)
 }
 
 /// Every reason why a host cannot be claimed for a role of a request, in order; empty when it can. Whether its domain is

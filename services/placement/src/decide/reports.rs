@@ -82,6 +82,7 @@ fn about_member(
             | Ineligible::Held { .. }
             | Ineligible::Orphaned
             | Ineligible::MarkedFailed
+            | Ineligible::ReplaceRequested
             | Ineligible::NotFound => true,
             // A member goes through these states while it is used; the others are worth a word.
             Ineligible::State(state) => {

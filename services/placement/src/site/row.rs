@@ -38,6 +38,7 @@ struct Flags {
     inspected: bool,
     cordoned: bool,
     marked_failed: bool,
+    replace_requested: bool,
 }
 
 impl Row {
@@ -54,6 +55,7 @@ impl Row {
             inspected,
             cordoned,
             marked_failed,
+            replace_requested,
             consumer,
             networks: _,
             problem,
@@ -73,6 +75,7 @@ impl Row {
                 inspected,
                 cordoned,
                 marked_failed,
+                replace_requested,
             },
             consumer: consumer.map(Box::new),
             problem: problem.map(String::into_boxed_str),
@@ -82,6 +85,10 @@ impl Row {
 
     pub(crate) fn is_marked_failed(&self) -> bool {
         self.flags.marked_failed
+    }
+
+    pub(crate) fn is_to_be_moved(&self) -> bool {
+        self.flags.replace_requested
     }
 
     /// The host as it was given.
@@ -98,6 +105,7 @@ impl Row {
             inspected,
             cordoned,
             marked_failed,
+            replace_requested,
         } = self.flags;
         Host {
             id: self.id.clone(),
@@ -111,6 +119,7 @@ impl Row {
             inspected,
             cordoned,
             marked_failed,
+            replace_requested,
             consumer: self.consumer.as_deref().cloned(),
             networks: self
                 .networks

@@ -138,6 +138,8 @@ fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Me
         addresses: convert::addresses(&wire.addresses),
         bmc_address: wire.bmc_address,
         failed_since: convert::time(wire.failed_since),
+        unwell_since: convert::time(wire.unwell_since),
+        suspended: wire.suspended,
         replaces: wire
             .replaces
             .map(|id| convert::host_id(&id))
@@ -200,6 +202,11 @@ mod tests {
                             .map(|(seconds, nanos)| prost_types::Timestamp { seconds, nanos }),
                         replaces,
                         release_reason,
+                        unwell_since: failed.map(|(nanos, seconds)| prost_types::Timestamp {
+                            seconds: nanos,
+                            nanos: seconds,
+                        }),
+                        suspended: revision % 2 == 0,
                     }
                 },
             )

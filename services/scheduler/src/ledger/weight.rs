@@ -135,6 +135,8 @@ fn member(member: &Member) -> usize {
         addresses,
         bmc_address,
         failed_since: _,
+        unwell_since: _,
+        suspended: _,
         replaces,
         release_reason: _,
         confirmed: _,
@@ -149,7 +151,7 @@ fn member(member: &Member) -> usize {
         + STATE
         + networks.sum::<usize>()
         + (FIELD + bmc_address.len())
-        + TIME
+        + 2 * TIME
         + REASON
         + replaces.as_ref().map_or(0, host)
 }
@@ -196,6 +198,8 @@ mod tests {
             addresses,
             bmc_address: text(rng, 200),
             failed_since: Some(SystemTime::now()),
+            unwell_since: Some(SystemTime::now()),
+            suspended: true,
             replaces: None,
             release_reason: Some(ReleaseReason::Orphaned),
             confirmed: true,

@@ -8,6 +8,9 @@ use crate::{ledger::commit::Stopped, site::Author};
 /// Least time between two rounds of decisions for clusters that wait, per site.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// Longest wait for a point in time: the clock may be set meanwhile.
+const LOOK: Duration = Duration::from_mins(1);
+
 impl Region {
     /// Decides again for clusters that wait, whenever claims or inventory have changed, at most once a second per
     /// site. Ends when the ledger has stopped.
@@ -30,12 +33,19 @@ impl Region {
         }
     }
 
-    /// Waits until claims or inventory have changed, or the time of a cluster without `SIPCluster` is over.
+    /// Waits until claims or inventory have changed, or a time is over: of a cluster without `SIPCluster`, or of a member
+    /// whose host may be unwell only for so long.
     async fn awaken(&self, site: &SharedSite) {
         let now = self.now();
-        let next = site.read().next_forgotten(now);
-        let left = next.map(|time| time.duration_since(now).unwrap_or_default());
-        let forgotten = async {
+        let next = {
+            let site = site.read();
+            site.next_forgotten(now)
+                .into_iter()
+                .chain(site.next_failure())
+                .min()
+        };
+        let left = next.map(|time| time.duration_since(now).unwrap_or_default().min(LOOK));
+        let over = async {
             match left {
                 Some(left) => tokio::time::sleep(left).await,
                 None => future::pending().await,
@@ -43,7 +53,7 @@ impl Region {
         };
         tokio::select! {
             () = site.retry.notified() => {}
-            () = forgotten => {}
+            () = over => {}
         }
     }
 
@@ -62,6 +72,16 @@ impl Region {
                     now: self.now(),
                 };
                 site.lock().forget(&cluster, &author, permit);
+            }
+            let failed = site.read().failed_meanwhile(self.now());
+            for cluster in failed {
+                let permit = self.reserve().await?;
+                let author = Author {
+                    caller: SELF,
+                    action: "observe",
+                    now: self.now(),
+                };
+                site.lock().settle(&cluster, &author, permit);
             }
             let order = site.read().waiting(self.now());
             for cluster in order {

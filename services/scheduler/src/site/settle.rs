@@ -6,8 +6,7 @@ use std::{
 };
 
 use ::placement::{
-    ClusterName, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, Role, RoleName,
-    whatif::Turn,
+    ClusterName, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, RoleName, whatif::Turn,
 };
 use proto::inventory::v1 as wire;
 
@@ -49,8 +48,9 @@ impl Site {
                     member.state = MemberState::Bound;
                 }
                 let role = spec.roles().iter().find(|role| role.name == member.role);
-                let failed = synced && role.is_some_and(|role| self.failure(id, member, role, now).is_some());
-                member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
+                if synced {
+                    self.observe_failure(id, member, role, now);
+                }
             }
             true
         });
@@ -170,6 +170,8 @@ impl Site {
             addresses: BTreeMap::new(),
             bmc_address: String::new(),
             failed_since: None,
+            unwell_since: None,
+            suspended: false,
             replaces: None,
             release_reason: None,
             confirmed: false,
@@ -206,12 +208,6 @@ impl Site {
             decided
         });
         (request, members.collect())
-    }
-
-    fn failure(&self, id: &HostId, member: &Member, role: &Role, now: SystemTime) -> Option<FailReason> {
-        let since = self.reported(id).and_then(|host| convert::time(host.error_since));
-        let in_error_for = since.and_then(|since| now.duration_since(since).ok());
-        ::placement::failure(&self.model, role, &self::member(id, member, None), in_error_for)
     }
 
     /// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
@@ -281,7 +277,7 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 /// A member as the decision reads it.
-fn member(id: &HostId, member: &Member, failed: Option<FailReason>) -> ::placement::Member {
+pub(super) fn member(id: &HostId, member: &Member, failed: Option<FailReason>) -> ::placement::Member {
     ::placement::Member {
         host: id.clone(),
         role: member.role.clone(),

@@ -66,6 +66,19 @@ impl Stage {
         *self.now.lock().unwrap() += time;
     }
 
+    /// What time it is.
+    pub(crate) fn now(&self) -> SystemTime {
+        *self.now.lock().unwrap()
+    }
+
+    /// [`Self::restart`], and time goes on from where it was.
+    pub(crate) fn restart_at(self) -> Self {
+        let now = self.now();
+        let again = self.restart();
+        *again.now.lock().unwrap() = now;
+        again
+    }
+
     /// The process ends and starts again: all that is left is the ledger.
     pub(crate) fn restart(mut self) -> Self {
         let writer = self.writer.take();

@@ -16,5 +16,6 @@ mod names;
 mod rebuild;
 mod reconciliation;
 mod releases;
+mod replacement;
 mod sessions;
 mod watching;

@@ -131,6 +131,7 @@ impl Read {
                 inspected: parsed.is_inspected(),
                 cordoned: parsed.is_cordoned(),
                 marked_failed: parsed.is_failed() || parsed.is_unhealthy(),
+                replace_requested: parsed.is_to_be_replaced(),
                 consumer: parsed.consumer().map(consumer),
                 networks: parsed
                     .addresses()

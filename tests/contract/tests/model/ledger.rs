@@ -64,6 +64,7 @@ impl Hash for Held {
         for (id, member) in members {
             (id, member.state as u8, member.revision, member.confirmed).hash(state);
             (member.failed_since, &member.replaces).hash(state);
+            (member.unwell_since, member.suspended).hash(state);
         }
     }
 }

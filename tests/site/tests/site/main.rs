@@ -25,6 +25,7 @@ mod museum;
 mod operators;
 mod orphans;
 mod outages;
+mod replacement;
 mod replicas;
 mod rights;
 mod samples;

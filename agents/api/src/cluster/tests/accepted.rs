@@ -37,6 +37,20 @@ fn the_sample_is_read_in_full() {
 }
 
 #[test]
+fn a_role_that_opts_in_to_replacement_after_an_error_need_not_say_after_how_long() {
+    for (said, seconds) in [("", 600), ("30m", 1800), ("0s", 0)] {
+        let cluster = parse(sample_with("/nodes/Worker/replaceAfterError", said.into())).unwrap();
+        let worker = cluster
+            .roles()
+            .iter()
+            .find(|role| role.name().as_str() == "Worker")
+            .unwrap();
+        let grace = worker.replace_after_error().map(|grace| grace.as_secs());
+        assert_eq!(grace, Some(seconds), "{said:?}");
+    }
+}
+
+#[test]
 fn a_spec_survives_a_round_trip() {
     let sample = sample();
     let typed: SIPCluster = serde_json::from_value(sample.clone()).unwrap();

@@ -130,7 +130,7 @@ fn roles() {
             "/nodes/Worker/replaceAfterError",
             json!(bad),
             &format!(
-                "spec.nodes[Worker].replaceAfterError is \"{bad}\": must be a duration that is not negative, such as 30m or 1h30m"
+                "spec.nodes[Worker].replaceAfterError is \"{bad}\": must be a duration that is not negative, such as 30m or 1h30m, or empty for 10 minutes"
             ),
         );
     }

@@ -1,0 +1,299 @@
+//! When a member has failed, and what comes in its place. Time is the stage's own clock.
+
+use std::time::Duration;
+
+use placement::MemberState::{self, Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use scheduler::{
+    record::{Record, ReleaseReason},
+    site::{Apply, Author, MOVE, SessionId},
+    spec::Spec,
+};
+
+use crate::fixtures::{
+    CALLER, SITE, Stage, again, cluster, host, labelled, members, observed, released, spec,
+};
+
+const GRACE: Duration = Duration::from_mins(10);
+const SHORT: Duration = Duration::from_mins(4);
+
+/// Declares the cluster `one`, whose workers may be in error for [`GRACE`].
+async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Record {
+    let mut spec = spec(workers);
+    spec.roles[0].replace_after_error = grace.map(|grace| grace.try_into().unwrap());
+    let apply = Apply {
+        cluster: cluster("one"),
+        uid: "uid".to_owned(),
+        generation: 1,
+        created: None,
+        spec: Spec::parse(spec, "spec").unwrap(),
+    };
+    let told = stage.region.apply(SITE, apply, CALLER).await.unwrap();
+    told.record.unwrap()
+}
+
+/// What the scheduler does by itself when time has gone by.
+async fn look(stage: &Stage) {
+    let site = stage.region.site(SITE).unwrap();
+    let now = stage.now();
+    let failed = site.read().failed_meanwhile(now);
+    for cluster in failed {
+        let permit = stage.region.committer().reserve().await.unwrap();
+        let author = Author {
+            caller: "scheduler",
+            action: "observe",
+            now,
+        };
+        site.lock().settle(&cluster, &author, permit);
+    }
+    stage.retry().await;
+}
+
+/// A site with a worker in each of some racks, the first of them bound to the cluster.
+async fn placed(hosts: &[&str], workers: u32, grace: Option<Duration>) -> (Stage, SessionId) {
+    let stage = Stage::empty();
+    let free: Vec<wire::Host> = hosts.iter().map(|name| host(name)).collect();
+    let session = stage.sync(&free).await;
+    declare(&stage, workers, grace).await;
+    for name in hosts.iter().take(usize::try_from(workers).unwrap()) {
+        stage.report(&session, &[labelled(name, "one")]).await;
+    }
+    let held = now(&stage).await;
+    assert!(held.iter().all(|(_, state)| *state == Bound), "{held:?}");
+    (stage, session)
+}
+
+async fn now(stage: &Stage) -> Vec<(String, MemberState)> {
+    members(&stage.record("one").await.unwrap())
+}
+
+fn of(name: &str, state: MemberState) -> (String, MemberState) {
+    (name.to_owned(), state)
+}
+
+fn in_error(host: wire::Host, since: Option<std::time::SystemTime>) -> wire::Host {
+    wire::Host {
+        operational_status: wire::OperationalStatus::Error.into(),
+        error_since: since.map(Into::into),
+        ..host
+    }
+}
+
+fn paused(host: wire::Host) -> wire::Host {
+    wire::Host { paused: true, ..host }
+}
+
+#[tokio::test]
+async fn a_member_in_error_is_replaced_when_its_time_is_over_and_not_before() {
+    let (stage, session) = placed(&["h1", "h2"], 1, Some(GRACE)).await;
+    stage
+        .report(&session, &[in_error(labelled("h1", "one"), None)])
+        .await;
+    look(&stage).await;
+    stage.pass(GRACE.checked_sub(Duration::from_secs(1)).unwrap());
+    look(&stage).await;
+    assert_eq!(now(&stage).await, [of("h1", Bound)], "it is too early");
+
+    stage.pass(Duration::from_secs(1));
+    look(&stage).await;
+
+    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+    let record = stage.record("one").await.unwrap();
+    let new = record.members.values().find(|member| member.state == Claimed);
+    assert_eq!(new.unwrap().replaces.as_ref().unwrap().name.name(), "h1");
+    let old = record.members.values().find(|member| member.state == Releasing);
+    let old = old.unwrap();
+    assert_eq!(old.release_reason, Some(ReleaseReason::Failed));
+    assert_eq!(old.failed_since, Some(stage.now()), "it is said since when");
+}
+
+#[tokio::test]
+async fn the_time_of_an_error_is_begun_anew_by_no_restart_and_by_a_recovery() {
+    // What the agent says the second time, and whether the time has gone on.
+    let cases = [
+        ("an agent that has started again knows no time", None, true),
+        (
+            "an agent that has seen it fall again",
+            Some(Duration::from_mins(3)),
+            false,
+        ),
+    ];
+    for (case, fell, goes_on) in cases {
+        let (stage, session) = placed(&["h1", "h2"], 1, Some(GRACE)).await;
+        stage
+            .report(&session, &[in_error(labelled("h1", "one"), Some(stage.now()))])
+            .await;
+        stage.pass(SHORT);
+        let stage = stage.restart_at();
+        let since = fell.map(|ago| stage.now() - ago);
+        let hosts = [in_error(labelled("h1", "one"), since), host("h2")];
+        stage.sync_with(&hosts, &[observed("one")], None).await;
+        look(&stage).await;
+        assert_eq!(now(&stage).await, [of("h1", Bound)], "{case}");
+
+        stage.pass(GRACE.checked_sub(SHORT).unwrap());
+        look(&stage).await;
+
+        let replaced = now(&stage).await.contains(&of("h2", Claimed));
+        assert_eq!(replaced, goes_on, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn error_is_no_failure_where_the_role_does_not_ask_for_it_or_metal3_leaves_the_host_alone() {
+    let bad = |host| in_error(host, None);
+    let detached = |host| wire::Host {
+        detached: true,
+        ..bad(host)
+    };
+    let servicing = |host| wire::Host {
+        operational_status: wire::OperationalStatus::Servicing.into(),
+        ..host
+    };
+    let cases: [(Option<Duration>, wire::Host); 5] = [
+        (None, bad(labelled("h1", "one"))),
+        (Some(GRACE), paused(bad(labelled("h1", "one")))),
+        (Some(GRACE), detached(labelled("h1", "one"))),
+        (Some(GRACE), servicing(labelled("h1", "one"))),
+        (Some(GRACE), paused(labelled("h1", "one"))),
+    ];
+    for (grace, shown) in cases {
+        let (stage, session) = placed(&["h1", "h2"], 1, grace).await;
+        stage.report(&session, std::slice::from_ref(&shown)).await;
+        stage.pass(10 * GRACE);
+        stage.report(&session, std::slice::from_ref(&shown)).await;
+        look(&stage).await;
+        assert_eq!(now(&stage).await, [of("h1", Bound)], "{shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_is_gone_is_replaced_at_once_and_with_no_other_host_nothing_is_taken_away() {
+    let (stage, session) = placed(&["h1", "h2"], 1, None).await;
+    stage.report_gone(&session, &["h1"]).await;
+    look(&stage).await;
+    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+
+    let (stage, session) = placed(&["h1"], 1, None).await;
+    stage.report_gone(&session, &["h1"]).await;
+    look(&stage).await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(members(&record), [of("h1", Bound)]);
+    assert_eq!(record.conflicts[0].kind, "host-missing");
+    assert!(record.refusal.is_some(), "and it is said what is missing");
+    assert!(
+        record
+            .reports
+            .iter()
+            .any(|report| report.kind == "no-replacement")
+    );
+
+    // A host that comes takes its place, without being asked.
+    stage.report(&session, &[host("h9")]).await;
+    stage.retry().await;
+    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h9", Claimed)]);
+}
+
+#[tokio::test]
+async fn hosts_that_are_moved_are_not_replaced_and_go_on_under_their_new_uids() {
+    let (stage, session) = placed(&["h1", "h2"], 1, None).await;
+    stage.report(&session, &[paused(labelled("h1", "one"))]).await;
+    stage.report_gone(&session, &["h1"]).await;
+    look(&stage).await;
+    assert_eq!(now(&stage).await, [of("h1", Bound)], "it was paused when it went");
+    // Nor does a restart forget how it was.
+    let stage = stage.restart_at();
+    let session = stage.sync_with(&[host("h2")], &[observed("one")], None).await;
+    stage.pass(MOVE.checked_sub(Duration::from_secs(1)).unwrap());
+    look(&stage).await;
+    assert_eq!(now(&stage).await, [of("h1", Bound)]);
+
+    stage
+        .report(&session, &[paused(again(labelled("h1", "one")))])
+        .await;
+    stage.pass(2 * MOVE);
+    look(&stage).await;
+
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(members(&record), [of("h1", Bound)]);
+    let (id, member) = record.members.first_key_value().unwrap();
+    assert_eq!((id.uid.as_str(), member.failed_since), ("uid-h1-again", None));
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_come_back_from_a_move_has_failed() {
+    let (stage, session) = placed(&["h1", "h2"], 1, None).await;
+    stage.report(&session, &[paused(labelled("h1", "one"))]).await;
+    stage.report_gone(&session, &["h1"]).await;
+    stage.pass(MOVE);
+    look(&stage).await;
+    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+}
+
+#[tokio::test]
+async fn a_member_that_is_to_be_moved_stays_until_its_replacement_is_bound_and_one_moves_at_a_time() {
+    let (stage, session) = placed(&["h1", "h2", "h3", "h4"], 2, None).await;
+    let asked = |name| wire::Host {
+        replace_requested: true,
+        ..labelled(name, "one")
+    };
+    stage.report(&session, &[asked("h1"), asked("h2")]).await;
+    stage.retry().await;
+    assert_eq!(
+        now(&stage).await,
+        [of("h1", Bound), of("h2", Bound), of("h3", Claimed)],
+        "both stay, and one gets a replacement"
+    );
+
+    stage.report(&session, &[labelled("h3", "one")]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    let releasing = record
+        .members
+        .iter()
+        .find(|(_, member)| member.state == Releasing);
+    let (id, member) = releasing.unwrap();
+    assert_eq!(id.name.name(), "h1");
+    assert_eq!(
+        now(&stage).await,
+        [
+            of("h1", Releasing),
+            of("h2", Bound),
+            of("h3", Bound),
+            of("h4", Claimed)
+        ]
+    );
+
+    // It is not free for others while it is to be left alone.
+    let mut given_back = released("h1", member.revision);
+    given_back.replace_requested = true;
+    stage.report(&session, &[given_back]).await;
+    stage.confirm(&record).await;
+    assert_eq!(stage.why_not("h1"), ["replace-requested"]);
+}
+
+#[tokio::test]
+async fn the_scheduler_looks_by_itself_when_an_error_has_lasted_too_long() {
+    let (stage, session) = placed(&["h1", "h2"], 1, Some(GRACE)).await;
+    stage
+        .report(&session, &[in_error(labelled("h1", "one"), None)])
+        .await;
+    stage.pass(GRACE.mul_f64(0.9999));
+    let retries = tokio::spawn(stage.region.clone().run_retries());
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(now(&stage).await, [of("h1", Bound)]);
+    stage.pass(GRACE);
+
+    let mut durable = stage.region.committer().watch();
+    let replaced = async {
+        while now(&stage).await != [of("h1", Releasing), of("h2", Claimed)] {
+            durable.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), replaced)
+        .await
+        .unwrap();
+    retries.abort();
+}
