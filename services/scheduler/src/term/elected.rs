@@ -14,10 +14,12 @@ use etcd_client::{
     Compare, CompareOp, EventType, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
     WatchOptions,
 };
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Backend, Refused, Tenure, Waiting};
+use super::{
+    Backend, Refused, Tenure, Waiting,
+    renewal::{Renewal, held},
+};
 use crate::ledger::{
     self,
     etcd::{Etcd, EtcdArgs, Place, Right, ask},
@@ -42,7 +44,13 @@ pub struct Elected {
 struct Seat {
     place: Place,
     lease: i64,
-    renewing: Option<JoinHandle<()>>,
+    /// What a leader does besides, until its seat is taken.
+    _service: Option<Service>,
+}
+
+struct Service {
+    _renewal: Renewal,
+    _certificates: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Seat {
@@ -50,14 +58,6 @@ impl std::fmt::Debug for Seat {
         f.debug_struct("Seat")
             .field("lease", &self.lease)
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        if let Some(renewing) = &self.renewing {
-            renewing.abort();
-        }
     }
 }
 
@@ -132,7 +132,7 @@ impl Elected {
         self.take_seat(Some(Seat {
             place: place.clone(),
             lease,
-            renewing: None,
+            _service: None,
         }));
         let mine = PutOptions::new().with_lease(lease);
         let transaction = Txn::new()
@@ -150,17 +150,20 @@ impl Elected {
         };
         let right = Arc::new(Right::until(begun + held(time)));
         let lost = CancellationToken::new();
-        let renewing = tokio::spawn(renew(
-            place.clone(),
-            lease,
-            time,
-            Arc::clone(&right),
-            lost.clone(),
-        ));
+        let renewal = Renewal::begin(place.clone(), lease, time, Arc::clone(&right), lost.clone())
+            .map_err(ledger::Error::storage("renew the lease"))?;
+        let (followed, lost_too) = (place.clone(), lost.clone().drop_guard());
+        let certificates = AbortOnDropHandle::new(tokio::spawn(async move {
+            let _lost_too = lost_too;
+            match followed.follow_certificates().await {}
+        }));
         self.take_seat(Some(Seat {
             place: place.clone(),
             lease,
-            renewing: Some(renewing),
+            _service: Some(Service {
+                _renewal: renewal,
+                _certificates: certificates,
+            }),
         }));
         let ledger = Etcd::open(place.clone(), elected, Arc::clone(&right)).await?;
         tracing::info!(address = self.address, lease, elected, "elected");
@@ -203,11 +206,6 @@ fn elected(answer: &TxnResponse, lease: i64) -> Option<i64> {
     (found.lease() == lease).then(|| found.create_revision())
 }
 
-/// How long the right to write lasts after a renewal was asked for.
-fn held(time: Duration) -> Duration {
-    time * 4 / 5
-}
-
 async fn timed<T>(
     limit: Duration,
     action: &'static str,
@@ -217,36 +215,6 @@ async fn timed<T>(
         .await
         .map_err(ledger::Error::storage(action))?
         .map_err(ledger::Error::storage(action))
-}
-
-/// Renews the lease until it is lost, and says so before it can have ended.
-async fn renew(place: Place, lease: i64, time: Duration, right: Arc<Right>, lost: CancellationToken) {
-    let renewing = async {
-        loop {
-            tokio::time::sleep(time / 4).await;
-            let begun = Instant::now();
-            let renew = || {
-                let mut leases = place.client().lease_client();
-                async move { leases.keep_alive(lease).await }
-            };
-            match ask(time / 4, "renew the lease", renew).await {
-                Ok(_) => right.renew(begun + held(time)),
-                Err(error) => tracing::warn!(error = error.chain(), "the lease was not renewed"),
-            }
-        }
-    };
-    let lapsing = async {
-        while right.holds() {
-            tokio::time::sleep_until(right.lapses().into()).await;
-        }
-    };
-    tokio::select! {
-        () = renewing => {}
-        () = lapsing => {}
-        never = place.follow_certificates() => match never {},
-    }
-    tracing::error!("the lease was not renewed in time");
-    lost.cancel();
 }
 
 #[tonic::async_trait]

@@ -12,6 +12,7 @@
 mod args;
 mod backend;
 mod elected;
+mod renewal;
 mod supervisor;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ mod export;
 mod fence;
 mod large;
 mod layout;
+mod lease;
 
 use backends::{Bed, EtcdBed, FileBed, MemoryBed};
 

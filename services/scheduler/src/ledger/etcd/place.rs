@@ -61,6 +61,14 @@ impl Place {
         })
     }
 
+    /// The same place by a connection of its own, which is served by the caller's runtime.
+    ///
+    /// # Errors
+    /// As [`Place::new`].
+    pub async fn another(&self) -> Result<Self, Error> {
+        Self::new(&self.endpoints, &self.args).await
+    }
+
     /// The key whose owner may write.
     #[must_use]
     pub fn leader(&self) -> String {
