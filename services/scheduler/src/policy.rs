@@ -2,10 +2,19 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use placement::Policy;
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+
+/// Pause between two looks at the files. What a `ConfigMap` holds comes into a pod's files within a minute.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Policies by site; [`EVERY`] names all sites that have none of their own.
 pub type Policies = BTreeMap<String, Policy>;
@@ -79,6 +88,90 @@ pub fn read(files: &[(String, PathBuf)]) -> Result<Policies, Error> {
         }
     }
     Ok(policies)
+}
+
+/// Reads the files, and looks at them again and again: the watch has what they said when all could be read last.
+///
+/// # Errors
+/// [`Error`], when they cannot be read the first time.
+pub fn follow(
+    files: Vec<(String, PathBuf)>,
+) -> Result<
+    (
+        watch::Receiver<Policies>,
+        impl Future<Output = Result<(), Infallible>> + Send,
+    ),
+    Error,
+> {
+    let (told, policies) = watch::channel(read(&files)?);
+    Ok((policies, look(files, told)))
+}
+
+async fn look(files: Vec<(String, PathBuf)>, told: watch::Sender<Policies>) -> Result<(), Infallible> {
+    let mut pace = interval(LOOK);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refused = None;
+    loop {
+        pace.tick().await;
+        let again = files.clone();
+        match tokio::task::spawn_blocking(move || read(&again)).await {
+            Ok(Ok(policies)) => {
+                refused = None;
+                told.send_if_modified(|current| {
+                    let changed = *current != policies;
+                    *current = policies;
+                    changed
+                });
+            }
+            Ok(Err(error)) => {
+                let why = chain(&error);
+                if refused.as_ref() != Some(&why) {
+                    tracing::error!(why, "a policy cannot be used; the one before stays in force");
+                    refused = Some(why);
+                }
+            }
+            Err(error) => tracing::error!(%error, "the policies were not read"),
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// What differs between two policies, for people.
+#[must_use]
+pub fn difference(before: &Policy, after: &Policy) -> String {
+    let Policy {
+        hierarchy,
+        cordoned,
+        quotas,
+        namespace_preference,
+    } = after;
+    let more = cordoned
+        .difference(&before.cordoned)
+        .map(|domain| format!("{domain} is cordoned"));
+    let less = before
+        .cordoned
+        .difference(cordoned)
+        .map(|domain| format!("{domain} is not cordoned any more"));
+    let others = [
+        (*hierarchy != before.hierarchy, "the hierarchy is another"),
+        (*quotas != before.quotas, "the quotas are others"),
+        (
+            *namespace_preference != before.namespace_preference,
+            "the preferred namespaces are others",
+        ),
+    ];
+    let others = others.into_iter().filter(|(changed, _)| *changed);
+    let all: Vec<String> = more
+        .chain(less)
+        .chain(others.map(|(_, what)| what.to_owned()))
+        .collect();
+    all.join("; ")
 }
 
 fn one(site: &str, path: &Path) -> Result<Policy, Error> {

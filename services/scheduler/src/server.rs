@@ -58,7 +58,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         advertise,
         site_policies,
     } = args;
-    let policies = policy::read(&site_policies)?;
+    let (policies, following) = policy::follow(site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
     let opened = process.readiness.gate("ledger");
     let serving = process.readiness.gate("grpc");
@@ -72,6 +72,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         ended.with_context(|| format!("the ledger {place} cannot be opened"))
     });
 
+    process.tasks.spawn_endless("policies", following);
     let listener = process.bind(listen, &tls, &realm.realm()).await?;
     let (health, routes) = routes(&terms)?;
     let stays = WatchStream::new(terms.watch()).map(|standing| standing.stay());

@@ -10,6 +10,8 @@ use runtime::identity::RealmArgs;
 use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
+use crate::hands::{Mark, Request};
+
 /// Shows and explains the placement of clusters on bare-metal hosts.
 #[derive(Debug, Parser)]
 #[command(name = "sipctl", version)]
@@ -43,6 +45,18 @@ pub enum Command {
     /// Begin to release a host whose labels name a SIPCluster that does not exist; for operators only
     #[command(after_help = OVERRIDE_HELP)]
     ReleaseOrphan(ReleaseOrphan),
+    /// Let no new claim take a host, or any host of a domain; members stay
+    #[command(after_help = HANDS_HELP)]
+    Cordon(Mark),
+    /// Let claims take a host, or the hosts of a domain, again
+    #[command(after_help = HANDS_HELP)]
+    Uncordon(Mark),
+    /// Move a healthy member off its host, which stays until the replacement is bound
+    #[command(after_help = HANDS_HELP)]
+    Replace(Request),
+    /// Declare a host failed: a member on it is replaced
+    #[command(after_help = HANDS_HELP)]
+    MarkFailed(Request),
     /// Print a script that completes this command line in a shell
     Completions {
         /// The shell.
@@ -69,6 +83,15 @@ const OVERRIDE_HELP: &str = "\
 Says what will happen before it is done; with --dry-run that is all.
 
 Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be asked.";
+
+const HANDS_HELP: &str = "\
+Says what will happen before it is done; with --dry-run that is all. A host is annotated on its site's API server; a
+domain is written into the site's policy, which a running scheduler reads again by itself.
+
+Exit code: 0 when it is so now, 2 when it is refused, 1 when the API server or the file cannot be reached.
+
+  sipctl cordon metal/r001-h0002
+  sipctl cordon airshipit.org/rack=r006 --policy-configmap sip-system/site-policy";
 
 /// The region's scheduler, and how it is reached.
 #[derive(Debug, clap::Args)]

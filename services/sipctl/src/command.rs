@@ -9,7 +9,7 @@ use crate::cli::{Cli, Command, Lose, Output, Plan, Site};
 use crate::input::Input;
 use crate::operate::{self, Said};
 use crate::plan::{self, plan};
-use crate::{files, ledger, loss, one_line, table};
+use crate::{files, hands, ledger, loss, one_line, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +44,10 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
             action: Site::ResetFence(command),
         } => overridden(&operate::reset_fence(command)?, out, notes),
         Command::ReleaseOrphan(command) => overridden(&operate::release_orphan(command)?, out, notes),
+        Command::Cordon(command) => overridden(&hands::cordon(command, true)?, out, notes),
+        Command::Uncordon(command) => overridden(&hands::cordon(command, false)?, out, notes),
+        Command::Replace(command) => overridden(&hands::replace(command)?, out, notes),
+        Command::MarkFailed(command) => overridden(&hands::mark_failed(command)?, out, notes),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);

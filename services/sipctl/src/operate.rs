@@ -33,14 +33,14 @@ pub struct Said {
 }
 
 impl Said {
-    fn refused(text: String, refusal: String) -> Self {
+    pub(crate) fn refused(text: String, refusal: String) -> Self {
         Self {
             text,
             refusal: Some(refusal),
         }
     }
 
-    fn done(text: String) -> Self {
+    pub(crate) fn done(text: String) -> Self {
         Self { text, refusal: None }
     }
 
@@ -106,7 +106,7 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Said> {
 }
 
 /// What is said when nothing is done.
-const DRY: &str = "Nothing was changed: --dry-run.\n";
+pub(crate) const DRY: &str = "Nothing was changed: --dry-run.\n";
 
 fn fence_statement(site: &inventory::Site) -> String {
     let inventory::Site {
@@ -256,7 +256,7 @@ fn named(site: &str) -> String {
     one_line(site, SHOWN)
 }
 
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
     runtime.block_on(work)
 }

@@ -44,6 +44,8 @@ struct Weight {
     hosts: usize,
     /// Its conflicts.
     conflicts: usize,
+    /// Its reports, which are in the record too.
+    reports: usize,
 }
 
 /// Refuses a step that may not fit, from `before` to `after`, or from which the record could not be given back.
@@ -62,11 +64,11 @@ pub fn require(
     let freed = before.into_iter().flat_map(|before| before.members.keys());
     let freed = freed.filter(|id| !after.members.contains_key(id)).map(host);
     let told = match before {
-        Some(before) if before.conflicts == after.conflicts => 0,
-        Some(_) | None => now.conflicts + then.conflicts,
+        Some(before) if (&before.conflicts, &before.reports) == (&after.conflicts, &after.reports) => 0,
+        Some(_) | None => now.conflicts + then.conflicts + now.reports + then.reports,
     };
     let step = now.record + now.conflicts + now.hosts + freed.sum::<usize>() + told;
-    let leaving = now.record + 2 * now.conflicts + now.hosts;
+    let leaving = now.record + 2 * now.conflicts + now.reports + now.hosts;
     let once = ONCE + 4 * site.len() + 4 * (after.uid.len() + after.cluster.to_string().len());
     let bytes = once + step.max(leaving);
     if bytes <= limit {
@@ -112,6 +114,7 @@ fn weigh(record: &Record) -> Weight {
         record: wire + refusal + reports_of(reports) + 3 * FIELD,
         hosts: 0,
         conflicts: reports_of(conflicts),
+        reports: reports_of(reports),
     };
     for (id, member) in members {
         let name = host(id);

@@ -3,6 +3,7 @@
 //! Every step that changes something goes the same way: reserve a place in the ledger's queue, lock the site, decide
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
+mod policies;
 mod reporting;
 mod retries;
 
@@ -69,7 +70,7 @@ struct Inner {
     sites: RwLock<BTreeMap<String, Arc<SharedSite>>>,
     /// Told of each new site.
     appeared: Notify,
-    policies: Policies,
+    policies: RwLock<Policies>,
     committer: Committer,
     clock: Clock,
 }
@@ -124,7 +125,7 @@ impl Region {
         let inner = Inner {
             sites: RwLock::new(sites),
             appeared: Notify::new(),
-            policies,
+            policies: RwLock::new(policies),
             committer,
             clock: Clock(Box::new(clock)),
         };
@@ -177,7 +178,7 @@ impl Region {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let revision = self.inner.committer.watch().borrow().revision;
-            let policy = policy::of(&self.inner.policies, name);
+            let policy = self.policy_of(name);
             let site = Site::new(name.to_owned(), policy, BTreeMap::new(), 0, None, revision);
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))

@@ -142,6 +142,16 @@ impl Region {
     }
 
     async fn settle(&self, shared: &SharedSite, touched: BTreeSet<ClusterName>) -> Result<(), Error> {
+        let notes = shared.lock().take_notes();
+        for note in notes {
+            let permit = self.reserve().await?;
+            let author = Author {
+                caller: SELF,
+                action: "observe",
+                now: self.now(),
+            };
+            shared.lock().log(note, &author, permit);
+        }
         for cluster in touched {
             let permit = self.reserve().await?;
             let author = Author {

@@ -374,8 +374,8 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
             .filter(move |(id, member)| member.state == state && old(id) != Some(state));
         new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
     };
-    let none = Vec::new();
-    let (earlier, now) = (before.map_or(&none, |before| &before.conflicts), &after.conflicts);
+    let said = |record: &Record| [&*record.conflicts, &*record.reports].concat();
+    let (earlier, now) = (before.map(said).unwrap_or_default(), said(after));
     let only_in = |these: &[api::Report], others: &[api::Report]| -> Vec<api::Report> {
         let new = these.iter().filter(|report| !others.contains(report));
         new.cloned().collect()
@@ -400,7 +400,7 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
             .as_ref()
             .map(|refusal| refusal.message.clone())
             .unwrap_or_default(),
-        found: only_in(now, earlier),
-        resolved: only_in(earlier, now),
+        found: only_in(&now, &earlier),
+        resolved: only_in(&earlier, &now),
     }
 }

@@ -7,13 +7,13 @@ use std::{
 };
 
 use ::placement::{ClusterName, Holder, HostId, HostName};
-use proto::{inventory::v1 as wire, placement::v1 as api};
+use proto::inventory::v1 as wire;
 
 use super::{Author, Session, SessionId, Site, labels, session::Opened};
 use crate::{
     convert,
     error::Error,
-    ledger::{Change, Fence, SiteFence, commit::Permit},
+    ledger::{Fence, SiteFence, commit::Permit},
 };
 
 /// No release mark or revision that a site has seen may be higher: revisions are counted up from it.
@@ -56,25 +56,7 @@ impl Site {
         permit: Permit,
     ) -> u64 {
         tracing::warn!(site = self.name, caller = author.caller, "{why}");
-        let entry = api::Decision {
-            time: Some(author.now.into()),
-            caller: author.caller.to_owned(),
-            site: self.name.clone(),
-            action: author.action.to_owned(),
-            reason: why,
-            ..api::Decision::default()
-        };
-        let revision = permit.stage(|position| Change::Fence {
-            site: self.name.clone(),
-            fence,
-            decision: Box::new(api::Decision {
-                revision: Some(position.into()),
-                ..entry
-            }),
-            revision: position.revision,
-        });
-        self.latest = self.latest.max(revision);
-        revision
+        self.stage_entry(fence, None, why, author, permit)
     }
 
     /// Ends a session: nothing is placed in the site until another has reported.
@@ -214,6 +196,9 @@ impl Site {
         self.highest_mark = self.highest_mark.max(reported.release_mark);
         if self.incarnation(&id.name).is_some_and(|known| known != id) {
             self.remove_host(&id.name, touched);
+        }
+        if let Some(before) = self.hosts.get(&id.name).cloned() {
+            self.note_marks(&id, &before, &reported);
         }
         self.forget_labels(&id.name, touched);
         if let Some(cluster) = labels::named(&reported) {

@@ -10,6 +10,7 @@ mod existence;
 mod failures;
 mod inventory;
 mod labels;
+mod notes;
 mod orphans;
 mod promises;
 mod session;
@@ -28,6 +29,7 @@ pub use claims::{Apply, Author, Outcome};
 pub use existence::ABSENCE;
 pub use failures::MOVE;
 pub(crate) use inventory::HIGHEST;
+pub use notes::Note;
 pub use orphans::ABSENT;
 pub use session::{KEEPALIVE, Session, SessionId};
 
@@ -73,6 +75,7 @@ pub struct Site {
     changes: changes::Changes,
     session: session::Sessions,
     last_report: Option<SystemTime>,
+    notes: notes::Notes,
 }
 
 impl Site {
@@ -105,6 +108,7 @@ impl Site {
             changes: changes::Changes::new(revision),
             session: session::Sessions::new(fence),
             last_report: None,
+            notes: notes::Notes::default(),
         };
         for (name, record) in records {
             site.latest = site.latest.max(record.revision);

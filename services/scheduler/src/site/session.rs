@@ -84,6 +84,11 @@ impl Sessions {
         }
     }
 
+    /// Which reporters were let in.
+    pub(super) fn fence(&self) -> Option<SiteFence> {
+        self.fence.clone()
+    }
+
     /// Lets a new stream report, in the place of the one before.
     ///
     /// With the Lease of before, its counter must not be lower. Another Lease is believed only when no session of the

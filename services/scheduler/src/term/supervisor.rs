@@ -25,7 +25,7 @@ const GOOD: Duration = Duration::from_secs(30);
 /// Owns the storage, term after term.
 pub struct Supervisor {
     backend: Arc<dyn Backend>,
-    policies: Policies,
+    policies: watch::Receiver<Policies>,
     standing: watch::Sender<Standing>,
     gate: Gate,
 }
@@ -48,9 +48,9 @@ enum End {
 }
 
 impl Supervisor {
-    /// Terms on a storage; `gate` is open while there is one.
+    /// Terms on a storage, by the policies as they are at each time; `gate` is open while there is one.
     #[must_use]
-    pub fn new(backend: Arc<dyn Backend>, policies: Policies, gate: Gate) -> (Self, Terms) {
+    pub fn new(backend: Arc<dyn Backend>, policies: watch::Receiver<Policies>, gate: Gate) -> (Self, Terms) {
         let (standing, seen) = watch::channel(Standing::Opening);
         let supervisor = Self {
             backend,
@@ -133,8 +133,11 @@ impl Supervisor {
         let (committer, writer) = commit::committer(contents.position);
         let committer = committer.taking(ledger.largest());
         let ending = committer.ending().clone();
-        let region = Region::new(contents.clone(), self.policies.clone(), committer);
+        let mut policies = self.policies.clone();
+        let current = policies.borrow_and_update().clone();
+        let region = Region::new(contents.clone(), current, committer);
         let mut retries = Box::pin(region.clone().run_retries());
+        let mut policies = Box::pin(region.clone().run_policies(policies));
         let stop = CancellationToken::new();
         let (storage, stopped) = (Arc::clone(&ledger), stop.clone());
         let mut writing = tokio::task::spawn_blocking(move || {
@@ -155,8 +158,9 @@ impl Supervisor {
             () = lost.cancelled() => Some("the right to write is lost"),
             () = shutdown.cancelled() => None,
             _ = &mut retries => Some("clusters that wait are not decided again any more"),
+            _ = &mut policies => Some("policies are not followed any more"),
         };
-        drop(retries);
+        drop((retries, policies));
         // Streams end; what has begun besides them is still answered, if it can be.
         ending.cancel();
         if let Some(cause) = cause {
@@ -185,7 +189,7 @@ impl Supervisor {
         let (committer, mut held) = commit::committer(durable.position);
         held.close();
         self.standing.send_replace(Standing::ReadOnly {
-            region: Region::new(durable, self.policies.clone(), committer),
+            region: Region::new(durable, self.policies.borrow().clone(), committer),
             ledger: None,
             cause: Arc::clone(cause),
         });

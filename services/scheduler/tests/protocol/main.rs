@@ -12,6 +12,7 @@ mod durable;
 mod existence;
 mod fixtures;
 mod history;
+mod marks;
 mod names;
 mod rebuild;
 mod reconciliation;

@@ -61,7 +61,11 @@ impl Stage {
     pub(crate) async fn start(disk: Disk) -> Self {
         let readiness = Readiness::default();
         let gate = readiness.gate("ledger");
-        let (supervisor, terms) = Supervisor::new(Arc::new(disk.clone()), Policies::new(), gate);
+        let (supervisor, terms) = Supervisor::new(
+            Arc::new(disk.clone()),
+            tokio::sync::watch::channel(Policies::new()).1,
+            gate,
+        );
         let shutdown = CancellationToken::new();
         let supervised = tokio::spawn(supervisor.run(shutdown.clone()));
         let arguments = ServerTlsArgs {

@@ -4,7 +4,7 @@ mod agent;
 mod grpcurl;
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -81,15 +81,19 @@ impl Region {
             port::reserve().map_err(Error::Port)?,
             port::reserve().map_err(Error::Port)?,
         );
+        // A copy: it may be changed while the scheduler runs.
+        let policy = group.directory().join("policy.yaml");
+        let sample = repository::deploy().join("sandbox/policy.yaml");
+        fs::copy(sample, &policy).map_err(|source| Error::File {
+            path: policy.clone(),
+            source,
+        })?;
         let program = Program::new("sip-scheduler", programs::path("sip-scheduler")?)
             .args(["--region", name])
             .arg("--ledger")
             .arg(group.directory().join("ledger.redb"))
             .arg("--site-policy")
-            .arg(format!(
-                "*={}",
-                repository::deploy().join("sandbox/policy.yaml").display()
-            ))
+            .arg(format!("*={}", policy.display()))
             .args(["--listen".to_owned(), format!("127.0.0.1:{scheduler_port}")])
             .args([
                 "--health-listen".to_owned(),
@@ -120,6 +124,12 @@ impl Region {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The policy of every site, a file that the scheduler reads again when it changes.
+    #[must_use]
+    pub fn policy(&self) -> PathBuf {
+        self.group.directory().join("policy.yaml")
     }
 
     /// The region's temporary directory: the ledger, certificates and logs.

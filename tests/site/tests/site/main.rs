@@ -17,6 +17,7 @@ mod edited_by_hand;
 mod faults;
 mod fixtures;
 mod growth;
+mod hands;
 mod inventory_forms;
 mod killed_scheduler;
 mod labels_last;

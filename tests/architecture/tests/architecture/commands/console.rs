@@ -75,7 +75,7 @@ pub(super) fn kind(command: &str) -> Option<Kind> {
         "make" if arguments == ["demo"] => Kind::Demo,
         "make" => Kind::Make(arguments),
         "cargo" => Kind::Cargo(arguments),
-        "kubectl" | "grpcurl" => Kind::Site,
+        "kubectl" | "grpcurl" | "sipctl" => Kind::Site,
         _ => Kind::Unknown(program),
     })
 }

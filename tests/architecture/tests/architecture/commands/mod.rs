@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `make demo` | its program is run, and the output compared |
 //! | `make`, `cargo` | targets, packages and programs exist |
-//! | `kubectl`, `grpcurl` | run in a site like the demonstration's, in the order of the document; must succeed; output compared |
+//! | `kubectl`, `grpcurl`, `sipctl` | run in a site like the demonstration's, in the order of the document; must succeed; output compared |
 //!
 //! Any other command is a finding: say here how it is held.
 
@@ -89,7 +89,7 @@ async fn the_tour_works_in_a_real_site_and_prints_what_documents_show() {
         .into_iter()
         .filter(|shown| console::kind(&shown.command) == Some(Kind::Site))
         .collect();
-    for program in ["kubectl", "grpcurl"] {
+    for program in ["kubectl", "grpcurl", "sipctl"] {
         assert!(
             tour.iter().any(|shown| shown.command.starts_with(program)),
             "no document shows {program}"

@@ -9,7 +9,7 @@ use std::{
 
 use kube::api::DynamicObject;
 use sandbox::{
-    inventory,
+    inventory, programs,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     repository, sip_clusters,
     site::{Nodes, Site},
@@ -97,8 +97,9 @@ impl Stage {
         );
         let folders =
             ["kubectl", "grpcurl"].map(|tool| tools::path(tool).unwrap().parent().unwrap().to_owned());
+        let own = programs::path("sipctl").unwrap().parent().unwrap().to_owned();
         let path = env::var_os("PATH").unwrap_or_default();
-        let path = env::join_paths(folders.into_iter().chain(env::split_paths(&path))).unwrap();
+        let path = env::join_paths(folders.into_iter().chain([own]).chain(env::split_paths(&path))).unwrap();
         let running = Command::new("sh")
             .args(["-eu", "-c", command])
             .current_dir(repository::root())
@@ -107,6 +108,7 @@ impl Stage {
             .env("KUBECACHEDIR", self.site.directory().join("kubectl-cache"))
             .env("LOGIN", login)
             .env("SCHEDULER", self.region.address())
+            .env("POLICY", self.region.policy())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();

@@ -1,0 +1,60 @@
+//! A site's API server, as `kubectl` would reach it.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use kube::{
+    Client,
+    config::{Config, KubeConfigOptions, Kubeconfig},
+};
+
+/// How the API server is reached.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Access {
+    /// File with the way to the API server [default: as kubectl finds it]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Which of its contexts [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl Access {
+    /// A client.
+    ///
+    /// # Errors
+    /// When the file or the context cannot be used.
+    pub(crate) async fn client(self) -> anyhow::Result<Client> {
+        let Self { kubeconfig, context } = self;
+        let read = match &kubeconfig {
+            Some(file) => Kubeconfig::read_from(file),
+            None => Kubeconfig::read(),
+        };
+        let options = KubeConfigOptions {
+            context,
+            ..KubeConfigOptions::default()
+        };
+        let config = Config::from_custom_kubeconfig(read.context("the kubeconfig cannot be read")?, &options)
+            .await
+            .context("the kubeconfig cannot be used")?;
+        Client::try_from(config).context("a client of the API server cannot be made")
+    }
+}
+
+/// The API server's words, when it has understood and says no; otherwise why it could not be asked.
+///
+/// # Errors
+/// When it could not be asked.
+pub(super) fn refused(error: kube::Error) -> anyhow::Result<String> {
+    match error {
+        kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+            Ok(status.message.clone())
+        }
+        other => Err(anyhow::Error::new(other).context("the API server cannot be asked")),
+    }
+}
+
+/// Whether somebody else has written meanwhile.
+pub(super) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
