@@ -82,6 +82,9 @@ pub struct Member {
     /// Why it is releasing: `surplus`, `failed`, `gone`, `deleted` or `orphaned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_reason: Option<String>,
+    /// While it is releasing and in use: the Machine on it that Cluster API is asked to delete first, as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// How far a claim on a host has come.

@@ -76,7 +76,7 @@ pub async fn merge_metadata<K>(
     change: Value,
 ) -> kube::Result<kube::core::PartialObjectMeta<K>>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    K: DeserializeOwned + Clone + Debug,
 {
     let mut metadata = change;
     metadata["uid"] = uid.into();

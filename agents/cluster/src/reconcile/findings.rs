@@ -12,6 +12,7 @@ use proto::{inventory::v1 as wire, placement::v1 as placed};
 
 use super::{
     hosts::{self, Need, Step},
+    machines::Machines,
     services::{self, Standing},
 };
 
@@ -22,11 +23,11 @@ const NAMED: usize = 5;
 pub(super) fn all(
     object: &SIPCluster,
     placement: &placed::Placement,
-    steps: &[Step<'_>],
+    (steps, machines): (&[Step<'_>], &Machines),
     gating: &[Section],
     skipped: &[Section],
 ) -> Vec<Finding> {
-    let labeled = labeled(steps, placement.refusal.is_some());
+    let labeled = labeled(steps, machines, placement.refusal.is_some());
     let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
     let ready = ready(placement, &labeled, &standing);
     let mut findings = vec![scheduled_finding(placement), labeled, ready];
@@ -100,7 +101,7 @@ pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
     })
 }
 
-fn labeled(steps: &[Step<'_>], refused: bool) -> Finding {
+fn labeled(steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
     let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
     for step in steps {
         let hosts::Key { namespace, name } = hosts::key(step.member);
@@ -117,7 +118,10 @@ fn labeled(steps: &[Step<'_>], refused: bool) -> Finding {
                 waiting.push(format!("{namespace}/{name}: is being released"));
             }
             Need::Waits(why) if releasing => {
-                waiting.push(format!("{namespace}/{name}: to be released, {why}"));
+                let asked = machines.on(step).map_or_else(String::new, |machine| {
+                    format!("; its Machine {machine} is the first that Cluster API deletes when its owner is scaled down")
+                });
+                waiting.push(format!("{namespace}/{name}: to be released, {why}{asked}"));
             }
             Need::Waits(why) => waiting.push(format!("{namespace}/{name}: {why}")),
             Need::Blocked(why) => blocked.push(format!("{namespace}/{name}: {why}")),
@@ -210,14 +214,15 @@ mod tests {
 
     #[test]
     fn a_cluster_without_hosts_is_labelled_only_when_it_wants_none() {
-        assert_eq!(labeled(&[], false).status, Some(true));
-        let refused = labeled(&[], true);
+        let none = Machines::default();
+        assert_eq!(labeled(&[], &none, false).status, Some(true));
+        let refused = labeled(&[], &none, true);
         assert_eq!((refused.status, refused.reason), (Some(false), "Waiting"));
         let bound = member("h1", wire::MemberState::Bound);
         let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
         let steps = [Step::of(&reference(), &bound, &inventory, true)];
         assert_eq!(
-            labeled(&steps, true).status,
+            labeled(&steps, &none, true).status,
             Some(true),
             "what it holds is labelled, though it wants more"
         );

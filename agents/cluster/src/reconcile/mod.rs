@@ -8,6 +8,7 @@ mod events;
 mod finalizer;
 mod findings;
 pub mod hosts;
+mod machines;
 mod orphans;
 mod services;
 mod status;
@@ -33,6 +34,7 @@ pub use triggers::Triggers;
 
 use crate::inventory::{self, Inventory, Key};
 use hosts::{Need, Step, Taken, Writer};
+use machines::Machines;
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
@@ -190,13 +192,17 @@ async fn act(
             Step::of(&reference, member, &context.inventory, served)
         })
         .collect();
+    let mut machines = Machines::of(object, &steps, context).await;
+    machines.keep_others(object, context).await;
     let wanted = cluster
         .roles()
         .iter()
         .map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let mut told = status::placement(placement);
+    machines.name(&mut told);
     let own = status::Own {
-        findings: findings::all(object, placement, &steps, &gating, &skipped),
-        placement: Some(status::placement(placement)),
+        findings: findings::all(object, placement, (&steps, &machines), &gating, &skipped),
+        placement: Some(told),
         counts: Some(status::counts(placement, wanted)),
     };
     // What the status says already may be acted on before it is written again: a host that is written comes back by the
@@ -219,9 +225,10 @@ async fn act(
     if write(object, context, own).await? {
         events::publish(object, placement, before.as_deref(), context).await;
     }
+    machines.ask(object, context).await;
     let again = act_on_hosts(object, placement, &steps, context).await?;
     let pending = findings::revisit(object, &gating);
-    Ok([again, pending]
+    Ok([again, pending, machines.again()]
         .into_iter()
         .flatten()
         .min()

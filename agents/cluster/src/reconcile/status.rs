@@ -151,6 +151,7 @@ fn member(placed: &placed::Member, of: &[placed::Member]) -> Member {
         failed_since: placed.failed_since.as_ref().and_then(time),
         replaces: replaced(placed, of),
         release_reason: (!placed.release_reason.is_empty()).then(|| placed.release_reason.clone()),
+        machine: None,
     }
 }
 

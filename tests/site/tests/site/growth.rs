@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::fixtures::{
     Role, Stage, cluster, fleet, held, host, in_role, members, on_shared_site, rack, sip_labels,
+    told_before_it_went,
 };
 
 fn racks(hosts: &[DynamicObject]) -> Vec<&str> {
@@ -95,6 +96,9 @@ fn shrinking_gives_back_exactly_the_surplus() {
                 !config.contains(surplus.as_str()),
                 "{surplus} is still balanced to:\n{config}"
             );
+        }
+        for surplus in before.keys().filter(|name| !after.contains_key(*name)) {
+            assert!(told_before_it_went(stage, &shop, surplus), "{surplus}");
         }
         let object = stage
             .until(&shop, "hold five hosts", |object| members(object).len() == 5)

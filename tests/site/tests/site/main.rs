@@ -21,6 +21,7 @@ mod hands;
 mod inventory_forms;
 mod killed_scheduler;
 mod labels_last;
+mod machines;
 mod made_again;
 mod museum;
 mod operators;

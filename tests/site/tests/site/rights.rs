@@ -138,3 +138,23 @@ fn agents_may_do_what_they_need_and_no_more() {
         }
     });
 }
+
+#[test]
+fn machines_of_cluster_api_are_read_by_name_and_annotated() {
+    const MACHINES: &str = "cluster.x-k8s.io/machines";
+    const METAL3_MACHINES: &str = "infrastructure.cluster.x-k8s.io/metal3machines";
+    on_shared_site("rights-machines", async |stage| {
+        for (verb, resource, expected) in [
+            ("get", METAL3_MACHINES, true),
+            ("patch", METAL3_MACHINES, false),
+            ("get", MACHINES, true),
+            ("patch", MACHINES, true),
+            ("list", MACHINES, false),
+            ("delete", MACHINES, false),
+        ] {
+            let allowed = may(stage, Agent::Cluster, verb, resource, "rights-machines").await;
+            assert_eq!(allowed, expected, "{verb} {resource}");
+            assert!(!may(stage, Agent::LoadBalancer, verb, resource, "rights-machines").await);
+        }
+    });
+}
