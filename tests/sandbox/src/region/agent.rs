@@ -105,6 +105,12 @@ impl AgentProcess {
         &mut self.process
     }
 
+    /// Its number, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
     /// The port of `/readyz` and `/metrics`.
     #[must_use]
     pub fn health_port(&self) -> u16 {

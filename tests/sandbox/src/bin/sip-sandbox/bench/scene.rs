@@ -1,0 +1,195 @@
+//! A site with hosts, a region and agents, on which clusters are placed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::{Api, ResourceExt as _, api::DynamicObject, api::PostParams, runtime::watcher};
+use sandbox::{
+    crds, inventory,
+    region::{Agent, AgentProcess, Region},
+    sip_clusters,
+    site::{Nodes, Site},
+    wait,
+};
+
+use super::{
+    agents::{self, AGENTS},
+    clusters::{Shape, cluster},
+    figure::Figure,
+};
+use crate::steps::Steps;
+
+const HOSTS: &str = "metal";
+/// Hosts in one rack.
+const RACK: u32 = 50;
+/// Creations under way at once.
+const CONCURRENT: usize = 32;
+const PATIENCE: Duration = Duration::from_mins(5);
+/// What is under way is through when nobody has called for so long.
+const SETTLED: Duration = Duration::from_secs(2);
+
+pub(super) struct Scene {
+    pub(super) hosts: u32,
+    /// How many have been created.
+    pub(super) clusters: u16,
+    pub(super) cold_start: Duration,
+    pub(super) steps: Steps,
+    running: Vec<(Agent, AgentProcess)>,
+    site: Site,
+    _region: Region,
+}
+
+impl Scene {
+    pub(super) async fn set(steps: &Steps, hosts: u32) -> anyhow::Result<Self> {
+        let progress = steps.clone();
+        let builder = Site::builder("site-a")
+            .nodes(Nodes::Kwok(3))
+            .crds(crds::all())
+            .namespace(HOSTS)
+            .on_progress(move |detail| progress.say(detail));
+        let (site, region) = steps
+            .step("a site and a region", async {
+                let (site, region) = tokio::join!(builder.start(), Region::start("north"));
+                anyhow::Ok((site?, region?))
+            })
+            .await?;
+        let fleet = inventory::fleet(hosts, hosts.div_ceil(RACK));
+        let client = site.client();
+        let load = inventory::load(&client, HOSTS, &fleet);
+        steps.step(&format!("{hosts} BareMetalHosts"), load).await?;
+        region.prepare_site(&site).await?;
+        let config = region.site_config(&site);
+        let mut running = Vec::new();
+        let mut cold_start = Duration::ZERO;
+        for agent in AGENTS {
+            let started = Instant::now();
+            let start = async {
+                let mut process = region.start_agent(&site, agent, &config).await?;
+                process.is_ready().await?;
+                anyhow::Ok(process)
+            };
+            let process = steps.step(agent.program(), start).await?;
+            if agent == Agent::Cluster {
+                // It is ready when the scheduler has acknowledged all that the site has.
+                cold_start = started.elapsed();
+            }
+            running.push((agent, process));
+        }
+        Ok(Self {
+            hosts,
+            clusters: 0,
+            cold_start,
+            steps: steps.clone(),
+            running,
+            site,
+            _region: region,
+        })
+    }
+
+    /// A new cluster in a namespace of its own, or of all that come with it.
+    fn next(&mut self, namespace: &str, shape: Shape) -> anyhow::Result<DynamicObject> {
+        let number = self.clusters;
+        self.clusters += 1;
+        Ok(cluster(namespace, &format!("bench-{number}"), number, shape)?)
+    }
+
+    /// From the API server's answer to the creation of a cluster to the last label on a host.
+    pub(super) async fn place(&mut self, shape: Shape) -> anyhow::Result<Duration> {
+        const NAMESPACE: &str = "tenants";
+        self.site.create_namespace(NAMESPACE).await?;
+        let cluster = self.next(NAMESPACE, shape)?;
+        let label = format!("{}={}", sip_clusters::CLUSTER_NAME, cluster.name_any());
+        let labelled = self.labelled(&label, shape.hosts());
+        let created = async {
+            create(&self.site, NAMESPACE, &cluster).await?;
+            anyhow::Ok(Instant::now())
+        };
+        let (labelled, created) = tokio::try_join!(labelled, created)?;
+        Ok(labelled.saturating_duration_since(created))
+    }
+
+    /// From before the first of so many clusters is created to the last label on a host.
+    pub(super) async fn place_at_once(&mut self, shape: Shape, count: u16) -> anyhow::Result<Duration> {
+        let namespace = format!("from-{}", self.clusters);
+        self.site.create_namespace(&namespace).await?;
+        let clusters: Vec<DynamicObject> = (0..count)
+            .map(|_| self.next(&namespace, shape))
+            .collect::<Result<_, _>>()?;
+        let label = format!("{}={namespace}", sip_clusters::CLUSTER_NAMESPACE);
+        let labelled = self.labelled(&label, u32::from(count) * shape.hosts());
+        let begun = Instant::now();
+        let created = stream::iter(&clusters)
+            .map(|cluster| create(&self.site, &namespace, cluster))
+            .buffer_unordered(CONCURRENT)
+            .try_collect::<()>();
+        let (labelled, ()) = tokio::try_join!(labelled, created)?;
+        Ok(labelled.saturating_duration_since(begun))
+    }
+
+    /// Waits until so many hosts carry a label.
+    async fn labelled(&self, label: &str, count: u32) -> anyhow::Result<Instant> {
+        let wanted = usize::try_from(count)?;
+        let config = watcher::Config::default().labels(label);
+        let what = format!("{count} hosts to carry {label}");
+        let hosts = inventory::api(self.site.client(), HOSTS);
+        wait::until_all(hosts, config, &what, PATIENCE, |hosts| hosts.len() == wanted).await?;
+        Ok(Instant::now())
+    }
+
+    /// Waits until the agents have nothing to do any more.
+    pub(super) async fn settle(&self) -> anyhow::Result<()> {
+        let mut before = self.calls()?;
+        loop {
+            tokio::time::sleep(SETTLED).await;
+            let now = self.calls()?;
+            if now == before {
+                return Ok(());
+            }
+            before = now;
+        }
+    }
+
+    /// How many calls the agents have made so far.
+    pub(super) fn calls(&self) -> anyhow::Result<usize> {
+        Ok(agents::calls(&self.site)?.len())
+    }
+
+    /// How often the agents write in so much time, once they have nothing to do any more.
+    pub(super) async fn writes_within(&self, time: Duration) -> anyhow::Result<usize> {
+        self.settle().await?;
+        let writes = || {
+            anyhow::Ok(
+                agents::calls(&self.site)?
+                    .into_iter()
+                    .filter(agents::writes)
+                    .count(),
+            )
+        };
+        let before = writes()?;
+        tokio::time::sleep(time).await;
+        Ok(writes()? - before)
+    }
+
+    /// The memory that each agent has now.
+    pub(super) fn residents(&self, goal: u64) -> anyhow::Result<Vec<Figure>> {
+        let figures = self.running.iter().map(|(agent, process)| {
+            let program = agent.program();
+            let pid = process.pid().with_context(|| format!("{program} has ended"))?;
+            let (now, most) = agents::resident(pid)?;
+            let name = format!(
+                "{} hosts, {} clusters: memory of {program} (at most {most} MiB so far)",
+                self.hosts, self.clusters
+            );
+            Ok(Figure::mebibytes(name, goal, now))
+        });
+        figures.collect()
+    }
+}
+
+async fn create(site: &Site, namespace: &str, cluster: &DynamicObject) -> anyhow::Result<()> {
+    let api: Api<DynamicObject> = sip_clusters::api(site.client(), namespace);
+    let created = api.create(&PostParams::default(), cluster).await;
+    created.with_context(|| format!("create SIPCluster {}", cluster.name_any()))?;
+    Ok(())
+}
