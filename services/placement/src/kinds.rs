@@ -82,7 +82,9 @@ impl ReleaseReason {
         match self {
             Self::Surplus => "surplus",
             Self::Failed(FailReason::Gone) => "gone",
-            Self::Failed(FailReason::Marked | FailReason::InError | FailReason::ReplaceRequested)
+            Self::Failed(
+                FailReason::Marked | FailReason::InError | FailReason::Taken | FailReason::ReplaceRequested,
+            )
             | Self::Moved => "failed",
         }
     }

@@ -70,6 +70,8 @@ pub enum FailReason {
     Marked,
     /// In error for longer than the role allows.
     InError,
+    /// Claimed, and used by somebody before it had its labels.
+    Taken,
     /// Somebody asked to move it off; it is kept until its replacement is bound.
     ReplaceRequested,
 }

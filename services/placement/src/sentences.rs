@@ -249,6 +249,7 @@ impl Display for FailReason {
             Self::Gone => "its host does not exist any more",
             Self::Marked => "it is marked as failed",
             Self::InError => "it has been in error for too long",
+            Self::Taken => "somebody used it before it was handed over",
             Self::ReplaceRequested => "somebody asked to move it off",
         })
     }

@@ -3,7 +3,9 @@
 mod fixtures;
 
 use fixtures::*;
-use placement::{FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, ReportKind, Selector, decide};
+use placement::{
+    FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, ReportKind, Selector, decide, failure,
+};
 
 #[test]
 fn present_members_use_up_their_domains_and_releasing_ones_too() {
@@ -26,6 +28,16 @@ fn present_members_use_up_their_domains_and_releasing_ones_too() {
         (taken(&decision).len(), decision.outcome()),
         (0, Outcome::Refused)
     );
+}
+
+#[test]
+fn a_host_that_somebody_uses_before_it_is_labelled_has_failed_and_one_that_is_bound_has_not() {
+    let site = site([host("a").consumed(), host("b")]);
+    let wanted = role("Worker", Selector::default(), 1);
+    let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
+    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::Taken));
+    assert_eq!(of("a", MemberState::Bound), None);
+    assert_eq!(of("b", MemberState::Claimed), None);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub fn release_reason(reason: decision::ReleaseReason) -> ReleaseReason {
         decision::ReleaseReason::Failed(
             decision::FailReason::Marked
             | decision::FailReason::InError
+            | decision::FailReason::Taken
             | decision::FailReason::ReplaceRequested,
         )
         | decision::ReleaseReason::Moved => ReleaseReason::Failed,

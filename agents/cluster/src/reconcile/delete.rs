@@ -118,9 +118,7 @@ fn children(object: &SIPCluster, context: &Context) -> Vec<String> {
         return Vec::new();
     };
     let deleted = object.metadata.deletion_timestamp.as_ref();
-    let waited = deleted.map_or(Duration::ZERO, |time| {
-        Timestamp::now().duration_since(time.0).unsigned_abs()
-    });
+    let waited = deleted.map_or(Duration::ZERO, |time| services::waited(time, Timestamp::now()));
     if waited > services::ANSWER_WITHIN {
         return Vec::new();
     }

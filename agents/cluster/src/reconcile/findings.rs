@@ -198,9 +198,7 @@ pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duratio
     if gating.iter().all(answered) {
         return None;
     }
-    let waited = asked(object).map_or(Duration::ZERO, |asked| {
-        Timestamp::now().duration_since(asked.0).unsigned_abs()
-    });
+    let waited = asked(object).map_or(Duration::ZERO, |asked| services::waited(&asked, Timestamp::now()));
     // Past the limit it has been said; the agent's answer comes by the watch.
     services::ANSWER_WITHIN
         .checked_sub(waited)

@@ -131,7 +131,13 @@ pub(super) fn standing(
 }
 
 fn overdue(asked: Option<&Time>, now: Timestamp) -> bool {
-    asked.is_some_and(|asked| now.duration_since(asked.0).unsigned_abs() >= ANSWER_WITHIN)
+    asked.is_some_and(|asked| waited(asked, now) >= ANSWER_WITHIN)
+}
+
+/// For how long something is waited for. The time that it began at may be another machine's, and clocks are set: what is
+/// still to come has not been waited for.
+pub(super) fn waited(since: &Time, now: Timestamp) -> Duration {
+    now.duration_since(since.0).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -206,6 +212,9 @@ mod tests {
             stands(said("False", "PortConflict", 3), &just_now),
             Standing::Failing("loadBalancer: PortConflict: words".to_owned())
         );
+        // The clock of this machine, or of the API server's, was set back: nobody has waited for that long.
+        let ahead = Time(Timestamp::from_second(10_000).unwrap());
+        assert!(matches!(stands(json!({}), &ahead), Standing::Progressing(_)));
         let Standing::Failing(why) = stands(json!({}), &long_ago) else {
             panic!("an agent that is silent is named")
         };

@@ -253,7 +253,7 @@ fn split_replaced<'a>(
             (Some(reason), Some(_)) => {
                 let reason = match reason {
                     FailReason::ReplaceRequested => ReleaseReason::Moved,
-                    FailReason::Gone | FailReason::Marked | FailReason::InError => {
+                    FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken => {
                         ReleaseReason::Failed(reason)
                     }
                 };

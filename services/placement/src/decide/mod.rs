@@ -26,7 +26,7 @@ use solve::Inputs;
 
 use crate::decision::{Decision, Keep, ReleaseReason, Take};
 use crate::names::{HostId, Namespace};
-use crate::request::{FailReason, Member, Request};
+use crate::request::{FailReason, Member, MemberState, Request};
 use crate::site::Site;
 
 /// Decides what a cluster keeps, gets and gives back.
@@ -120,7 +120,9 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
     for known in &account.failed {
         let is_replaced = replaced.iter().any(|(old, _)| *old == known.member.host);
         match known.failed {
-            Some(reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError)) if is_replaced => {
+            Some(
+                reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken),
+            ) if is_replaced => {
                 decision
                     .release
                     .push(given_back(known, ReleaseReason::Failed(reason)));
@@ -196,6 +198,10 @@ pub fn failure(
     };
     if row.is_marked_failed() {
         return Some(FailReason::Marked);
+    }
+    // Once it has its labels, whoever uses it was to: it is bound then.
+    if member.state == MemberState::Claimed && row.consumer.is_some() {
+        return Some(FailReason::Taken);
     }
     let too_long = role
         .replace_after_error

@@ -155,7 +155,7 @@ fn release_reason(reason: placement::ReleaseReason) -> ReleaseReason {
         placement::ReleaseReason::Surplus => ReleaseReason::Surplus,
         placement::ReleaseReason::Failed(FailReason::Gone) => ReleaseReason::Gone,
         placement::ReleaseReason::Failed(
-            FailReason::Marked | FailReason::InError | FailReason::ReplaceRequested,
+            FailReason::Marked | FailReason::InError | FailReason::Taken | FailReason::ReplaceRequested,
         )
         | placement::ReleaseReason::Moved => ReleaseReason::Failed,
     }

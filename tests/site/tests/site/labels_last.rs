@@ -93,8 +93,11 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     assert!(sip_labels(thieves).is_empty());
     assert_eq!(thieves.data["spec"]["consumerRef"], machine);
     stage
-        .says_of(&shop, "Ready", "False", "UnableToApplyLabels", &expected)
+        .says_of(&shop, "HostsLabeled", "False", "Blocked", &expected)
         .await;
+    // There is no other host in a rack of its own: the claim stands until somebody lets go of the host.
+    let why = "no host can replace 1 failed member";
+    stage.says_of(&shop, "Ready", "False", "Unschedulable", why).await;
 
     stage
         .hosts()

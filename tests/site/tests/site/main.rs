@@ -27,6 +27,7 @@ mod museum;
 mod operators;
 mod orphans;
 mod outages;
+mod races;
 mod replacement;
 mod replicas;
 mod rights;

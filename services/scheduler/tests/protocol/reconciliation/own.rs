@@ -9,10 +9,31 @@ use crate::fixtures::{again, half_labelled, host, labelled, members, released, u
 async fn claimed_and_unlabelled() {
     let (stage, session, before) = claimed().await;
 
-    stage.report(&session, &[used(host("h1"))]).await;
-
+    stage.report(&session, &[host("h1")]).await;
     assert_eq!(stage.record("one").await.unwrap(), before, "the claim stands");
     assert_eq!(stage.conflicts("one").await, [""; 0], "it waits to be labelled");
+
+    // Somebody was quicker: it stands until there is another host, and is given back then.
+    stage.report(&session, &[used(host("h1"))]).await;
+    let taken = stage.record("one").await.unwrap();
+    assert_eq!(members(&taken), members(&before));
+    assert!(taken.members.values().all(|member| member.failed_since.is_some()));
+    stage.report(&session, &[host("h2")]).await;
+    let replaced = stage.apply("one", 1, 2).await.unwrap();
+    assert_eq!(
+        members(&replaced),
+        [("h1".to_owned(), Releasing), ("h2".to_owned(), Claimed)]
+    );
+}
+
+#[tokio::test]
+async fn a_claimed_host_that_is_let_go_again_has_not_failed() {
+    let (stage, session, before) = claimed().await;
+    stage.report(&session, &[used(host("h1"))]).await;
+    stage.report(&session, &[host("h1")]).await;
+    let after = stage.record("one").await.unwrap();
+    assert_eq!(members(&after), members(&before));
+    assert!(after.members.values().all(|member| member.failed_since.is_none()));
 }
 
 #[tokio::test]

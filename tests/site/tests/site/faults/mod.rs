@@ -8,6 +8,7 @@ mod matrix;
 mod proxy;
 mod rules;
 
-use call::Call;
-use proxy::ApiProxy;
-use rules::{Fault, Injected};
+pub(crate) use call::Call;
+pub(crate) use cells::{Faulty, double_labels};
+pub(crate) use proxy::ApiProxy;
+pub(crate) use rules::{Fault, Injected};

@@ -133,6 +133,20 @@ impl ApiProxy {
         self.way.rules.add(Box::new(matches), pass, 1, fault)
     }
 
+    /// Holds back what the watches of a resource tell.
+    pub(crate) fn freeze(&self, resource: &str) {
+        self.way.frozen.send_modify(|frozen| {
+            frozen.insert(resource.to_owned());
+        });
+    }
+
+    /// Lets the watches of a resource go on.
+    pub(crate) fn thaw(&self, resource: &str) {
+        self.way.frozen.send_modify(|frozen| {
+            frozen.remove(resource);
+        });
+    }
+
     /// Ends the watches of a resource that are open now.
     pub(crate) fn end_watches(&self, resource: &str) {
         self.way

@@ -1,0 +1,133 @@
+//! Somebody uses a host before it has its labels, or after it has lost them.
+
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::{HOSTS, on_a_site_with_a_proxy, writes_a_host_of};
+use crate::{
+    faults::{Fault, Faulty},
+    fixtures::{Role, cluster, given_back, host, in_role, set_consumer, sip_labels},
+};
+
+fn thief() -> Value {
+    json!({"apiVersion": "x/v1", "kind": "Machine", "namespace": "elsewhere", "name": "thief"})
+}
+
+/// How the API server has answered writes of the agent to a host.
+fn answers(site: &Faulty, host: &str) -> Vec<u16> {
+    let asked = site.stage.asked_by_agents().into_iter();
+    let writes = asked.filter(|entry| entry.verb == "patch");
+    let of = writes.filter(|entry| {
+        entry
+            .object_ref
+            .as_ref()
+            .is_some_and(|object| object.name == host)
+    });
+    of.map(|entry| entry.response_status.code).collect()
+}
+
+#[test]
+fn a_consumer_that_appears_between_decision_and_label_keeps_the_host_and_another_one_is_found() {
+    on_a_site_with_a_proxy("thief", async |site| {
+        let hosts = ["a", "b"].map(|name| host("thief", "cp", name, name));
+        site.stage.load(&hosts).await;
+        let held = site
+            .proxy()
+            .inject(writes_a_host_of("thief"), 0, Fault::HeldBefore);
+        let shop = cluster("thief", "shop").role(Role::ControlPlane, 1);
+        site.stage.create(&shop).await;
+        held.happens().await;
+        set_consumer(&site.stage, "thief-a", thief()).await;
+        held.open();
+
+        site.stage.ready(&shop).await;
+        let labelled = site.stage.labelled("thief", &shop).await;
+        assert_eq!(in_role(&labelled, "ControlPlane"), ["thief-b"]);
+        let taken = site.stage.hosts().get("thief-a").await.unwrap();
+        assert!(given_back(&taken), "{:?}", taken.metadata);
+        assert_eq!(taken.data["spec"]["consumerRef"], thief());
+        assert_eq!(
+            answers(site, "thief-a")[0],
+            409,
+            "the label was decided on an older host"
+        );
+    });
+}
+
+#[test]
+fn a_consumer_that_appears_after_the_unlabel_write_keeps_the_host_from_the_next_cluster() {
+    on_a_site_with_a_proxy("late-user", async |site| {
+        site.stage.load(&[host("late-user", "cp", "r1", "only")]).await;
+        let (first, next) = (
+            cluster("late-user", "first").role(Role::ControlPlane, 1),
+            cluster("late-user", "next").role(Role::ControlPlane, 1),
+        );
+        site.stage.create(&first).await;
+        site.stage.ready(&first).await;
+        let held = site
+            .proxy()
+            .inject(writes_a_host_of("late-user"), 0, Fault::HeldAfter);
+        site.stage.delete(&first).await;
+        held.happens().await;
+        set_consumer(&site.stage, "late-user-only", thief()).await;
+        held.open();
+        site.stage.gone(&first).await;
+
+        site.stage.create(&next).await;
+        let why = site.stage.says(&next, "Ready", "False", "Unschedulable").await;
+        assert!(why.contains("ControlPlane: 1 wanted"), "{why}");
+        let used = site.stage.hosts().get("late-user-only").await.unwrap();
+        assert!(given_back(&used), "{:?}", used.metadata);
+        assert_eq!(used.data["spec"]["consumerRef"], thief());
+
+        set_consumer(&site.stage, "late-user-only", Value::Null).await;
+        site.stage.ready(&next).await;
+        assert_eq!(site.stage.labelled("late-user", &next).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_watch_cache_that_is_behind_labels_nothing_that_somebody_has_taken_since() {
+    on_a_site_with_a_proxy("stale", async |site| {
+        site.stage.load(&[host("stale", "cp", "r1", "only")]).await;
+        let shop = cluster("stale", "shop").role(Role::ControlPlane, 2);
+        site.stage.create(&shop).await;
+        // It has seen the host: it says that it is the only one.
+        site.stage
+            .says_of(
+                &shop,
+                "Ready",
+                "False",
+                "Unschedulable",
+                "2 wanted, 1 can be placed",
+            )
+            .await;
+        site.proxy().freeze(HOSTS);
+        set_consumer(&site.stage, "stale-only", thief()).await;
+        site.stage
+            .edit(
+                &shop,
+                json!({"nodes": {"ControlPlane": {"count": {"active": 1}}}}),
+            )
+            .await;
+        let refused = async {
+            while answers(site, "stale-only").len() < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(crate::fixtures::PATIENCE, refused)
+            .await
+            .unwrap();
+        assert!(answers(site, "stale-only").iter().all(|code| *code == 409));
+        site.proxy().thaw(HOSTS);
+
+        let expected = "metal/stale-only: it is used by Machine elsewhere/thief already";
+        site.stage
+            .says_of(&shop, "HostsLabeled", "False", "Blocked", expected)
+            .await;
+        let host = site.stage.hosts().get("stale-only").await.unwrap();
+        assert!(sip_labels(&host).is_empty(), "{:?}", host.labels());
+        set_consumer(&site.stage, "stale-only", Value::Null).await;
+        site.stage.ready(&shop).await;
+    });
+}
