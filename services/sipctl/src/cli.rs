@@ -10,7 +10,7 @@ use runtime::identity::RealmArgs;
 use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
-use crate::hands::{Mark, Request};
+use crate::hands::{Access, Mark, Request};
 
 /// Shows and explains the placement of clusters on bare-metal hosts.
 #[derive(Debug, Parser)]
@@ -27,6 +27,9 @@ pub enum Command {
     /// Decide offline, on files, which hosts each SIPCluster would get, keep and give back
     #[command(after_help = PLAN_HELP)]
     Plan(Plan),
+    /// Check a site that the Airship SIP operator has served, before this project's agents take over
+    #[command(after_help = ADOPT_HELP)]
+    Adopt(Adopt),
     /// Say, from files, which clusters would lose members with a domain, and which of them their majority
     #[command(after_help = LOSE_HELP)]
     Lose(Lose),
@@ -71,6 +74,15 @@ Nothing is sent anywhere, and nothing changes.
 Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
+
+const ADOPT_HELP: &str = "\
+Reads the site as kubectl does, or files. Nothing changes: adoption itself is what the scheduler does when the agents start.
+
+Exit code: 0 when every labelled host is kept and nothing else changes, 2 when something is in conflict, 1 when the site or
+the files cannot be read.
+
+  sipctl adopt --dry-run
+  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
 
 const LOSE_HELP: &str = "\
 Members are the hosts that labels and status.placement name; hosts that are being given back do not count.
@@ -144,6 +156,29 @@ pub struct ReleaseOrphan {
     /// The scheduler.
     #[command(flatten)]
     pub connection: Connection,
+}
+
+/// Check an adoption.
+#[derive(Debug, clap::Args)]
+pub struct Adopt {
+    /// A check is all there is: say so
+    #[arg(long, required = true)]
+    pub dry_run: bool,
+    /// A file, JSON or YAML, or a directory, instead of the API server; - is standard input. Can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    pub files: Vec<PathBuf>,
+    /// The namespace of objects in files that name none
+    #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
+    pub namespace: Namespace,
+    /// The site's policy, a file as the scheduler reads it
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// The site's API server.
+    #[command(flatten)]
+    pub access: Access,
+    /// How to print what is found
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
 }
 
 /// Lose a domain.

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use anyhow::Context as _;
 use clap::CommandFactory as _;
 
-use crate::cli::{Cli, Command, Lose, Output, Plan, Site};
+use crate::cli::{Adopt, Cli, Command, Lose, Output, Plan, Site};
 use crate::input::Input;
 use crate::operate::{self, Said};
 use crate::plan::{self, plan};
-use crate::{files, hands, ledger, loss, one_line, table};
+use crate::{adopt, files, hands, ledger, loss, one_line, site, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -18,6 +18,8 @@ pub enum Ending {
     Done,
     /// A cluster is refused, partial or invalid.
     NotPlaced,
+    /// Something would change when a site is switched over.
+    InConflict,
     /// A role would lose its majority.
     MajorityLost,
     /// Something is wrong with a ledger.
@@ -34,6 +36,7 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
     let Cli { command } = cli;
     match command {
         Command::Plan(arguments) => offline(arguments, out, notes),
+        Command::Adopt(arguments) => adopt(arguments, out, notes),
         Command::Lose(arguments) => lose(arguments, out, notes),
         Command::Ledger { action } => {
             let (text, ending) = ledger::run(action)?;
@@ -94,6 +97,38 @@ fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyho
         Ending::Done
     } else {
         Ending::NotPlaced
+    })
+}
+
+fn adopt(arguments: Adopt, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    let Adopt {
+        dry_run: _,
+        files: paths,
+        namespace,
+        policy,
+        access,
+        output,
+    } = arguments;
+    let policy = policy
+        .as_deref()
+        .map(files::policy)
+        .transpose()?
+        .unwrap_or_default();
+    let documents = if paths.is_empty() {
+        operate::block_on(async { site::documents(&access.client().await?).await })?
+    } else {
+        files::documents(&paths)?
+    };
+    let input = Input::new(documents, &namespace, policy)?;
+    if input.has_no_cluster() {
+        writeln!(notes, "note: there is no SIPCluster").context("cannot write to standard error")?;
+    }
+    let adoption = adopt::adoption(&input);
+    write(out, adopt::print(&adoption, output)?.as_bytes())?;
+    Ok(if adoption.is_clean() {
+        Ending::Done
+    } else {
+        Ending::InConflict
     })
 }
 

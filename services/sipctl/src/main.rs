@@ -11,7 +11,7 @@ use sipctl::one_line;
 
 /// The input or the command line cannot be read.
 const UNREADABLE: u8 = 1;
-/// A cluster is refused, partial or invalid; a role would lose its majority; something is wrong with a ledger; the scheduler
+/// A cluster is refused, partial or invalid; a role would lose its majority; a site has conflicts; something is wrong with a ledger; the scheduler
 /// refuses.
 const NOT_PLACED: u8 = 2;
 /// Most characters of an error.
@@ -34,9 +34,9 @@ fn main() -> ExitCode {
     };
     match run(cli, &mut stdout().lock(), &mut stderr().lock()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,
-        Ok(Ending::NotPlaced | Ending::MajorityLost | Ending::Damaged | Ending::Refused) => {
-            ExitCode::from(NOT_PLACED)
-        }
+        Ok(
+            Ending::NotPlaced | Ending::InConflict | Ending::MajorityLost | Ending::Damaged | Ending::Refused,
+        ) => ExitCode::from(NOT_PLACED),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}"), SHOWN));
             ExitCode::from(UNREADABLE)

@@ -29,7 +29,7 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let labeled = labeled(steps, machines, placement.refusal.is_some());
     let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
-    let ready = ready(placement, &labeled, &standing);
+    let ready = ready(placement, &labeled, &standing, is_taken_over(object));
     let mut findings = vec![scheduled_finding(placement), labeled, ready];
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
@@ -155,7 +155,21 @@ fn named(all: &[String]) -> String {
     }
 }
 
-fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing) -> Finding {
+/// What `Ready` says until the other agents have answered for a cluster that the Airship SIP operator left Ready.
+const TAKING_OVER: &str = "as the Airship SIP operator left it: the services are being taken over";
+
+/// Whether the cluster was Ready for this generation when this agent saw it first, and its services are taken over since.
+fn is_taken_over(object: &SIPCluster) -> bool {
+    let Some(status) = &object.status else {
+        return false;
+    };
+    let generation = object.metadata.generation.unwrap_or_default();
+    let ready = find(&status.conditions, conditions::READY)
+        .filter(|ready| ready.status == "True" && ready.observed_generation == Some(generation));
+    ready.is_some_and(|ready| status.placement.is_none() || ready.message == TAKING_OVER)
+}
+
+fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing, taken_over: bool) -> Finding {
     use conditions::{READY, ready};
     if let Some(refusal) = &placement.refusal {
         return Finding::no(READY, ready::UNSCHEDULABLE, &refusal.message);
@@ -165,6 +179,9 @@ fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing) 
     }
     match standing {
         Standing::Failing(why) => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
+        Standing::Progressing(_) if taken_over && labeled.status == Some(true) => {
+            Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, TAKING_OVER)
+        }
         Standing::Progressing(why) => Finding::no(READY, ready::PROGRESSING, why),
         Standing::Ready if labeled.status != Some(true) => {
             Finding::no(READY, ready::PROGRESSING, &labeled.message)

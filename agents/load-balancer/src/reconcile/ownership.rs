@@ -1,8 +1,10 @@
 //! Whose an object is that has the name of ours. A forced apply would take it over; nobody else's is.
 
+use std::collections::BTreeMap;
+
 use api::{SIPCluster, labels};
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client, ResourceExt as _, core::PartialObjectMeta};
+use kube::{Api, Client, ResourceExt as _};
 
 use super::Error;
 
@@ -15,19 +17,21 @@ pub(super) async fn claimed_by_another(
 ) -> Result<Option<String>, Error> {
     let services = Api::<Service>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     let existing = services
-        .get_metadata_opt(name)
+        .get_opt(name)
         .await
         .map_err(Error::kubernetes("read the Service"))?;
     Ok(existing.and_then(|existing| another(&existing, &object.uid().unwrap_or_default())))
 }
 
-/// An object is ours when its owner is, and may be taken over when SIP made it: SIP set no owner.
-fn another(existing: &PartialObjectMeta<Service>, uid: &str) -> Option<String> {
+/// An object is ours when its owner is, and may be taken over when SIP made it: SIP set no owner, and labels on pods only, so
+/// that its Services are known by what they select.
+fn another(existing: &Service, uid: &str) -> Option<String> {
     let name = format!(
         "Service {}/{}",
         existing.namespace().unwrap_or_default(),
         existing.name_any()
     );
+    let selector = existing.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     match existing
         .owner_references()
         .iter()
@@ -35,32 +39,32 @@ fn another(existing: &PartialObjectMeta<Service>, uid: &str) -> Option<String> {
     {
         Some(owner) if owner.uid == uid => None,
         Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
-        None if existing
-            .labels()
-            .get(labels::PART_OF)
-            .is_some_and(|part| part == labels::PART_OF_SIP) =>
-        {
-            None
-        }
+        None if is_part_of_sip(existing.labels()) || selector.is_some_and(is_part_of_sip) => None,
         None => Some(format!("{name} was not made for a SIPCluster")),
     }
 }
 
+fn is_part_of_sip(of: &BTreeMap<String, String>) -> bool {
+    of.get(labels::PART_OF)
+        .is_some_and(|part| part == labels::PART_OF_SIP)
+}
+
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ServiceSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::core::ObjectMeta;
 
     use super::*;
 
-    fn service(owner: Option<&str>, part_of: Option<&str>) -> PartialObjectMeta<Service> {
+    fn service(owner: Option<&str>, part_of: Option<&str>) -> Service {
         let owner = owner.map(|uid| OwnerReference {
             kind: "SIPCluster".to_owned(),
             name: format!("cluster-{uid}"),
             uid: uid.to_owned(),
             ..OwnerReference::default()
         });
-        PartialObjectMeta {
+        Service {
             metadata: ObjectMeta {
                 namespace: Some("ns".to_owned()),
                 name: Some("lb".to_owned()),
@@ -68,7 +72,18 @@ mod tests {
                 labels: part_of.map(|part| [(labels::PART_OF.to_owned(), part.to_owned())].into()),
                 ..ObjectMeta::default()
             },
-            ..PartialObjectMeta::default()
+            ..Service::default()
+        }
+    }
+
+    /// As SIP made it: no labels of its own, and a selector.
+    fn selecting(part_of: &str) -> Service {
+        Service {
+            spec: Some(ServiceSpec {
+                selector: Some([(labels::PART_OF.to_owned(), part_of.to_owned())].into()),
+                ..ServiceSpec::default()
+            }),
+            ..service(None, None)
         }
     }
 
@@ -77,6 +92,11 @@ mod tests {
         for (existing, expected) in [
             (service(Some("ours"), None), None),
             (service(None, Some("sip")), None),
+            (selecting("sip"), None),
+            (
+                selecting("shop"),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
             (
                 service(Some("theirs"), Some("sip")),
                 Some("Service ns/lb belongs to SIPCluster cluster-theirs"),

@@ -113,6 +113,12 @@ pub fn plan(input: &Input) -> Plan {
     Plan { clusters }
 }
 
+/// Hosts whose labels make them nobody's.
+pub(crate) fn strays(input: &Input) -> Vec<report::Remark> {
+    let (_, holdings) = read(input);
+    holdings.strays.iter().map(remarks::about_stray).collect()
+}
+
 /// The site of an input, with who holds which host.
 pub(crate) fn held(input: &Input) -> Site {
     read(input).0

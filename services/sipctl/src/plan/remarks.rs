@@ -43,7 +43,7 @@ pub(super) fn of(
     remarks
 }
 
-fn about_stray(stray: &Stray) -> Remark {
+pub(super) fn about_stray(stray: &Stray) -> Remark {
     let Stray {
         host,
         names,

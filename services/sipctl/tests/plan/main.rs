@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails; clippy.toml allows it only in functions marked as tests"
 )]
 
+mod adopt;
 mod command;
 mod corpus;
 mod fixtures;

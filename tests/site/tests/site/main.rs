@@ -12,6 +12,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod adoption;
 mod deletion;
 mod edited_by_hand;
 mod faults;

@@ -1,0 +1,109 @@
+//! `sipctl adopt --dry-run`, on files.
+
+use placement::{Namespace, Policy};
+use sipctl::adopt::{Adoption, adoption};
+use sipctl::input::{Input, documents};
+
+fn host(name: &str, rack: &str, labels: &str) -> String {
+    format!(
+        "---
+apiVersion: metal3.io/v1alpha1
+kind: BareMetalHost
+metadata: {{name: {name}, labels: {{rack: {rack}{labels}}}}}
+status: {{provisioning: {{state: provisioned}}, operationalStatus: OK}}
+"
+    )
+}
+
+fn of(cluster: &str, role: &str) -> String {
+    format!(
+        ", sip.airshipit.org/cluster-namespace: default, sip.airshipit.org/cluster-name: {cluster}, \
+         sip.airshipit.org/node-type: {role}"
+    )
+}
+
+fn cluster(workers: i64) -> String {
+    format!(
+        "---
+apiVersion: airship.airshipit.org/v1
+kind: SIPCluster
+metadata: {{name: shop}}
+spec: {{nodes: {{Worker: {{labelSelector: {{}}, topologyKey: rack, count: {{active: {workers}}}}}}}}}
+"
+    )
+}
+
+fn check(text: &[String]) -> Adoption {
+    let namespace = Namespace::new("default").unwrap();
+    let documents = documents("input", &text.concat()).unwrap();
+    adoption(&Input::new(documents, &namespace, Policy::default()).unwrap())
+}
+
+#[test]
+fn what_fits_is_kept_and_what_is_odd_is_reported_without_a_conflict() {
+    let found = check(&[
+        cluster(2),
+        host("a", "r1", &of("shop", "Worker")),
+        host("b", "r1", &of("shop", "Worker")),
+    ]);
+    assert!(found.is_clean(), "{found:?}");
+    assert_eq!(
+        found.clusters[0].keeps,
+        ["default/a (Worker)", "default/b (Worker)"]
+    );
+    let kinds: Vec<&str> = found.clusters[0]
+        .reported
+        .iter()
+        .map(|remark| &*remark.kind)
+        .collect();
+    assert!(kinds.contains(&"topology-shared"), "{kinds:?}");
+}
+
+#[test]
+fn what_would_change_or_is_nobodys_is_a_conflict() {
+    let own = |name: &str, rack: &str| host(name, rack, &of("shop", "Worker"));
+    let cases = [
+        (
+            vec![cluster(1), own("a", "r1"), own("b", "r2")],
+            "would be given back (Worker): surplus",
+        ),
+        (vec![cluster(2), own("a", "r1")], "refused"),
+        (
+            vec![
+                cluster(2),
+                own("a", "r1"),
+                host("c", "r3", "").replace("provisioned", "available"),
+            ],
+            "default/c would be taken (Worker)",
+        ),
+        (vec![cluster(-1), own("a", "r1")], "invalid"),
+        (
+            vec![cluster(1), host("a", "r1", &of("shop", "ControlPlane"))],
+            "would be given back (ControlPlane): surplus",
+        ),
+    ];
+    for (text, expected) in cases {
+        let found = check(&text);
+        assert!(!found.is_clean(), "{expected}: {found:?}");
+        let conflicts = &found.clusters[0].conflicts;
+        assert!(
+            conflicts.iter().any(|said| said.contains(expected)),
+            "{expected}: {conflicts:?}"
+        );
+    }
+}
+
+#[test]
+fn a_host_with_labels_that_make_it_nobodys_is_in_conflict_though_there_is_no_cluster() {
+    for (labels, kind) in [
+        (of("never", "Worker"), "orphaned"),
+        (
+            ", sip.airshipit.org/cluster-name: shop".to_owned(),
+            "partial-labels",
+        ),
+    ] {
+        let found = check(&[host("a", "r1", &labels)]);
+        assert_eq!(found.strays[0].kind, kind);
+        assert!(!found.is_clean());
+    }
+}
