@@ -18,7 +18,7 @@ use runtime::readiness::Gate;
 
 use crate::{
     inventory::{self, Inventory, Key, Listed},
-    reconcile::{self, Context, MANAGER, Orphans, Triggers},
+    reconcile::{self, Context, MANAGER, Orphans, Triggers, Unseen},
 };
 
 /// Clusters that are looked at at once.
@@ -76,6 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,
+        unseen: Unseen::default(),
         retries: Retries::default(),
         events,
         not_installed: agent.config.not_installed().clone(),

@@ -15,6 +15,7 @@ use proto::{
 };
 use serde_json::json;
 
+use super::Unseen;
 use crate::inventory::Inventory;
 pub use crate::inventory::Key;
 
@@ -211,6 +212,8 @@ pub struct Writer<'a> {
     pub manager: Manager,
     /// Whose labels.
     pub cluster: &'a wire::ClusterRef,
+    /// Hosts that were written, and not seen since.
+    pub unseen: &'a Unseen,
 }
 
 /// What has come of a cluster's steps.
@@ -230,6 +233,7 @@ impl Writer<'_> {
         let due: Vec<&Step<'_>> = steps
             .iter()
             .filter(|step| matches!(step.need, Need::Label | Need::Unlabel | Need::ConfirmGone))
+            .filter(|step| !self.unseen.is_older(&key(step.member), &step.seen))
             .collect();
         let mut taken = Taken::default();
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
@@ -292,7 +296,10 @@ impl Writer<'_> {
             Need::Nothing | Need::Confirm | Need::Blocked(_) | Need::Waits(_) => return Written::Done,
         };
         match apply::merge_metadata(&hosts, self.manager, &key.name, (uid, seen), change).await {
-            Ok(_) => Written::Done,
+            Ok(_) => {
+                self.unseen.written(key, seen.clone());
+                Written::Done
+            }
             Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Written::Changed,
             Err(error) => Written::Refused(apply::reason(&error)),
         }

@@ -13,6 +13,7 @@ mod orphans;
 mod services;
 mod status;
 mod triggers;
+mod unseen;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -31,6 +32,7 @@ use tonic::{Code, Status};
 
 pub use orphans::{Orphans, run as look_after_orphans};
 pub use triggers::Triggers;
+pub use unseen::Unseen;
 
 use crate::inventory::{self, Inventory, Key};
 use hosts::{Need, Step, Taken, Writer};
@@ -49,6 +51,8 @@ pub struct Context {
     pub inventory: Inventory,
     /// What makes a cluster be looked at.
     pub triggers: Triggers,
+    /// Hosts that were written, and not seen since.
+    pub unseen: Unseen,
     /// Pauses after failures.
     pub retries: Retries,
     /// Events.
@@ -272,6 +276,7 @@ async fn act_on_hosts(
         client: &context.client,
         manager: MANAGER,
         cluster: &cluster,
+        unseen: &context.unseen,
     };
     let Taken {
         again,

@@ -151,6 +151,7 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
         client: &context.client,
         manager: super::MANAGER,
         cluster: &reference,
+        unseen: &context.unseen,
     };
     let taken = writer.take(&steps).await;
     for (Key { namespace, name }, words) in taken.refused {

@@ -101,7 +101,10 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
         .as_ref()
         .and_then(|status| status.placement.as_ref())
     else {
-        status::waiting(object, &context.client).await?;
+        // A new cluster is mostly placed at once; that it is not is worth a word once its own agent has said so.
+        if status::is_decided(object) {
+            status::waiting(object, &context.client).await?;
+        }
         return Ok(Action::await_change());
     };
     let Some(placement) = placement(object, held, context).await? else {

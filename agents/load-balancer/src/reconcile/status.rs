@@ -2,7 +2,7 @@
 
 use api::{
     Applied as AppliedEntry, Endpoint, Placement, SIPCluster, SIPClusterStatus,
-    conditions::{LOAD_BALANCER_READY, ready::PROGRESSING},
+    conditions::{LOAD_BALANCER_READY, SCHEDULED, ready::PROGRESSING},
 };
 use k8s_openapi::{api::core::v1::Service, jiff::Timestamp};
 use kit::{
@@ -110,6 +110,12 @@ fn own(object: &SIPCluster) -> (Vec<AppliedEntry>, Vec<Endpoint>) {
     status.applied.retain(|applied| is_own(&applied.service));
     status.endpoints.retain(|endpoint| is_own(&endpoint.name));
     (status.applied, status.endpoints)
+}
+
+/// Whether the cluster agent has said what has become of the cluster's hosts.
+pub(super) fn is_decided(object: &SIPCluster) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| find(&status.conditions, SCHEDULED).is_some())
 }
 
 /// Says that there is no placement to serve yet.
