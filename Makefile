@@ -20,7 +20,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help demo test check bench soak fuzz lint generate clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help demo test check bench soak soak-site fuzz lint generate clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
 
 help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -39,6 +39,11 @@ bench: setup-bench ## measures the decision (goals, growth, instructions), the s
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package sip-contract-tests --bench failover
 	$(CARGO) run --release --bin sip-sandbox -- bench
+
+soak-site: setup-checks ## a site in which everything happens at random, for half an hour; then a checker looks whether every promise is held
+	$(call step,build,$(CARGO) build --quiet --workspace --bins)
+	$(call step,random soak of a site,SOAK_SITE_SECONDS=$${SOAK_SITE_SECONDS:-1800} \
+	    $(PROOF) --package sip-site-tests --test site soak -- --nocapture)
 
 soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)

@@ -25,6 +25,7 @@ mod pki;
 pub mod port;
 pub mod process;
 pub mod programs;
+pub mod promises;
 pub mod proxy;
 pub mod readiness;
 pub mod region;

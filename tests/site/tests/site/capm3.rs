@@ -51,7 +51,11 @@ impl Machine {
         let free: Vec<DynamicObject> = found
             .into_iter()
             .filter(|host| consumer(host).is_null() && host.metadata.deletion_timestamp.is_none())
-            .filter(|host| host.data["status"]["errorMessage"].as_str().is_none_or(str::is_empty))
+            .filter(|host| {
+                host.data["status"]["errorMessage"]
+                    .as_str()
+                    .is_none_or(str::is_empty)
+            })
             .filter(|host| {
                 ["baremetalhost.metal3.io/paused", "capm3.metal3.io/unhealthy"]
                     .iter()
@@ -116,7 +120,11 @@ fn machines_that_look_for_their_hosts_from_the_beginning_find_exactly_those_of_t
             let ready = stage.ready(one).await;
             let labelled = stage.labelled("capm3", one).await;
             assert_eq!(held(&members(&ready)), labelled);
-            placed.extend(labelled.into_iter().map(|(host, role)| (host, one.name.clone(), role)));
+            placed.extend(
+                labelled
+                    .into_iter()
+                    .map(|(host, role)| (host, one.name.clone(), role)),
+            );
         }
         let found: Vec<(String, &Machine)> = all_look(stage, &machines, 10)
             .await
@@ -129,10 +137,16 @@ fn machines_that_look_for_their_hosts_from_the_beginning_find_exactly_those_of_t
         assert_eq!(taken, placed.iter().map(|(host, ..)| &**host).collect());
         for (host, machine) in &found {
             let (_, cluster, role) = placed.iter().find(|(placed, ..)| placed == host).unwrap();
-            assert!(machine.selector.ends_with(&format!("{CLUSTER_NAME}={cluster},{NODE_TYPE}={role}")));
+            assert!(
+                machine
+                    .selector
+                    .ends_with(&format!("{CLUSTER_NAME}={cluster},{NODE_TYPE}={role}"))
+            );
         }
         for host in stage.hosts_of("capm3").await {
-            let used = host.data["spec"].get("consumerRef").is_some_and(|consumer| !consumer.is_null());
+            let used = host.data["spec"]
+                .get("consumerRef")
+                .is_some_and(|consumer| !consumer.is_null());
             assert_eq!(used, taken.contains(&*host.name_any()), "{:?}", host.metadata);
         }
 
@@ -145,9 +159,18 @@ fn machines_that_look_for_their_hosts_from_the_beginning_find_exactly_those_of_t
         }
         stage.gone(&clusters[0]).await;
         for host in stage.hosts_of("capm3").await {
-            let of_the_other = placed.iter().any(|(name, of, _)| *name == host.name_any() && of == "two");
-            let of_the_one = placed.iter().any(|(name, of, _)| *name == host.name_any() && of == "one");
-            assert_eq!(given_back(&host), of_the_one && !of_the_other, "{:?}", host.metadata);
+            let of_the_other = placed
+                .iter()
+                .any(|(name, of, _)| *name == host.name_any() && of == "two");
+            let of_the_one = placed
+                .iter()
+                .any(|(name, of, _)| *name == host.name_any() && of == "one");
+            assert_eq!(
+                given_back(&host),
+                of_the_one && !of_the_other,
+                "{:?}",
+                host.metadata
+            );
         }
     });
 }

@@ -37,6 +37,7 @@ mod samples;
 mod scheduler_api;
 mod selectors;
 mod services;
+mod soak;
 mod specs;
 mod steady_state;
 mod tables;

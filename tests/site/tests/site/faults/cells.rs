@@ -265,12 +265,14 @@ fn writes(asked: &[Entry]) -> Vec<(String, Option<String>)> {
     written.sort_by(|a, b| a.stage_timestamp.cmp(&b.stage_timestamp));
     let of = |entry: &Entry| {
         let labels = entry.request_object.pointer("/metadata/labels")?;
+        // A host that was made again under its name is another one.
         let object = entry.object_ref.clone().unwrap_or_default();
+        let uid = entry.request_object.pointer("/metadata/uid")?.as_str()?;
         let namespace = &labels["sip.airshipit.org/cluster-namespace"];
         let cluster = labels[CLUSTER_NAME]
             .as_str()
             .map(|name| format!("{namespace}/{name}"));
-        Some((format!("{}/{}", object.namespace, object.name), cluster))
+        Some((format!("{}/{} {uid}", object.namespace, object.name), cluster))
     };
     written.into_iter().filter_map(of).collect()
 }

@@ -1,41 +1,17 @@
 //! Objects that are deleted and made again while a placement is under way, or all at once by a restore.
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, ResourceExt as _,
+    ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
 };
-use sandbox::{
-    inventory::Host,
-    region::{Agent, HOSTS_NAMESPACE},
-    wait,
-};
+use sandbox::region::Agent;
 use serde_json::json;
 
 use super::{on_a_site_with_a_proxy, writes_a_host_of};
 use crate::{
     faults::Fault,
-    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, held, host, members, sip_labels},
+    fixtures::{Cluster, Role, Stage, cluster, held, host, make_again, members, sip_labels},
 };
-
-/// Deletes a host with its Secret, and makes another one of its name.
-async fn make_again(stage: &Stage, host: &Host) {
-    stage
-        .hosts()
-        .delete(&host.name, &DeleteParams::default())
-        .await
-        .unwrap();
-    wait::until_gone(stage.hosts(), &host.name, PATIENCE)
-        .await
-        .unwrap();
-    let secrets: Api<Secret> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
-    let network_data = format!("{}-network-data", host.name);
-    secrets
-        .delete(&network_data, &DeleteParams::default())
-        .await
-        .unwrap();
-    stage.load(std::slice::from_ref(host)).await;
-}
 
 /// Somebody takes the finalizer off a cluster and deletes it: it is gone at once, and nothing has been given back.
 async fn delete_by_force(stage: &Stage, cluster: &Cluster) {
