@@ -40,7 +40,8 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
         ..status::Own::default()
     };
     write(object, context, own).await?;
-    let again = act_on_hosts(object, &placement, &steps, context).await?;
+    // What the API server refuses is told by an Event: the conditions say who is waited for.
+    let (again, _refused) = act_on_hosts(object, &placement, &steps, context).await?;
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 

@@ -69,7 +69,32 @@ pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> 
 }
 
 /// Reasons of the conditions that can be kept.
-const REASONS: [&str; 4] = ["Labeled", "Waiting", "Blocked", "NotInstalled"];
+const REASONS: [&str; 5] = ["Labeled", "Waiting", "Blocked", REFUSED, "NotInstalled"];
+
+/// Reason of `HostsLabeled` when the API server refuses to write a host.
+const REFUSED: &str = "Refused";
+
+/// Says in the conditions which hosts the API server has refused to write, in its words.
+pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)]) {
+    if refused.is_empty() {
+        return;
+    }
+    let said: Vec<String> = refused
+        .iter()
+        .map(|(hosts::Key { namespace, name }, words)| {
+            format!("{namespace}/{name} cannot be written: {words}")
+        })
+        .collect();
+    let why = named(&said);
+    for finding in findings {
+        if finding.kind == conditions::HOSTS_LABELED {
+            *finding = Finding::no(conditions::HOSTS_LABELED, REFUSED, &why);
+        }
+        if finding.kind == conditions::READY && finding.reason != conditions::ready::UNSCHEDULABLE {
+            *finding = Finding::no(conditions::READY, conditions::ready::UNABLE_TO_APPLY_LABELS, &why);
+        }
+    }
+}
 
 fn scheduled_finding(placement: &placed::Placement) -> Finding {
     if let Some(refusal) = &placement.refusal {

@@ -204,7 +204,7 @@ async fn act(
         .map(|role| (role.name().as_str().to_owned(), role.wanted()));
     let mut told = status::placement(placement);
     machines.name(&mut told);
-    let own = status::Own {
+    let mut own = status::Own {
         findings: findings::all(object, placement, (&steps, &machines), &gating, &skipped),
         placement: Some(told),
         counts: Some(status::counts(placement, wanted)),
@@ -217,20 +217,26 @@ async fn act(
             .iter()
             .any(|step| matches!(step.need, Need::Label | Need::Unlabel))
     {
-        return match act_on_hosts(object, placement, &steps, context).await? {
+        let (again, refused) = act_on_hosts(object, placement, &steps, context).await?;
+        return match again {
             None => Ok(Action::await_change()),
             Some(again) => {
+                findings::refuse(&mut own.findings, &refused);
                 write(object, context, own).await?;
                 Ok(Action::requeue(again))
             }
         };
     }
     let before = findings::scheduled(object);
-    if write(object, context, own).await? {
+    if write(object, context, own.clone()).await? {
         events::publish(object, placement, before.as_deref(), context).await;
     }
     machines.ask(object, context).await;
-    let again = act_on_hosts(object, placement, &steps, context).await?;
+    let (again, refused) = act_on_hosts(object, placement, &steps, context).await?;
+    if !refused.is_empty() {
+        findings::refuse(&mut own.findings, &refused);
+        write(object, context, own).await?;
+    }
     let pending = findings::revisit(object, &gating);
     Ok([again, pending, machines.again()]
         .into_iter()
@@ -264,13 +270,14 @@ fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(),
     }
 }
 
-/// Labels hosts that join, and releases hosts that leave. Returns when to look again, if the watches may not tell.
+/// Labels hosts that join, and releases hosts that leave. Returns when to look again, if the watches may not
+/// tell, and which hosts the API server has refused to write.
 async fn act_on_hosts(
     object: &SIPCluster,
     placement: &placed::Placement,
     steps: &[Step<'_>],
     context: &Context,
-) -> Result<Option<Duration>, Error> {
+) -> Result<(Option<Duration>, Vec<(Key, String)>), Error> {
     let cluster = inventory::reference(object);
     let writer = Writer {
         client: &context.client,
@@ -283,7 +290,7 @@ async fn act_on_hosts(
         refused,
         released,
     } = writer.take(steps).await;
-    for (Key { namespace, name }, words) in refused {
+    for (Key { namespace, name }, words) in &refused {
         let note = format!("BareMetalHost {namespace}/{name} cannot be written: {words}");
         context
             .events
@@ -294,7 +301,7 @@ async fn act_on_hosts(
     if placement.members.is_empty() {
         context.triggers.holds(&key(object), BTreeSet::new());
     }
-    Ok(again)
+    Ok((again, refused))
 }
 
 /// Tells the scheduler what is written.

@@ -30,6 +30,7 @@ mod operators;
 mod orphans;
 mod outages;
 mod races;
+mod refused_writes;
 mod replacement;
 mod replicas;
 mod rights;
