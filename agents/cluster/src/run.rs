@@ -78,6 +78,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         triggers,
         unseen: Unseen::default(),
         retries: Retries::default(),
+        metrics: reconcile::Metrics::registered(&agent.process.metrics),
         events,
         not_installed: agent.config.not_installed().clone(),
     });

@@ -16,6 +16,7 @@ use proto::{
 use serde_json::json;
 
 use super::Unseen;
+use super::metrics::{HostWrite, Metrics};
 use crate::inventory::Inventory;
 pub use crate::inventory::Key;
 
@@ -214,6 +215,8 @@ pub struct Writer<'a> {
     pub cluster: &'a wire::ClusterRef,
     /// Hosts that were written, and not seen since.
     pub unseen: &'a Unseen,
+    /// Where it is counted.
+    pub metrics: &'a Metrics,
 }
 
 /// What has come of a cluster's steps.
@@ -239,6 +242,11 @@ impl Writer<'_> {
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
         taken.released.extend(confirmed.map(Step::confirmation));
         for (step, written) in due.iter().zip(self.write(&due).await) {
+            self.metrics.host_written(match written {
+                Written::Done => HostWrite::Done,
+                Written::Changed => HostWrite::Changed,
+                Written::Refused(_) => HostWrite::Refused,
+            });
             match written {
                 Written::Done if step.need != Need::Label => taken.released.push(step.confirmation()),
                 Written::Done => {}

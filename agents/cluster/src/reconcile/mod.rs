@@ -9,13 +9,18 @@ mod finalizer;
 mod findings;
 pub mod hosts;
 mod machines;
+mod metrics;
 mod orphans;
 mod services;
 mod status;
 mod triggers;
 mod unseen;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use api::{Cluster, SIPCluster, conditions};
 use kit::{
@@ -30,6 +35,7 @@ use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action}
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 use tonic::{Code, Status};
 
+pub use metrics::Metrics;
 pub use orphans::{Orphans, run as look_after_orphans};
 pub use triggers::Triggers;
 pub use unseen::Unseen;
@@ -37,6 +43,7 @@ pub use unseen::Unseen;
 use crate::inventory::{self, Inventory, Key};
 use hosts::{Need, Step, Taken, Writer};
 use machines::Machines;
+use metrics::{Answer, Look};
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
@@ -55,6 +62,8 @@ pub struct Context {
     pub unseen: Unseen,
     /// Pauses after failures.
     pub retries: Retries,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Events.
     pub events: Events,
     /// Sections that no agent of the site serves.
@@ -100,7 +109,15 @@ impl Error {
 /// # Errors
 /// What cut it short.
 pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
-    let action = look(&object, &context).await?;
+    let began = Instant::now();
+    let looked = look(&object, &context).await;
+    let outcome = match &looked {
+        Ok(_) => Look::Done,
+        Err(Error::Kubernetes { .. }) => Look::Kubernetes,
+        Err(Error::Scheduler(_) | Error::OldEpoch { .. }) => Look::Scheduler,
+    };
+    context.metrics.looked(outcome, began.elapsed());
+    let action = looked?;
     context.retries.succeeded(&*object);
     Ok(action)
 }
@@ -114,11 +131,17 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
         Err(invalid) => return refuse(object, context, &invalid.to_string()).await,
     };
     finalizer::ensure(&context.client, object).await?;
-    let placement = match context
+    let answer = context
         .scheduler
         .apply(desired::declaration(object, &cluster))
-        .await
-    {
+        .await;
+    context.metrics.answered(match &answer {
+        Ok(placement) if placement.refusal.is_some() => Answer::Refused,
+        Ok(_) => Answer::Placed,
+        Err(status) if status.code() == Code::InvalidArgument => Answer::Invalid,
+        Err(_) => Answer::Failed,
+    });
+    let placement = match answer {
         Ok(placement) => placement,
         Err(status) if status.code() == Code::InvalidArgument => {
             return refuse(object, context, &scheduler::reason(&status)).await;
@@ -284,6 +307,7 @@ async fn act_on_hosts(
         manager: MANAGER,
         cluster: &cluster,
         unseen: &context.unseen,
+        metrics: &context.metrics,
     };
     let Taken {
         again,

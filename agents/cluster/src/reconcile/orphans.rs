@@ -152,6 +152,7 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
         manager: super::MANAGER,
         cluster: &reference,
         unseen: &context.unseen,
+        metrics: &context.metrics,
     };
     let taken = writer.take(&steps).await;
     for (Key { namespace, name }, words) in taken.refused {
