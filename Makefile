@@ -33,7 +33,7 @@ test: setup-checks fmt clippy lint all-tests ## everything that has to be green:
 
 check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
 
-bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, and a whole site with 1,000 hosts
+bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, and whole sites with 1,000 and 10,000 hosts
 	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --package sip-placement --bench '*'
 	$(CARGO) bench --package sip-scheduler --bench '*'
 	$(CARGO) build --release --workspace --bins
