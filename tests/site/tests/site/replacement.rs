@@ -76,7 +76,7 @@ fn a_host_that_is_gone_is_replaced_though_the_only_free_one_is_in_its_rack() {
         stage.load(&fleet("gone", 3, 1, 0)).await;
         let shop = cluster("gone", "shop")
             .role(Role::ControlPlane, 3)
-            .balanced(30_600);
+            .balanced(31_000);
         placed(stage, &shop).await;
         stage.load(&[host("gone", "cp", "r2", "r2-spare")]).await;
 
@@ -106,7 +106,7 @@ fn a_host_that_is_gone_is_replaced_though_the_only_free_one_is_in_its_rack() {
 fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() {
     on_shared_site("marked", async |stage| {
         stage.load(&fleet("marked", 2, 0, 1)).await;
-        let shop = cluster("marked", "shop").role(Role::Worker, 2).balanced(30_610);
+        let shop = cluster("marked", "shop").role(Role::Worker, 2).balanced(31_010);
         placed(stage, &shop).await;
         let machine = json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
@@ -166,7 +166,7 @@ async fn of_the_control_plane_one_at_a_time_is_replaced_and_the_next_when_its_re
     stage.load(&fleet("limits", 3, 1, 0)).await;
     let shop = cluster("limits", "shop")
         .role(Role::ControlPlane, 3)
-        .balanced(30_620);
+        .balanced(31_020);
     let before = placed(&stage, &shop).await;
     // Nobody takes a new member into the load balancer: its replacement stays claimed.
     stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
@@ -211,7 +211,7 @@ fn a_host_in_error_is_replaced_where_its_role_says_so_and_no_other() {
             .role(Role::ControlPlane, 2)
             .role(Role::Worker, 2)
             .with("/nodes/Worker/replaceAfterError", json!("1s"))
-            .balanced(30_630);
+            .balanced(31_030);
         let before = placed(stage, &shop).await;
         let of = |role: &str| {
             let found = before.iter().find(|(_, of)| *of == role);
@@ -244,7 +244,7 @@ fn what_metal3_or_cluster_api_do_to_hosts_replaces_none() {
         let shop = cluster("moved", "shop")
             .role(Role::ControlPlane, 4)
             .with("/nodes/ControlPlane/replaceAfterError", json!("0s"))
-            .balanced(30_640);
+            .balanced(31_040);
         let before: Vec<String> = placed(stage, &shop).await.into_keys().collect();
         let [paused, detached, serviced, moved] = [0, 1, 2, 3].map(|at| &*before[at]);
         let machine = |name: &str| {
