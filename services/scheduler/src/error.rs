@@ -284,3 +284,11 @@ impl From<Error> for Status {
 fn precondition(details: &mut ErrorDetails, kind: &str, subject: impl Into<String>, why: impl Into<String>) {
     details.set_precondition_failure(vec![PreconditionViolation::new(kind, subject, why)]);
 }
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}

@@ -13,6 +13,8 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
+use crate::error::chain;
+
 /// Pause between two looks at the files. What a `ConfigMap` holds comes into a pod's files within a minute.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -133,13 +135,6 @@ async fn look(files: Vec<(String, PathBuf)>, told: watch::Sender<Policies>) -> R
             Err(error) => tracing::error!(%error, "the policies were not read"),
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 /// What differs between two policies, for people.

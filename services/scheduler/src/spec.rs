@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use placement::{Expression, LabelKey, MAX_ROLES, MAX_WANTED, NetworkId, Role, RoleName, Selector};
 use proto::inventory::v1 as inventory;
 
-use crate::error::Violation;
+use crate::error::{Violation, chain};
 
 /// What a cluster wants (the default is nothing): as it came, for comparison and storage, and parsed, for the decision.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -163,12 +163,4 @@ pub(crate) fn selector(
     Selector::compile(match_labels, &expressions)
         .map_err(|error| violations.push(Violation::new(path, chain(&error))))
         .ok()
-}
-
-/// An error with its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }

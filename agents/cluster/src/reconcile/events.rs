@@ -5,11 +5,8 @@ use api::{MemberState, SIPCluster};
 use kube::Resource as _;
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 
-use super::{Context, hosts};
+use super::{Context, findings::named, hosts};
 use crate::inventory::Inventory;
-
-/// Hosts that a note names.
-const NAMED: usize = 8;
 
 /// An Event to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,20 +111,10 @@ fn why(member: &placed::Member, inventory: &Inventory) -> String {
             format!("it has been in error for too long: {}", host.error_message)
         }
         Some(host) if host.replace_requested => "somebody asked to move it off".to_owned(),
+        Some(host) if member.state() != wire::MemberState::Bound && host.consumer.is_some() => {
+            "somebody used it before it was handed over".to_owned()
+        }
         Some(_) => "it has recovered meanwhile".to_owned(),
-    }
-}
-
-fn named(all: &[String]) -> String {
-    let shown = all
-        .iter()
-        .take(NAMED)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join("; ");
-    match all.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown}; and {more} more"),
     }
 }
 
@@ -137,7 +124,7 @@ mod tests {
     use wire::MemberState::{Bound, Claimed, Releasing};
 
     use super::*;
-    use crate::fixtures::{cluster, host, inventory, member, with};
+    use crate::fixtures::{cluster, host, inventory, member, used, with};
 
     fn told(status: &Value, members: Vec<placed::Member>, hosts: Vec<Value>) -> Vec<(&'static str, String)> {
         let placement = placed::Placement {
@@ -205,6 +192,20 @@ mod tests {
             ]
         );
         assert_eq!(told(&status_of(&next), next, hosts()), []);
+    }
+
+    #[test]
+    fn a_host_that_somebody_was_quicker_to_use_is_told_as_that() {
+        let taken = vec![failed(member("h1", Claimed))];
+        let told = told(
+            &status_of(&[member("h1", Claimed)]),
+            taken,
+            vec![used(host("h1"))],
+        );
+        assert_eq!(
+            told[0].1,
+            "to be replaced: metal/h1 (Worker): somebody used it before it was handed over"
+        );
     }
 
     #[test]

@@ -167,7 +167,8 @@ fn labeled(steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
     }
 }
 
-fn named(all: &[String]) -> String {
+/// The first few of a list, and how many more there are.
+pub(super) fn named(all: &[String]) -> String {
     let shown = all
         .iter()
         .take(NAMED)

@@ -242,11 +242,14 @@ impl Writer<'_> {
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
         taken.released.extend(confirmed.map(Step::confirmation));
         for (step, written) in due.iter().zip(self.write(&due).await) {
-            self.metrics.host_written(match written {
-                Written::Done => HostWrite::Done,
-                Written::Changed => HostWrite::Changed,
-                Written::Refused(_) => HostWrite::Refused,
-            });
+            // That one is a look.
+            if step.need != Need::ConfirmGone {
+                self.metrics.host_written(match written {
+                    Written::Done => HostWrite::Done,
+                    Written::Changed => HostWrite::Changed,
+                    Written::Refused(_) => HostWrite::Refused,
+                });
+            }
             match written {
                 Written::Done if step.need != Need::Label => taken.released.push(step.confirmation()),
                 Written::Done => {}

@@ -10,7 +10,7 @@ use std::{
 
 use crate::inventory::Key;
 
-/// For each host the `resourceVersion` that its last write was based on; at most one for each host of the site.
+/// For each host that was written the `resourceVersion` that its last write was based on; one for each name at most.
 #[derive(Debug, Default)]
 pub struct Unseen(Mutex<HashMap<Key, String>>);
 

@@ -315,11 +315,7 @@ impl Error {
     /// The error with its sources, in one line.
     #[must_use]
     pub fn chain(&self) -> String {
-        let first: &dyn std::error::Error = self;
-        let chain: Vec<String> = std::iter::successors(Some(first), |error| error.source())
-            .map(ToString::to_string)
-            .collect();
-        chain.join(": ")
+        crate::error::chain(self)
     }
 
     pub(crate) fn panicked(action: &'static str, panic: tokio::task::JoinError) -> Self {

@@ -90,12 +90,14 @@ impl Site {
                 member.state != MemberState::Releasing && member.failed_since.is_none()
             });
             unwell.filter_map(move |(id, member)| {
+                // First of all, since it says no for nearly all of them.
+                let since = member.unwell_since?;
                 let role = record.spec.roles().iter().find(|role| role.name == member.role)?;
                 let limit = match self.reported(id) {
                     None => MOVE,
                     Some(_) => role.replace_after_error?,
                 };
-                Some((record, member.unwell_since?.checked_add(limit)?))
+                Some((record, since.checked_add(limit)?))
             })
         })
     }

@@ -197,9 +197,7 @@ impl Site {
         if self.incarnation(&id.name).is_some_and(|known| known != id) {
             self.remove_host(&id.name, touched);
         }
-        if let Some(before) = self.hosts.get(&id.name).cloned() {
-            self.note_marks(&id, &before, &reported);
-        }
+        self.note_marks(&id, &reported);
         self.forget_labels(&id.name, touched);
         if let Some(cluster) = labels::named(&reported) {
             touched.extend(self.records.contains_key(&cluster).then(|| cluster.clone()));

@@ -41,8 +41,11 @@ fn marks(host: &wire::Host) -> [(bool, &'static str); 3] {
 
 impl Site {
     /// Compares a host with what was known of it.
-    pub(super) fn note_marks(&mut self, id: &HostId, before: &wire::Host, now: &wire::Host) {
-        for ((was, _), (is, what)) in marks(before).into_iter().zip(marks(now)) {
+    pub(super) fn note_marks(&mut self, id: &HostId, now: &wire::Host) {
+        let Some(before) = self.hosts.get(&id.name).map(marks) else {
+            return;
+        };
+        for ((was, _), (is, what)) in before.into_iter().zip(marks(now)) {
             if was == is {
                 continue;
             }

@@ -6,7 +6,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::ledger::Error;
+use crate::{error::chain, ledger::Error};
 
 /// Silence after which etcd is asked for a sign of life, and how long it may take to give one.
 const KEEPALIVE: Duration = Duration::from_secs(2);
@@ -176,11 +176,6 @@ async fn reach(
         // Whatever it says, it has answered.
         None => Ok(()),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 async fn read(path: &PathBuf) -> Result<Vec<u8>, Error> {
