@@ -18,6 +18,7 @@ pub mod weight;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
 };
 
 use placement::ClusterName;
@@ -90,7 +91,7 @@ pub enum Change {
         /// Which record.
         key: RecordKey,
         /// Its new content; `None` removes it.
-        record: Option<Box<Record>>,
+        record: Option<Arc<Record>>,
         /// The entry for the audit log; its revision is that of the change.
         decision: Box<api::Decision>,
         /// Number of this commit.
@@ -171,7 +172,7 @@ pub struct Contents {
     /// Where its history stands.
     pub position: Position,
     /// Every record, by key.
-    pub records: BTreeMap<RecordKey, Record>,
+    pub records: BTreeMap<RecordKey, Arc<Record>>,
     /// When the last record of a site was removed, by site: a site that has seen that much has seen nothing that is lost.
     pub removals: BTreeMap<String, u64>,
     /// Who may report, by site.
@@ -193,7 +194,7 @@ impl Contents {
                 decision: _,
                 revision: _,
             } => {
-                self.records.insert(key, *record);
+                self.records.insert(key, record);
             }
             Change::Record {
                 key,

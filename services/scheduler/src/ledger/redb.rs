@@ -3,7 +3,7 @@
 mod log;
 mod schema;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use ::redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadableDatabase as _, ReadableTable as _, StorageBackend,
@@ -140,7 +140,7 @@ impl Ledger for Redb {
         for entry in records.iter().map_err(Error::storage("read records"))? {
             let (key, value) = entry.map_err(Error::storage("read a record"))?;
             let (key, record) = codec::decode(key.value(), value.value())?;
-            contents.records.insert(key, record);
+            contents.records.insert(key, Arc::new(record));
         }
         let removals = transaction
             .open_table(REMOVALS)

@@ -105,7 +105,7 @@ impl Region {
             mut removals,
             mut fences,
         } = contents;
-        let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Record>> = BTreeMap::new();
+        let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Arc<Record>>> = BTreeMap::new();
         for name in fences.keys().chain(removals.keys()) {
             by_site.entry(name.clone()).or_default();
         }
@@ -326,7 +326,7 @@ impl Region {
 #[derive(Clone, Debug)]
 pub struct Told {
     /// The record; `None` when the cluster holds nothing any more.
-    pub record: Option<Record>,
+    pub record: Option<Arc<Record>>,
     /// Epoch of the ledger.
     pub epoch: u64,
 }

@@ -1,6 +1,6 @@
 //! What to tell watchers: the newest state of each cluster that changed, in the order of commits.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ::placement::ClusterName;
 use proto::inventory::v1 as inventory;
@@ -24,7 +24,7 @@ pub(super) struct Changes {
 #[derive(Debug)]
 pub enum Changed {
     /// It holds or wants hosts.
-    Record(Box<Record>),
+    Record(Arc<Record>),
     /// It is gone.
     Removed {
         /// Revision of the removal.
@@ -130,7 +130,7 @@ impl Site {
             .filter_map(|(_, name)| self.record(name));
         let mut changes: Vec<Changed> = records
             .take(limit)
-            .map(|record| Changed::Record(Box::new(record.clone())))
+            .map(|record| Changed::Record(Arc::clone(record)))
             .collect();
         changes.extend(
             removed

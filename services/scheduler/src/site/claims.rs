@@ -10,19 +10,16 @@
 //!                                                              confirmed its write and the inventory shows it
 //! ```
 
-use std::{collections::BTreeMap, time::SystemTime};
-
-use ::placement::{ClusterName, HostId, MemberState};
-use proto::placement::v1 as api;
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use super::Site;
 use crate::{
-    convert,
     error::Error,
-    ledger::{Change, Position, commit::Permit, weight},
+    ledger::commit::Permit,
     record::{Member, Record, ReleaseReason},
     spec::Spec,
 };
+use ::placement::{ClusterName, HostId, MemberState};
 
 /// Revision of a claim or release that is decided and gets its number when it is staged.
 pub(super) const UNNUMBERED: u64 = 0;
@@ -57,7 +54,7 @@ pub struct Author<'a> {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The record; `None` when the cluster holds nothing any more.
-    pub record: Option<Record>,
+    pub record: Option<Arc<Record>>,
     /// Commit that must be durable before anyone is told.
     pub revision: u64,
 }
@@ -105,7 +102,7 @@ impl Site {
                     generation,
                     spec,
                     releasing: false,
-                    ..known.clone()
+                    ..Record::clone(known)
                 }
             }
             Some(known) if known.releasing => {
@@ -124,7 +121,7 @@ impl Site {
                 created,
                 generation,
                 spec,
-                ..known.clone()
+                ..Record::clone(known)
             },
         };
         self.declared(&record, author.now);
@@ -156,7 +153,7 @@ impl Site {
             }
             Some(known) => Record {
                 uid: uid.to_owned(),
-                ..known.clone()
+                ..Record::clone(known)
             },
             None if self.gone.contains(cluster, uid) => return Ok(Outcome::nothing(&permit)),
             None => {
@@ -201,7 +198,7 @@ impl Site {
         if known.uid != uid {
             return Err(superseded(known, uid));
         }
-        let mut record = known.clone();
+        let mut record = Record::clone(known);
         for (id, revision) in released {
             if let Some(member) = record.members.get_mut(id)
                 && member.state == MemberState::Releasing
@@ -216,9 +213,10 @@ impl Site {
 
     /// Compares a record with the inventory. Whether another decision is due is told by [`Site::waiting`].
     pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        let Some(mut record) = self.records.get(cluster).cloned() else {
+        let Some(known) = self.records.get(cluster) else {
             return;
         };
+        let mut record = Record::clone(known);
         self.settle_record(&mut record, author.now);
         self.store_alone(record, author, permit);
     }
@@ -228,12 +226,13 @@ impl Site {
         if self.require_synced().is_err() {
             return;
         }
-        let Some(mut record) = self.records.get(cluster).cloned() else {
+        let Some(known) = self.records.get(cluster) else {
             return;
         };
-        if !self.is_due(&record) {
+        if !self.is_due(known) {
             return;
         }
+        let mut record = Record::clone(known);
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         self.store_alone(record, author, permit);
@@ -255,87 +254,12 @@ impl Site {
         let mut record = match self.records.get(cluster) {
             Some(known) => Record {
                 spec,
-                ..known.clone()
+                ..Record::clone(known)
             },
             None => Record::new(cluster.clone(), String::new(), None, 0, spec),
         };
         self.settle_record(&mut record, now);
         self.decision(&record, now)
-    }
-
-    /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.
-    pub(super) fn store_alone(
-        &mut self,
-        record: Record,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Option<Outcome> {
-        let stored = self.store(record, author, permit);
-        stored
-            .inspect_err(
-                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
-            )
-            .ok()
-    }
-
-    /// Stages the record if it differs from the one before, and returns what may be told when.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`].
-    pub(super) fn store(
-        &mut self,
-        record: Record,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Result<Outcome, Error> {
-        let before = self.records.get(&record.cluster);
-        if before == Some(&record) {
-            return Ok(Outcome {
-                revision: record.revision,
-                record: Some(record),
-            });
-        }
-        weight::require(&self.name, before, &record, permit.largest())?;
-        let name = record.cluster.clone();
-        let gone = record.releasing && record.members.is_empty();
-        let key = self.key(&name);
-        let entry = entry(&self.name, before, &record, author);
-        let reference = record.reference();
-        let earlier = before.map(|before| before.revision);
-        let mut record = Some(record).filter(|_| !gone);
-        let revision = permit.stage(|position| {
-            if let Some(record) = &mut record {
-                number(record, position.revision);
-            }
-            Change::Record {
-                key,
-                record: record.clone().map(Box::new),
-                decision: Box::new(api::Decision {
-                    revision: Some(position.into()),
-                    ..entry
-                }),
-                revision: position.revision,
-            }
-        });
-        self.latest = self.latest.max(revision);
-        self.install(&name, record.clone());
-        match (&record, earlier) {
-            (Some(_), earlier) => self.changes.put(earlier, revision, name),
-            (None, earlier) => self
-                .changes
-                .remove(earlier.unwrap_or(revision), revision, reference),
-        }
-        Ok(Outcome { record, revision })
-    }
-}
-
-/// Gives the step's number to the record and to every claim and release that it began.
-fn number(record: &mut Record, revision: u64) {
-    record.revision = revision;
-    for member in record.members.values_mut() {
-        if member.revision == UNNUMBERED {
-            member.revision = revision;
-        }
     }
 }
 
@@ -357,50 +281,5 @@ fn superseded(known: &Record, uid: &str) -> Error {
     Error::Superseded {
         what: format!("{} with uid {uid}", known.cluster),
         by: format!("uid {}", known.uid),
-    }
-}
-
-/// The audit entry for the step from `before` to `after`; its revision is set when it is staged.
-fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_>) -> api::Decision {
-    let old = |id: &HostId| {
-        before
-            .and_then(|before| before.members.get(id))
-            .map(|member| member.state)
-    };
-    let entered = |state: MemberState| {
-        let new = after
-            .members
-            .iter()
-            .filter(move |(id, member)| member.state == state && old(id) != Some(state));
-        new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
-    };
-    let said = |record: &Record| [&*record.conflicts, &*record.reports].concat();
-    let (earlier, now) = (before.map(said).unwrap_or_default(), said(after));
-    let only_in = |these: &[api::Report], others: &[api::Report]| -> Vec<api::Report> {
-        let new = these.iter().filter(|report| !others.contains(report));
-        new.cloned().collect()
-    };
-    let freed = before.into_iter().flat_map(|before| before.members.keys());
-    api::Decision {
-        time: Some(author.now.into()),
-        revision: Some(Position::default().into()),
-        caller: author.caller.to_owned(),
-        site: site.to_owned(),
-        cluster: Some(after.reference()),
-        action: author.action.to_owned(),
-        taken: entered(MemberState::Claimed),
-        releasing: entered(MemberState::Releasing),
-        bound: entered(MemberState::Bound),
-        freed: freed
-            .filter(|id| !after.members.contains_key(id))
-            .map(convert::host_ref)
-            .collect(),
-        reason: after
-            .refusal
-            .as_ref()
-            .map(|refusal| refusal.message.clone())
-            .unwrap_or_default(),
-        found: only_in(&now, &earlier),
-        resolved: only_in(&earlier, &now),
     }
 }

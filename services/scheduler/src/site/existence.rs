@@ -200,7 +200,7 @@ impl Site {
         if !self.forgotten(author.now).contains(cluster) {
             return None;
         }
-        let mut record = self.records.get(cluster)?.clone();
+        let mut record = Record::clone(self.records.get(cluster)?);
         tracing::warn!(
             site = self.name,
             %cluster,

@@ -97,7 +97,7 @@ impl Site {
                     None => MOVE,
                     Some(_) => role.replace_after_error?,
                 };
-                Some((record, since.checked_add(limit)?))
+                Some((&**record, since.checked_add(limit)?))
             })
         })
     }

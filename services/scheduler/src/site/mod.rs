@@ -15,9 +15,11 @@ mod orphans;
 mod promises;
 mod session;
 mod settle;
+mod staging;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -53,7 +55,7 @@ pub struct Site {
     /// `SIPCluster`s as they were reported.
     clusters: BTreeMap<ClusterName, inventory_api::ObservedCluster>,
     /// Records, committed or about to be.
-    records: BTreeMap<ClusterName, Record>,
+    records: BTreeMap<ClusterName, Arc<Record>>,
     /// Clusters that have a record and no `SIPCluster`.
     absent: BTreeSet<ClusterName>,
     /// Clusters that have a record and whose `SIPCluster` the reports do not show, known to be absent or only declared.
@@ -84,7 +86,7 @@ impl Site {
     pub fn new(
         name: String,
         policy: Policy,
-        records: BTreeMap<ClusterName, Record>,
+        records: BTreeMap<ClusterName, Arc<Record>>,
         removed: u64,
         fence: Option<SiteFence>,
         revision: u64,
@@ -135,13 +137,13 @@ impl Site {
 
     /// The record of a cluster; it may not be durable yet.
     #[must_use]
-    pub fn record(&self, cluster: &ClusterName) -> Option<&Record> {
+    pub fn record(&self, cluster: &ClusterName) -> Option<&Arc<Record>> {
         self.records.get(cluster)
     }
 
     /// Every record, by name.
     #[must_use]
-    pub fn records(&self) -> &BTreeMap<ClusterName, Record> {
+    pub fn records(&self) -> &BTreeMap<ClusterName, Arc<Record>> {
         &self.records
     }
 
@@ -162,7 +164,7 @@ impl Site {
     pub fn holder(&self, id: &HostId) -> Option<inventory_api::Holder> {
         match self.model.holder(id)? {
             Holder::Cluster { cluster, role, state } => Some(inventory_api::Holder {
-                cluster: self.records.get(cluster).map(Record::reference),
+                cluster: self.records.get(cluster).map(|record| record.reference()),
                 role: role.to_string(),
                 state: convert::state(*state).into(),
             }),
@@ -205,7 +207,7 @@ impl Site {
     }
 
     /// Puts a record in the place of the one before it, and lets the model know who holds what.
-    fn install(&mut self, name: &ClusterName, record: Option<Record>) {
+    fn install(&mut self, name: &ClusterName, record: Option<Arc<Record>>) {
         let before = self.records.remove(name);
         let stays = |id: &HostId| {
             record

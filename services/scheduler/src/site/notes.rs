@@ -9,6 +9,7 @@ use super::{Author, Site};
 use crate::{
     ledger::{Change, SiteFence, commit::Permit},
     policy,
+    record::Record,
 };
 
 /// Most notes that wait to be written; more are only counted.
@@ -100,14 +101,14 @@ impl Site {
     /// Decides again for a cluster that does not wait: what is reported of its members may be another. Those that wait
     /// have their turn, in their order.
     pub fn reconsider(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        let known = self.records.get(cluster).cloned();
-        let Some(mut record) = known.filter(|record| !record.releasing && !self.absent.contains(cluster))
-        else {
+        let known = self.records.get(cluster);
+        let Some(known) = known.filter(|known| !known.releasing && !self.absent.contains(cluster)) else {
             return;
         };
-        if self.require_synced().is_err() || self.is_due(&record) {
+        if self.require_synced().is_err() || self.is_due(known) {
             return;
         }
+        let mut record = Record::clone(known);
         self.settle_record(&mut record, author.now);
         self.decide_record(&mut record, author.now);
         self.store_alone(record, author, permit);

@@ -89,7 +89,7 @@ impl Site {
         }) = self.model.holder(id)
         {
             return match self.records.get(cluster) {
-                Some(record) if self.absent.contains(cluster) => Ok(record.clone()),
+                Some(record) if self.absent.contains(cluster) => Ok(Record::clone(record)),
                 Some(_) | None => Err(not(format!("{cluster} holds it, which exists"))),
             };
         }
@@ -103,9 +103,10 @@ impl Site {
                 Err(not(format!("its labels name {cluster}, which exists")))
             }
             SipLabels::Complete { cluster, role } => {
-                let mut record = self.records.get(&cluster).cloned().unwrap_or_else(|| {
-                    Record::new(cluster.clone(), ABSENT.to_owned(), None, 0, Spec::default())
-                });
+                let mut record = match self.records.get(&cluster) {
+                    Some(known) => Record::clone(known),
+                    None => Record::new(cluster.clone(), ABSENT.to_owned(), None, 0, Spec::default()),
+                };
                 let member = self.adopted(&record, id, role, MemberState::Bound);
                 record.members.insert(id.clone(), member);
                 Ok(record)

@@ -121,8 +121,8 @@ impl Site {
         self.promising.remove(name);
         self.wanted.retain(|_, by| by != name);
         for id in self.promised.remove(name).unwrap_or_default().into_keys() {
-            let member = |record: &crate::record::Record| record.members.contains_key(&id);
-            if !self.records.get(name).is_some_and(member) {
+            let known = self.records.get(name);
+            if !known.is_some_and(|known| known.members.contains_key(&id)) {
                 self.model.unhold(&id);
                 self.mark(&id);
             }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     pin::pin,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -150,7 +151,7 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
             } => {
                 contents.records.remove(&key);
                 match record {
-                    Some(record) => drop(contents.records.insert(key, *record)),
+                    Some(record) => drop(contents.records.insert(key, record)),
                     None => drop(contents.removals.insert(key.site, revision)),
                 }
                 decisions.push(*decision);
@@ -179,7 +180,7 @@ fn change(rng: &mut StdRng, position: Position) -> Change {
     };
     let record = rng
         .random_ratio(4, 5)
-        .then(|| Box::new(record(rng, cluster.clone(), revision)));
+        .then(|| Arc::new(record(rng, cluster.clone(), revision)));
     Change::Record {
         key: RecordKey {
             site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),

@@ -79,8 +79,8 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
         .await
         .unwrap();
     let releasing = with_disk(&mut writing, region.release(SITE, &one, "uid", CALLER)).await;
-    let members = releasing.unwrap().record.unwrap().members;
-    let (id, member) = members.first_key_value().unwrap();
+    let record = releasing.unwrap().record.unwrap();
+    let (id, member) = record.members.first_key_value().unwrap();
     let given_back = BTreeMap::from([(id.clone(), member.revision)]);
     let shown = wire::HostChanges {
         hosts: vec![released("h1", member.revision)],

@@ -35,7 +35,7 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-fn is_gone(answer: &Result<scheduler::record::Record, Error>) -> bool {
+fn is_gone<T>(answer: &Result<T, Error>) -> bool {
     matches!(answer, Err(Error::ClusterGone { cluster: _, uid: _ }))
 }
 

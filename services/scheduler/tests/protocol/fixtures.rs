@@ -228,7 +228,7 @@ impl Stage {
     }
 
     /// An operator releases an orphan.
-    pub(crate) async fn release_orphan(&self, host: &wire::Host) -> Result<Option<Record>, Error> {
+    pub(crate) async fn release_orphan(&self, host: &wire::Host) -> Result<Option<Arc<Record>>, Error> {
         let id = convert::host_id(host.r#ref.as_ref().unwrap()).unwrap();
         let told = self.region.release_orphan(SITE, &id, "operator/ann").await?;
         Ok(told.record)
@@ -244,7 +244,11 @@ impl Stage {
                 "{report:?} is not in the log"
             );
         }
-        record.conflicts.into_iter().map(|report| report.kind).collect()
+        record
+            .conflicts
+            .iter()
+            .map(|report| report.kind.clone())
+            .collect()
     }
 
     /// Why a host would not be taken by anyone.
@@ -263,7 +267,12 @@ impl Stage {
     }
 
     /// Declares a cluster of one role.
-    pub(crate) async fn apply(&self, name: &str, generation: i64, workers: u32) -> Result<Record, Error> {
+    pub(crate) async fn apply(
+        &self,
+        name: &str,
+        generation: i64,
+        workers: u32,
+    ) -> Result<Arc<Record>, Error> {
         self.apply_as(name, "uid", generation, workers).await
     }
 
@@ -274,7 +283,7 @@ impl Stage {
         uid: &str,
         generation: i64,
         workers: u32,
-    ) -> Result<Record, Error> {
+    ) -> Result<Arc<Record>, Error> {
         let apply = Apply {
             cluster: cluster(name),
             uid: uid.to_owned(),
@@ -287,7 +296,7 @@ impl Stage {
     }
 
     /// What the ledger says of a cluster, once it is durable.
-    pub(crate) async fn record(&self, name: &str) -> Option<Record> {
+    pub(crate) async fn record(&self, name: &str) -> Option<Arc<Record>> {
         match self.region.placement(SITE, &cluster(name), "", None).await {
             Ok(Told { record, epoch: _ }) => record,
             Err(Error::NotFound { what: _ }) => None,
@@ -296,7 +305,7 @@ impl Stage {
     }
 
     /// Gives a cluster's hosts back.
-    pub(crate) async fn release(&self, name: &str) -> Option<Record> {
+    pub(crate) async fn release(&self, name: &str) -> Option<Arc<Record>> {
         self.region
             .release(SITE, &cluster(name), "uid", CALLER)
             .await
@@ -305,7 +314,7 @@ impl Stage {
     }
 
     /// Confirms the release of every releasing member of a record.
-    pub(crate) async fn confirm(&self, record: &Record) -> Option<Record> {
+    pub(crate) async fn confirm(&self, record: &Record) -> Option<Arc<Record>> {
         let releasing = record
             .members
             .iter()

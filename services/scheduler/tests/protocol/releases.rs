@@ -2,7 +2,7 @@
 
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
-use scheduler::error::Error;
+use scheduler::{error::Error, record::Record};
 
 use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, used};
 
@@ -51,7 +51,7 @@ async fn an_older_mark_and_a_confirmation_of_an_older_release_free_nothing() {
     let session = stage.sync(&[released("h1", 0)]).await;
     stage.apply("one", 1, 1).await.unwrap();
     let releasing = stage.release("one").await.unwrap();
-    let mut older = releasing.clone();
+    let mut older = Record::clone(&releasing);
     older.members.values_mut().for_each(|member| member.revision -= 1);
 
     stage.confirm(&older).await;
@@ -298,7 +298,7 @@ async fn a_released_host_that_somebody_uses_is_reported_and_nobody_gets_it_whoev
             stage.record("two").await.unwrap(),
         ]
         .iter()
-        .flat_map(members)
+        .flat_map(|record| members(record))
         .collect();
         assert_eq!(held, [("h1".to_owned(), Claimed)], "{tenant}");
     }

@@ -1,6 +1,6 @@
 //! When a member has failed, and what comes in its place. Time is the stage's own clock.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use placement::MemberState::{self, Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_mins(10);
 const SHORT: Duration = Duration::from_mins(4);
 
 /// Declares the cluster `one`, whose workers may be in error for [`GRACE`].
-async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Record {
+async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Record> {
     let mut spec = spec(workers);
     spec.roles[0].replace_after_error = grace.map(|grace| grace.try_into().unwrap());
     let apply = Apply {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -21,7 +22,7 @@ const BEGUN: Duration = Duration::from_hours(500_000);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     position: Position,
-    records: BTreeMap<RecordKey, Record>,
+    records: BTreeMap<RecordKey, Arc<Record>>,
     removals: BTreeMap<String, u64>,
     fences: BTreeMap<String, SiteFence>,
     pub(crate) log: Vec<api::Decision>,
@@ -54,7 +55,7 @@ impl Model {
             } => {
                 self.records.remove(&key);
                 match record {
-                    Some(record) => drop(self.records.insert(key, *record)),
+                    Some(record) => drop(self.records.insert(key, record)),
                     None => drop(self.removals.insert(key.site, revision)),
                 }
                 self.log.push(*decision);
@@ -166,7 +167,7 @@ pub(crate) fn put_in(model: &Model, site: &str, name: &str, hosts: Option<usize>
             site: site.to_owned(),
             ..key(name)
         },
-        record: hosts.map(|hosts| Box::new(record(name, position.revision, hosts))),
+        record: hosts.map(|hosts| Arc::new(record(name, position.revision, hosts))),
         decision: Box::new(api::Decision {
             cluster: Some(record(name, position.revision, 0).reference()),
             ..entry(position, site, age(position), 10)
@@ -217,7 +218,7 @@ pub(crate) fn random(rng: &mut StdRng, model: &Model) -> Change {
                 key,
                 record: rng
                     .random_ratio(4, 5)
-                    .then(|| Box::new(record(&name, position.revision, hosts))),
+                    .then(|| Arc::new(record(&name, position.revision, hosts))),
                 decision,
                 revision: position.revision,
             }

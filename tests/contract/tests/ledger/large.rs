@@ -1,6 +1,6 @@
 //! Records as large as etcd takes them, and larger.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use placement::MemberState;
 use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
@@ -59,7 +59,7 @@ fn step(model: &Model, record: &Record) -> Change {
             cluster: record.cluster.clone(),
             ..key("any")
         },
-        record: Some(Box::new(record.clone())),
+        record: Some(Arc::new(record.clone())),
         decision: Box::new(api::Decision {
             releasing,
             ..entry(at, "a", std::time::Duration::ZERO, 10)

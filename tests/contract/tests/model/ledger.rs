@@ -184,7 +184,7 @@ fn staged(change: Change) -> Staged {
             revision,
         } => Staged::Record {
             cluster: world::cluster_index(&key.cluster),
-            record: record.map(|record| Held(Arc::new(*record))),
+            record: record.map(Held),
             revision,
         },
         Change::Fence {

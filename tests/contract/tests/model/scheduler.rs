@@ -70,13 +70,11 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(site: &Site, before: &Records) -> Self {
-        let records = site.records().iter().map(|(name, record)| {
-            let cluster = world::cluster_index(name);
-            let same = before.get(&cluster).filter(|held| *held.0 == *record);
-            let held = same.cloned().unwrap_or_else(|| Held(Arc::new(record.clone())));
-            (cluster, held)
-        });
+    fn of(site: &Site) -> Self {
+        let records = site
+            .records()
+            .iter()
+            .map(|(name, record)| (world::cluster_index(name), Held(Arc::clone(record))));
         let gone = site.gone_clusters();
         Self {
             gone: gone
@@ -128,7 +126,7 @@ impl Scheduler {
         let records = ledger
             .records
             .iter()
-            .map(|(cluster, held)| (world::cluster_name(*cluster), (*held.0).clone()));
+            .map(|(cluster, held)| (world::cluster_name(*cluster), Arc::clone(&held.0)));
         let fence = ledger.fence.map(|transitions| SiteFence {
             highest: fence(transitions),
             retired: BTreeSet::new(),
@@ -142,7 +140,7 @@ impl Scheduler {
             ledger.revision,
         );
         Self {
-            seen: Seen::of(&site, &ledger.records),
+            seen: Seen::of(&site),
             site: Arc::new(site),
             revision: ledger.revision,
             session: None,
@@ -197,7 +195,7 @@ impl Scheduler {
         let after = outcome.revision;
         let told = outcome.record.map(|record| {
             let revision = record.revision;
-            let members = Held(Arc::new(record)).members().collect();
+            let members = Held(record).members().collect();
             Told { revision, members }
         });
         let answer = Answer {
@@ -313,7 +311,7 @@ impl Scheduler {
         let (committer, writer) = commit::committer(position);
         let mut site = (*self.site).clone();
         let result = work(&mut site, &committer);
-        self.seen = Seen::of(&site, &self.seen.records);
+        self.seen = Seen::of(&site);
         self.site = Arc::new(site);
         self.revision = committer.staged().revision;
         let queue = Queue::default();

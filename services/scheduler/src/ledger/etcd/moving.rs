@@ -1,6 +1,9 @@
 //! Everything out of etcd, and everything into it.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use etcd_client::{GetOptions, KeyValue, ResponseHeader};
 use proto::ledger::v1 as disk;
@@ -67,7 +70,7 @@ impl Etcd {
         for entry in self.place.range(&keys.records(), revision).await? {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
             let (key, record) = codec::decode(name, entry.value())?;
-            contents.records.insert(key, record);
+            contents.records.insert(key, Arc::new(record));
         }
         for entry in self.place.range(&keys.removals(), revision).await? {
             let (site, revision) = removal(keys, &entry)?;

@@ -36,7 +36,7 @@ fn restored(contents: &Contents) -> Arc<dyn Ledger> {
     });
     let records = records.into_iter().map(|(key, record)| Change::Record {
         key,
-        record: Some(Box::new(record)),
+        record: Some(record),
         decision: Box::default(),
         revision: position.revision,
     });

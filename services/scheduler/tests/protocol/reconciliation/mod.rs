@@ -3,7 +3,7 @@
 
 mod own;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placement::MemberState::{Bound, Claimed, Releasing};
 use scheduler::{error::Error, record::Record, site::ABSENT};
@@ -49,7 +49,7 @@ fn names(record: &Record) -> Vec<String> {
 }
 
 /// `h1` and a cluster `one` that has claimed it.
-async fn claimed() -> (Stage, scheduler::site::SessionId, Record) {
+async fn claimed() -> (Stage, scheduler::site::SessionId, Arc<Record>) {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     let record = stage.apply("one", 1, 1).await.unwrap();
@@ -58,7 +58,7 @@ async fn claimed() -> (Stage, scheduler::site::SessionId, Record) {
 }
 
 /// The same, bound.
-async fn bound() -> (Stage, scheduler::site::SessionId, Record) {
+async fn bound() -> (Stage, scheduler::site::SessionId, Arc<Record>) {
     let (stage, session, _) = claimed().await;
     stage.report(&session, &[labelled("h1", "one")]).await;
     let record = stage.record("one").await.unwrap();
@@ -67,7 +67,7 @@ async fn bound() -> (Stage, scheduler::site::SessionId, Record) {
 }
 
 /// The same, on its way out.
-async fn releasing() -> (Stage, scheduler::site::SessionId, Record) {
+async fn releasing() -> (Stage, scheduler::site::SessionId, Arc<Record>) {
     let (stage, session, _) = bound().await;
     let record = stage.release("one").await.unwrap();
     assert_eq!(members(&record), [("h1".to_owned(), Releasing)]);
