@@ -10,7 +10,7 @@ use kube::runtime::controller::Action;
 use proto::placement::v1 as placed;
 
 use super::{
-    Context, Error, act_on_hosts, finalizer,
+    Context, Error, act_on_hosts, finalizer, findings, holds,
     hosts::{self, Need, Step},
     key, never_older, services, stale, status, write,
 };
@@ -33,19 +33,27 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
         .iter()
         .map(|member| Step::of(&reference, member, &context.inventory, true))
         .collect();
-    let why = progress(&steps);
-    let own = status::Own {
-        findings: findings(&why, &steps),
+    let own = |refused: &[(hosts::Key, String)]| status::Own {
+        findings: conditions_of(&progress(&steps, refused), is_stuck(&steps, refused)),
         placement: Some(status::placement(&placement)),
         ..status::Own::default()
     };
-    write(object, context, own).await?;
-    // What the API server refuses is told by an Event: the conditions say who is waited for.
-    let (again, _refused) = act_on_hosts(object, &placement, &steps, context).await?;
+    // A status that says what is given back is written before it is done, and then again only if that was refused.
+    if !holds(object, &placement) {
+        write(object, context, own(&[])).await?;
+    }
+    let (again, refused) = act_on_hosts(object, &placement, &steps, context).await?;
+    write(object, context, own(&refused)).await?;
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-fn progress(steps: &[Step<'_>]) -> String {
+/// Whether something is in the way that does not pass by itself.
+fn is_stuck(steps: &[Step<'_>], refused: &[(hosts::Key, String)]) -> bool {
+    !refused.is_empty() || steps.iter().any(|step| matches!(step.need, Need::Blocked(_)))
+}
+
+fn progress(steps: &[Step<'_>], refused: &[(hosts::Key, String)]) -> String {
+    let refused = (!refused.is_empty()).then(|| findings::refused_in_words(refused));
     let waits: Vec<String> = steps
         .iter()
         .filter_map(|step| match &step.need {
@@ -55,6 +63,7 @@ fn progress(steps: &[Step<'_>]) -> String {
             }
             Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm | Need::ConfirmGone => None,
         })
+        .chain(refused)
         .collect();
     if waits.is_empty() {
         format!("{} hosts are being given back", steps.len())
@@ -63,9 +72,8 @@ fn progress(steps: &[Step<'_>]) -> String {
     }
 }
 
-fn findings(why: &str, steps: &[Step<'_>]) -> Vec<Finding> {
-    let blocked = steps.iter().any(|step| matches!(step.need, Need::Blocked(_)));
-    let reason = if blocked {
+fn conditions_of(why: &str, stuck: bool) -> Vec<Finding> {
+    let reason = if stuck {
         conditions::ready::UNABLE_TO_DECOMMISSION
     } else {
         conditions::ready::PROGRESSING
@@ -104,7 +112,7 @@ async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error>
         waiting.join(", ")
     );
     let own = status::Own {
-        findings: findings(&why, &[]),
+        findings: conditions_of(&why, false),
         placement: Some(empty),
         ..status::Own::default()
     };

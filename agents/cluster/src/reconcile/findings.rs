@@ -79,13 +79,7 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)])
     if refused.is_empty() {
         return;
     }
-    let said: Vec<String> = refused
-        .iter()
-        .map(|(hosts::Key { namespace, name }, words)| {
-            format!("{namespace}/{name} cannot be written: {words}")
-        })
-        .collect();
-    let why = named(&said);
+    let why = refused_in_words(refused);
     for finding in findings {
         if finding.kind == conditions::HOSTS_LABELED {
             *finding = Finding::no(conditions::HOSTS_LABELED, REFUSED, &why);
@@ -94,6 +88,17 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)])
             *finding = Finding::no(conditions::READY, conditions::ready::UNABLE_TO_APPLY_LABELS, &why);
         }
     }
+}
+
+/// The first of the hosts that the API server has refused to write, and why.
+pub(super) fn refused_in_words(refused: &[(hosts::Key, String)]) -> String {
+    let said: Vec<String> = refused
+        .iter()
+        .map(|(hosts::Key { namespace, name }, words)| {
+            format!("{namespace}/{name} cannot be written: {words}")
+        })
+        .collect();
+    named(&said)
 }
 
 fn scheduled_finding(placement: &placed::Placement) -> Finding {

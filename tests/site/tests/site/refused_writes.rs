@@ -35,8 +35,36 @@ async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
     let file = folder.path().join("policy.yaml");
     std::fs::write(&file, POLICY.replace("USER", &agent)).unwrap();
     let file = file.display().to_string();
-    stage.kubectl(&["apply", "-f", &file]).await;
-    // A policy counts a moment after it is there.
+    forbid(&stage, &file, &agent).await;
+
+    let shop = cluster("refused", "shop").role(Role::Worker, 1);
+    stage.create(&shop).await;
+    for (kind, reason) in [("HostsLabeled", "Refused"), ("Ready", "UnableToApplyLabels")] {
+        let why = stage.says(&shop, kind, "False", reason).await;
+        assert!(
+            why.contains("metal/refused-r1-w1 cannot be written") && why.contains("frozen until Monday"),
+            "{kind}: {why}"
+        );
+    }
+
+    stage.kubectl(&["delete", "-f", &file]).await;
+    stage.ready(&shop).await;
+
+    forbid(&stage, &file, &agent).await;
+    stage.delete(&shop).await;
+    let why = stage.says(&shop, "Ready", "False", "UnableToDecommission").await;
+    assert!(
+        why.contains("metal/refused-r1-w1 cannot be written") && why.contains("frozen until Monday"),
+        "{why}"
+    );
+
+    stage.kubectl(&["delete", "-f", &file]).await;
+    stage.gone(&shop).await;
+}
+
+/// Applies the policy, and waits until it counts: a moment after it is there.
+async fn forbid(stage: &Stage, file: &str, agent: &str) {
+    stage.kubectl(&["apply", "-f", file]).await;
     let as_agent = format!("--as={agent}");
     let try_it = [
         "annotate",
@@ -56,17 +84,4 @@ async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
         }
     };
     timeout(PATIENCE, in_force).await.unwrap();
-
-    let shop = cluster("refused", "shop").role(Role::Worker, 1);
-    stage.create(&shop).await;
-    for (kind, reason) in [("HostsLabeled", "Refused"), ("Ready", "UnableToApplyLabels")] {
-        let why = stage.says(&shop, kind, "False", reason).await;
-        assert!(
-            why.contains("metal/refused-r1-w1 cannot be written") && why.contains("frozen until Monday"),
-            "{kind}: {why}"
-        );
-    }
-
-    stage.kubectl(&["delete", "-f", &file]).await;
-    stage.ready(&shop).await;
 }
