@@ -22,3 +22,8 @@ pub const PART_OF_SIP: &str = "sip";
 pub const COMPONENT_LOAD_BALANCER: &str = "loadbalancer";
 /// Value of [`NAME`] on a load balancer.
 pub const NAME_HAPROXY: &str = "haproxy";
+
+/// On a namespace of the site, with the value [`TRUE`]: its pods may read the metrics of load balancers.
+pub const SCRAPES: &str = "sip.airshipit.org/scrapes-metrics";
+/// Value of a label that says yes.
+pub const TRUE: &str = "true";

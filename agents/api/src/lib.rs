@@ -27,8 +27,8 @@ pub use bare_metal_host::{
 };
 pub use cluster::{
     Auth, Cluster, ClusterReference, ControlPlaneBalancer, Image, JumpHost, MAX_PORTS_PER_RANGE,
-    MAX_REPLICAS, NetworkId, ObjectName, Operator, PortRange, Requirement, Role, RoleName, Selector, Service,
-    WorkerBalancer,
+    MAX_REPLICAS, NetworkId, ObjectName, Operator, PortRange, Requirement, Resources, Role, RoleName,
+    Selector, Service, WorkerBalancer,
 };
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
@@ -38,7 +38,7 @@ pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 
 pub use sip_cluster::{
     AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
-    NodeSet, PortRangeSpec, SIPCluster, SIPClusterSpec, Services,
+    NodeSet, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, Services,
 };
 pub use status::{Applied, Counts, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,18 @@ pub struct Services {
     pub auth: Option<Vec<AuthSpec>>,
 }
 
+/// What a container asks for and may use, as in a pod's manifest: amounts by the name of the resource.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourcesSpec {
+    /// What it is sure to have, such as `cpu: 100m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, IntOrString>>,
+    /// What it never gets more of, such as `memory: 512Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<BTreeMap<String, IntOrString>>,
+}
+
 /// A load balancer in front of the tenant's API servers.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -131,6 +144,9 @@ pub struct LoadBalancerControlPlaneSpec {
     /// Number of pods, 0 to 32. Left out: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// What the container asks for and may use, instead of what the agent sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesSpec>,
     /// Port on the site's nodes that leads to port 6443 of the API servers. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -155,6 +171,9 @@ pub struct LoadBalancerWorkerSpec {
     /// Number of pods, 0 to 32. Left out: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// What the container asks for and may use, instead of what the agent sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesSpec>,
     /// Accepted because older manifests carry it, and ignored: `nodePortRange` says the ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -194,6 +213,9 @@ pub struct JumpHostSpec {
     /// Number of pods, 0 to 32. Left out: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// What the container asks for and may use, instead of what the agent sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesSpec>,
     /// Port on the site's nodes that leads to sshd. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -240,6 +262,9 @@ pub struct AuthSpec {
     /// Number of pods, 0 to 32. Left out: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
+    /// What the container asks for and may use, instead of what the agent sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesSpec>,
     /// Port on the site's nodes that leads to the provider. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,

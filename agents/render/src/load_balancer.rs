@@ -1,6 +1,8 @@
-//! HAProxy in front of a cluster's API servers or workers: a Secret with its configuration, a Deployment, a Service.
+//! HAProxy in front of a cluster's API servers or workers: a Secret with its configuration, a Deployment, a Service, and
+//! what guards its pods.
 
 mod config;
+mod guards;
 mod objects;
 
 use std::net::IpAddr;
@@ -8,6 +10,8 @@ use std::net::IpAddr;
 use api::{Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 /// Key of the Secret, and file in the pod, that holds the configuration.
 pub const CONFIG_FILE: &str = "haproxy.cfg";
@@ -34,6 +38,11 @@ pub struct Objects {
     pub deployment: Deployment,
     /// Leads to the pods, by node port.
     pub service: Service,
+    /// Keeps people who empty nodes from taking all pods at once. `None` with fewer than two pods: it could only be in their
+    /// way.
+    pub budget: Option<PodDisruptionBudget>,
+    /// Who may connect to the pods.
+    pub policy: NetworkPolicy,
     /// The configuration as text.
     pub config: String,
 }
@@ -113,12 +122,15 @@ impl Plan<'_> {
             secret: objects::secret(self, &config),
             deployment: objects::deployment(self, &config),
             service: objects::service(self),
+            budget: guards::budget(self),
+            policy: guards::policy(self),
             config,
         }
     }
 
-    /// Port of the listener that answers probes: HAProxy itself, never the members behind it.
-    fn health_port(&self) -> u16 {
+    /// Port of the listener that answers probes (HAProxy itself, never the members behind it) and tells metrics. No Service
+    /// leads there.
+    fn internal_port(&self) -> u16 {
         const PREFERRED: u16 = 8404;
         let balanced = |candidate: &u16| self.ports.iter().any(|port| port.number == *candidate);
         // A range holds at most a thousand ports, so one is free well before the end.

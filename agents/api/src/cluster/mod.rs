@@ -11,7 +11,8 @@ pub use ports::{MAX_PORTS_PER_RANGE, PortRange};
 pub use role::{Role, RoleName};
 pub use selector::{Operator, Requirement, Selector};
 pub use service::{
-    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Service, WorkerBalancer,
+    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Resources, Service,
+    WorkerBalancer,
 };
 
 use crate::fault::{Fault, Invalid};

@@ -1,6 +1,7 @@
 //! The services of a cluster: load balancers, jump hosts, identity providers.
 
 mod parse;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +12,7 @@ use super::ports::PortRange;
 use crate::label::{LabelKey, LabelValue};
 
 pub(super) use parse::parse;
+pub use resources::Resources;
 
 /// Most pods that one service may have, as in the OpenStack operators.
 pub const MAX_REPLICAS: u8 = 32;
@@ -62,6 +64,7 @@ pub struct Service {
     network_id: NetworkId,
     cluster_ip: Option<IpAddr>,
     replicas: u8,
+    resources: Option<Resources>,
 }
 
 impl Service {
@@ -99,6 +102,12 @@ impl Service {
     #[must_use]
     pub fn replicas(&self) -> u8 {
         self.replicas
+    }
+
+    /// What the container asks for and may use; `None`: as the agent sees fit.
+    #[must_use]
+    pub fn resources(&self) -> Option<&Resources> {
+        self.resources.as_ref()
     }
 }
 

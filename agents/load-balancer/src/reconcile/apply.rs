@@ -4,6 +4,8 @@ use api::SIPCluster;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
 use kit::apply;
 use kube::Client;
@@ -13,7 +15,7 @@ use super::{
     Error, MANAGER,
     balancers::{Balancer, Rendered},
     children::Children,
-    conflict, ownership,
+    conflict, ownership, remove,
 };
 
 /// What has come of one load balancer.
@@ -42,7 +44,7 @@ pub(super) enum Applied {
 }
 
 /// Applies one load balancer: the Service first, since it is what can be refused, the Secret before the Deployment that
-/// mounts it.
+/// mounts it, and what guards the pods last: a budget without pods would be in the way of nobody.
 pub(super) async fn apply(
     client: &Client,
     children: &Children,
@@ -58,6 +60,8 @@ pub(super) async fn apply(
         secret,
         deployment,
         service,
+        budget,
+        policy,
         config: _,
     } = &objects;
     let name = balancer.name().to_owned();
@@ -100,6 +104,16 @@ pub(super) async fn apply(
         }
         Err(error) => return Err(Error::kubernetes("apply the Deployment")(error)),
     };
+    apply::apply::<NetworkPolicy>(client, MANAGER, policy)
+        .await
+        .map_err(Error::kubernetes("apply the NetworkPolicy"))?;
+    match budget {
+        Some(budget) => apply::apply::<PodDisruptionBudget>(client, MANAGER, budget)
+            .await
+            .map(drop)
+            .map_err(Error::kubernetes("apply the PodDisruptionBudget"))?,
+        None => remove::budget(client, object, &name).await?,
+    }
     children.applied(&objects, &applied, &deployment);
     Ok(Applied::Done {
         name,

@@ -1,13 +1,19 @@
 //! Objects that are not wanted any more.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Debug};
 
 use api::{Cluster, SIPCluster};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{Secret, Service},
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Secret, Service},
+        networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
+    },
 };
-use kube::{Api, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
+use kube::{Api, Client, Resource, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
+use serde::de::DeserializeOwned;
 
 use super::{Context, Error, balancers, balancers::Balancer, ownership, status};
 
@@ -58,7 +64,6 @@ fn applied(object: &SIPCluster) -> BTreeSet<String> {
 
 async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
-    let background = DeleteParams::background();
     let client = &context.client;
     for name in names {
         context.children.removed(&namespace, name);
@@ -68,25 +73,31 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context
         {
             continue;
         }
-        let service = Api::<Service>::namespaced(client.clone(), &namespace)
-            .delete(name, &background)
-            .await;
-        gone(service.map(drop), "delete the Service")?;
-        let deployment = Api::<Deployment>::namespaced(client.clone(), &namespace)
-            .delete(name, &background)
-            .await;
-        gone(deployment.map(drop), "delete the Deployment")?;
-        let secret = Api::<Secret>::namespaced(client.clone(), &namespace)
-            .delete(name, &background)
-            .await;
-        gone(secret.map(drop), "delete the Secret")?;
+        delete_one::<Service>(client, &namespace, name).await?;
+        delete_one::<Deployment>(client, &namespace, name).await?;
+        delete_one::<Secret>(client, &namespace, name).await?;
+        delete_one::<PodDisruptionBudget>(client, &namespace, name).await?;
+        delete_one::<NetworkPolicy>(client, &namespace, name).await?;
     }
     Ok(())
 }
 
-fn gone(deleted: kube::Result<()>, action: &'static str) -> Result<(), Error> {
+/// The load balancer has too few pods for a budget.
+pub(super) async fn budget(client: &Client, object: &SIPCluster, name: &str) -> Result<(), Error> {
+    delete_one::<PodDisruptionBudget>(client, &object.namespace().unwrap_or_default(), name).await
+}
+
+async fn delete_one<K>(client: &Client, namespace: &str, name: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let deleted = Api::<K>::namespaced(client.clone(), namespace)
+        .delete(name, &DeleteParams::background())
+        .await;
     match deleted {
-        Err(error) if kit::apply::code(&error) != Some(404) => Err(Error::kubernetes(action)(error)),
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if kit::apply::code(&error) != Some(404) => {
+            Err(Error::kubernetes("delete what is not wanted any more")(error))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }

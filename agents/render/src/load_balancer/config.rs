@@ -12,6 +12,9 @@ use super::{Check, Member, Plan, Port};
 /// billion. Falling short of it is a warning, not a failure to start.
 const MAX_CONNECTIONS: u32 = 20_000;
 
+/// How long HAProxy lets connections end once it is asked to stop, where the image's stop signal is the one that lets them.
+pub(super) const HARD_STOP_SECONDS: i64 = 25;
+
 /// Bytes of a server's name; names of Kubernetes objects stay below. HAProxy reads lines of 2,048 bytes.
 const NAME_BYTES: usize = 384;
 
@@ -32,6 +35,7 @@ global
   log stdout format raw local0 notice
   maxconn {MAX_CONNECTIONS}
   no strict-limits
+  hard-stop-after {HARD_STOP_SECONDS}s
 
 defaults
   mode tcp
@@ -50,14 +54,20 @@ defaults
   timeout check 2s
   {}
 
-frontend healthz
+frontend internal
   mode http
   bind :::{} v4v6
   option httplog
+  timeout client 10s
   monitor-uri /healthz
+  http-request set-log-level silent
+  http-request use-service prometheus-exporter if {{ path /metrics }}
+  stats enable
+  stats hide-version
+  stats uri /stats
 ",
             checks(plan.check),
-            plan.health_port(),
+            plan.internal_port(),
         )?;
         let servers: Vec<_> = members
             .iter()

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use api::{annotations, labels};
+use api::{LabelKey, Resources, annotations, labels};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec,
-    Probe, ResourceRequirements, SeccompProfile, Secret, SecretVolumeSource, SecurityContext, Service,
-    ServicePort, ServiceSpec, Sysctl, TopologySpreadConstraint, Volume, VolumeMount,
+    Capabilities, Container, ContainerPort, HTTPGetAction, Lifecycle, LifecycleHandler, PodSecurityContext,
+    PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, Secret, SecretVolumeSource,
+    SecurityContext, Service, ServicePort, ServiceSpec, SleepAction, Sysctl, TopologySpreadConstraint,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -22,12 +23,17 @@ use crate::metadata;
 const CONTAINER: &str = "loadbalancer";
 const CONFIG_VOLUME: &str = "haproxy-config";
 const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
-const HEALTH_PORT_NAME: &str = "health";
+/// Where probes are answered and metrics told; the name that people who scrape expect.
+pub(super) const INTERNAL_PORT_NAME: &str = "metrics";
+/// How long a pod that is told to end goes on: no new connections reach it, and those that it has may end by themselves.
+const DRAIN_SECONDS: i64 = 30;
+/// After the drain, for the images whose stop signal lets connections end too.
+const GRACE_SECONDS: i64 = DRAIN_SECONDS + super::config::HARD_STOP_SECONDS + 5;
 /// `nobody`: HAProxy needs no account, and the image need not have one.
 const NOBODY: i64 = 65_534;
 const FIRST_UNPRIVILEGED_PORT: u16 = 1_024;
 
-fn pod_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
+pub(super) fn pod_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
     metadata::labels(
         labels::COMPONENT_LOAD_BALANCER,
         labels::NAME_HAPROXY,
@@ -35,7 +41,7 @@ fn pod_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
     )
 }
 
-fn child(plan: &Plan<'_>) -> ObjectMeta {
+pub(super) fn child(plan: &Plan<'_>) -> ObjectMeta {
     metadata::child(plan.cluster, plan.entry.object_name(), pod_labels(plan))
 }
 
@@ -113,6 +119,7 @@ fn pod(plan: &Plan<'_>) -> PodSpec {
         containers: vec![container(plan)],
         node_selector: (!node_labels.is_empty()).then_some(node_selector),
         security_context: Some(pod_security(plan)),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
         topology_spread_constraints: Some(vec![TopologySpreadConstraint {
             max_skew: 1,
             topology_key: "kubernetes.io/hostname".to_owned(),
@@ -177,16 +184,22 @@ fn container(plan: &Plan<'_>) -> Container {
         ),
         ports: Some(
             balanced
-                .chain([container_port(HEALTH_PORT_NAME, plan.health_port())])
+                .chain([container_port(INTERNAL_PORT_NAME, plan.internal_port())])
                 .collect(),
         ),
         readiness_probe: Some(probe(5)),
         liveness_probe: Some(probe(10)),
-        resources: Some(ResourceRequirements {
-            requests: Some(quantities([("cpu", "50m"), ("memory", "64Mi")])),
-            limits: Some(quantities([("memory", "1Gi")])),
-            ..ResourceRequirements::default()
+        lifecycle: Some(Lifecycle {
+            // No command, since the image may have none but haproxy.
+            pre_stop: Some(LifecycleHandler {
+                sleep: Some(SleepAction {
+                    seconds: DRAIN_SECONDS,
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
         }),
+        resources: Some(resources(plan.entry.resources())),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
@@ -220,7 +233,7 @@ fn probe(period_seconds: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some("/healthz".to_owned()),
-            port: IntOrString::String(HEALTH_PORT_NAME.to_owned()),
+            port: IntOrString::String(INTERNAL_PORT_NAME.to_owned()),
             ..HTTPGetAction::default()
         }),
         period_seconds: Some(period_seconds),
@@ -228,8 +241,23 @@ fn probe(period_seconds: i32) -> Probe {
     }
 }
 
-fn quantities<const N: usize>(quantities: [(&str, &str); N]) -> BTreeMap<String, Quantity> {
-    quantities
-        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-        .into()
+/// What the user says replaces what we would.
+fn resources(asked: Option<&Resources>) -> ResourceRequirements {
+    let quantities = |amounts: &BTreeMap<LabelKey, String>| {
+        let quantity = |(name, amount): (&LabelKey, &String)| (name.to_string(), Quantity(amount.clone()));
+        (!amounts.is_empty()).then(|| amounts.iter().map(quantity).collect())
+    };
+    let quantity = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
+    let (requests, limits) = match asked {
+        Some(asked) => (quantities(asked.requests()), quantities(asked.limits())),
+        None => (
+            Some([("cpu", "50m"), ("memory", "64Mi")].map(quantity).into()),
+            Some([("memory", "1Gi")].map(quantity).into()),
+        ),
+    };
+    ResourceRequirements {
+        requests,
+        limits,
+        ..ResourceRequirements::default()
+    }
 }

@@ -27,6 +27,8 @@ fn the_objects_in_front_of_the_api_servers() {
         mut secret,
         deployment,
         service,
+        budget,
+        policy,
         config,
     } = api_servers(&members());
     let data = std::mem::take(secret.data.as_mut().unwrap());
@@ -37,7 +39,7 @@ fn the_objects_in_front_of_the_api_servers() {
         [("haproxy.cfg".to_owned(), config.clone().into_bytes())]
     );
     assert_snapshot!(config);
-    assert_yaml_snapshot!((secret, deployment, service));
+    assert_yaml_snapshot!((secret, deployment, service, budget, policy));
 }
 
 #[test]
@@ -46,10 +48,12 @@ fn the_objects_in_front_of_the_workers() {
         secret: _,
         deployment,
         service,
+        budget,
+        policy,
         config,
     } = workers(&members());
     assert_snapshot!(config);
-    assert_yaml_snapshot!((deployment, service));
+    assert_yaml_snapshot!((deployment, service, budget, policy));
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn without_a_node_port_the_api_server_picks_one() {
 }
 
 #[test]
-fn the_health_listener_keeps_out_of_the_way_of_balanced_ports() {
+fn the_internal_listener_keeps_out_of_the_way_of_balanced_ports() {
     let cluster = cluster(
         &fixtures::SITE
             .replace("start: 30002", "start: 8404")
@@ -118,16 +122,16 @@ fn the_health_listener_keeps_out_of_the_way_of_balanced_ports() {
     );
     let objects = worker(&cluster, &cluster.load_balancers_worker()[0], &members());
     let container = &objects.deployment.spec.template.spec.unwrap().containers[0];
-    let health = container
+    let internal = container
         .ports
         .iter()
         .flatten()
-        .find(|port| port.name.as_deref() == Some("health"));
-    assert_eq!(health.unwrap().container_port, 8407);
+        .find(|port| port.name.as_deref() == Some("metrics"));
+    assert_eq!(internal.unwrap().container_port, 8407);
     assert!(
         objects
             .config
-            .contains("bind :::8407 v4v6\n  option httplog\n  monitor-uri /healthz")
+            .contains("frontend internal\n  mode http\n  bind :::8407 v4v6\n")
     );
 }
 
@@ -156,4 +160,38 @@ fn low_ports_need_no_capability() {
         &[member("lab", "a", "192.0.2.1")],
     ));
     assert_eq!(low.unwrap()[0].name, "net.ipv4.ip_unprivileged_port_start");
+}
+
+#[test]
+fn a_budget_is_there_where_it_leaves_a_pod_to_take() {
+    for (replicas, expected) in [(0, false), (1, false), (2, true), (32, true)] {
+        let site = fixtures::SITE.replace("replicas: 3", &format!("replicas: {replicas}"));
+        let cluster = cluster(&site);
+        let objects = worker(&cluster, &cluster.load_balancers_worker()[0], &[]);
+        assert_eq!(objects.budget.is_some(), expected, "{replicas}");
+        assert_eq!(objects.deployment.spec.replicas, Some(replicas));
+    }
+}
+
+#[test]
+fn the_resources_of_the_spec_replace_our_own() {
+    let own = api_servers(&[]).deployment;
+    let asked = fixtures::SITE.replace(
+        "nodePort: 30001",
+        "nodePort: 30001\n      resources: {limits: {cpu: 2, memory: 256Mi, example.org/nic: '1'}}",
+    );
+    let cluster = cluster(&asked);
+    let asked = control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &[]).deployment;
+    let resources = |deployment: &k8s_openapi::api::apps::v1::Deployment| {
+        let pod = deployment.spec.template.spec.clone().unwrap();
+        serde_json::to_value(pod.containers[0].resources.clone()).unwrap()
+    };
+    assert_eq!(
+        resources(&own),
+        serde_json::json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}})
+    );
+    assert_eq!(
+        resources(&asked),
+        serde_json::json!({"limits": {"cpu": "2", "memory": "256Mi", "example.org/nic": "1"}})
+    );
 }

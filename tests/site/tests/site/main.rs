@@ -13,6 +13,7 @@
 )]
 
 mod adoption;
+mod balancers;
 mod capm3;
 mod deletion;
 mod edited_by_hand;

@@ -6,14 +6,15 @@ use std::num::NonZeroU16;
 
 use super::{
     Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Parsed, Service,
-    WorkerBalancer,
+    WorkerBalancer, resources,
 };
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
 use crate::fault::Fault;
 use crate::label::{is_dns_label, is_dns_subdomain};
 use crate::sip_cluster::{
-    AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, Services,
+    AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, ResourcesSpec,
+    Services,
 };
 
 /// One entry while it is parsed.
@@ -59,6 +60,7 @@ struct Common<'a> {
     node_interface_id: Option<&'a str>,
     cluster_ip: Option<&'a str>,
     replicas: Option<i64>,
+    resources: Option<&'a ResourcesSpec>,
 }
 
 pub(in crate::cluster) fn parse(
@@ -110,6 +112,7 @@ fn control_plane_balancer(
         node_interface_id,
         cluster_ip,
         replicas,
+        resources,
         node_port,
     } = spec;
     let common = Common {
@@ -118,6 +121,7 @@ fn control_plane_balancer(
         node_interface_id: node_interface_id.as_deref(),
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
+        resources: resources.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -139,6 +143,7 @@ fn worker_balancer(
         node_interface_id,
         cluster_ip,
         replicas,
+        resources,
         // treasuremap's schema required it; the range alone says the ports.
         node_port: _,
         node_port_range,
@@ -149,6 +154,7 @@ fn worker_balancer(
         node_interface_id: node_interface_id.as_deref(),
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
+        resources: resources.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let path = entry.field("nodePortRange");
@@ -172,6 +178,7 @@ fn jump_host(
         node_interface_id,
         cluster_ip,
         replicas,
+        resources,
         node_port,
         bmc,
         ssh_authorized_keys,
@@ -183,6 +190,7 @@ fn jump_host(
         node_interface_id: node_interface_id.as_deref(),
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
+        resources: resources.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -222,6 +230,7 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         node_interface_id,
         cluster_ip,
         replicas,
+        resources,
         node_port,
         ca_secret,
     } = spec;
@@ -231,6 +240,7 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         node_interface_id: node_interface_id.as_deref(),
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
+        resources: resources.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -249,6 +259,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
         node_interface_id,
         cluster_ip,
         replicas,
+        resources,
     } = common;
     let object_name = object_name(entry, faults);
     let image = self::image(*image, &entry.field("image"), faults);
@@ -266,6 +277,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
     let network_id = self::network_id(*node_interface_id, &entry.field("nodeInterfaceId"), faults);
     let cluster_ip = self::cluster_ip(*cluster_ip, &entry.field("clusterIP"), faults);
     let replicas = self::replicas(*replicas, entry, faults);
+    let resources = resources.map(|resources| resources::parse(resources, &entry.field("resources"), faults));
     Some(Service {
         object_name: object_name?,
         image: image?,
@@ -273,6 +285,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
         network_id: network_id?,
         cluster_ip,
         replicas: replicas?,
+        resources,
     })
 }
 

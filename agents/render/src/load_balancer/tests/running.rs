@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{cluster, fixtures, member};
 use crate::load_balancer::{control_plane, worker};
 
-const HEALTH_PORT: u16 = 8404;
+const INTERNAL_PORT: u16 = 8404;
 
 /// Ends with the test, however that ends.
 struct Running(Child);
@@ -90,13 +90,17 @@ fn haproxy_answers_probes_and_leads_to_the_member() {
 
     let deadline = Instant::now() + Duration::from_secs(10);
     let health = loop {
-        match ask((front, HEALTH_PORT).into(), b"GET /healthz HTTP/1.0\r\n\r\n") {
+        match ask((front, INTERNAL_PORT).into(), b"GET /healthz HTTP/1.0\r\n\r\n") {
             Ok(answer) => break answer,
             Err(error) => assert!(Instant::now() < deadline, "haproxy does not listen: {error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let metrics = ask((front, INTERNAL_PORT).into(), b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    assert!(metrics.contains("haproxy_backend_active_servers{"), "{metrics}");
+    let statistics = ask((front, INTERNAL_PORT).into(), b"GET /stats;csv HTTP/1.0\r\n\r\n").unwrap();
+    assert!(statistics.contains("lab.a"), "{statistics}");
     assert_eq!(
         ask((front, port).into(), b"hello").unwrap(),
         "hello from the member"

@@ -1,0 +1,118 @@
+//! The pods: how many, where, with what, and what guards them.
+
+use kube::ResourceExt as _;
+use sandbox::wait;
+use serde_json::{Value, json};
+
+use super::{balanced, change, objects};
+use crate::fixtures::{PATIENCE, on_shared_site};
+
+const NAME: &str = "loadbalancer-controlplane-shop";
+
+#[test]
+fn pods_follow_their_number_and_a_budget_is_there_when_one_can_be_taken() {
+    on_shared_site("scaled", async |stage| {
+        let scaled = |replicas: i32| json!({"replicas": replicas});
+        let shop = balanced("scaled", "shop", 31_100, &scaled(1));
+        let of = objects(stage, "scaled");
+        stage.create(&shop).await;
+        for (replicas, budget) in [(1, false), (3, true), (1, false), (0, false), (2, true)] {
+            stage
+                .edit(&shop, change("scaled", "shop", 31_100, &scaled(replicas)))
+                .await;
+            stage.ready(&shop).await;
+            let deployment = of.deployments.get(NAME).await.unwrap();
+            assert_eq!(deployment.spec.replicas, Some(replicas));
+            let available = deployment.status.unwrap().available_replicas;
+            assert_eq!(available.unwrap_or(0), replicas);
+            let found = of.budgets.get_opt(NAME).await.unwrap();
+            assert_eq!(found.is_some(), budget, "with {replicas} pods");
+        }
+        let allowed = wait::until(
+            of.budgets.clone(),
+            NAME,
+            "its budget to be counted",
+            PATIENCE,
+            |budget| {
+                budget
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.expected_pods == Some(2))
+            },
+        )
+        .await
+        .unwrap();
+        assert_eq!(allowed.status.unwrap().disruptions_allowed, Some(1));
+
+        stage
+            .edit(&shop, json!({"services": {"loadBalancerControlPlane": null}}))
+            .await;
+        stage.ready(&shop).await;
+        wait::until_gone(of.services, NAME, PATIENCE).await.unwrap();
+        wait::until_gone(of.deployments, NAME, PATIENCE).await.unwrap();
+        wait::until_gone(of.budgets, NAME, PATIENCE).await.unwrap();
+        wait::until_gone(of.policies, NAME, PATIENCE).await.unwrap();
+    });
+}
+
+#[test]
+fn node_labels_and_resources_are_set_changed_and_cleared() {
+    on_shared_site("selected", async |stage| {
+        let of = objects(stage, "selected");
+        let shop = balanced("selected", "shop", 31_101, &json!({}));
+        stage.create(&shop).await;
+        let linux = json!({"kubernetes.io/os": "linux"});
+        let both = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"});
+        let own = json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}});
+        let small = json!({"limits": {"cpu": 1, "memory": "128Mi"}});
+        // The API server asks for what is allowed.
+        let served = json!({"limits": {"cpu": "1", "memory": "128Mi"}});
+        for (labels, resources, selector, expected) in [
+            (Value::Null, Value::Null, Value::Null, &own),
+            (linux.clone(), small, linux, &served),
+            (both.clone(), Value::Null, both, &own),
+            (Value::Null, Value::Null, Value::Null, &own),
+        ] {
+            let fields = json!({"nodeLabels": labels, "resources": resources});
+            stage
+                .edit(&shop, change("selected", "shop", 31_101, &fields))
+                .await;
+            stage.ready(&shop).await;
+            let deployment = of.deployments.get(NAME).await.unwrap();
+            let pod = serde_json::to_value(deployment.spec.template.spec).unwrap();
+            assert_eq!(pod["nodeSelector"], selector);
+            assert_eq!(pod["containers"][0]["resources"], *expected);
+        }
+    });
+}
+
+#[test]
+fn pods_are_restricted_replaced_one_by_one_and_drained() {
+    on_shared_site("restricted", async |stage| {
+        stage
+            .kubectl(&[
+                "label",
+                "namespace",
+                "restricted",
+                "pod-security.kubernetes.io/enforce=restricted",
+            ])
+            .await;
+        let of = objects(stage, "restricted");
+        let shop = balanced("restricted", "shop", 31_102, &json!({}));
+        stage.create(&shop).await;
+        // The API server refuses pods that are not restricted there, so these are.
+        stage.ready(&shop).await;
+        let deployment = of.deployments.get(NAME).await.unwrap();
+        let spec = serde_json::to_value(&deployment.spec).unwrap();
+        assert_eq!(
+            spec["strategy"]["rollingUpdate"],
+            json!({"maxSurge": 1, "maxUnavailable": 0})
+        );
+        let pod = &spec["template"]["spec"];
+        let drain = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64();
+        let grace = pod["terminationGracePeriodSeconds"].as_i64();
+        assert!(drain > Some(0) && grace > drain, "{drain:?} {grace:?}");
+        let policy = of.policies.get(NAME).await.unwrap();
+        assert_eq!(policy.owner_references()[0].name, "shop");
+    });
+}
