@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::SystemTime};
 use api::{BareMetalHost, Host, NetworkData, OperationalStatus, ProvisioningState, SecretName};
 use proto::inventory::v1 as wire;
 
-use super::Key;
+use super::{Key, kept::KeptNetworkData};
 
 /// Longest error message that is reported, in bytes.
 const MESSAGE: usize = 1024;
@@ -20,7 +20,7 @@ pub struct HostState {
     /// The Secret with its addresses.
     pub secret: Option<SecretName>,
     /// What could not be read of the object itself.
-    faults: Vec<String>,
+    pub(super) faults: Vec<String>,
 }
 
 impl HostState {
@@ -57,25 +57,25 @@ impl HostState {
     }
 
     /// Takes its addresses from the Secret that it names.
-    pub(super) fn read(&mut self, networks: &BTreeMap<SecretName, NetworkData>) {
+    pub(super) fn read(&mut self, networks: &BTreeMap<SecretName, KeptNetworkData>) {
         let missing;
         let data = match &self.secret {
             None => None,
             Some(secret) => Some(if let Some(data) = networks.get(secret) {
                 data
             } else {
-                missing = NetworkData::missing(secret);
+                missing = KeptNetworkData::of(&NetworkData::missing(secret));
                 &missing
             }),
         };
-        let addresses = data.map(NetworkData::addresses).into_iter().flatten();
+        let addresses = data.into_iter().flat_map(KeptNetworkData::addresses);
         self.host.addresses = addresses
-            .map(|(id, address)| (id.as_str().to_owned(), address.to_string()))
+            .map(|(id, address)| (id.to_owned(), address.to_string()))
             .collect();
         self.host.problems.clone_from(&self.faults);
         self.host
             .problems
-            .extend(data.and_then(NetworkData::invalid).map(ToString::to_string));
+            .extend(data.and_then(KeptNetworkData::invalid).map(str::to_owned));
     }
 
     /// Keeps the time at which it was seen to fall into error, of an earlier look at the same host. There is none for a

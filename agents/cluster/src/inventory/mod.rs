@@ -5,6 +5,7 @@
 mod clusters;
 mod complaints;
 mod hosts;
+mod kept;
 mod report;
 mod store;
 mod watch;

@@ -10,7 +10,11 @@ use api::{BareMetalHost, NetworkData, SecretName};
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
 
-use super::{complaints::Complaints, hosts::HostState};
+use super::{
+    complaints::Complaints,
+    hosts::HostState,
+    kept::{KeptHost, KeptNetworkData},
+};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +55,12 @@ pub struct Inventory {
 
 #[derive(Debug, Default)]
 struct State {
-    hosts: BTreeMap<Key, HostState>,
+    hosts: BTreeMap<Key, KeptHost>,
     clusters: BTreeMap<Key, wire::ObservedCluster>,
     /// Addresses by the Secret that holds them.
-    networks: BTreeMap<SecretName, NetworkData>,
+    networks: BTreeMap<SecretName, KeptNetworkData>,
     /// Hosts by the Secret that their `networkData` names.
-    referrers: BTreeMap<SecretName, BTreeSet<Key>>,
+    referrers: BTreeSet<(SecretName, Key)>,
     dirty_hosts: BTreeSet<Key>,
     dirty_clusters: BTreeSet<Key>,
     gone_hosts: BTreeMap<Key, wire::HostRef>,
@@ -93,7 +97,7 @@ impl Inventory {
     /// The host of that name.
     #[must_use]
     pub fn host(&self, key: &Key) -> Option<HostState> {
-        self.lock().hosts.get(key).cloned()
+        self.lock().hosts.get(key).map(KeptHost::state)
     }
 
     /// Takes a host in.
@@ -131,7 +135,8 @@ impl Inventory {
     }
 
     /// Takes in what a Secret says, or that it says nothing. Hosts that refer to it are read again.
-    pub fn put_network_data(&self, secret: &SecretName, data: Option<NetworkData>) {
+    pub fn put_network_data(&self, secret: &SecretName, data: Option<&NetworkData>) {
+        let data = data.map(KeptNetworkData::of);
         let mut state = self.lock();
         if state.networks.get(secret) == data.as_ref() {
             return;
@@ -140,10 +145,9 @@ impl Inventory {
             Some(data) => state.networks.insert(secret.clone(), data),
             None => state.networks.remove(secret),
         };
-        let hosts = state.referrers.get(secret).cloned().unwrap_or_default();
         let mut changed = false;
-        for host in hosts {
-            if let Some(known) = state.hosts.get(&host).cloned() {
+        for host in state.referring_to(secret) {
+            if let Some(known) = state.hosts.get(&host).map(KeptHost::state) {
                 changed |= state.put(known);
             }
         }
@@ -246,9 +250,7 @@ impl Inventory {
         let mut changes = Changes::default();
         for _ in 0..limit {
             if let Some(key) = state.dirty_hosts.pop_first() {
-                changes
-                    .hosts
-                    .extend(state.hosts.get(&key).map(|known| known.host.clone()));
+                changes.hosts.extend(state.hosts.get(&key).map(KeptHost::host));
             }
             if let Some((_, host)) = state.gone_hosts.pop_first() {
                 changes.deleted_hosts.push(host);
@@ -267,25 +269,23 @@ impl Inventory {
 impl State {
     fn put(&mut self, mut next: HostState) -> bool {
         let key = next.key();
-        let before = self.hosts.get(&key).and_then(|known| known.secret.clone());
-        if before != next.secret {
-            if let Some(before) = before {
-                self.unrefer(&before, &key);
+        let before = self.hosts.get(&key).map(KeptHost::state);
+        let referred = before.as_ref().and_then(|before| before.secret.as_ref());
+        if referred != next.secret.as_ref() {
+            if let Some(secret) = referred {
+                self.referrers.remove(&(secret.clone(), key.clone()));
             }
             if let Some(secret) = &next.secret {
-                self.referrers
-                    .entry(secret.clone())
-                    .or_default()
-                    .insert(key.clone());
+                self.referrers.insert((secret.clone(), key.clone()));
             }
         }
         next.read(&self.networks);
-        let known = self.hosts.get(&key);
-        next.remember(known, SystemTime::now());
-        let before = known.map(|known| &*known.host.problems).unwrap_or_default();
-        self.complaints.seen(&key, before, &next.host);
-        let changed = known.map(|known| &known.host) != Some(&next.host);
-        self.hosts.insert(key.clone(), next);
+        next.remember(before.as_ref(), SystemTime::now());
+        let known = before.map(|before| before.host);
+        let problems = known.as_ref().map(|known| &*known.problems).unwrap_or_default();
+        self.complaints.seen(&key, problems, &next.host);
+        let changed = known.as_ref() != Some(&next.host);
+        self.hosts.insert(key.clone(), KeptHost::of(next));
         if changed {
             // A host that was made again under its name is another one: the scheduler sees it by the uid.
             self.gone_hosts.remove(&key);
@@ -296,142 +296,28 @@ impl State {
 
     fn delete(&mut self, key: &Key) {
         if let Some(known) = self.hosts.remove(key) {
-            if let Some(secret) = &known.secret {
-                self.unrefer(secret, key);
+            if let Some(secret) = known.secret() {
+                self.referrers.remove(&(secret.clone(), key.clone()));
             }
             self.dirty_hosts.remove(key);
             self.complaints.gone(key);
             self.gone_hosts
-                .insert(key.clone(), known.host.r#ref.unwrap_or_default());
+                .insert(key.clone(), known.host().r#ref.unwrap_or_default());
         }
     }
 
-    fn unrefer(&mut self, secret: &SecretName, host: &Key) {
-        if let Some(hosts) = self.referrers.get_mut(secret) {
-            hosts.remove(host);
-            if hosts.is_empty() {
-                self.referrers.remove(secret);
-            }
-        }
+    /// Hosts whose `networkData` names this Secret.
+    fn referring_to(&self, secret: &SecretName) -> Vec<Key> {
+        let first = Key {
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let from = self.referrers.range((secret.clone(), first)..);
+        from.take_while(|(named, _)| named == secret)
+            .map(|(_, host)| host.clone())
+            .collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::fixtures::{host, inventory, key, labelled, parse, with};
-
-    fn secret(name: &str) -> SecretName {
-        SecretName {
-            namespace: "metal".to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    fn data(address: &str) -> NetworkData {
-        let text =
-            json!({ "networks": [{ "id": "oam", "type": "ipv4", "ip_address": address }] }).to_string();
-        NetworkData::parse(&secret("h1-network-data"), text.as_bytes())
-    }
-
-    fn addresses(changes: &Changes) -> Vec<Option<String>> {
-        changes
-            .hosts
-            .iter()
-            .map(|host| host.addresses.get("oam").cloned())
-            .collect()
-    }
-
-    #[test]
-    fn a_host_is_told_again_when_its_secret_comes_changes_and_goes() {
-        let inventory = inventory([host("h1"), host("h2")]);
-        assert_eq!(addresses(&inventory.take(10)), [None, None]);
-        for (secret_data, expected) in [
-            (Some(data("192.0.2.7")), Some("192.0.2.7")),
-            (Some(data("192.0.2.8")), Some("192.0.2.8")),
-            (None, None),
-        ] {
-            inventory.put_network_data(&secret("h1-network-data"), secret_data);
-            assert_eq!(addresses(&inventory.take(10)), [expected.map(str::to_owned)]);
-        }
-    }
-
-    #[test]
-    fn a_missing_secret_is_a_problem_of_its_host_and_of_no_other() {
-        let bare = with(host("h2"), "/spec/networkData", json!(null));
-        let inventory = inventory([host("h1"), bare]);
-        let problems: Vec<usize> = inventory
-            .take(10)
-            .hosts
-            .iter()
-            .map(|host| host.problems.len())
-            .collect();
-        assert_eq!(problems, [1, 0]);
-    }
-
-    #[test]
-    fn what_has_not_changed_is_not_told_but_a_write_uses_the_newest_version() {
-        let inventory = inventory([host("h1")]);
-        assert_eq!(inventory.take(10).hosts.len(), 1);
-        inventory.put_host(&parse(with(host("h1"), "/metadata/resourceVersion", json!("8"))));
-        assert!(inventory.take(10).is_empty());
-        assert_eq!(inventory.host(&key("h1")).unwrap().resource_version, "8");
-        inventory.put_host(&parse(labelled(host("h1"), "one", "Worker")));
-        assert_eq!(inventory.take(10).hosts.len(), 1);
-    }
-
-    #[test]
-    fn a_host_that_goes_and_comes_back_before_it_is_told_is_told_as_it_is() {
-        let inventory = inventory([host("h1")]);
-        let _ = inventory.take(10);
-        inventory.delete_host(&key("h1"));
-        inventory.put_host(&parse(with(host("h1"), "/metadata/uid", json!("another"))));
-        let changes = inventory.take(10);
-        assert_eq!((changes.hosts.len(), changes.deleted_hosts.len()), (1, 0));
-        assert_eq!(changes.hosts[0].r#ref.as_ref().unwrap().uid, "another");
-    }
-
-    #[test]
-    fn a_new_list_ends_what_it_does_not_name_in_its_namespace_only() {
-        let elsewhere = with(host("h3"), "/metadata/namespace", json!("other"));
-        let inventory = inventory([host("h1"), host("h2"), elsewhere]);
-        let _ = inventory.take(10);
-        inventory.retain_hosts("metal", &BTreeSet::from([key("h2")]));
-        let gone: Vec<String> = inventory
-            .take(10)
-            .deleted_hosts
-            .into_iter()
-            .map(|host| host.name)
-            .collect();
-        assert_eq!(gone, ["h1"]);
-    }
-
-    #[test]
-    fn a_snapshot_tells_everything_in_pieces() {
-        let inventory = inventory(["h1", "h2", "h3"].map(host));
-        let _ = inventory.take(10);
-        inventory.tell_all();
-        let told: Vec<usize> = (0..3).map(|_| inventory.take(2).hosts.len()).collect();
-        assert_eq!(told, [2, 1, 0]);
-    }
-
-    #[test]
-    fn the_time_of_an_error_is_that_of_the_fall_if_it_was_seen() {
-        let error = |message: &str| {
-            let broken = with(host("h1"), "/status/operationalStatus", json!("error"));
-            with(broken, "/status/errorMessage", json!(message))
-        };
-        let inventory = inventory([error("a")]);
-        let since = || inventory.host(&key("h1")).unwrap().host.error_since;
-        assert_eq!(since(), None, "nobody saw it fall");
-        inventory.put_host(&parse(host("h1")));
-        assert_eq!(since(), None);
-        inventory.put_host(&parse(error("b")));
-        let fell = since();
-        assert!(fell.is_some());
-        inventory.put_host(&parse(error("c")));
-        assert_eq!(since(), fell);
-    }
-}
+mod tests;

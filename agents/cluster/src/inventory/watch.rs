@@ -119,7 +119,7 @@ impl Sink<Secret> for Secrets {
         let secret = secret(&object);
         let data = object.data.unwrap_or_default().remove(api::NETWORK_DATA_KEY);
         let parsed = data.map(|data| NetworkData::parse(&secret, &data.0));
-        self.inventory.put_network_data(&secret, parsed);
+        self.inventory.put_network_data(&secret, parsed.as_ref());
     }
 
     fn delete(&self, object: Secret) {

@@ -90,8 +90,9 @@ async fn one_by_one(scene: &mut Scene, clusters: u16, beside: &str) -> anyhow::R
         let title = format!("cluster {index} of {LARGE}{beside}");
         let placed = scene.steps.clone();
         times.push(placed.step(&title, scene.place(LARGE)).await?);
+        // What comes after the labels, of one cluster, is no part of the next one's time.
+        scene.settle().await?;
     }
-    scene.settle().await?;
     times.sort();
     let hosts = u32::from(clusters) * LARGE.hosts();
     let calls = f64::from(u32::try_from(scene.calls()? - before)?) / f64::from(hosts);
