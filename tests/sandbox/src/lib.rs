@@ -21,6 +21,7 @@ pub mod authority;
 pub mod crds;
 pub mod etcd;
 pub mod inventory;
+pub mod node;
 mod pki;
 pub mod port;
 pub mod process;

@@ -20,7 +20,7 @@ struct Machine {
 }
 
 /// Commands that every Debian has.
-const ESSENTIAL: [&str; 21] = [
+const ESSENTIAL: [&str; 22] = [
     "bash",
     "cat",
     "chmod",
@@ -42,6 +42,7 @@ const ESSENTIAL: [&str; 21] = [
     "sleep",
     "sort",
     "tail",
+    "uname",
 ];
 
 /// A Go that writes down what it is asked to build, and takes a moment for it.
@@ -227,6 +228,35 @@ fn two_runs_at_once_build_every_tool_once_and_a_third_builds_nothing() {
             .count(),
         5
     );
+}
+
+#[test]
+fn only_root_on_linux_is_given_what_a_real_node_is_made_of() {
+    let cases = [
+        ("Linux", "0", true),
+        ("Linux", "1000", false),
+        ("Darwin", "0", false),
+    ];
+
+    for (system, user, wanted) in cases {
+        let machine = Machine::new().without("uname");
+        machine.install("uname", &format!("#!/bin/sh\necho {system}\n"));
+        machine.install("id", &format!("#!/bin/sh\necho {user}\n"));
+        machine.install("apt-get", "#!/bin/sh\necho \"$*\" >>\"$FAKE_ROOT/asked\"\n");
+
+        let output = machine.run(&[]);
+
+        assert!(output.status.success(), "{system} {user}: {}", errors(&output));
+        let asked = fs::read_to_string(machine.path("asked")).unwrap_or_default();
+        let built = machine.built();
+        for program in ["kubelet", "kube-proxy"] {
+            assert_eq!(built.iter().any(|one| one == program), wanted, "{system} {user}");
+        }
+        // Others may be found in the real /usr/sbin and /usr/lib.
+        assert_eq!(asked.contains("catatonit"), wanted, "{system} {user}: {asked}");
+        let located = machine.locate(&[]);
+        assert_eq!(located["kubelet"].exists(), wanted, "{system} {user}");
+    }
 }
 
 #[test]

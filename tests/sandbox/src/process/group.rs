@@ -91,6 +91,11 @@ impl Group {
         Process::start(program, log, Arc::clone(&self.registry))
     }
 
+    /// Has a tree of control groups removed after the group's processes have ended.
+    pub(crate) fn owns_cgroup(&self, directory: &Path) {
+        self.registry.write(&format!("cgroup {}\n", directory.display()));
+    }
+
     /// The ends of all logs, each under its name.
     #[must_use]
     pub fn log_tails(&self, lines: usize) -> String {

@@ -87,6 +87,16 @@ impl Program {
         &self.binary
     }
 
+    /// As a person would type it, for messages.
+    pub(crate) fn line(&self) -> String {
+        let mut line = self.binary.display().to_string();
+        for argument in &self.arguments {
+            line.push(' ');
+            line.push_str(&argument.to_string_lossy());
+        }
+        line
+    }
+
     /// The command that registers with the watchdog behind its standard input, then becomes the program.
     pub(super) fn registered(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new("/bin/sh");

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,10 +18,12 @@ use kube::{
         AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
     },
 };
+use rcgen::SanType;
 
 use super::{Error, PATIENCE, Site};
 use crate::{
-    pki::{CertificateAuthority, Files, Subject, Validity},
+    node::Membership,
+    pki::{self, CertificateAuthority, Files, Subject, Validity},
     wait,
 };
 
@@ -45,8 +48,12 @@ impl std::fmt::Debug for DebugClient {
 }
 
 impl Access {
-    pub(super) async fn new(directory: &Path, ca: CertificateAuthority, port: u16) -> Result<Self, Error> {
-        let server = format!("https://127.0.0.1:{port}");
+    pub(super) async fn new(
+        directory: &Path,
+        ca: CertificateAuthority,
+        (address, port): (Ipv4Addr, u16),
+    ) -> Result<Self, Error> {
+        let server = format!("https://{address}:{port}");
         let directory = directory.to_owned();
         let subject = Subject {
             common_name: "sandbox-admin",
@@ -80,10 +87,42 @@ impl Access {
 
     /// The kubeconfig of a control plane component, whose user name is `system:NAME`.
     pub(super) fn component_kubeconfig(&self, name: &str) -> Result<PathBuf, Error> {
-        let user = format!("system:{name}");
+        self.system_kubeconfig(name, &format!("system:{name}"), None)
+    }
+
+    /// What a real node of this name and address needs to join.
+    pub(super) fn membership(&self, name: &str, address: Ipv4Addr) -> Result<Membership, Error> {
+        let user = format!("system:node:{name}");
+        let not_ascii = |source| pki::Error::Certificate {
+            subject: user.clone(),
+            source,
+        };
         let subject = Subject {
             common_name: &user,
-            organization: None,
+            organization: Some("system:nodes"),
+            names: vec![
+                SanType::DnsName(name.try_into().map_err(not_ascii)?),
+                SanType::IpAddress(address.into()),
+            ],
+        };
+        Ok(Membership {
+            client: self.client(),
+            ca: self.ca.certificate().to_owned(),
+            serving: self.ca.issue("kubelet-serving", subject, Validity::DAY)?,
+            kubelet: self.system_kubeconfig("kubelet", &user, Some("system:nodes"))?,
+            kube_proxy: self.component_kubeconfig("kube-proxy")?,
+        })
+    }
+
+    fn system_kubeconfig(
+        &self,
+        name: &str,
+        user: &str,
+        organization: Option<&str>,
+    ) -> Result<PathBuf, Error> {
+        let subject = Subject {
+            common_name: user,
+            organization,
             names: Vec::new(),
         };
         let files = self.ca.issue(name, subject, Validity::DAY)?;

@@ -10,8 +10,16 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use super::{Error, Nodes, PATIENCE, Site, access::api_error, control_plane::ControlPlane};
-use crate::{process::Group, wait};
+use super::{
+    Error, Nodes, PATIENCE, Site,
+    access::api_error,
+    control_plane::{Addresses, ControlPlane},
+};
+use crate::{
+    node::{Image, Machine, NODE_NAME, Node},
+    process::Group,
+    wait,
+};
 
 /// A port that was free when it was chosen can be taken by the time it is used, by a program that chose it itself.
 const ATTEMPTS: u32 = 3;
@@ -24,6 +32,7 @@ const PORT_TAKEN: &str = "address already in use";
 pub struct Builder {
     name: String,
     nodes: Nodes,
+    images: Vec<Image>,
     crds: Vec<PathBuf>,
     namespaces: Vec<String>,
     say: Arc<dyn Fn(&str) + Send + Sync>,
@@ -44,6 +53,7 @@ impl Builder {
         Self {
             name: name.to_owned(),
             nodes: Nodes::None,
+            images: Vec::new(),
             crds: Vec::new(),
             namespaces: Vec::new(),
             say: Arc::new(|_| {}),
@@ -54,6 +64,13 @@ impl Builder {
     #[must_use]
     pub fn nodes(mut self, nodes: Nodes) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// An image that pods of a real node may ask for. Fake nodes need none.
+    #[must_use]
+    pub fn image(mut self, image: Image) -> Self {
+        self.images.push(image);
         self
     }
 
@@ -78,7 +95,7 @@ impl Builder {
         self
     }
 
-    /// Brings the site up: about four seconds, of which the API server needs three.
+    /// Brings the site up: about four seconds, of which the API server needs three; a real node one or two more.
     ///
     /// # Errors
     /// When a tool is missing, or a process does not become ready: with the end of its log.
@@ -94,10 +111,33 @@ impl Builder {
 
     async fn start_once(&self) -> Result<Site, Error> {
         let group = Group::new(&self.name)?;
-        let (mut control_plane, access) =
-            ControlPlane::start(&group, self.nodes.any(), self.say.as_ref()).await?;
-        control_plane.kwok = self.nodes.start(&group, &access, self.say.as_ref()).await?;
+        let say = self.say.as_ref();
+        let machine = match self.nodes {
+            Nodes::Real => {
+                say("containerd starts in namespaces of its own");
+                Some(Machine::start(&group).await?)
+            }
+            Nodes::None | Nodes::Kwok(_) => None,
+        };
+        let addresses = machine
+            .as_ref()
+            .map_or(Addresses::LOOPBACK, |machine| Addresses::beside(machine.block()));
+        // The images are there by the time that the API server is.
+        let ((mut control_plane, access), machine) = tokio::try_join!(
+            ControlPlane::start(&group, addresses, self.nodes.any(), say),
+            self.stock(machine),
+        )?;
+        control_plane.kwok = self.nodes.start_fake(&group, &access, say).await?;
+        let node = match machine {
+            Some(machine) => {
+                say("kubelet and kube-proxy start");
+                let membership = access.membership(NODE_NAME, machine.address())?;
+                Some(Box::new(Node::join(machine, &group, membership).await?))
+            }
+            None => None,
+        };
         let site = Site {
+            node,
             control_plane,
             access,
             name: self.name.clone(),
@@ -105,6 +145,14 @@ impl Builder {
         };
         self.prepare(&site).await?;
         Ok(site)
+    }
+
+    async fn stock(&self, machine: Option<Machine>) -> Result<Option<Machine>, Error> {
+        let Some(mut machine) = machine else {
+            return Ok(None);
+        };
+        machine.stock(&self.images).await?;
+        Ok(Some(machine))
     }
 
     async fn prepare(&self, site: &Site) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use rcgen::SanType;
 
 use super::{Error, PATIENCE, access::Access};
 use crate::{
+    node::{Block, Subnet},
     pki::{CertificateAuthority, Subject, Validity},
     port,
     process::{Group, Process, Program},
@@ -30,10 +31,38 @@ pub struct ControlPlane {
     pub etcd: Process,
 }
 
+/// Where the API server listens, and which addresses Services get.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    api_server: Ipv4Addr,
+    services: Subnet,
+    /// Whether there is a kubelet to talk to, and pods that look for the API server.
+    real_node: bool,
+}
+
+impl Addresses {
+    /// Of a site that nobody but this machine's processes reaches.
+    pub(super) const LOOPBACK: Self = Self {
+        api_server: Ipv4Addr::LOCALHOST,
+        services: Subnet::new([10, 96, 0]),
+        real_node: false,
+    };
+
+    /// Of a site with a real node, which has a network of its own.
+    pub(super) fn beside(node: Block) -> Self {
+        Self {
+            api_server: node.host(),
+            services: node.services(),
+            real_node: true,
+        }
+    }
+}
+
 impl ControlPlane {
     /// Starts everything but nodes; returns when the API server is ready and the rest has started.
     pub(super) async fn start(
         group: &Group,
+        addresses: Addresses,
         with_scheduler: bool,
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(Self, Access), Error> {
@@ -47,8 +76,8 @@ impl ControlPlane {
 
         say("etcd and kube-apiserver start");
         let mut etcd = group.spawn(etcd(directory, etcd_port, etcd_peer_port)?)?;
-        let mut apiserver = group.spawn(apiserver(directory, &ca, apiserver_port, etcd_port)?)?;
-        let access = Access::new(directory, ca, apiserver_port).await?;
+        let mut apiserver = group.spawn(apiserver(directory, &ca, addresses, apiserver_port, etcd_port)?)?;
+        let access = Access::new(directory, ca, (addresses.api_server, apiserver_port)).await?;
         let ready = readiness::serving(&mut apiserver, &access.client(), "/readyz", PATIENCE).await;
         // The API server ends when etcd does; the first failure is the one to show.
         etcd.check()?;
@@ -91,10 +120,16 @@ fn etcd(directory: &Path, client_port: u16, peer_port: u16) -> Result<Program, E
 fn apiserver(
     directory: &Path,
     ca: &CertificateAuthority,
+    addresses: Addresses,
     port: u16,
     etcd_port: u16,
 ) -> Result<Program, Error> {
-    let mut names: Vec<SanType> = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 96, 0, 1)]
+    let Addresses {
+        api_server,
+        services,
+        real_node,
+    } = addresses;
+    let mut names: Vec<SanType> = [api_server, services.address(1)]
         .map(|ip| SanType::IpAddress(IpAddr::V4(ip)))
         .into();
     for name in [
@@ -125,24 +160,39 @@ fn apiserver(
         path: policy.clone(),
         source,
     })?;
-    Ok(Program::new("kube-apiserver", tools::path("kube-apiserver")?)
+    let program = Program::new("kube-apiserver", tools::path("kube-apiserver")?)
         .flag("--etcd-servers", format!("http://127.0.0.1:{etcd_port}"))
-        .flag("--bind-address", "127.0.0.1")
-        .flag("--advertise-address", "127.0.0.1")
-        .flag("--endpoint-reconciler-type", "none")
+        .flag("--bind-address", api_server.to_string())
+        .flag("--advertise-address", api_server.to_string())
         .flag("--secure-port", port.to_string())
         .flag("--client-ca-file", ca.certificate())
         .flag("--tls-cert-file", &serving.certificate)
         .flag("--tls-private-key-file", &serving.key)
         .flag("--authorization-mode", "Node,RBAC")
-        .flag("--service-cluster-ip-range", "10.96.0.0/16")
+        .flag("--service-cluster-ip-range", services.to_string())
         .flag("--service-account-issuer", "https://kubernetes.default.svc")
         .flag("--service-account-key-file", service_account_public)
         .flag("--service-account-signing-key-file", service_account_key)
         .flag("--audit-policy-file", policy)
         .flag("--audit-log-path", directory.join(AUDIT_LOG))
         .flag("--allow-privileged", "true")
-        .flag("--profiling", "false"))
+        .flag("--profiling", "false");
+    if !real_node {
+        // Nobody looks for it by the Service `kubernetes`, whose Endpoint may not be on loopback.
+        return Ok(program.flag("--endpoint-reconciler-type", "none"));
+    }
+    let subject = Subject {
+        common_name: "kube-apiserver-kubelet-client",
+        organization: Some("system:masters"),
+        names: Vec::new(),
+    };
+    let kubelet_client = ca.issue("kubelet-client", subject, Validity::DAY)?;
+    Ok(program
+        .flag("--enable-admission-plugins", "NodeRestriction")
+        .flag("--kubelet-client-certificate", kubelet_client.certificate)
+        .flag("--kubelet-client-key", kubelet_client.key)
+        .flag("--kubelet-certificate-authority", ca.certificate())
+        .flag("--kubelet-preferred-address-types", "InternalIP"))
 }
 
 /// Every controller that fits into one test's patience: the stock limits are for clusters that share their API server.

@@ -18,7 +18,7 @@ pub(crate) use kubectl::run;
 pub use nodes::Nodes;
 
 use self::control_plane::ControlPlane;
-use crate::{audit, pki, process, process::Group, readiness, tools, wait};
+use crate::{audit, node, node::Node, pki, process, process::Group, readiness, tools, wait};
 
 /// Why a site could not be brought up or used.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,9 @@ pub enum Error {
     /// A process is not ready.
     #[error(transparent)]
     NotReady(#[from] readiness::Error),
+    /// There is no real node.
+    #[error(transparent)]
+    Node(#[from] node::Error),
     /// A certificate.
     #[error(transparent)]
     Certificate(#[from] pki::Error),
@@ -80,6 +83,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Site {
     // Fields are dropped in this order: processes first, each of them reaped, then the group with its directory.
+    node: Option<Box<Node>>,
     control_plane: ControlPlane,
     access: access::Access,
     name: String,
@@ -123,6 +127,18 @@ impl Site {
     #[must_use]
     pub fn control_plane(&mut self) -> &mut ControlPlane {
         &mut self.control_plane
+    }
+
+    /// The real node, where the site has one.
+    #[must_use]
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_deref()
+    }
+
+    /// The same, to crash, pause and restart its processes.
+    #[must_use]
+    pub fn node_mut(&mut self) -> Option<&mut Node> {
+        self.node.as_deref_mut()
     }
 
     /// The URL of the API server.

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Error, PATIENCE, access::Access, access::api_error};
 use crate::{
+    node::{self, Obstacle},
     process::{Group, Process, Program},
     tools, wait,
 };
@@ -19,25 +20,36 @@ pub enum Nodes {
     None,
     /// KWOK: so many nodes whose pods become Ready without running anything.
     Kwok(u32),
+    /// One node that really runs pods; only root on Linux can have it.
+    Real,
 }
 
 impl Nodes {
-    pub(super) fn any(self) -> bool {
-        match self {
-            Self::None | Self::Kwok(0) => false,
-            Self::Kwok(_) => true,
+    /// One real node where that is possible, else so many fake ones, and why.
+    #[must_use]
+    pub fn real_or_kwok(fake: u32) -> (Self, Option<Obstacle>) {
+        match node::obstacle() {
+            None => (Self::Real, None),
+            Some(obstacle) => (Self::Kwok(fake), Some(obstacle)),
         }
     }
 
-    /// Brings the nodes up, and waits until all are Ready.
-    pub(super) async fn start(
+    pub(super) fn any(self) -> bool {
+        match self {
+            Self::None | Self::Kwok(0) => false,
+            Self::Kwok(_) | Self::Real => true,
+        }
+    }
+
+    /// Brings fake nodes up, and waits until all are Ready.
+    pub(super) async fn start_fake(
         self,
         group: &Group,
         access: &Access,
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Option<Process>, Error> {
         match self {
-            Self::None | Self::Kwok(0) => Ok(None),
+            Self::None | Self::Kwok(0) | Self::Real => Ok(None),
             Self::Kwok(count) => {
                 say("nodes become ready");
                 kwok(group, access, count).await.map(Some)
@@ -77,7 +89,7 @@ async fn kwok(group: &Group, access: &Access, count: u32) -> Result<Process, Err
         .try_for_each(|_| async { Ok(()) })
         .await?;
     let expected = usize::try_from(count).unwrap_or(usize::MAX);
-    let all_ready = |nodes: &[&Node]| nodes.len() == expected && nodes.iter().all(|node| is_ready(node));
+    let all_ready = |nodes: &[&Node]| nodes.len() == expected && nodes.iter().all(|one| node::is_ready(one));
     wait::until_all(
         api,
         watcher::Config::default(),
@@ -104,15 +116,4 @@ fn fake_node(name: &str) -> Result<Node, Error> {
         },
     }))
     .map_err(|source| api_error("describe a Node".to_owned())(kube::Error::SerdeError(source)))
-}
-
-fn is_ready(node: &Node) -> bool {
-    node.status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref())
-        .is_some_and(|conditions| {
-            conditions
-                .iter()
-                .any(|one| one.type_ == "Ready" && one.status == "True")
-        })
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use sandbox::{
     crds,
+    node::{self, Image},
     site::{Nodes, Site},
 };
 
@@ -18,14 +19,27 @@ pub(crate) struct Options {
     /// How many fake nodes it has
     #[arg(long, default_value_t = 3)]
     nodes: u32,
+    /// One real node instead of them, with the image haproxy:2.8 made of this machine's HAProxy; needs root on Linux
+    #[arg(long, conflicts_with = "nodes")]
+    real_node: bool,
 }
 
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
-    let Options { name, nodes } = options;
+    let Options {
+        name,
+        nodes,
+        real_node,
+    } = options;
     let steps = Steps::new();
     let progress = steps.clone();
-    let builder = Site::builder(&name)
-        .nodes(Nodes::Kwok(nodes))
+    let site = Site::builder(&name);
+    let site = if real_node {
+        site.nodes(Nodes::Real)
+            .image(Image::new("haproxy:2.8", node::system_program("haproxy")?))
+    } else {
+        site.nodes(Nodes::Kwok(nodes))
+    };
+    let builder = site
         .crds(crds::all())
         .on_progress(move |detail| progress.say(detail));
     let mut interrupted = Interrupted::new()?;
@@ -41,6 +55,10 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         "# logs, certificates and the audit log: {}",
         site.directory().display()
     )?;
+    if let Some(node) = site.node() {
+        let (address, host) = (node.address(), node.host_address());
+        writeln!(out, "# node ports: {address}; pods see this machine as {host}")?;
+    }
     writeln!(out, "# Ctrl-C ends it")?;
     out.flush()?;
     drop(out);
