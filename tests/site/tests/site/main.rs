@@ -31,6 +31,7 @@ mod operators;
 mod orphans;
 mod outages;
 mod races;
+mod real_node;
 mod refused_writes;
 mod replacement;
 mod replicas;
