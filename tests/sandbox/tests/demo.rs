@@ -12,6 +12,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use sandbox::node;
+
 fn demo_with_scheduler(script: &str) -> Output {
     let programs = tempfile::tempdir().unwrap();
     let scheduler = programs.path().join("sip-scheduler");
@@ -51,6 +53,11 @@ fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
         String::from_utf8_lossy(&output.stderr),
     );
     assert!(output.status.success(), "{shown}{errors}");
+    let node = match node::obstacle() {
+        None => "take connections at the node's ports (".to_owned(),
+        Some(why) => format!("and run nothing: {why}."),
+    };
+    assert!(errors.contains(&node), "{errors}");
     for expected in [
         "Why lab/training does not fit\n  ControlPlane: 3 wanted",
         "get sipcluster -A",

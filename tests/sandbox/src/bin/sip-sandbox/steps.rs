@@ -46,13 +46,17 @@ impl Steps {
             if outcome.is_ok() { "ok    " } else { "failed" },
             started.elapsed().as_secs_f64(),
         );
-        let line = format!("{mark} {title} ({seconds:.1} s)");
+        self.tell(&format!("{mark} {title} ({seconds:.1} s)"));
+        outcome.map_err(Into::into)
+    }
+
+    /// Says something that stays.
+    pub(crate) fn tell(&self, line: &str) {
         if self.spinner.is_hidden() {
             eprintln!("{line}");
         } else {
             self.spinner.println(line);
         }
-        outcome.map_err(Into::into)
     }
 
     pub(crate) fn finish(&self) {

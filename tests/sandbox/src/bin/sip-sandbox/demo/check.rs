@@ -1,6 +1,10 @@
 //! Whether what is about to be shown is what it should be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -12,8 +16,9 @@ use sandbox::{
     wait,
 };
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
-use super::FITTING;
+use super::{FITTING, PATIENCE};
 
 /// Whether the scheduler has said no to the present generation, with a reason.
 pub(super) fn is_refused(cluster: &DynamicObject) -> bool {
@@ -49,6 +54,30 @@ pub(super) fn placements(clusters: &[DynamicObject], hosts: &[DynamicObject]) ->
             wanted(cluster)
         };
         ensure!(held == expected, "{name} holds {held:?}, expected {expected:?}");
+    }
+    Ok(())
+}
+
+/// At every port of a real node that the clusters' endpoints name, HAProxy takes connections.
+///
+/// kube-proxy learns of a ready pod a moment later than the API server.
+pub(super) async fn endpoints(address: Ipv4Addr, clusters: &[DynamicObject]) -> anyhow::Result<()> {
+    let ports: Vec<u16> = clusters
+        .iter()
+        .filter_map(|cluster| cluster.data.pointer("/status/endpoints")?.as_array())
+        .flatten()
+        .filter_map(|endpoint| u16::try_from(endpoint.get("port")?.as_u64()?).ok())
+        .collect();
+    ensure!(!ports.is_empty(), "no cluster tells an endpoint");
+    for port in ports {
+        let connected = async {
+            while TcpStream::connect((address, port)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, connected)
+            .await
+            .with_context(|| format!("nobody takes connections at {address}:{port}"))?;
     }
     Ok(())
 }

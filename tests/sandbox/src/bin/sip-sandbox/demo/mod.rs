@@ -15,6 +15,7 @@ use kube::{
 };
 use sandbox::{
     crds, inventory,
+    node::{self, Image},
     region::{Agent, AgentProcess, Region},
     repository, sip_clusters,
     site::{Nodes, Site},
@@ -28,6 +29,11 @@ const HOSTS: &str = "metal";
 /// Namespace and name of each cluster; the sample file has the same name. The last one cannot fit.
 const FITTING: [(&str, &str); 2] = [("shop", "orders"), ("bank", "payments")];
 const TOO_BIG: (&str, &str) = ("lab", "training");
+
+/// How many there are where there can be no real one.
+const FAKE_NODES: u32 = 3;
+/// What the samples ask for. On a real node it is made of this machine's HAProxy.
+const HAPROXY: &str = "haproxy:2.8";
 
 /// How long one cluster may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -81,22 +87,38 @@ async fn show(steps: &Steps) -> anyhow::Result<Stage> {
 }
 
 async fn set_up(steps: &Steps) -> anyhow::Result<Stage> {
+    let (nodes, obstacle) = Nodes::real_or_kwok(FAKE_NODES);
+    let (in_title, sentence) = match &obstacle {
+        None => (
+            "a real node".to_owned(),
+            "A real node runs the load balancers, in namespaces of its own: their pods are HAProxy."
+                .to_owned(),
+        ),
+        Some(why) => (
+            format!("{FAKE_NODES} fake nodes"),
+            format!("Fake nodes say that the load balancers' pods are ready, and run nothing: {why}."),
+        ),
+    };
+    steps.tell(&sentence);
     let progress = steps.clone();
     let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
     let builder = namespaces
         .fold(Site::builder("site-a"), sandbox::site::Builder::namespace)
         .namespace(HOSTS)
-        .nodes(Nodes::Kwok(3))
+        .nodes(nodes)
         .crds(crds::all())
         .on_progress(move |detail| progress.say(detail));
+    let builder = if obstacle.is_none() {
+        builder.image(Image::new(HAPROXY, node::system_program("haproxy")?))
+    } else {
+        builder
+    };
+    let title = format!("a site: etcd, kube-apiserver, controllers, {in_title}; a region: the scheduler");
     let (site, region) = steps
-        .step(
-            "a site: etcd, kube-apiserver, controllers, 3 nodes; a region: the scheduler",
-            async {
-                let (site, region) = tokio::join!(builder.start(), Region::start("north"));
-                anyhow::Ok((site?, region?))
-            },
-        )
+        .step(&title, async {
+            let (site, region) = tokio::join!(builder.start(), Region::start("north"));
+            anyhow::Ok((site?, region?))
+        })
         .await?;
     Ok(Stage {
         agents: Vec::new(),
@@ -143,6 +165,14 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
         .items;
     let clusters = all_clusters(stage).await?;
     check::placements(&clusters, &hosts)?;
+    if let Some(node) = stage.site.node() {
+        steps
+            .step(
+                "the load balancers take connections at the node's ports",
+                check::endpoints(node.address(), &clusters),
+            )
+            .await?;
+    }
     steps
         .step(
             "the scheduler answers grpcurl, by reflection",

@@ -131,6 +131,10 @@ fn lines(stage: &Stage) -> Vec<String> {
         tools::path("kubectl").map_or_else(|_| "kubectl".to_owned(), |path| path.display().to_string());
     let labels = format!("{},{}", sip_clusters::CLUSTER_NAME, sip_clusters::NODE_TYPE);
     let grpc = |method: &str, data: Option<&Value>| region.grpcurl_line(region.operator(), method, data);
+    let node_ports = match site.node() {
+        Some(node) => format!("  # \"any node\" is {}", node.address()),
+        None => "  # nothing listens at any node: they are fake".to_owned(),
+    };
     vec![
         format!("  export KUBECONFIG={}", site.admin_kubeconfig().display()),
         format!("  {kubectl} get sipcluster -A"),
@@ -139,6 +143,7 @@ fn lines(stage: &Stage) -> Vec<String> {
         format!("  {}", grpc("list", None)),
         format!("  {}", grpc(GET_PLACEMENT, Some(&request(site, FITTING[0])))),
         format!("  {}", grpc(PLAN_CLUSTER, Some(&request(site, TOO_BIG)))),
+        node_ports,
         format!(
             "  # logs: {0}/logs {1}/logs",
             site.directory().display(),
