@@ -16,3 +16,7 @@ pub const CORDONED: &str = "sip.airshipit.org/cordoned";
 pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
 /// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
 pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
+/// On a pod: the Multus networks that it joins, as a JSON list.
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// On a pod, by Multus: the networks that it has joined, and its addresses in them.
+pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";

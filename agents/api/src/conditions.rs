@@ -30,3 +30,26 @@ pub mod ready {
     /// All is as asked.
     pub const RECONCILIATION_SUCCEEDED: &str = "ReconciliationSucceeded";
 }
+
+/// Reasons of [`LOAD_BALANCER_READY`], besides [`ready::PROGRESSING`].
+pub mod load_balancer {
+    /// All is as asked.
+    pub const AVAILABLE: &str = "Available";
+    /// All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet. The condition is
+    /// True: a cluster is Ready before anybody can provision it.
+    pub const NO_REACHABLE_BACKEND: &str = "NoReachableBackend";
+    /// Somebody else has node ports that the spec asks for, or asked for them earlier.
+    pub const PORT_CONFLICT: &str = "PortConflict";
+    /// Somebody else has an object of a name that is needed.
+    pub const NAME_CONFLICT: &str = "NameConflict";
+    /// The API server refuses an object.
+    pub const REFUSED: &str = "Refused";
+    /// A member has no address in the network that the entry names.
+    pub const NO_ADDRESS: &str = "NoAddress";
+    /// A pod's image cannot be had.
+    pub const IMAGE_PULL: &str = "ImagePull";
+    /// Pods end or cannot be started.
+    pub const PODS_FAIL: &str = "PodsFail";
+    /// A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.
+    pub const NETWORK_ATTACHMENT_MISSING: &str = "NetworkAttachmentMissing";
+}

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::status::SIPClusterStatus;
 
@@ -147,6 +148,14 @@ pub struct LoadBalancerControlPlaneSpec {
     /// What the container asks for and may use, instead of what the agent sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
+    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_attachments: Option<Vec<String>>,
+    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub changes: Option<Value>,
     /// Port on the site's nodes that leads to port 6443 of the API servers. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -174,6 +183,14 @@ pub struct LoadBalancerWorkerSpec {
     /// What the container asks for and may use, instead of what the agent sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
+    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_attachments: Option<Vec<String>>,
+    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub changes: Option<Value>,
     /// Accepted because older manifests carry it, and ignored: `nodePortRange` says the ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -216,6 +233,14 @@ pub struct JumpHostSpec {
     /// What the container asks for and may use, instead of what the agent sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
+    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_attachments: Option<Vec<String>>,
+    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub changes: Option<Value>,
     /// Port on the site's nodes that leads to sshd. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -265,6 +290,14 @@ pub struct AuthSpec {
     /// What the container asks for and may use, instead of what the agent sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
+    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_attachments: Option<Vec<String>>,
+    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub changes: Option<Value>,
     /// Port on the site's nodes that leads to the provider. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,

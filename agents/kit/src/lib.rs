@@ -9,6 +9,7 @@
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
 //! | [`retries`] | pauses between looks at an object that keep failing |
+//! | [`takeover`] | fields that another program wrote, made an applier's own |
 //! | [`start`] | a process with both clients, ready to run controllers |
 
 pub mod apply;
@@ -19,3 +20,4 @@ pub mod events;
 pub mod retries;
 pub mod scheduler;
 pub mod start;
+pub mod takeover;

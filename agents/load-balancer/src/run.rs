@@ -3,23 +3,34 @@
 use std::{convert::Infallible, sync::Arc};
 
 use api::{SIPCluster, labels};
-use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use futures::{Stream, StreamExt as _, channel::mpsc};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Pod, Service},
+};
 use kit::{
     events::Events,
     retries::{Retries, watch_pauses},
+    scheduler::Scheduler,
     start::{Agent, AgentArgs},
 };
 use kube::{
-    Api, Resource, ResourceExt as _,
-    runtime::{Controller, WatchStreamExt as _, controller, reflector, watcher},
+    Api, Client, Resource, ResourceExt as _,
+    runtime::{
+        Controller, WatchStreamExt as _, controller,
+        reflector::{ObjectRef, store::Writer},
+        watcher,
+    },
 };
 use serde::de::DeserializeOwned;
 
-use crate::reconcile::{self, Children, Context, MANAGER};
+use crate::reconcile::{self, Children, Context, MANAGER, Unserved};
 
 /// Clusters that are looked at at once.
 const CONCURRENT: u16 = 16;
+
+/// Clusters that are named at once as those of which something else is known.
+const CHANGES: usize = 256;
 
 /// The load-balancer agent of a site: HAProxy for the tenants' API servers and workers.
 #[derive(Debug, clap::Parser)]
@@ -29,11 +40,11 @@ pub struct Args {
     agent: AgentArgs,
 }
 
-/// What the controller takes over.
-struct Running {
-    context: Context,
-    deployments: reflector::store::Writer<Deployment>,
-    services: reflector::store::Writer<Service>,
+/// The pods, and what they say.
+struct Pods {
+    seen: Writer<Pod>,
+    unserved: Unserved,
+    changes: mpsc::Receiver<ObjectRef<SIPCluster>>,
 }
 
 /// Runs until a signal comes or a part fails.
@@ -47,59 +58,74 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return agent.run(None).await;
     };
     let watching = agent.process.readiness.gate("controller");
-    let (deployments, services) = (
-        reflector::store::Writer::default(),
-        reflector::store::Writer::default(),
-    );
-    let context = Context {
-        client: client.clone(),
-        children: Children::new(deployments.as_reader(), services.as_reader()),
-        scheduler: agent.scheduler.clone(),
-        retries: Retries::default(),
-        events: Events::new(client, MANAGER.0),
-    };
-    let running = Running {
-        context,
-        deployments,
-        services,
-    };
     let shutdown = agent.process.shutdown.clone();
+    let scheduler = agent.scheduler.clone();
+    let (pods, unserved) = (Writer::default(), Unserved::default());
+    let (changed, changes) = mpsc::channel(CHANGES);
+    let asking = unserved.clone().watch(pods.as_reader(), changed);
+    agent.process.tasks.spawn_endless("reachability", asking);
+    let pods = Pods {
+        seen: pods,
+        unserved,
+        changes,
+    };
     agent.process.tasks.spawn("controller", async move {
-        control(running, watching, shutdown.cancelled_owned()).await
+        control(client, scheduler, pods, watching, shutdown.cancelled_owned()).await
     });
     agent.run(Some(elected)).await
 }
 
 async fn control(
-    agent: Running,
+    client: Client,
+    scheduler: Scheduler,
+    pods: Pods,
     gate: runtime::readiness::Gate,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
-    let Running {
-        context,
-        deployments,
-        services,
-    } = agent;
-    let client = context.client.clone();
-    let children = watcher::Config::default().labels(&format!(
-        "{}={},{}={}",
-        labels::PART_OF,
-        labels::PART_OF_SIP,
-        labels::COMPONENT,
-        labels::COMPONENT_LOAD_BALANCER
-    ));
-    let deployments = watch(
-        Api::<Deployment>::all(client.clone()),
-        children.clone(),
-        deployments,
-    );
-    let services = watch(Api::<Service>::all(client.clone()), children, services);
-    let controller = Controller::new(Api::<SIPCluster>::all(client), watcher::Config::default())
+    let (deployments, services) = (Writer::default(), Writer::default());
+    let Pods {
+        seen: pods,
+        unserved,
+        changes,
+    } = pods;
+    let made = || {
+        watcher::Config::default().labels(&format!(
+            "{}={},{}={}",
+            labels::PART_OF,
+            labels::PART_OF_SIP,
+            labels::COMPONENT,
+            labels::COMPONENT_LOAD_BALANCER
+        ))
+    };
+    let seen = (deployments.as_reader(), services.as_reader(), pods.as_reader());
+    // All Services: whose a node port is says its own, whoever made it.
+    let every_service = watcher::Config::default();
+    let controller = Controller::new(Api::<SIPCluster>::all(client.clone()), watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
-        .owns_stream(deployments)
-        .owns_stream(services)
+        .owns_stream(watch(Api::<Deployment>::all(client.clone()), made(), deployments))
+        .owns_stream(watch(
+            Api::<Service>::all(client.clone()),
+            every_service,
+            services,
+        ))
+        .watches_stream(
+            watch(Api::<Pod>::all(client.clone()), made(), pods),
+            reconcile::owner_of,
+        )
+        .reconcile_on(changes)
         .graceful_shutdown_on(shutdown);
+    let context = Context {
+        client: client.clone(),
+        clusters: controller.store(),
+        children: Children::new(seen.0, seen.1.clone()),
+        services: seen.1,
+        pods: seen.2,
+        unserved,
+        scheduler,
+        retries: Retries::default(),
+        events: Events::new(client, MANAGER.0),
+    };
     let clusters = controller.store();
     let run = controller
         .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
@@ -122,7 +148,7 @@ async fn control(
 fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
-    writer: reflector::store::Writer<K>,
+    writer: Writer<K>,
 ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,

@@ -4,6 +4,7 @@
 mod config;
 mod guards;
 mod objects;
+mod servers;
 
 use std::net::IpAddr;
 
@@ -17,6 +18,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 pub const CONFIG_FILE: &str = "haproxy.cfg";
 /// Port of the tenant's API servers, and of the Service in front of them.
 pub const API_SERVER_PORT: u16 = 6443;
+
+/// Name of the pods' port on which they answer probes and tell metrics.
+pub const INTERNAL_PORT_NAME: &str = "metrics";
+/// Path on that port that answers 200 while any member answers on any port, and 503 otherwise.
+pub const MEMBERS_PATH: &str = "/members";
 
 /// A host that is balanced to. Ordered by namespace and name, which together are unique in a site.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -69,10 +75,11 @@ pub fn control_plane(cluster: &Cluster, balancer: &ControlPlaneBalancer, members
 /// A load balancer in front of the workers `members`, one port of the range to the same port of the workers.
 #[must_use]
 pub fn worker(cluster: &Cluster, balancer: &WorkerBalancer, members: &[Member]) -> Objects {
+    let at_nodes = balancer.service().changes().exposure().has_node_ports();
     let ports = balancer.ports().ports().map(|port| Port {
         name: format!("port-{port}"),
         number: port.get(),
-        at_nodes: Some(port.get()),
+        at_nodes: at_nodes.then(|| port.get()),
     });
     Plan {
         cluster,
@@ -96,7 +103,7 @@ enum Check {
 struct Port {
     name: String,
     number: u16,
-    /// The port on the site's nodes; `None`: the API server picks one.
+    /// The port on the site's nodes; `None`: the API server picks one, or there is none.
     at_nodes: Option<u16>,
 }
 

@@ -7,12 +7,12 @@ mod service;
 
 use std::collections::BTreeSet;
 
-pub use ports::{MAX_PORTS_PER_RANGE, PortRange};
+pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::{Role, RoleName};
 pub use selector::{Operator, Requirement, Selector};
 pub use service::{
-    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Resources, Service,
-    WorkerBalancer,
+    Auth, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Override,
+    Resources, Service, WorkerBalancer,
 };
 
 use crate::fault::{Fault, Invalid};

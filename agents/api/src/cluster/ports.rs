@@ -1,6 +1,7 @@
 //! Node ports: their range, and that no two services of a cluster ask for the same one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::fmt;
 use std::num::NonZeroU16;
 
 use crate::fault::Fault;
@@ -86,25 +87,98 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Notes that the field at `path` asks for these ports, and reports the first that an earlier field asks for too.
+    /// Notes that the field at `path` asks for these ports, and reports those that earlier fields ask for too.
     pub(super) fn add(
         &mut self,
-        ports: impl Iterator<Item = NonZeroU16> + Clone,
+        ports: impl Iterator<Item = NonZeroU16>,
         path: &str,
         faults: &mut Vec<Fault>,
     ) {
-        if let Some((port, owner)) = ports
-            .clone()
-            .find_map(|port| Some((port, self.by_port.get(&port)?)))
-        {
+        let mut taken: BTreeMap<String, PortSet> = BTreeMap::new();
+        for port in ports {
+            match self.by_port.entry(port) {
+                Entry::Vacant(free) => {
+                    free.insert(path.to_owned());
+                }
+                Entry::Occupied(owner) => taken.entry(owner.get().clone()).or_default().add(port.get()),
+            }
+        }
+        for (owner, ports) in taken {
             faults.push(Fault::new(
                 path,
-                port,
-                format!("the node port is already asked for by {owner}"),
+                ports,
+                format!("already asked for by {owner}, and nodes have every port once"),
             ));
         }
-        for port in ports {
-            self.by_port.entry(port).or_insert_with(|| path.to_owned());
+    }
+}
+
+/// Ports, shown as ranges: `30000-30004, 30010`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PortSet(BTreeSet<u16>);
+
+impl PortSet {
+    /// Adds a port.
+    pub fn add(&mut self, port: u16) {
+        self.0.insert(port);
+    }
+
+    /// Whether it has no port.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it has this port.
+    #[must_use]
+    pub fn contains(&self, port: u16) -> bool {
+        self.0.contains(&port)
+    }
+
+    /// The ports, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().copied()
+    }
+}
+
+impl FromIterator<u16> for PortSet {
+    fn from_iter<T: IntoIterator<Item = u16>>(ports: T) -> Self {
+        Self(ports.into_iter().collect())
+    }
+}
+
+impl fmt::Display for PortSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.iter().copied().peekable();
+        let mut separator = "";
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if(|next| last.checked_add(1) == Some(*next)) {
+                last = next;
+            }
+            write!(f, "{separator}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PortSet;
+
+    #[test]
+    fn ports_are_shown_as_ranges() {
+        for (ports, expected) in [
+            (&[][..], ""),
+            (&[30_001], "30001"),
+            (&[30_002, 30_001], "30001-30002"),
+            (&[1, 3, 4, 5, 9, 65_534, 65_535], "1, 3-5, 9, 65534-65535"),
+        ] {
+            assert_eq!(ports.iter().copied().collect::<PortSet>().to_string(), expected);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The services of a cluster: load balancers, jump hosts, identity providers.
 
+mod exposure;
+mod fields;
 mod parse;
 mod resources;
 
@@ -11,6 +13,7 @@ use std::num::NonZeroU16;
 use super::ports::PortRange;
 use crate::label::{LabelKey, LabelValue};
 
+pub use exposure::{Exposure, Override};
 pub(super) use parse::parse;
 pub use resources::Resources;
 
@@ -65,6 +68,8 @@ pub struct Service {
     cluster_ip: Option<IpAddr>,
     replicas: u8,
     resources: Option<Resources>,
+    network_attachments: Vec<String>,
+    changes: Override,
 }
 
 impl Service {
@@ -108,6 +113,18 @@ impl Service {
     #[must_use]
     pub fn resources(&self) -> Option<&Resources> {
         self.resources.as_ref()
+    }
+
+    /// Names of the `NetworkAttachmentDefinition`s, in the SIPCluster's namespace, of networks that the pods join.
+    #[must_use]
+    pub fn network_attachments(&self) -> &[String] {
+        &self.network_attachments
+    }
+
+    /// What the spec changes in the Service.
+    #[must_use]
+    pub fn changes(&self) -> &Override {
+        &self.changes
     }
 }
 

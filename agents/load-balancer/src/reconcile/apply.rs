@@ -1,6 +1,12 @@
 //! A load balancer's objects onto the API server, and how far its pods are.
 
-use api::SIPCluster;
+use api::{
+    Cluster, SIPCluster,
+    conditions::{
+        load_balancer::{NAME_CONFLICT, REFUSED},
+        ready::PROGRESSING,
+    },
+};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
@@ -8,14 +14,13 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kit::apply;
-use kube::Client;
+use kube::ResourceExt as _;
 use render::load_balancer::Objects;
 
 use super::{
-    Error, MANAGER,
+    Context, Error, MANAGER, attachments,
     balancers::{Balancer, Rendered},
-    children::Children,
-    conflict, ownership, remove,
+    conflict, ownership, pods, remove,
 };
 
 /// What has come of one load balancer.
@@ -29,33 +34,80 @@ pub(super) enum Applied {
         service: Box<Service>,
         /// The address that users reach, where the spec names one.
         address: Option<String>,
-        /// What its pods lack; `None` when all are there.
-        lacks: Option<String>,
+        /// What it lacks; `None` when nothing.
+        lacks: Option<Lack>,
         /// Members without an address in its network.
         without_address: Vec<String>,
+        /// Whether it has members, and none answers.
+        unserved: bool,
     },
-    /// The API server refuses what the spec asks for. Nothing else of it was applied.
-    Refused {
-        /// Reason for the condition.
-        reason: &'static str,
-        /// For people.
-        message: String,
-    },
+    /// What the spec asks for cannot be had. Nothing of it was applied, or the API server refused the rest.
+    Refused(Lack),
 }
 
-/// Applies one load balancer: the Service first, since it is what can be refused, the Secret before the Deployment that
-/// mounts it, and what guards the pods last: a budget without pods would be in the way of nobody.
+/// Why a load balancer is not as asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lack {
+    /// Reason for the condition.
+    pub(super) reason: &'static str,
+    /// For people.
+    pub(super) message: String,
+}
+
+impl Lack {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Applies one load balancer, unless it is as it was: first it is looked whether all of it can be.
 pub(super) async fn apply(
-    client: &Client,
-    children: &Children,
+    context: &Context,
     object: &SIPCluster,
+    cluster: &Cluster,
     balancer: Balancer<'_>,
     rendered: Rendered,
 ) -> Result<Applied, Error> {
     let Rendered {
         objects,
         without_address,
+        balanced,
     } = rendered;
+    let client = &context.client;
+    if let Some(lack) = attachments::absent(client, cluster, balancer.entry()).await? {
+        return Ok(Applied::Refused(lack));
+    }
+    let (service, deployment) = match context.children.unchanged(&objects) {
+        Some(unchanged) => unchanged,
+        None => match write(context, object, &objects).await? {
+            Ok(written) => written,
+            Err(lack) => return Ok(Applied::Refused(lack)),
+        },
+    };
+    let pods = pods::of(&context.pods, &objects);
+    let lacks = lacks(&deployment)
+        .map(|lacks| pods::trouble(&pods).unwrap_or(lacks))
+        .or_else(|| attachments::not_joined(&pods, cluster, balancer.entry()));
+    Ok(Applied::Done {
+        name: balancer.name().to_owned(),
+        service: Box::new(service),
+        address: balancer.entry().cluster_ip().map(|address| address.to_string()),
+        lacks,
+        without_address,
+        unserved: balanced > 0 && context.unserved.contains(cluster.namespace(), balancer.name()),
+    })
+}
+
+/// Writes the objects: the Service first, since it is what can be refused, the Secret before the Deployment that mounts it,
+/// and what guards the pods last.
+async fn write(
+    context: &Context,
+    object: &SIPCluster,
+    objects: &Objects,
+) -> Result<Result<(Service, Deployment), Lack>, Error> {
     let Objects {
         secret,
         deployment,
@@ -63,44 +115,38 @@ pub(super) async fn apply(
         budget,
         policy,
         config: _,
-    } = &objects;
-    let name = balancer.name().to_owned();
-    let address = balancer.entry().cluster_ip().map(|address| address.to_string());
-    if let Some((service, deployment)) = children.unchanged(&objects) {
-        let (service, lacks) = (Box::new(service), lacks(&deployment));
-        return Ok(Applied::Done {
-            name,
-            service,
-            address,
-            lacks,
-            without_address,
-        });
-    }
+    } = objects;
+    let client = &context.client;
+    let name = service.name_any();
     if let Some(message) = ownership::claimed_by_another(client, object, &name).await? {
-        return Ok(Applied::Refused {
-            reason: "NameConflict",
-            message,
-        });
+        return Ok(Err(Lack::new(NAME_CONFLICT, message)));
     }
+    if let Some(lack) = conflict::foreseen(context, object, service) {
+        return Ok(Err(lack));
+    }
+    ownership::take_over(client, &object.namespace().unwrap_or_default(), &name).await?;
     let applied: Service = match apply::apply(client, MANAGER, service).await {
         Ok(service) => service,
         Err(error) if apply::code(&error) == Some(422) => {
             let words = apply::reason(&error);
-            let (reason, message) = conflict::explain(client, service, words).await?;
-            return Ok(Applied::Refused { reason, message });
+            return Ok(Err(conflict::explain(client, service, &words).await?));
         }
         Err(error) => return Err(Error::kubernetes("apply the Service")(error)),
     };
-    apply::apply::<Secret>(client, MANAGER, secret)
-        .await
-        .map_err(Error::kubernetes("apply the Secret"))?;
+    match apply::apply::<Secret>(client, MANAGER, secret).await {
+        Ok(_) => {}
+        // Too large, for the API server or for etcd.
+        Err(error) if matches!(apply::code(&error), Some(413 | 422)) => {
+            let message = format!("{name}: its configuration: {}", apply::reason(&error));
+            return Ok(Err(Lack::new(REFUSED, message)));
+        }
+        Err(error) => return Err(Error::kubernetes("apply the Secret")(error)),
+    }
     let deployment = match apply::apply::<Deployment>(client, MANAGER, deployment).await {
         Ok(deployment) => deployment,
         Err(error) if apply::code(&error) == Some(422) => {
-            return Ok(Applied::Refused {
-                reason: "Refused",
-                message: format!("{name}: {}", apply::reason(&error)),
-            });
+            let message = format!("{name}: {}", apply::reason(&error));
+            return Ok(Err(Lack::new(REFUSED, message)));
         }
         Err(error) => return Err(Error::kubernetes("apply the Deployment")(error)),
     };
@@ -114,18 +160,12 @@ pub(super) async fn apply(
             .map_err(Error::kubernetes("apply the PodDisruptionBudget"))?,
         None => remove::budget(client, object, &name).await?,
     }
-    children.applied(&objects, &applied, &deployment);
-    Ok(Applied::Done {
-        name,
-        service: Box::new(applied),
-        address,
-        lacks: lacks(&deployment),
-        without_address,
-    })
+    context.children.applied(objects, &applied, &deployment);
+    Ok(Ok((applied, deployment)))
 }
 
 /// What a Deployment lacks: the controller must have seen this generation, and every pod must be of it and available.
-fn lacks(deployment: &Deployment) -> Option<String> {
+fn lacks(deployment: &Deployment) -> Option<Lack> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let seen = status.observed_generation >= deployment.metadata.generation;
@@ -139,9 +179,8 @@ fn lacks(deployment: &Deployment) -> Option<String> {
     if seen && available >= wanted && !surplus {
         return None;
     }
-    Some(format!(
-        "{available} of {wanted} pods are up to date and available"
-    ))
+    let message = format!("{available} of {wanted} pods are up to date and available");
+    Some(Lack::new(PROGRESSING, message))
 }
 
 #[cfg(test)]

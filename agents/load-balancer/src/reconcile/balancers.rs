@@ -23,6 +23,8 @@ pub(super) struct Rendered {
     pub(super) objects: Objects,
     /// Members without an address in the network that the entry names, as `namespace/name`.
     pub(super) without_address: Vec<String>,
+    /// How many members are in.
+    pub(super) balanced: usize,
 }
 
 impl Balancer<'_> {
@@ -67,6 +69,7 @@ impl Balancer<'_> {
         Rendered {
             objects,
             without_address,
+            balanced: balanced.len(),
         }
     }
 }

@@ -1,57 +1,134 @@
-//! Node ports that somebody else has.
+//! Node ports that somebody else has, or has asked for earlier.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use api::{
+    Cluster, PortSet, SIPCluster,
+    conditions::load_balancer::{PORT_CONFLICT, REFUSED},
+};
+use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
 
-use super::Error;
+use super::{Context, Error, apply::Lack};
 
-/// Ports that a message names.
-const NAMED: usize = 5;
+/// Owners that a message names; each with all of its ports.
+const NAMED: usize = 10;
+
+/// What would be refused, before anything is applied: ports of other Services, and ports that older clusters ask for,
+/// whether they have them yet or not. What the Service has already is its own.
+pub(super) fn foreseen(context: &Context, object: &SIPCluster, service: &Service) -> Option<Lack> {
+    let held = context.services.get(&ObjectRef::from_obj(service));
+    let held = held.as_deref().map(node_ports).unwrap_or_default();
+    let wanted: PortSet = node_ports(service)
+        .iter()
+        .filter(|port| !held.contains(*port))
+        .collect();
+    if wanted.is_empty() {
+        return None;
+    }
+    let services = context.services.state();
+    let mut taken = taken(&wanted, service, services.iter().map(AsRef::as_ref));
+    for other in context.clusters.state() {
+        // What one that is being deleted has goes with its Services.
+        if other.metadata.deletion_timestamp.is_some() || precedence(&other) >= precedence(object) {
+            continue;
+        }
+        let Ok(other) = Cluster::parse(&other) else {
+            continue;
+        };
+        let ports: PortSet = asked_for(&other).filter(|port| wanted.contains(*port)).collect();
+        let by_service = taken
+            .values()
+            .any(|held| ports.iter().all(|port| held.contains(port)));
+        if !ports.is_empty() && !by_service {
+            let owner = format!(
+                "SIPCluster {}/{}, which is older",
+                other.namespace(),
+                other.name()
+            );
+            taken.insert(owner, ports);
+        }
+    }
+    lack(service, &taken)
+}
 
 /// Why the API server refuses a Service: who has its node ports, or its own words.
-pub(super) async fn explain(
-    client: &Client,
-    service: &Service,
-    words: String,
-) -> Result<(&'static str, String), Error> {
-    let wanted = node_ports(service);
+pub(super) async fn explain(client: &Client, service: &Service, words: &str) -> Result<Lack, Error> {
     let all = Api::<Service>::all(client.clone())
         .list(&ListParams::default())
         .await;
     let all = all.map_err(Error::kubernetes("list Services"))?;
-    let own = (service.namespace(), service.name_any());
-    let others = all
-        .items
-        .iter()
-        .filter(|other| (other.namespace(), other.name_any()) != own);
-    let taken: BTreeMap<i32, String> = others
-        .flat_map(|other| node_ports(other).into_iter().map(|port| (port, owner(other))))
-        .filter(|(port, _)| wanted.contains(port))
-        .collect();
+    let taken = taken(&node_ports(service), service, all.items.iter());
+    let refused = || Lack::new(REFUSED, format!("the API server refuses the Service: {words}"));
+    Ok(lack(service, &taken).unwrap_or_else(refused))
+}
+
+fn lack(service: &Service, taken: &BTreeMap<String, PortSet>) -> Option<Lack> {
     if taken.is_empty() {
-        return Ok(("Refused", format!("the API server refuses the Service: {words}")));
+        return None;
     }
     let named: Vec<String> = taken
         .iter()
         .take(NAMED)
-        .map(|(port, owner)| format!("node port {port} is taken by {owner}"))
+        .map(|(owner, ports)| format!("{ports} by {owner}"))
         .collect();
     let more = match taken.len().saturating_sub(NAMED) {
         0 => String::new(),
-        more => format!("; and {more} more"),
+        more => format!("; and more by {more} others"),
     };
-    Ok((
-        "PortConflict",
-        format!("{}: {}{more}", service.name_any(), named.join("; ")),
-    ))
+    let message = format!(
+        "{}: node ports are taken: {}{more}",
+        service.name_any(),
+        named.join("; ")
+    );
+    Some(Lack::new(PORT_CONFLICT, message))
 }
 
-fn node_ports(service: &Service) -> BTreeSet<i32> {
+/// The wanted ports that other Services have, by owner.
+fn taken<'a>(
+    wanted: &PortSet,
+    service: &Service,
+    all: impl Iterator<Item = &'a Service>,
+) -> BTreeMap<String, PortSet> {
+    let own = (service.namespace(), service.name_any());
+    let mut taken: BTreeMap<String, PortSet> = BTreeMap::new();
+    for other in all.filter(|other| (other.namespace(), other.name_any()) != own) {
+        for port in node_ports(other).iter().filter(|port| wanted.contains(*port)) {
+            taken.entry(owner(other)).or_default().add(port);
+        }
+    }
+    taken
+}
+
+/// Who was there first, as the scheduler orders clusters that wait.
+fn precedence(cluster: &SIPCluster) -> (Option<Time>, Option<String>, String) {
+    (
+        cluster.creation_timestamp(),
+        cluster.namespace(),
+        cluster.name_any(),
+    )
+}
+
+/// Every node port that the load balancers of a spec name. Those of other sections count when they are a Service's: this
+/// site may have nobody who makes one.
+fn asked_for(cluster: &Cluster) -> impl Iterator<Item = u16> {
+    let single = cluster
+        .load_balancers_control_plane()
+        .iter()
+        .filter_map(api::ControlPlaneBalancer::node_port);
+    let ranges = cluster
+        .load_balancers_worker()
+        .iter()
+        .filter(|balancer| balancer.service().changes().exposure().has_node_ports())
+        .flat_map(|balancer| balancer.ports().ports());
+    single.chain(ranges).map(std::num::NonZeroU16::get)
+}
+
+fn node_ports(service: &Service) -> PortSet {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     ports
         .filter_map(|port| port.node_port)
+        .filter_map(|port| u16::try_from(port).ok())
         .filter(|port| *port != 0)
         .collect()
 }

@@ -1,36 +1,48 @@
 //! One `SIPCluster`: validate → render → apply → status, in this order, every time.
 
 mod apply;
+mod attachments;
 mod balancers;
 mod children;
 mod conflict;
 mod ownership;
+mod pods;
+mod reachability;
 mod remove;
 mod status;
 
 use std::{sync::Arc, time::Duration};
 
-use api::{Cluster, Placement, SIPCluster};
+use api::{
+    Cluster, Placement, SIPCluster,
+    conditions::{load_balancer::AVAILABLE, ready::PROGRESSING},
+};
 use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kit::{
     apply::Manager,
     events::Events,
     retries::Retries,
     scheduler::{self, Scheduler},
 };
-use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
+use kube::{
+    Client, Resource as _, ResourceExt as _,
+    runtime::{controller::Action, reflector::Store},
+};
 use proto::inventory::v1 as wire;
 use tonic::Status;
 
 use apply::Applied;
 pub use children::{Children, REFRESH};
+pub use pods::owner_of;
+pub use reachability::Unserved;
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
 /// Pause after which a placement that the scheduler does not know is asked for again.
 const RETRY: Duration = Duration::from_millis(500);
-/// Pause after which a port that was taken is tried again.
-const PORT_RETRY: Duration = Duration::from_secs(15);
+/// Pause after which what was refused is tried again: the port is free, or the network there.
+const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -38,8 +50,16 @@ pub struct Context {
     pub client: Client,
     /// The region's scheduler.
     pub scheduler: Scheduler,
+    /// The site's clusters.
+    pub clusters: Store<SIPCluster>,
     /// What was applied and is still as it was.
     pub children: Children,
+    /// Every Service of the site.
+    pub services: Store<Service>,
+    /// The pods of load balancers.
+    pub pods: Store<Pod>,
+    /// Load balancers behind which no member answers.
+    pub unserved: Unserved,
     /// Pauses after failures.
     pub retries: Retries,
     /// Events.
@@ -114,7 +134,7 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     let members = balancers::members(held, &placement);
     let applying = wanted.iter().map(|balancer| {
         let rendered = balancer.render(&cluster, &members);
-        apply::apply(&context.client, &context.children, object, *balancer, rendered)
+        apply::apply(context, object, &cluster, *balancer, rendered)
     });
     let applied = try_join_all(applying.collect::<Vec<_>>()).await?;
     report(object, held, &applied, context).await
@@ -150,8 +170,8 @@ async fn report(
 ) -> Result<Action, Error> {
     let said = status::of(held, applied);
     let (reason, message) = (said.finding.reason, said.finding.message.clone());
-    let failed = said.finding.status == Some(false) && reason != api::conditions::ready::PROGRESSING;
-    if status::write(object, &context.client, said).await? && failed {
+    let worth_a_word = ![PROGRESSING, AVAILABLE].contains(&reason);
+    if status::write(object, &context.client, said).await? && worth_a_word {
         context
             .events
             .warning(&object.object_ref(&()), reason, &message)
@@ -160,7 +180,7 @@ async fn report(
     let refused = applied
         .iter()
         .any(|applied| matches!(applied, Applied::Refused { .. }));
-    Ok(Action::requeue(if refused { PORT_RETRY } else { REFRESH }))
+    Ok(Action::requeue(if refused { REFUSED_RETRY } else { REFRESH }))
 }
 
 /// When a cluster whose look was cut short is looked at again.

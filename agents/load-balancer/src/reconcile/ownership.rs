@@ -3,10 +3,32 @@
 use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{Api, Client, ResourceExt as _};
 
-use super::Error;
+use super::{Error, MANAGER};
+
+/// Under this name SIP wrote fields, by updates.
+const SIP: &str = "manager";
+
+/// What SIP wrote to the Service and the Deployment of a name becomes ours, so that what of it we do not ask for goes: a
+/// selector of nodes that no site has any more, an init container, mounts of single files. Of the Secret there is nothing else.
+pub(super) async fn take_over(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
+    let services = Api::<Service>::namespaced(client.clone(), namespace);
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let failed = || Error::kubernetes("take over what SIP made");
+    if let Some(service) = services.get_metadata_opt(name).await.map_err(failed())? {
+        kit::takeover::take_over(&services, &service.metadata, SIP, MANAGER)
+            .await
+            .map_err(failed())?;
+    }
+    if let Some(deployment) = deployments.get_metadata_opt(name).await.map_err(failed())? {
+        kit::takeover::take_over(&deployments, &deployment.metadata, SIP, MANAGER)
+            .await
+            .map_err(failed())?;
+    }
+    Ok(())
+}
 
 /// Why the objects of a name cannot be ours; `None` when they can. The Service stands for the Secret and the Deployment
 /// of the same name, which are made after it.

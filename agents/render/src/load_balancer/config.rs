@@ -2,11 +2,9 @@
 //! <https://docs.haproxy.org/2.2/configuration.html>
 
 use std::fmt;
-use std::net::SocketAddr;
 
-use sha2::{Digest as _, Sha256};
-
-use super::{Check, Member, Plan, Port};
+use super::servers::{self, Server};
+use super::{Check, MEMBERS_PATH, Member, Plan, Port};
 
 /// HAProxy would otherwise derive its limit, and allocate, from the container's limit of open files, which may be a
 /// billion. Falling short of it is a warning, not a failure to start.
@@ -14,9 +12,6 @@ const MAX_CONNECTIONS: u32 = 20_000;
 
 /// How long HAProxy lets connections end once it is asked to stop, where the image's stop signal is the one that lets them.
 pub(super) const HARD_STOP_SECONDS: i64 = 25;
-
-/// Bytes of a server's name; names of Kubernetes objects stay below. HAProxy reads lines of 2,048 bytes.
-const NAME_BYTES: usize = 384;
 
 /// Displays as the configuration.
 pub(super) struct Config<'a> {
@@ -69,10 +64,25 @@ frontend internal
             checks(plan.check),
             plan.internal_port(),
         )?;
-        let servers: Vec<_> = members
-            .iter()
-            .map(|member| (server_name(member), member.address))
-            .collect();
+        // Lines of one name are alternatives.
+        for Port {
+            name,
+            number: _,
+            at_nodes: _,
+        } in &plan.ports
+        {
+            writeln!(f, "  acl served nbsrv({name}-backend) gt 0")?;
+        }
+        write!(
+            f,
+            "  http-request return status 200 content-type text/plain string served if {{ path {MEMBERS_PATH} }} served
+  http-request return status 503 content-type text/plain string unserved if {{ path {MEMBERS_PATH} }}
+"
+        )?;
+        let servers = servers::of(members, plan.ports.len());
+        for (short, full) in servers.iter().filter_map(Server::abbreviated) {
+            writeln!(f, "# {short} is {full}")?;
+        }
         for Port {
             name,
             number,
@@ -90,9 +100,8 @@ backend {name}-backend
 {}",
                 backend_checks(plan.check),
             )?;
-            for (server, address) in &servers {
-                // A socket address displays IPv6 in brackets.
-                writeln!(f, "  server {server} {}", SocketAddr::new(*address, *number))?;
+            for server in &servers {
+                writeln!(f, "  server {} {}:{number}", server.name(), server.address)?;
             }
         }
         Ok(())
@@ -113,55 +122,5 @@ fn backend_checks(check: Check) -> &'static str {
     match check {
         Check::ApiServer => "  option httpchk GET /readyz\n  http-check expect status 200\n",
         Check::Connect => "  option tcp-check\n",
-    }
-}
-
-/// `NAMESPACE.NAME`: the namespace too, because two namespaces may hold hosts of one name. A namespace has no dot, so this
-/// is unique.
-fn server_name(
-    Member {
-        namespace,
-        name,
-        address: _,
-    }: &Member,
-) -> String {
-    let name = format!(
-        "{}.{}",
-        Escaped {
-            text: namespace,
-            dots: false
-        },
-        Escaped {
-            text: name,
-            dots: true
-        }
-    );
-    if name.len() <= NAME_BYTES {
-        return name;
-    }
-    let digest = format!("{:x}", Sha256::digest(name.as_bytes()));
-    // Only ASCII is left, so every byte is a boundary.
-    format!(
-        "{}_{digest}",
-        name.get(..NAME_BYTES - digest.len() - 1).unwrap_or_default()
-    )
-}
-
-/// Names of Kubernetes objects pass unchanged. Whatever else there is becomes `_` and two hexadecimal digits per byte, so
-/// that it stays one word and two names stay two.
-struct Escaped<'a> {
-    text: &'a str,
-    dots: bool,
-}
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text.bytes().try_for_each(|byte| {
-            if byte.is_ascii_alphanumeric() || byte == b'-' || (self.dots && byte == b'.') {
-                write!(f, "{}", char::from(byte))
-            } else {
-                write!(f, "_{byte:02x}")
-            }
-        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{LabelKey, Resources, annotations, labels};
+use api::{Exposure, LabelKey, Resources, annotations, labels};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
@@ -16,15 +16,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest as _, Sha256};
 
-use super::{CONFIG_FILE, Plan};
+use super::{CONFIG_FILE, INTERNAL_PORT_NAME, Plan};
 use crate::metadata;
 
 /// SIP's name of the container; with another, its container would stay beside ours.
 const CONTAINER: &str = "loadbalancer";
 const CONFIG_VOLUME: &str = "haproxy-config";
 const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
-/// Where probes are answered and metrics told; the name that people who scrape expect.
-pub(super) const INTERNAL_PORT_NAME: &str = "metrics";
 /// How long a pod that is told to end goes on: no new connections reach it, and those that it has may end by themselves.
 const DRAIN_SECONDS: i64 = 30;
 /// After the drain, for the images whose stop signal lets connections end too.
@@ -41,6 +39,13 @@ pub(super) fn pod_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
     )
 }
 
+/// The selector's labels, and the cluster's name, so that a pod says whose it is.
+fn template_labels(plan: &Plan<'_>) -> BTreeMap<String, String> {
+    let mut on_pod = pod_labels(plan);
+    on_pod.insert(labels::CLUSTER_NAME.to_owned(), plan.cluster.name().to_owned());
+    on_pod
+}
+
 pub(super) fn child(plan: &Plan<'_>) -> ObjectMeta {
     metadata::child(plan.cluster, plan.entry.object_name(), pod_labels(plan))
 }
@@ -54,6 +59,7 @@ pub(super) fn secret(plan: &Plan<'_>, config: &str) -> Secret {
     }
 }
 
+/// What the spec changes comes first, so that it never takes the place of what is ours.
 pub(super) fn service(plan: &Plan<'_>) -> Service {
     let ports = plan.ports.iter().map(|port| ServicePort {
         name: Some(port.name.clone()),
@@ -63,10 +69,30 @@ pub(super) fn service(plan: &Plan<'_>) -> Service {
         protocol: Some("TCP".to_owned()),
         ..ServicePort::default()
     });
+    let changes = plan.entry.changes();
+    let mut metadata = child(plan);
+    let labels = changes.labels().iter();
+    let mut labels: BTreeMap<_, _> = labels
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect();
+    labels.extend(metadata.labels.take().unwrap_or_default());
+    metadata.labels = Some(labels);
+    let annotations = changes.annotations().iter();
+    metadata.annotations = (!changes.annotations().is_empty()).then(|| {
+        annotations
+            .map(|(key, value)| (key.to_string(), value.clone()))
+            .collect()
+    });
+    let (kind, class, allocate) = match changes.exposure() {
+        Exposure::NodePort => ("NodePort", None, None),
+        Exposure::LoadBalancer { class, node_ports } => ("LoadBalancer", class.clone(), Some(*node_ports)),
+    };
     Service {
-        metadata: child(plan),
+        metadata,
         spec: Some(ServiceSpec {
-            type_: Some("NodePort".to_owned()),
+            type_: Some(kind.to_owned()),
+            load_balancer_class: class,
+            allocate_load_balancer_node_ports: allocate,
             selector: Some(pod_labels(plan)),
             ports: Some(ports.collect()),
             ..ServiceSpec::default()
@@ -75,8 +101,22 @@ pub(super) fn service(plan: &Plan<'_>) -> Service {
     }
 }
 
-pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
+/// Hash of the configuration, and the networks to join.
+fn pod_annotations(plan: &Plan<'_>, config: &str) -> BTreeMap<String, String> {
     let hash = format!("{:x}", Sha256::digest(config.as_bytes()));
+    let attachments = plan.entry.network_attachments();
+    let networks = (!attachments.is_empty()).then(|| {
+        let namespace = plan.cluster.namespace();
+        let network = |name: &String| serde_json::json!({"name": name, "namespace": namespace});
+        let networks: serde_json::Value = attachments.iter().map(network).collect();
+        (annotations::NETWORKS.to_owned(), networks.to_string())
+    });
+    std::iter::once((annotations::CONFIG_HASH.to_owned(), hash))
+        .chain(networks)
+        .collect()
+}
+
+pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
     Deployment {
         metadata: child(plan),
         spec: DeploymentSpec {
@@ -95,8 +135,8 @@ pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
             }),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    labels: Some(pod_labels(plan)),
-                    annotations: Some([(annotations::CONFIG_HASH.to_owned(), hash)].into()),
+                    labels: Some(template_labels(plan)),
+                    annotations: Some(pod_annotations(plan, config)),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod(plan)),

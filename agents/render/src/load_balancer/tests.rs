@@ -2,6 +2,7 @@
 
 mod fixtures;
 mod haproxy;
+mod large;
 mod names;
 mod running;
 mod takeover;
@@ -194,4 +195,29 @@ fn the_resources_of_the_spec_replace_our_own() {
         resources(&asked),
         serde_json::json!({"limits": {"cpu": "2", "memory": "256Mi", "example.org/nic": "1"}})
     );
+}
+
+#[test]
+fn what_the_spec_changes_in_the_service_leaves_selector_and_owner_alone() {
+    let changed = fixtures::SITE.replace(
+        "replicas: 3",
+        "replicas: 3
+      networkAttachments: [storage, backup]
+      override:
+        service:
+          metadata:
+            labels: {team: blue}
+            annotations: {metallb.universe.tf/loadBalancerIPs: 192.0.2.7}
+          spec: {type: LoadBalancer, loadBalancerClass: example.org/metallb, allocateLoadBalancerNodePorts: false}",
+    );
+    let cluster = cluster(&changed);
+    let objects = worker(&cluster, &cluster.load_balancers_worker()[0], &[]);
+    assert_yaml_snapshot!(objects.service);
+    let template = objects.deployment.spec.template.metadata.unwrap();
+    assert_eq!(
+        template.annotations.unwrap()["k8s.v1.cni.cncf.io/networks"],
+        r#"[{"name":"storage","namespace":"tenants"},{"name":"backup","namespace":"tenants"}]"#
+    );
+    let plain = workers(&[]).deployment.spec;
+    assert_eq!(objects.deployment.spec.selector, plain.selector);
 }

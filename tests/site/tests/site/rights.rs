@@ -140,6 +140,34 @@ fn agents_may_do_what_they_need_and_no_more() {
 }
 
 #[test]
+fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
+    const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
+    const BUDGETS: &str = "policy/poddisruptionbudgets";
+    const POLICIES: &str = "networking.k8s.io/networkpolicies";
+    on_shared_site("rights-pods", async |stage| {
+        for (verb, resource, expected) in [
+            ("list", "/pods", true),
+            ("watch", "/pods", true),
+            ("patch", "/pods", false),
+            ("delete", "/pods", false),
+            ("get", "/pods/log", false),
+            ("create", "/pods/exec", false),
+            ("get", NETWORKS, true),
+            ("list", NETWORKS, false),
+            ("create", NETWORKS, false),
+            ("patch", BUDGETS, true),
+            ("get", BUDGETS, false),
+            ("patch", POLICIES, true),
+            ("list", POLICIES, false),
+        ] {
+            let allowed = may(stage, Agent::LoadBalancer, verb, resource, "rights-pods").await;
+            assert_eq!(allowed, expected, "{verb} {resource}");
+            assert!(!may(stage, Agent::Cluster, verb, resource, "rights-pods").await);
+        }
+    });
+}
+
+#[test]
 fn machines_of_cluster_api_are_read_by_name_and_annotated() {
     const MACHINES: &str = "cluster.x-k8s.io/machines";
     const METAL3_MACHINES: &str = "infrastructure.cluster.x-k8s.io/metal3machines";

@@ -1,12 +1,13 @@
 //! Checks the entries of `spec.services`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use serde_json::Value;
+
 use super::{
-    Auth, ControlPlaneBalancer, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName, Parsed, Service,
-    WorkerBalancer, resources,
+    Auth, ControlPlaneBalancer, JumpHost, MAX_REPLICAS, ObjectName, Parsed, Service, WorkerBalancer,
+    exposure, fields, resources,
 };
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
@@ -61,6 +62,8 @@ struct Common<'a> {
     cluster_ip: Option<&'a str>,
     replicas: Option<i64>,
     resources: Option<&'a ResourcesSpec>,
+    network_attachments: Option<&'a Vec<String>>,
+    changes: Option<&'a Value>,
 }
 
 pub(in crate::cluster) fn parse(
@@ -113,6 +116,8 @@ fn control_plane_balancer(
         cluster_ip,
         replicas,
         resources,
+        network_attachments,
+        changes,
         node_port,
     } = spec;
     let common = Common {
@@ -122,6 +127,8 @@ fn control_plane_balancer(
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
         resources: resources.as_ref(),
+        network_attachments: network_attachments.as_ref(),
+        changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -144,6 +151,8 @@ fn worker_balancer(
         cluster_ip,
         replicas,
         resources,
+        network_attachments,
+        changes,
         // treasuremap's schema required it; the range alone says the ports.
         node_port: _,
         node_port_range,
@@ -155,15 +164,17 @@ fn worker_balancer(
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
         resources: resources.as_ref(),
+        network_attachments: network_attachments.as_ref(),
+        changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let path = entry.field("nodePortRange");
     let ports = ports::range(node_port_range.as_ref(), &path, faults)?;
-    claims.add(ports.ports(), &path, faults);
-    Some(WorkerBalancer {
-        service: service?,
-        ports,
-    })
+    let service = service?;
+    if service.changes.exposure().has_node_ports() {
+        claims.add(ports.ports(), &path, faults);
+    }
+    Some(WorkerBalancer { service, ports })
 }
 
 fn jump_host(
@@ -179,6 +190,8 @@ fn jump_host(
         cluster_ip,
         replicas,
         resources,
+        network_attachments,
+        changes,
         node_port,
         bmc,
         ssh_authorized_keys,
@@ -191,6 +204,8 @@ fn jump_host(
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
         resources: resources.as_ref(),
+        network_attachments: network_attachments.as_ref(),
+        changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -231,6 +246,8 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         cluster_ip,
         replicas,
         resources,
+        network_attachments,
+        changes,
         node_port,
         ca_secret,
     } = spec;
@@ -241,6 +258,8 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         cluster_ip: cluster_ip.as_deref(),
         replicas: *replicas,
         resources: resources.as_ref(),
+        network_attachments: network_attachments.as_ref(),
+        changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
@@ -260,9 +279,11 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
         cluster_ip,
         replicas,
         resources,
+        network_attachments,
+        changes,
     } = common;
     let object_name = object_name(entry, faults);
-    let image = self::image(*image, &entry.field("image"), faults);
+    let image = fields::image(*image, &entry.field("image"), faults);
     let node_labels = node_labels
         .iter()
         .copied()
@@ -274,10 +295,13 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
             Some((key?, value?))
         })
         .collect();
-    let network_id = self::network_id(*node_interface_id, &entry.field("nodeInterfaceId"), faults);
-    let cluster_ip = self::cluster_ip(*cluster_ip, &entry.field("clusterIP"), faults);
+    let network_id = fields::network_id(*node_interface_id, &entry.field("nodeInterfaceId"), faults);
+    let cluster_ip = fields::cluster_ip(*cluster_ip, &entry.field("clusterIP"), faults);
     let replicas = self::replicas(*replicas, entry, faults);
     let resources = resources.map(|resources| resources::parse(resources, &entry.field("resources"), faults));
+    let network_attachments =
+        fields::network_attachments(*network_attachments, &entry.field("networkAttachments"), faults);
+    let changes = exposure::parse(*changes, &entry.field("override"), faults);
     Some(Service {
         object_name: object_name?,
         image: image?,
@@ -286,6 +310,8 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
         cluster_ip,
         replicas: replicas?,
         resources,
+        network_attachments,
+        changes,
     })
 }
 
@@ -304,48 +330,6 @@ fn object_name(entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<ObjectName>
     );
     faults.push(Fault::text("metadata.name", entry.cluster, rule));
     None
-}
-
-fn image(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Image> {
-    match text {
-        None | Some("") => faults.push(Fault::absent(path, "must be set")),
-        Some(text) if text.contains(|c: char| c.is_control() || c.is_whitespace()) => {
-            faults.push(Fault::text(
-                path,
-                text,
-                "must not contain white space or control characters",
-            ));
-        }
-        Some(text) => return Some(Image(text.to_owned())),
-    }
-    None
-}
-
-fn network_id(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<NetworkId> {
-    match text {
-        None | Some("") => {
-            faults.push(Fault::absent(
-                path,
-                "must be set: the id of a network in the hosts' networkData",
-            ));
-            None
-        }
-        Some(text) => {
-            let id = NetworkId::new(text);
-            if id.is_none() {
-                faults.push(Fault::text(path, text, "must not contain control characters"));
-            }
-            id
-        }
-    }
-}
-
-/// As in SIP, empty is absent.
-fn cluster_ip(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<IpAddr> {
-    let text = text.filter(|text| !text.is_empty())?;
-    text.parse()
-        .map_err(|_| faults.push(Fault::text(path, text, "must be an IPv4 or IPv6 address")))
-        .ok()
 }
 
 fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u8> {

@@ -231,7 +231,8 @@ fn port_ranges() {
 
 #[test]
 fn ports_asked_for_twice() {
-    let taken = |owner: &str| format!("the node port is already asked for by spec.services.{owner}");
+    let taken =
+        |owner: &str| format!("already asked for by spec.services.{owner}, and nodes have every port once");
     refused(
         "/services/auth/0/nodePort",
         json!(30_000),
@@ -253,10 +254,120 @@ fn ports_asked_for_twice() {
         "/services/loadBalancerWorker/1",
         second,
         &format!(
-            "spec.services.loadBalancerWorker[1].nodePortRange is 30009: {}",
+            "spec.services.loadBalancerWorker[1].nodePortRange is 30009-30011: {}",
             taken("loadBalancerWorker[0].nodePortRange")
         ),
     );
+}
+
+#[test]
+fn ports_that_no_node_has_are_nobodys() {
+    let without =
+        json!({"service": {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false}}});
+    let second = json!({
+        "image": "haproxy", "nodeInterfaceId": "oam", "nodePortRange": {"start": 30_000, "end": 30_018},
+        "override": without,
+    });
+    assert!(parse(sample_with("/services/loadBalancerWorker/1", second)).is_ok());
+}
+
+#[test]
+fn changes_that_would_break_a_service_or_are_not_known() {
+    let at = "spec.services.loadBalancerWorker[0].override";
+    let load_balancer = "may only be set with type LoadBalancer";
+    for (changes, expected) in [
+        (json!([]), format!("{at} is \"[]\": must be an object")),
+        (
+            json!({"service": {"spec": {"selector": {"app": "mine"}}}}),
+            format!(
+                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is not known here; what is: type, loadBalancerClass, allocateLoadBalancerNodePorts"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"ownerReferences": []}}}),
+            format!(
+                "{at}.service.metadata.ownerReferences is \"[]\": is not known here; what is: labels, annotations"
+            ),
+        ),
+        (
+            json!({"service": {"status": 1}}),
+            format!("{at}.service.status is \"1\": is not known here; what is: metadata, spec"),
+        ),
+        (
+            json!({"deployment\n": {}}),
+            format!("{at}.deployment\\n is \"{{}}\": is not known here; what is: service"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "ExternalName"}}}),
+            format!("{at}.service.spec.type is \"\\\"ExternalName\\\"\": must be NodePort or LoadBalancer"),
+        ),
+        (
+            json!({"service": {"spec": {"loadBalancerClass": "a/b"}}}),
+            format!("{at}.service.spec.loadBalancerClass is \"\\\"a/b\\\"\": {load_balancer}"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "NodePort", "allocateLoadBalancerNodePorts": false}}}),
+            format!("{at}.service.spec.allocateLoadBalancerNodePorts is \"false\": {load_balancer}"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": "no"}}}),
+            format!(
+                "{at}.service.spec.allocateLoadBalancerNodePorts is \"\\\"no\\\"\": must be true or false"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"labels": {"app.kubernetes.io/part-of": "mine"}}}}),
+            format!(
+                "{at}.service.metadata.labels[app.kubernetes.io/part-of] is \"\\\"mine\\\"\": is set by the agent"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"annotations": {"a": 1}}}}),
+            format!("{at}.service.metadata.annotations[a] is \"1\": must be a text"),
+        ),
+    ] {
+        refused("/services/loadBalancerWorker/0/override", changes, &expected);
+    }
+}
+
+#[test]
+fn networks_and_resources() {
+    let at = "spec.services.loadBalancerWorker[0]";
+    let rule = "must be the name of a NetworkAttachmentDefinition in the same namespace: at most 253 lowercase letters, digits, '-' and '.'";
+    let entry = "/services/loadBalancerWorker/0";
+    for (field, value, expected) in [
+        (
+            "networkAttachments",
+            json!(["other/net"]),
+            format!("{at}.networkAttachments[0] is \"other/net\": {rule}"),
+        ),
+        (
+            "networkAttachments",
+            json!(["a", "a\"},{"]),
+            format!("{at}.networkAttachments[1] is \"a\\\"}},{{\": {rule}"),
+        ),
+        (
+            "networkAttachments",
+            json!(["a", "b", "a"]),
+            format!("{at}.networkAttachments[2] is \"a\": is named twice"),
+        ),
+        (
+            "resources",
+            json!({"limits": {"memory": "lots"}}),
+            format!(
+                "{at}.resources.limits[memory] is \"lots\": must be an amount that is not negative, such as 500m, 2 or 256Mi"
+            ),
+        ),
+        (
+            "resources",
+            json!({"requests": {"cpu": -1}}),
+            format!(
+                "{at}.resources.requests[cpu] is \"-1\": must be an amount that is not negative, such as 500m, 2 or 256Mi"
+            ),
+        ),
+    ] {
+        refused(&format!("{entry}/{field}"), value, &expected);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{api_servers, cluster, fixtures, members, workers};
 use crate::load_balancer::{Member, worker};
 
 /// What `haproxy -c` says of the configuration; warnings count as errors.
-fn check(config: &str) -> Result<(), String> {
+pub(super) fn check(config: &str) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("haproxy.cfg");
     std::fs::write(&file, config).unwrap();
@@ -66,7 +66,7 @@ fn haproxy_accepts_the_largest_range() {
 }
 
 /// Every `server` line: backend, name, address.
-fn servers(config: &str) -> Vec<(String, String, SocketAddr)> {
+pub(super) fn servers(config: &str) -> Vec<(String, String, SocketAddr)> {
     let mut backend = String::new();
     let mut servers = Vec::new();
     for line in config.lines() {

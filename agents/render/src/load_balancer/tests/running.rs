@@ -97,6 +97,8 @@ fn haproxy_answers_probes_and_leads_to_the_member() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let served = ask((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
+    assert!(served.starts_with("HTTP/1.1 200"), "{served}");
     let metrics = ask((front, INTERNAL_PORT).into(), b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     assert!(metrics.contains("haproxy_backend_active_servers{"), "{metrics}");
     let statistics = ask((front, INTERNAL_PORT).into(), b"GET /stats;csv HTTP/1.0\r\n\r\n").unwrap();
@@ -130,10 +132,19 @@ fn leaves_within_ten_seconds(config: &str, front: Ipv4Addr) {
             Err(_) => break false,
         }
     };
+    // The other ports' checks end when they end.
+    let unserved = loop {
+        let answer = ask((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
+        if answer.starts_with("HTTP/1.1 503") || started.elapsed() > Duration::from_secs(10) {
+            break answer;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
     drop(running);
     drop(log_lines);
     reader.join().unwrap();
     assert!(down, "the dead member is still in after 10 s: {lines:#?}");
+    assert!(unserved.starts_with("HTTP/1.1 503"), "{unserved}");
 }
 
 #[test]

@@ -1,11 +1,22 @@
 //! What a load balancer consists of on a real API server, and how it follows its spec. KWOK plays the nodes.
 
+mod exposure;
+mod networks;
 mod pods;
+mod ports;
+mod reachability;
+mod takeover;
 
 use k8s_openapi::api::{
-    apps::v1::Deployment, core::v1::Service, networking::v1::NetworkPolicy, policy::v1::PodDisruptionBudget,
+    apps::v1::Deployment,
+    core::v1::{Pod, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
-use kube::Api;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
+};
 use sandbox::inventory::NETWORK;
 use serde_json::{Value, json};
 
@@ -17,6 +28,29 @@ struct Objects {
     services: Api<Service>,
     budgets: Api<PodDisruptionBudget>,
     policies: Api<NetworkPolicy>,
+    pods: Api<Pod>,
+}
+
+impl Objects {
+    /// The pods of a load balancer that are to stay.
+    async fn pods_of(&self, name: &str) -> Vec<Pod> {
+        let own = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+        let pods = self.pods.list(&own).await.unwrap().items;
+        pods.into_iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .collect()
+    }
+
+    /// Writes the status of pods as a kubelet would.
+    async fn play(&self, name: &str, status: &Value) {
+        for pod in self.pods_of(name).await {
+            let played = Patch::Merge(json!({"status": status}));
+            self.pods
+                .patch_status(&pod.name_any(), &PatchParams::default(), &played)
+                .await
+                .unwrap();
+        }
+    }
 }
 
 fn objects(stage: &Stage, scenario: &str) -> Objects {
@@ -26,6 +60,7 @@ fn objects(stage: &Stage, scenario: &str) -> Objects {
         services: Api::namespaced(client(), scenario),
         budgets: Api::namespaced(client(), scenario),
         policies: Api::namespaced(client(), scenario),
+        pods: Api::namespaced(client(), scenario),
     }
 }
 
@@ -43,4 +78,15 @@ fn balanced(scenario: &str, name: &str, port: u16, fields: &Value) -> Cluster {
 /// The spec's change to what `balanced` makes of these fields.
 fn change(scenario: &str, name: &str, port: u16, fields: &Value) -> Value {
     balanced(scenario, name, port, fields).spec().clone()
+}
+
+/// A load balancer in front of no workers, on these ports.
+fn workers(start: u16, end: u16, fields: &Value) -> Value {
+    let mut entry = json!({
+        "image": "haproxy:2.8", "nodeInterfaceId": NETWORK, "nodePortRange": {"start": start, "end": end},
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        entry[name] = value.clone();
+    }
+    entry
 }

@@ -1,6 +1,6 @@
 //! The pods: how many, where, with what, and what guards them.
 
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, runtime::watcher::Config};
 use sandbox::wait;
 use serde_json::{Value, json};
 
@@ -114,5 +114,49 @@ fn pods_are_restricted_replaced_one_by_one_and_drained() {
         assert!(drain > Some(0) && grace > drain, "{drain:?} {grace:?}");
         let policy = of.policies.get(NAME).await.unwrap();
         assert_eq!(policy.owner_references()[0].name, "shop");
+    });
+}
+
+#[test]
+fn an_image_that_cannot_be_had_and_pods_that_end_are_told_in_the_words_of_the_kubelet() {
+    on_shared_site("pulled", async |stage| {
+        let of = objects(stage, "pulled");
+        // On no node, so that nobody but the test says how the pods are.
+        let nowhere = json!({"nodeLabels": {"example.org/nowhere": "x"}, "image": "haproxy:0"});
+        let shop = balanced("pulled", "shop", 31_103, &nowhere);
+        stage.create(&shop).await;
+        let why = stage
+            .says_of(&shop, "LoadBalancerReady", "False", "Progressing", "0 of 2 pods")
+            .await;
+        assert!(why.contains(NAME), "{why}");
+        wait::until_all(of.pods.clone(), Config::default(), "two pods", PATIENCE, |pods| {
+            pods.len() == 2
+        })
+        .await
+        .unwrap();
+        for (waits, reason) in [
+            ("ImagePullBackOff", "ImagePull"),
+            ("CrashLoopBackOff", "PodsFail"),
+        ] {
+            let container = json!({
+                "name": "loadbalancer", "image": "haproxy:0", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": waits, "message": "it says why"}},
+            });
+            of.play(NAME, &json!({"containerStatuses": [container]})).await;
+            let why = stage.says(&shop, "LoadBalancerReady", "False", reason).await;
+            assert!(
+                why.contains("image haproxy:0") && why.contains("it says why"),
+                "{why}"
+            );
+            stage.event(&shop, reason, "it says why").await;
+            stage.says(&shop, "Ready", "False", "InfraServiceFailure").await;
+        }
+        stage
+            .edit(
+                &shop,
+                change("pulled", "shop", 31_103, &json!({"nodeLabels": null})),
+            )
+            .await;
+        stage.ready(&shop).await;
     });
 }

@@ -1,0 +1,70 @@
+//! Checks the single fields that every entry has.
+
+use std::net::IpAddr;
+
+use super::{Image, NetworkId};
+use crate::fault::Fault;
+use crate::label::is_dns_subdomain;
+
+pub(super) fn image(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Image> {
+    match text {
+        None | Some("") => faults.push(Fault::absent(path, "must be set")),
+        Some(text) if text.contains(|c: char| c.is_control() || c.is_whitespace()) => {
+            faults.push(Fault::text(
+                path,
+                text,
+                "must not contain white space or control characters",
+            ));
+        }
+        Some(text) => return Some(Image(text.to_owned())),
+    }
+    None
+}
+
+pub(super) fn network_id(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<NetworkId> {
+    match text {
+        None | Some("") => {
+            faults.push(Fault::absent(
+                path,
+                "must be set: the id of a network in the hosts' networkData",
+            ));
+            None
+        }
+        Some(text) => {
+            let id = NetworkId::new(text);
+            if id.is_none() {
+                faults.push(Fault::text(path, text, "must not contain control characters"));
+            }
+            id
+        }
+    }
+}
+
+/// As in SIP, empty is absent.
+pub(super) fn cluster_ip(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<IpAddr> {
+    let text = text.filter(|text| !text.is_empty())?;
+    text.parse()
+        .map_err(|_| faults.push(Fault::text(path, text, "must be an IPv4 or IPv6 address")))
+        .ok()
+}
+
+/// Each once, in the order of the spec.
+pub(super) fn network_attachments(
+    names: Option<&Vec<String>>,
+    path: &str,
+    faults: &mut Vec<Fault>,
+) -> Vec<String> {
+    let mut attachments = Vec::new();
+    for (index, name) in names.into_iter().flatten().enumerate() {
+        let path = format!("{path}[{index}]");
+        if !is_dns_subdomain(name) {
+            let rule = "must be the name of a NetworkAttachmentDefinition in the same namespace: at most 253 lowercase letters, digits, '-' and '.'";
+            faults.push(Fault::text(&path, name, rule));
+        } else if attachments.contains(name) {
+            faults.push(Fault::text(&path, name, "is named twice"));
+        } else {
+            attachments.push(name.clone());
+        }
+    }
+    attachments
+}

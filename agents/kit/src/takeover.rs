@@ -1,0 +1,142 @@
+//! Fields that another program wrote by updates become an applier's own, so that it removes those that it does not ask for.
+//! What client-go calls `csaupgrade`; how ownership works:
+//! <https://kubernetes.io/docs/reference/using-api/server-side-apply/>
+
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use kube::Api;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::apply::{Manager, merge_metadata};
+
+/// Makes what `from` wrote to an object by updates `to`'s own, as if it had been applied. Returns whether there was any. The
+/// object itself does not change.
+///
+/// # Errors
+/// What the API server answers: 409 when the object is another one by now, or has changed.
+pub async fn take_over<K>(api: &Api<K>, object: &ObjectMeta, from: &str, to: Manager) -> kube::Result<bool>
+where
+    K: DeserializeOwned + Clone + Debug,
+{
+    let before = object.managed_fields.as_deref().unwrap_or_default();
+    let identity = (&object.name, &object.uid, &object.resource_version);
+    let (Some(after), (Some(name), Some(uid), Some(version))) = (taken_over(before, from, to), identity)
+    else {
+        return Ok(false);
+    };
+    let change = json!({ "managedFields": after });
+    merge_metadata(api, to, name, (uid, version), change).await?;
+    Ok(true)
+}
+
+/// The entries after the change; `None` when nothing is to be changed.
+fn taken_over(before: &[ManagedFieldsEntry], from: &str, to: Manager) -> Option<Vec<ManagedFieldsEntry>> {
+    let (theirs, mut rest): (Vec<_>, Vec<_>) = before.iter().cloned().partition(|entry| {
+        entry.manager.as_deref() == Some(from)
+            && entry.operation.as_deref() == Some("Update")
+            && entry.subresource.is_none()
+    });
+    let mut theirs = theirs.into_iter();
+    let mut taken = theirs.next()?;
+    for more in theirs {
+        unite(&mut taken, more);
+    }
+    taken.manager = Some(to.0.to_owned());
+    taken.operation = Some("Apply".to_owned());
+    let own = rest.iter_mut().find(|entry| {
+        entry.manager.as_deref() == Some(to.0)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.is_none()
+    });
+    match own {
+        Some(own) => unite(own, taken),
+        None => rest.push(taken),
+    }
+    Some(rest)
+}
+
+fn unite(into: &mut ManagedFieldsEntry, more: ManagedFieldsEntry) {
+    let fields = into.fields_v1.get_or_insert_with(|| FieldsV1(json!({})));
+    if let Some(FieldsV1(more)) = more.fields_v1 {
+        merge(&mut fields.0, more);
+    }
+}
+
+/// Sets of fields are trees of objects, in which a leaf is an empty one.
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        for (name, below) in more {
+            merge(into.entry(name).or_insert_with(|| json!({})), below);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Manager = Manager("ours");
+
+    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            api_version: Some("apps/v1".to_owned()),
+            fields_type: Some("FieldsV1".to_owned()),
+            manager: Some(manager.to_owned()),
+            operation: Some(operation.to_owned()),
+            subresource: subresource.map(str::to_owned),
+            fields_v1: Some(FieldsV1(fields)),
+            time: None,
+        }
+    }
+
+    #[test]
+    fn what_another_wrote_by_updates_is_applied_by_us_and_nothing_else_changes() {
+        let status = entry("manager", "Update", Some("status"), json!({"f:status": {}}));
+        let kubectl = entry(
+            "kubectl-edit",
+            "Update",
+            None,
+            json!({"f:spec": {"f:replicas": {}}}),
+        );
+        let theirs = entry(
+            "manager",
+            "Update",
+            None,
+            json!({"f:spec": {"f:a": {}, "f:b": {".": {}}}}),
+        );
+        let after = taken_over(
+            &[status.clone(), theirs.clone(), kubectl.clone()],
+            "manager",
+            OURS,
+        )
+        .unwrap();
+        let ours = entry(
+            "ours",
+            "Apply",
+            None,
+            json!({"f:spec": {"f:a": {}, "f:b": {".": {}}}}),
+        );
+        assert_eq!(after, [status, kubectl, ours]);
+
+        let own = entry(
+            "ours",
+            "Apply",
+            None,
+            json!({"f:spec": {"f:b": {"f:c": {}}, "f:d": {}}}),
+        );
+        let both = taken_over(&[own, theirs], "manager", OURS).unwrap();
+        let fields = json!({"f:spec": {"f:a": {}, "f:b": {".": {}, "f:c": {}}, "f:d": {}}});
+        assert_eq!(both, [entry("ours", "Apply", None, fields)]);
+    }
+
+    #[test]
+    fn where_the_other_wrote_nothing_nothing_is_done() {
+        let own = entry("ours", "Apply", None, json!({}));
+        let status = entry("manager", "Update", Some("status"), json!({}));
+        let applied = entry("manager", "Apply", None, json!({}));
+        assert_eq!(taken_over(&[own, status, applied], "manager", OURS), None);
+        assert_eq!(taken_over(&[], "manager", OURS), None);
+    }
+}

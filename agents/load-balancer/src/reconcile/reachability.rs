@@ -1,0 +1,142 @@
+//! Whether any member behind a load balancer answers. Only HAProxy knows, so its pods are asked, again and again, beside the
+//! looks at clusters: a pod that does not answer must not hold one up.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use api::{SIPCluster, labels};
+use futures::{StreamExt as _, channel::mpsc, future::select, stream};
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+use render::load_balancer::{INTERNAL_PORT_NAME, MEMBERS_PATH};
+use tokio::{
+    net::TcpStream,
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use super::pods;
+
+/// Pause between two rounds.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How long a pod may take to answer.
+const WITHIN: Duration = Duration::from_secs(1);
+/// Pods that are asked at once.
+const AT_ONCE: usize = 32;
+
+/// Namespace and name of a load balancer.
+type Key = (String, String);
+
+/// The load balancers of which a pod answers, and every one that does says that no member does.
+#[derive(Clone, Debug, Default)]
+pub struct Unserved(Arc<Mutex<BTreeSet<Key>>>);
+
+impl Unserved {
+    /// Whether it is known of a load balancer that no member behind it answers.
+    pub(super) fn contains(&self, namespace: &str, name: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Asks all pods in rounds, and names the clusters of which something is different then. Ends with who listens.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn watch(
+        self,
+        pods: Store<Pod>,
+        mut changed: mpsc::Sender<ObjectRef<SIPCluster>>,
+    ) -> Result<(), Infallible> {
+        let mut rounds = interval(PAUSE);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            rounds.tick().await;
+            let (unserved, clusters) = round(&pods.state()).await;
+            let before = {
+                let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::replace(&mut *known, unserved.clone())
+            };
+            for key in before.symmetric_difference(&unserved) {
+                let Some(cluster) = clusters.get(key) else {
+                    continue;
+                };
+                // A full queue is emptied by the controller; a closed one ends with the process.
+                if futures::SinkExt::send(&mut changed, cluster.clone())
+                    .await
+                    .is_err()
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Asks every pod that serves.
+async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPCluster>>) {
+    let mut clusters = BTreeMap::new();
+    let mut asked = Vec::new();
+    for pod in all.iter().filter(|pod| pods::is_ready(pod)) {
+        let Some((key, cluster)) = key(pod).zip(pods::owner_of(Pod::clone(pod))) else {
+            continue;
+        };
+        clusters.insert(key.clone(), cluster);
+        asked.extend(address(pod).map(|address| async move { (key, ask(address).await) }));
+    }
+    let answers: Vec<(Key, Option<bool>)> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let mut served: BTreeMap<Key, bool> = BTreeMap::new();
+    for (key, answer) in answers {
+        if let Some(answer) = answer {
+            *served.entry(key).or_default() |= answer;
+        }
+    }
+    let unserved = served.into_iter().filter(|(_, served)| !served);
+    (unserved.map(|(key, _)| key).collect(), clusters)
+}
+
+fn key(pod: &Pod) -> Option<Key> {
+    Some((pod.namespace()?, pod.labels().get(labels::INSTANCE)?.clone()))
+}
+
+/// Where a pod tells what it knows.
+fn address(pod: &Pod) -> Option<(String, u16)> {
+    let ip = pod.status.as_ref()?.pod_ip.clone()?;
+    let ports = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let internal = ports
+        .flat_map(|container| container.ports.iter().flatten())
+        .find(|port| port.name.as_deref() == Some(INTERNAL_PORT_NAME))?;
+    Some((ip, u16::try_from(internal.container_port).ok()?))
+}
+
+/// Whether a member answers, as one pod sees it; `None` when that pod does not say.
+async fn ask((ip, port): (String, u16)) -> Option<bool> {
+    let asked = async {
+        let stream = TcpStream::connect((ip.as_str(), port)).await.ok()?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+        let request = Request::get(MEMBERS_PATH)
+            .header(http::header::HOST, "load-balancer")
+            .body(Empty::<Bytes>::new())
+            .ok()?;
+        let answer = std::pin::pin!(sender.send_request(request));
+        match select(answer, std::pin::pin!(connection)).await {
+            futures::future::Either::Left((answer, _)) => answer.ok().map(|answer| answer.status()),
+            // It closed the connection behind the answer.
+            futures::future::Either::Right((_, answer)) => answer.await.ok().map(|answer| answer.status()),
+        }
+    };
+    match timeout(WITHIN, asked).await.ok().flatten()? {
+        StatusCode::OK => Some(true),
+        StatusCode::SERVICE_UNAVAILABLE => Some(false),
+        _ => None,
+    }
+}

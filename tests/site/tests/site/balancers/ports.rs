@@ -1,0 +1,113 @@
+//! Node ports: nodes have each of them once, and who comes later is told whose they are.
+
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{objects, workers};
+use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
+
+fn on_ports(scenario: &str, name: &str, start: u16, end: u16) -> Cluster {
+    cluster(scenario, name).role(Role::Worker, 0).with(
+        "/services/loadBalancerWorker",
+        json!([workers(start, end, &json!({}))]),
+    )
+}
+
+/// Nothing was ever written under this name.
+fn nothing_was_written(stage: &Stage, scenario: &str, name: &str) {
+    for entry in stage.asked_by_agents() {
+        let object = entry.object_ref.clone().unwrap_or_default();
+        let written = entry.verb != "get" && object.namespace == scenario && object.name == name;
+        assert!(!written, "{entry:#?}");
+    }
+}
+
+#[test]
+fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_applied() {
+    on_shared_site("overlap", async |stage| {
+        let first = on_ports("overlap", "a-first", 31_110, 31_114);
+        let second = on_ports("overlap", "b-second", 31_112, 31_118);
+        let third = on_ports("overlap", "c-third", 31_117, 31_119);
+        stage.create(&first).await;
+        stage.ready(&first).await;
+
+        stage.create(&second).await;
+        let why = stage
+            .says(&second, "LoadBalancerReady", "False", "PortConflict")
+            .await;
+        let owner =
+            "31112-31114 by Service overlap/loadbalancer-worker-a-first of SIPCluster overlap/a-first";
+        assert!(why.contains(owner), "{why}");
+        stage.event(&second, "PortConflict", owner).await;
+        nothing_was_written(stage, "overlap", "loadbalancer-worker-b-second");
+
+        // The second has none of its ports yet, and it came before.
+        stage.create(&third).await;
+        let why = stage
+            .says(&third, "LoadBalancerReady", "False", "PortConflict")
+            .await;
+        assert!(
+            why.contains("31117-31118 by SIPCluster overlap/b-second, which is older"),
+            "{why}"
+        );
+        nothing_was_written(stage, "overlap", "loadbalancer-worker-c-third");
+
+        stage.delete(&first).await;
+        stage.gone(&first).await;
+        stage.ready(&second).await;
+        stage
+            .says_of(
+                &third,
+                "LoadBalancerReady",
+                "False",
+                "PortConflict",
+                "Service overlap/loadbalancer-worker-b-second",
+            )
+            .await;
+        stage.delete(&second).await;
+        stage.ready(&third).await;
+    });
+}
+
+#[test]
+fn several_entries_of_a_kind_are_as_many_load_balancers() {
+    on_shared_site("several", async |stage| {
+        let of = objects(stage, "several");
+        let entries = json!([
+            workers(31_120, 31_121, &json!({})),
+            workers(31_122, 31_123, &json!({}))
+        ]);
+        let shop = cluster("several", "shop")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", entries);
+        stage.create(&shop).await;
+        let ready = stage.ready(&shop).await;
+        let endpoints: Vec<Value> = ready.data["status"]["endpoints"].as_array().unwrap().clone();
+        let ports: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| {
+                (
+                    endpoint["name"].as_str().unwrap(),
+                    endpoint["port"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            ports,
+            [
+                ("loadbalancer-worker-shop:31120", 31_120),
+                ("loadbalancer-worker-shop:31121", 31_121),
+                ("loadbalancer-worker-shop-1:31122", 31_122),
+                ("loadbalancer-worker-shop-1:31123", 31_123),
+            ]
+        );
+        let one = json!([workers(31_120, 31_121, &json!({}))]);
+        stage
+            .edit(&shop, json!({"services": {"loadBalancerWorker": one}}))
+            .await;
+        stage.ready(&shop).await;
+        let left = of.services.list(&kube::api::ListParams::default()).await.unwrap();
+        let left: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(left, ["loadbalancer-worker-shop"]);
+    });
+}

@@ -1,0 +1,155 @@
+//! What SIP made before is taken over under its name, and serves all the while.
+
+use std::{pin::pin, sync::Arc};
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    Api,
+    api::{DynamicObject, PostParams},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use sandbox::wait;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::{balanced, objects};
+use crate::fixtures::{PATIENCE, Stage, on_shared_site};
+
+const NAME: &str = "loadbalancer-controlplane-shop";
+
+fn selector() -> Value {
+    json!({
+        "app.kubernetes.io/component": "loadbalancer", "app.kubernetes.io/instance": NAME,
+        "app.kubernetes.io/name": "haproxy", "app.kubernetes.io/part-of": "sip",
+    })
+}
+
+/// SIP's objects, with everything of them that anybody has seen: its Deployment for workers had the init container.
+fn made_by_sip() -> [(Value, &'static str); 3] {
+    let pod = json!({
+        "nodeSelector": {"node-role.kubernetes.io/master": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"}],
+        "initContainers": [{"name": "init", "image": "busybox", "command": ["true"]}],
+        "containers": [{
+            "name": "loadbalancer", "image": "haproxy:2.3.2", "imagePullPolicy": "IfNotPresent",
+            "ports": [{"name": "http", "containerPort": 6443}],
+            "volumeMounts": [{
+                "name": "haproxy-config", "mountPath": "/usr/local/etc/haproxy/haproxy.cfg", "subPath": "haproxy.cfg",
+            }],
+        }],
+        "volumes": [{"name": "haproxy-config", "secret": {"secretName": NAME}}],
+    });
+    [
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"haproxy.cfg": ""}}),
+            "secrets",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Service", "spec": {
+                "type": "NodePort", "selector": selector(),
+                "ports": [{"name": "http", "port": 6443, "targetPort": 6443, "nodePort": 31_150}],
+            }}),
+            "services",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {
+                "replicas": 1, "selector": {"matchLabels": selector()},
+                "template": {"metadata": {"labels": selector()}, "spec": pod},
+            }}),
+            "deployments",
+        ),
+    ]
+}
+
+/// Makes an object under the name by which SIP's process is known to the API server.
+async fn make(stage: &Stage, mut object: Value, plural: &str) {
+    object["metadata"] = json!({"name": NAME, "namespace": "taken-over"});
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let types = object.types.clone().unwrap();
+    let kind = kube::api::GroupVersionKind::try_from(&types).unwrap();
+    let resource = kube::api::ApiResource::from_gvk_with_plural(&kind, plural);
+    let api: Api<DynamicObject> = Api::namespaced_with(stage.site.client(), "taken-over", &resource);
+    let sip = PostParams {
+        field_manager: Some("manager".to_owned()),
+        ..PostParams::default()
+    };
+    api.create(&sip, &object).await.unwrap();
+}
+
+fn available(deployment: &Deployment) -> i32 {
+    let status = deployment.status.as_ref();
+    status.and_then(|status| status.available_replicas).unwrap_or(0)
+}
+
+#[test]
+fn what_sip_made_becomes_ours_and_what_it_left_behind_goes_without_a_gap() {
+    on_shared_site("taken-over", async |stage| {
+        // SIP pins its pods to such nodes.
+        stage
+            .kubectl(&[
+                "label",
+                "nodes",
+                "--all",
+                "--overwrite",
+                "node-role.kubernetes.io/master=",
+            ])
+            .await;
+        for (object, plural) in made_by_sip() {
+            make(stage, object, plural).await;
+        }
+        let of = objects(stage, "taken-over");
+        let before = wait::until(
+            of.deployments.clone(),
+            NAME,
+            "SIP's pod to serve",
+            PATIENCE,
+            |deployment| available(deployment) == 1,
+        )
+        .await
+        .unwrap();
+
+        // Every state of the Deployment from here on.
+        let fewest = Arc::new(Mutex::new(i32::MAX));
+        let watching = tokio::spawn({
+            let (deployments, fewest) = (of.deployments.clone(), Arc::clone(&fewest));
+            async move {
+                let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+                let mut states = pin!(watcher(deployments, config).applied_objects());
+                while let Some(state) = states.try_next().await.unwrap() {
+                    let mut fewest = fewest.lock().await;
+                    *fewest = (*fewest).min(available(&state));
+                }
+            }
+        });
+        let shop = balanced("taken-over", "shop", 31_150, &json!({"replicas": 1}));
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        watching.abort();
+        assert_eq!(*fewest.lock().await, 1, "there was a time without a pod");
+
+        let after = of.deployments.get(NAME).await.unwrap();
+        assert_eq!(after.metadata.uid, before.metadata.uid);
+        assert_eq!(after.spec.selector, before.spec.selector);
+        let pod = serde_json::to_value(after.spec.template.spec.unwrap()).unwrap();
+        for left in ["nodeSelector", "initContainers", "tolerations"] {
+            assert_eq!(pod[left], Value::Null, "{left}");
+        }
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        assert!(
+            mounts.iter().all(|mount| mount["subPath"].is_null()) && mounts.len() == 1,
+            "{mounts:?}"
+        );
+        let service = of.services.get(NAME).await.unwrap();
+        for metadata in [after.metadata, service.metadata] {
+            let entries = metadata.managed_fields.unwrap();
+            let managers: Vec<_> = entries
+                .iter()
+                .filter(|entry| entry.subresource.is_none())
+                .map(|entry| entry.manager.clone().unwrap())
+                .collect();
+            assert!(!managers.contains(&"manager".to_owned()), "{managers:?}");
+            assert_eq!(metadata.owner_references.unwrap()[0].name, "shop");
+        }
+    });
+}
