@@ -66,3 +66,27 @@ fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
         assert!(shown.contains(expected), "{shown}");
     }
 }
+
+#[test]
+fn fake_nodes_can_be_asked_for_and_nobody_is_told_of_ports_that_nobody_serves() {
+    let output = Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
+        .args(["demo", "--fake-nodes"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+
+    let (shown, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{shown}{errors}");
+    assert!(
+        errors.contains("and run nothing: --fake-nodes asks for them."),
+        "{errors}"
+    );
+    assert!(!errors.contains("take connections"), "{errors}");
+    assert!(
+        shown.contains("# nothing listens at any node: they are fake"),
+        "{shown}"
+    );
+}

@@ -13,9 +13,14 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// What a new group of version 1 must be told before a process may join it.
 const INHERITED: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
+/// What the kubelet wants to find in a group of version 2, where the kernel has it.
+const WANTED: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+
 /// Makes a control group of this name in every hierarchy. They go when the group's processes have ended.
 pub(super) fn create(owner: &Group, name: &str) -> Result<(), Error> {
-    for hierarchy in hierarchies(Path::new(ROOT)).map_err(failed(Path::new(ROOT)))? {
+    let root = Path::new(ROOT);
+    enable(root).map_err(failed(root))?;
+    for hierarchy in hierarchies(root).map_err(failed(root))? {
         let directory = hierarchy.join(name);
         owner.owns_cgroup(&directory);
         fs::create_dir(&directory).map_err(failed(&directory))?;
@@ -44,6 +49,26 @@ fn hierarchies(root: &Path) -> io::Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Version 2 gives a group only the controllers that its parent passes on. The kubelet's own library does the same below.
+fn enable(root: &Path) -> io::Result<()> {
+    let available = root.join("cgroup.controllers");
+    if !available.is_file() {
+        return Ok(());
+    }
+    let passed_on = root.join("cgroup.subtree_control");
+    let (available, enabled) = (fs::read_to_string(available)?, fs::read_to_string(&passed_on)?);
+    let has = |list: &str, name: &str| list.split_whitespace().any(|one| one == name);
+    let missing: Vec<String> = WANTED
+        .into_iter()
+        .filter(|name| has(&available, name) && !has(&enabled, name))
+        .map(|name| format!("+{name}"))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    fs::write(passed_on, missing.join(" "))
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -80,5 +105,31 @@ mod tests {
             [root.path().join("cpu,cpuacct"), root.path().join("memory")]
         );
         assert_eq!(second, [root.path()]);
+    }
+
+    #[test]
+    fn version_2_is_asked_to_pass_on_only_what_it_has_and_does_not_yet() {
+        let cases = [
+            (
+                "cpuset cpu io memory pids rdma",
+                "cpu memory",
+                "+cpuset +io +pids",
+            ),
+            ("cpu memory", "cpu memory", "cpu memory"),
+        ];
+
+        for (available, enabled, expected) in cases {
+            let root = tempfile::tempdir().unwrap();
+            let passed_on = root.path().join("cgroup.subtree_control");
+            fs::write(root.path().join("cgroup.controllers"), available).unwrap();
+            fs::write(&passed_on, enabled).unwrap();
+
+            enable(root.path()).unwrap();
+
+            assert_eq!(fs::read_to_string(passed_on).unwrap(), expected);
+        }
+        let version_1 = tempfile::tempdir().unwrap();
+        enable(version_1.path()).unwrap();
+        assert_eq!(fs::read_dir(version_1.path()).unwrap().count(), 0);
     }
 }

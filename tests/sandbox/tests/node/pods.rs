@@ -134,12 +134,12 @@ pub(crate) async fn until_answers(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn restricted_pods_answer_by_every_address_log_and_reach_the_api_server() {
+async fn restricted_pods_answer_by_every_address_reach_the_api_server_and_outlive_the_kubelet() {
     if !there_is_one() {
         return;
     }
     let started = Instant::now();
-    let site = with_haproxy("pods").start().await.unwrap();
+    let mut site = with_haproxy("pods").start().await.unwrap();
     println!("the site came up in {:?}", started.elapsed());
     run(&site).await;
 
@@ -178,6 +178,19 @@ async fn restricted_pods_answer_by_every_address_log_and_reach_the_api_server() 
         .await
         .unwrap();
     assert_eq!(ready, "ok");
+    let kubelet = &mut site.node_mut().unwrap().kubelet;
+    kubelet.kill9().await.unwrap();
+    until_answers(at_node(&site)).await;
+    site.node_mut().unwrap().kubelet.restart().await.unwrap();
+    let restarted = Instant::now();
+    while !site
+        .kubectl(&["logs", "--namespace=web", &names[0]])
+        .await
+        .unwrap()
+        .success
+    {
+        assert!(restarted.elapsed() < PATIENCE, "the kubelet does not come back");
+    }
     let privileged = site
         .kubectl(&[
             "run",

@@ -26,7 +26,7 @@ enum Command {
     ///
     /// On a terminal it stays until Ctrl-C. Otherwise it ends, with exit status 0 only if two clusters became ready
     /// and the third was refused with a reason.
-    Demo,
+    Demo(demo::Options),
     /// Measures how long a site takes from a new cluster to its last labelled host
     Bench(bench::Options),
 }
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let outcome = match command {
         Command::Up(options) => up::run(options).await,
-        Command::Demo => demo::run().await,
+        Command::Demo(options) => demo::run(options).await,
         Command::Bench(options) => Box::pin(bench::run(options)).await,
     };
     match outcome {

@@ -38,6 +38,14 @@ const HAPROXY: &str = "haproxy:2.8";
 /// How long one cluster may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How the demonstration is to be.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Fake nodes also where there can be a real one
+    #[arg(long)]
+    fake_nodes: bool,
+}
+
 /// Everything that runs. The fields are dropped in this order: the agents first.
 struct Stage {
     agents: Vec<AgentProcess>,
@@ -45,11 +53,11 @@ struct Stage {
     region: Region,
 }
 
-pub(crate) async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mut interrupted = Interrupted::new()?;
     let steps = Steps::new();
     let shown = tokio::select! {
-        shown = show(&steps) => shown,
+        shown = show(&steps, &options) => shown,
         () = interrupted.wait() => Err(anyhow::anyhow!("interrupted")),
     };
     steps.finish();
@@ -63,8 +71,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 }
 
 /// Sets the stage, plays the piece, and prints the report.
-async fn show(steps: &Steps) -> anyhow::Result<Stage> {
-    let mut stage = set_up(steps).await?;
+async fn show(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
+    let mut stage = set_up(steps, options).await?;
     match play(steps, &mut stage).await {
         Ok(()) => Ok(stage),
         Err(error) => {
@@ -86,9 +94,17 @@ async fn show(steps: &Steps) -> anyhow::Result<Stage> {
     }
 }
 
-async fn set_up(steps: &Steps) -> anyhow::Result<Stage> {
-    let (nodes, obstacle) = Nodes::real_or_kwok(FAKE_NODES);
-    let (in_title, sentence) = match &obstacle {
+async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
+    let (nodes, why_fake) = if options.fake_nodes {
+        (
+            Nodes::Kwok(FAKE_NODES),
+            Some("--fake-nodes asks for them".to_owned()),
+        )
+    } else {
+        let (nodes, obstacle) = Nodes::real_or_kwok(FAKE_NODES);
+        (nodes, obstacle.map(|why| why.to_string()))
+    };
+    let (in_title, sentence) = match &why_fake {
         None => (
             "a real node".to_owned(),
             "A real node runs the load balancers, in namespaces of its own: their pods are HAProxy."
@@ -108,7 +124,7 @@ async fn set_up(steps: &Steps) -> anyhow::Result<Stage> {
         .nodes(nodes)
         .crds(crds::all())
         .on_progress(move |detail| progress.say(detail));
-    let builder = if obstacle.is_none() {
+    let builder = if why_fake.is_none() {
         builder.image(Image::new(HAPROXY, node::system_program("haproxy")?))
     } else {
         builder
