@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Ends with the value.
 pub(crate) struct Running {
     process: Child,
-    _files: tempfile::TempDir,
+    files: tempfile::TempDir,
 }
 
 impl Drop for Running {
@@ -19,7 +19,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts it with this configuration, as a pod does, and waits until this address answers. Its log goes to a file.
+/// Starts it with this configuration, as one process so that killing it ends it, and waits until this address answers. Its log goes to a file.
 pub(crate) fn start(config: &str, answers: SocketAddr) -> (Running, Duration) {
     let files = tempfile::tempdir().expect("a directory");
     let path = files.path().join("haproxy.cfg");
@@ -27,7 +27,7 @@ pub(crate) fn start(config: &str, answers: SocketAddr) -> (Running, Duration) {
     let log = File::create(files.path().join("log")).expect("a file can be made");
     let started = Instant::now();
     let process = Command::new("haproxy")
-        .args(["-W", "-db", "-f"])
+        .args(["-db", "-f"])
         .arg(&path)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a second handle of a file"))
@@ -36,11 +36,14 @@ pub(crate) fn start(config: &str, answers: SocketAddr) -> (Running, Duration) {
         .expect("haproxy is in PATH");
     let mut running = Running {
         process,
-        _files: files,
+        files,
     };
     while TcpStream::connect(answers).is_err() {
         let ended = running.process.try_wait().expect("the process can be asked");
-        assert!(ended.is_none(), "haproxy has ended: {ended:?}");
+        if ended.is_some() {
+            let said = std::fs::read_to_string(running.files.path().join("log"));
+            panic!("haproxy has ended: {}", said.unwrap_or_default());
+        }
         assert!(
             started.elapsed() < Duration::from_secs(30),
             "haproxy does not answer"

@@ -19,7 +19,7 @@ const RUN: Duration = Duration::from_secs(1);
 
 const BY_HAND: &str = "
 global
-  maxconn 20000
+  maxconn 4000
 defaults
   mode tcp
   timeout connect 30s
