@@ -34,10 +34,7 @@ pub(crate) fn start(config: &str, answers: SocketAddr) -> (Running, Duration) {
         .stderr(log)
         .spawn()
         .expect("haproxy is in PATH");
-    let mut running = Running {
-        process,
-        files,
-    };
+    let mut running = Running { process, files };
     while TcpStream::connect(answers).is_err() {
         let ended = running.process.try_wait().expect("the process can be asked");
         if ended.is_some() {
