@@ -14,7 +14,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kit::apply;
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use render::load_balancer::Objects;
 
 use super::{
@@ -63,57 +63,78 @@ impl Lack {
     }
 }
 
-/// Applies one load balancer, unless it is as it was: first it is looked whether all of it can be.
-pub(super) async fn apply(
+/// A load balancer whose Service and configuration are on the API server: its members may be handed over. What runs it is
+/// next.
+#[derive(Debug)]
+pub(super) struct Joined<'a> {
+    balancer: Balancer<'a>,
+    rendered: Rendered,
+    service: Service,
+    /// The Deployment, if nothing has changed since it was applied.
+    deployment: Option<Deployment>,
+}
+
+impl Joined<'_> {
+    /// What has come of it as long as nothing new runs.
+    pub(super) fn so_far(&self) -> Applied {
+        let deployment = self.deployment.as_ref();
+        self.applied(
+            lacks(deployment.unwrap_or(&self.rendered.objects.deployment)),
+            false,
+        )
+    }
+
+    fn applied(&self, lacks: Option<Lack>, unserved: bool) -> Applied {
+        let address = self.balancer.entry().cluster_ip();
+        Applied::Done {
+            name: self.balancer.name().to_owned(),
+            service: Box::new(self.service.clone()),
+            address: address.map(|address| address.to_string()),
+            lacks,
+            without_address: self.rendered.without_address.clone(),
+            unserved,
+        }
+    }
+}
+
+/// Applies the Service and the configuration of a load balancer, unless they are as they were: first it is looked whether
+/// all of it can be. The Service comes first, since it is what can be refused.
+pub(super) async fn join<'a>(
     context: &Context,
     object: &SIPCluster,
     cluster: &Cluster,
-    balancer: Balancer<'_>,
+    balancer: Balancer<'a>,
     rendered: Rendered,
-) -> Result<Applied, Error> {
-    let Rendered {
-        objects,
-        without_address,
-        balanced,
-    } = rendered;
-    let client = &context.client;
-    if let Some(lack) = attachments::absent(client, cluster, balancer.entry()).await? {
-        return Ok(Applied::Refused(lack));
+) -> Result<Result<Joined<'a>, Lack>, Error> {
+    if let Some(lack) = attachments::absent(&context.client, cluster, balancer.entry()).await? {
+        return Ok(Err(lack));
     }
-    let (service, deployment) = match context.children.unchanged(&objects) {
-        Some(unchanged) => unchanged,
-        None => match write(context, object, &objects).await? {
-            Ok(written) => written,
-            Err(lack) => return Ok(Applied::Refused(lack)),
+    let (service, deployment) = match context.children.unchanged(&rendered.objects) {
+        Some((service, deployment)) => (service, Some(deployment)),
+        None => match expose(context, object, &rendered.objects).await? {
+            Ok(service) => (service, None),
+            Err(lack) => return Ok(Err(lack)),
         },
     };
-    let pods = pods::of(&context.pods, &objects);
-    let lacks = lacks(&deployment)
-        .map(|lacks| pods::trouble(&pods).unwrap_or(lacks))
-        .or_else(|| attachments::not_joined(&pods, cluster, balancer.entry()));
-    Ok(Applied::Done {
-        name: balancer.name().to_owned(),
-        service: Box::new(service),
-        address: balancer.entry().cluster_ip().map(|address| address.to_string()),
-        lacks,
-        without_address,
-        unserved: balanced > 0 && context.unserved.contains(cluster.namespace(), balancer.name()),
-    })
+    Ok(Ok(Joined {
+        balancer,
+        rendered,
+        service,
+        deployment,
+    }))
 }
 
-/// Writes the objects: the Service first, since it is what can be refused, the Secret before the Deployment that mounts it,
-/// and what guards the pods last.
-async fn write(
+async fn expose(
     context: &Context,
     object: &SIPCluster,
     objects: &Objects,
-) -> Result<Result<(Service, Deployment), Lack>, Error> {
+) -> Result<Result<Service, Lack>, Error> {
     let Objects {
         secret,
-        deployment,
         service,
-        budget,
-        policy,
+        deployment: _,
+        budget: _,
+        policy: _,
         config: _,
     } = objects;
     let client = &context.client;
@@ -134,34 +155,98 @@ async fn write(
         Err(error) => return Err(Error::kubernetes("apply the Service")(error)),
     };
     match apply::apply::<Secret>(client, MANAGER, secret).await {
-        Ok(_) => {}
+        Ok(_) => Ok(Ok(applied)),
         // Too large, for the API server or for etcd.
         Err(error) if matches!(apply::code(&error), Some(413 | 422)) => {
             let message = format!("{name}: its configuration: {}", apply::reason(&error));
-            return Ok(Err(Lack::new(REFUSED, message)));
+            Ok(Err(Lack::new(REFUSED, message)))
         }
-        Err(error) => return Err(Error::kubernetes("apply the Secret")(error)),
+        Err(error) => Err(Error::kubernetes("apply the Secret")(error)),
     }
-    let deployment = match apply::apply::<Deployment>(client, MANAGER, deployment).await {
-        Ok(deployment) => deployment,
+}
+
+/// Applies what runs a load balancer, unless it is as it was, and looks how far its pods are.
+pub(super) async fn run(
+    context: &Context,
+    object: &SIPCluster,
+    cluster: &Cluster,
+    joined: &Result<Joined<'_>, Lack>,
+) -> Result<Applied, Error> {
+    let joined = match joined {
+        Ok(joined) => joined,
+        Err(lack) => return Ok(Applied::Refused(lack.clone())),
+    };
+    let Joined {
+        balancer,
+        rendered,
+        service,
+        deployment,
+    } = joined;
+    let objects = &rendered.objects;
+    let deployment = if let Some(deployment) = deployment {
+        deployment
+    } else {
+        let deployment = match deploy(context, object, objects).await? {
+            Ok(deployment) => deployment,
+            Err(lack) => return Ok(Applied::Refused(lack)),
+        };
+        context.children.applied(objects, service, &deployment);
+        &deployment.clone()
+    };
+    let pods = pods::of(&context.pods, objects);
+    let lacks = lacks(deployment)
+        .map(|lacks| pods::trouble(&pods).unwrap_or(lacks))
+        .or_else(|| attachments::not_joined(&pods, cluster, balancer.entry()));
+    let unserved = rendered.balanced > 0 && context.unserved.contains(cluster.namespace(), balancer.name());
+    Ok(joined.applied(lacks, unserved))
+}
+
+/// Applies the Deployment, whose pods mount the Secret, and what guards its pods.
+async fn deploy(
+    context: &Context,
+    object: &SIPCluster,
+    objects: &Objects,
+) -> Result<Result<Deployment, Lack>, Error> {
+    let Objects {
+        deployment,
+        budget,
+        policy,
+        secret: _,
+        service: _,
+        config: _,
+    } = objects;
+    let client = &context.client;
+    let name = deployment.name_any();
+    let (deployment, policy, budget) = tokio::join!(
+        apply::apply::<Deployment>(client, MANAGER, deployment),
+        apply::apply::<NetworkPolicy>(client, MANAGER, policy),
+        self::budget(client, object, &name, budget.as_ref()),
+    );
+    policy.map_err(Error::kubernetes("apply the NetworkPolicy"))?;
+    budget?;
+    match deployment {
+        Ok(deployment) => Ok(Ok(deployment)),
         Err(error) if apply::code(&error) == Some(422) => {
             let message = format!("{name}: {}", apply::reason(&error));
-            return Ok(Err(Lack::new(REFUSED, message)));
+            Ok(Err(Lack::new(REFUSED, message)))
         }
-        Err(error) => return Err(Error::kubernetes("apply the Deployment")(error)),
-    };
-    apply::apply::<NetworkPolicy>(client, MANAGER, policy)
-        .await
-        .map_err(Error::kubernetes("apply the NetworkPolicy"))?;
+        Err(error) => Err(Error::kubernetes("apply the Deployment")(error)),
+    }
+}
+
+async fn budget(
+    client: &Client,
+    object: &SIPCluster,
+    name: &str,
+    budget: Option<&PodDisruptionBudget>,
+) -> Result<(), Error> {
     match budget {
-        Some(budget) => apply::apply::<PodDisruptionBudget>(client, MANAGER, budget)
+        Some(budget) => apply::apply(client, MANAGER, budget)
             .await
             .map(drop)
-            .map_err(Error::kubernetes("apply the PodDisruptionBudget"))?,
-        None => remove::budget(client, object, &name).await?,
+            .map_err(Error::kubernetes("apply the PodDisruptionBudget")),
+        None => remove::budget(client, object, name).await,
     }
-    context.children.applied(objects, &applied, &deployment);
-    Ok(Ok((applied, deployment)))
 }
 
 /// What a Deployment lacks: the controller must have seen this generation, and every pod must be of it and available.

@@ -132,11 +132,18 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
         return Ok(Action::requeue(RETRY));
     };
     let members = balancers::members(held, &placement);
-    let applying = wanted.iter().map(|balancer| {
+    let joining = wanted.iter().map(|balancer| {
         let rendered = balancer.render(&cluster, &members);
-        apply::apply(context, object, &cluster, *balancer, rendered)
+        apply::join(context, object, &cluster, *balancer, rendered)
     });
-    let applied = try_join_all(applying.collect::<Vec<_>>()).await?;
+    let joined = try_join_all(joining.collect::<Vec<_>>()).await?;
+    // Hosts get their labels as soon as this is told: pods take their time.
+    let told = status::joined(object, held, &joined, &context.client).await?;
+    let object = told.as_ref().unwrap_or(object);
+    let running = joined
+        .iter()
+        .map(|joined| apply::run(context, object, &cluster, joined));
+    let applied = try_join_all(running.collect::<Vec<_>>()).await?;
     report(object, held, &applied, context).await
 }
 

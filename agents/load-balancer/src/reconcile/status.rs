@@ -17,7 +17,7 @@ use kube::{Client, ResourceExt as _};
 
 use super::{
     Error, MANAGER,
-    apply::{Applied, Lack},
+    apply::{Applied, Joined, Lack},
     balancers,
 };
 
@@ -197,6 +197,51 @@ pub(super) async fn waiting(object: &SIPCluster, client: &Client) -> Result<(), 
     .map(drop)
 }
 
+/// Says which load balancers have taken this placement in, if that is not said yet; what was said of this generation's
+/// pods stays. Returns the cluster as it is then.
+pub(super) async fn joined(
+    object: &SIPCluster,
+    held: &Placement,
+    joined: &[Result<Joined<'_>, Lack>],
+    client: &Client,
+) -> Result<Option<SIPCluster>, Error> {
+    let so_far: Vec<Applied> = joined
+        .iter()
+        .map(|joined| match joined {
+            Ok(joined) => joined.so_far(),
+            Err(lack) => Applied::Refused(lack.clone()),
+        })
+        .collect();
+    let Said {
+        finding,
+        applied,
+        endpoints,
+    } = of(held, &so_far);
+    let (said, reached) = own(object);
+    if said == applied {
+        return Ok(None);
+    }
+    let before = object
+        .status
+        .as_ref()
+        .map(|status| &*status.conditions)
+        .unwrap_or_default();
+    let generation = object.metadata.generation.unwrap_or_default();
+    let known = find(before, LOAD_BALANCER_READY)
+        .filter(|condition| condition.observed_generation == Some(generation));
+    let (condition, endpoints) = match known {
+        Some(known) => (known.clone(), reached),
+        None => (finding.condition(before, generation, Timestamp::now()), endpoints),
+    };
+    let next = SIPClusterStatus {
+        conditions: vec![condition],
+        applied,
+        endpoints,
+        ..SIPClusterStatus::default()
+    };
+    apply_status(object, client, &next).await.map(Some)
+}
+
 /// Says that every object that was made for the cluster is removed.
 pub(super) async fn removed(object: &SIPCluster, client: &Client) -> Result<(), Error> {
     let finding = Finding::no(LOAD_BALANCER_READY, REMOVED, "the cluster is being deleted");
@@ -228,7 +273,9 @@ pub(super) async fn withdraw(object: &SIPCluster, client: &Client) -> Result<(),
     if !answered(object) {
         return Ok(());
     }
-    apply_status(object, client, &SIPClusterStatus::default()).await
+    apply_status(object, client, &SIPClusterStatus::default())
+        .await
+        .map(drop)
 }
 
 /// Writes the status if it differs from the one there. Returns whether it did.
@@ -257,11 +304,14 @@ pub(super) async fn write(object: &SIPCluster, client: &Client, said: Said) -> R
     Ok(true)
 }
 
-async fn apply_status(object: &SIPCluster, client: &Client, status: &SIPClusterStatus) -> Result<(), Error> {
+async fn apply_status(
+    object: &SIPCluster,
+    client: &Client,
+    status: &SIPClusterStatus,
+) -> Result<SIPCluster, Error> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     apply::apply_status::<SIPCluster>(client, MANAGER, &namespace, &name, status)
         .await
-        .map(drop)
         .map_err(Error::kubernetes("write the status"))
 }
 

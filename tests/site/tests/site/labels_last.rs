@@ -126,7 +126,7 @@ fn in_this_order(stage: &Stage) {
         .map(|entry| &entry.request_received_timestamp)
         .min()
         .unwrap();
-    for resource in ["services", "secrets", "deployments"] {
+    for resource in ["services", "secrets"] {
         let applied: Vec<&Entry> = asked
             .iter()
             .filter(|entry| entry.user.username == user(Agent::LoadBalancer))
