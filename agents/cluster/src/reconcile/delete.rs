@@ -39,11 +39,14 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
         ..status::Own::default()
     };
     // A status that says what is given back is written before it is done, and then again only if that was refused.
-    if !holds(object, &placement) {
+    let held = holds(object, &placement);
+    if !held {
         write(object, context, own(&[])).await?;
     }
     let (again, refused) = act_on_hosts(object, &placement, &steps, context).await?;
-    write(object, context, own(&refused)).await?;
+    if held || !refused.is_empty() {
+        write(object, context, own(&refused)).await?;
+    }
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
