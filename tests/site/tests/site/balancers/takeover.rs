@@ -1,6 +1,6 @@
 //! What SIP made before is taken over under its name, and serves all the while.
 
-use std::{pin::pin, sync::Arc};
+use std::pin::pin;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -11,7 +11,6 @@ use kube::{
 };
 use sandbox::wait;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use super::{balanced, objects};
 use crate::fixtures::{PATIENCE, Stage, on_shared_site};
@@ -110,23 +109,25 @@ fn what_sip_made_becomes_ours_and_what_it_left_behind_goes_without_a_gap() {
         .unwrap();
 
         // Every state of the Deployment from here on.
-        let fewest = Arc::new(Mutex::new(i32::MAX));
-        let watching = tokio::spawn({
-            let (deployments, fewest) = (of.deployments.clone(), Arc::clone(&fewest));
-            async move {
-                let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-                let mut states = pin!(watcher(deployments, config).applied_objects());
-                while let Some(state) = states.try_next().await.unwrap() {
-                    let mut fewest = fewest.lock().await;
-                    *fewest = (*fewest).min(available(&state));
-                }
+        let mut fewest = i32::MAX;
+        let watching = async {
+            let config = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+            let mut states = pin!(watcher(of.deployments.clone(), config).applied_objects());
+            while let Some(state) = states.try_next().await.unwrap() {
+                fewest = fewest.min(available(&state));
             }
-        });
-        let shop = balanced("taken-over", "shop", 31_150, &json!({"replicas": 1}));
-        stage.create(&shop).await;
-        stage.ready(&shop).await;
-        watching.abort();
-        assert_eq!(*fewest.lock().await, 1, "there was a time without a pod");
+        };
+        let taken_over = async {
+            let shop = balanced("taken-over", "shop", 31_150, &json!({"replicas": 1}));
+            stage.create(&shop).await;
+            stage.ready(&shop).await;
+        };
+        tokio::select! {
+            biased;
+            () = watching => panic!("the watch has ended"),
+            () = taken_over => {}
+        }
+        assert_eq!(fewest, 1, "there was a time without a pod");
 
         let after = of.deployments.get(NAME).await.unwrap();
         assert_eq!(after.metadata.uid, before.metadata.uid);
