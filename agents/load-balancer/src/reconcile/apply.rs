@@ -156,12 +156,7 @@ async fn expose(
     };
     match apply::apply::<Secret>(client, MANAGER, secret).await {
         Ok(_) => Ok(Ok(applied)),
-        // Too large, for the API server or for etcd.
-        Err(error) if matches!(apply::code(&error), Some(413 | 422)) => {
-            let message = format!("{name}: its configuration: {}", apply::reason(&error));
-            Ok(Err(Lack::new(REFUSED, message)))
-        }
-        Err(error) => Err(Error::kubernetes("apply the Secret")(error)),
+        Err(error) => refused(&format!("{name}: its configuration"), "apply the Secret", error).map(Err),
     }
 }
 
@@ -226,11 +221,17 @@ async fn deploy(
     budget?;
     match deployment {
         Ok(deployment) => Ok(Ok(deployment)),
-        Err(error) if apply::code(&error) == Some(422) => {
-            let message = format!("{name}: {}", apply::reason(&error));
-            Ok(Err(Lack::new(REFUSED, message)))
-        }
-        Err(error) => Err(Error::kubernetes("apply the Deployment")(error)),
+        Err(error) => refused(&name, "apply the Deployment", error).map(Err),
+    }
+}
+
+/// What the API server refuses, also since it is too large for it or for etcd, is for the condition; what else went wrong is
+/// tried again.
+fn refused(what: &str, action: &'static str, error: kube::Error) -> Result<Lack, Error> {
+    if matches!(apply::code(&error), Some(413 | 422)) {
+        Ok(Lack::new(REFUSED, format!("{what}: {}", apply::reason(&error))))
+    } else {
+        Err(Error::kubernetes(action)(error))
     }
 }
 
