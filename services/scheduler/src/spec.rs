@@ -1,15 +1,19 @@
 //! The wanted shape of a cluster, parsed at the door.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use placement::{Expression, LabelKey, MAX_ROLES, MAX_WANTED, NetworkId, Role, RoleName, Selector};
 use proto::inventory::v1 as inventory;
 
 use crate::error::{Violation, chain};
 
-/// What a cluster wants (the default is nothing): as it came, for comparison and storage, and parsed, for the decision.
+/// What a cluster wants (the default is nothing): as it came, for comparison and storage, and parsed, for the decision. Every
+/// copy of a record shares it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spec {
+pub struct Spec(Arc<Shape>);
+
+#[derive(Debug, Default, PartialEq)]
+struct Shape {
     wire: inventory::ClusterSpec,
     roles: Vec<Role>,
     networks: BTreeSet<NetworkId>,
@@ -49,11 +53,11 @@ impl Spec {
             }
         }
         if violations.is_empty() {
-            Ok(Self {
+            Ok(Self(Arc::new(Shape {
                 wire,
                 roles,
                 networks,
-            })
+            })))
         } else {
             Err(violations)
         }
@@ -62,19 +66,19 @@ impl Spec {
     /// As it came.
     #[must_use]
     pub fn wire(&self) -> &inventory::ClusterSpec {
-        &self.wire
+        &self.0.wire
     }
 
     /// Wanted roles.
     #[must_use]
     pub fn roles(&self) -> &[Role] {
-        &self.roles
+        &self.0.roles
     }
 
     /// Networks in which every member needs an address.
     #[must_use]
     pub fn networks(&self) -> &BTreeSet<NetworkId> {
-        &self.networks
+        &self.0.networks
     }
 }
 

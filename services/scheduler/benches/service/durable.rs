@@ -18,6 +18,8 @@ const CLIENTS: usize = 64;
 const CLUSTERS: usize = 5120;
 /// A region has many sites; the clients are of all of them.
 const SITES: usize = 8;
+/// The last percent are some fifty calls, which one pause of the machine holds up together: of several runs the median counts.
+const RUNS: usize = 5;
 const HOSTS: u32 = 10_000;
 
 struct Run {
@@ -66,6 +68,10 @@ async fn run(world: &World, prefix: &str, clients: usize, clusters: usize) -> Ru
     }
 }
 
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
 fn site(index: usize) -> String {
     format!("site-{index}")
 }
@@ -79,10 +85,15 @@ async fn world(sync: Sync) -> World {
 }
 
 pub(crate) async fn figures() -> Vec<Figure> {
-    let slow = world(Sync::Disk(Duration::from_millis(2))).await;
-    let single = run(&slow, "single", 1, 100).await;
-    let many = run(&slow, "many", CLIENTS, CLUSTERS).await;
-    drop(slow);
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        let slow = world(Sync::Disk(Duration::from_millis(2))).await;
+        let single = run(&slow, "single", 1, 100).await;
+        runs.push((single, run(&slow, "many", CLIENTS, CLUSTERS).await));
+    }
+    runs.sort_by_key(|(_, many)| many.p99);
+    let (best, worst) = (runs[0].1.p99, runs[RUNS - 1].1.p99);
+    let (single, many) = runs.swap_remove(RUNS / 2);
     let disk = world(Sync::Disk(Duration::ZERO)).await;
     let bare = run(&disk, "bare", CLIENTS, CLUSTERS).await;
     drop(disk);
@@ -100,9 +111,14 @@ pub(crate) async fn figures() -> Vec<Figure> {
             ok: Some(gain >= 10.0),
         },
         Figure {
-            name: "the same, 99th percentile".to_owned(),
+            name: format!("the same, 99th percentile, median of {RUNS} runs"),
             goal: "< 20 ms",
-            measured: format!("{:.1} ms", many.p99.as_secs_f64() * 1e3),
+            measured: format!(
+                "{:.1} ms (best {:.1}, worst {:.1})",
+                milliseconds(many.p99),
+                milliseconds(best),
+                milliseconds(worst)
+            ),
             ok: Some(many.p99 < Duration::from_millis(20)),
         },
         Figure {

@@ -290,7 +290,12 @@ pub(super) fn member(id: &HostId, member: &Member, failed: Option<FailReason>) -
 
 /// Takes over what the host's data say now; an address that vanished stays as last known.
 fn refresh(member: &mut Member, host: &wire::Host) {
-    member.addresses.extend(convert::addresses(&host.addresses));
+    let addresses = convert::addresses(&host.addresses);
+    if member.addresses.is_empty() {
+        member.addresses = addresses;
+    } else {
+        member.addresses.extend(addresses);
+    }
     if !host.bmc_address.is_empty() {
         member.bmc_address.clone_from(&host.bmc_address);
     }
