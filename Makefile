@@ -35,7 +35,7 @@ check: setup-checks fmt clippy unit ## the fast part of `make test`: format, cli
 
 bench: setup-bench ## measures the decision (goals, growth, instructions), the scheduler, load balancers, and whole sites with 1,000 and 10,000 hosts
 	GUNGRAUN_RUNNER=$(call tool,gungraun-runner) $(CARGO) bench --package sip-placement --bench '*'
-	$(CARGO) bench --package sip-scheduler --bench '*'
+	$(CARGO) bench --profile dist --package sip-scheduler --bench '*'
 	$(CARGO) bench --package sip-render --bench '*'
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package sip-contract-tests --bench failover

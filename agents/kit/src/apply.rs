@@ -32,9 +32,35 @@ where
         + Clone
         + Debug,
 {
+    patch(client, &manager.params(), object).await
+}
+
+/// Applies an object as [`apply`] does, but takes no field over that another manager has set to something else: the API server
+/// answers 409 then.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply_unclaimed<K>(client: &Client, manager: Manager, object: &K) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug,
+{
+    patch(client, &PatchParams::apply(manager.0), object).await
+}
+
+async fn patch<K>(client: &Client, params: &PatchParams, object: &K) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug,
+{
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    api.patch(&object.name_any(), &manager.params(), &Patch::Apply(object))
-        .await
+    api.patch(&object.name_any(), params, &Patch::Apply(object)).await
 }
 
 /// Applies the part of an object's status that this manager owns: all of it, since what is left out is removed.

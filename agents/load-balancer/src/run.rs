@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use api::{SIPCluster, labels};
-use futures::{Stream, StreamExt as _, channel::mpsc};
+use futures::{Stream, StreamExt as _, channel::mpsc, try_join};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Pod, Service},
@@ -23,8 +23,9 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
-use crate::reconcile::{self, Children, Context, MANAGER, Unserved};
+use crate::reconcile::{self, Children, Context, MANAGER, Unlabelled, Unserved};
 
 /// Clusters that are looked at at once.
 const CONCURRENT: u16 = 16;
@@ -103,49 +104,64 @@ async fn control(
     let controller = Controller::new(Api::<SIPCluster>::all(client.clone()), watcher::Config::default())
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
-        .owns_stream(watch(Api::<Deployment>::all(client.clone()), made(), deployments))
-        .owns_stream(watch(
+        .owns_stream(touched(
+            Api::<Deployment>::all(client.clone()),
+            made(),
+            deployments,
+        ))
+        .owns_stream(touched(
             Api::<Service>::all(client.clone()),
             every_service,
             services,
         ))
         .watches_stream(
-            watch(Api::<Pod>::all(client.clone()), made(), pods),
+            touched(Api::<Pod>::all(client.clone()), made(), pods),
             reconcile::owner_of,
         )
         .reconcile_on(changes)
         .graceful_shutdown_on(shutdown);
+    let stores = (controller.store(), seen.0.clone(), seen.1.clone());
+    let (all_listed, listed) = watch::channel(false);
     let context = Context {
         client: client.clone(),
+        listed,
         clusters: controller.store(),
         children: Children::new(seen.0, seen.1.clone()),
         services: seen.1,
         pods: seen.2,
+        unlabelled: Unlabelled::default(),
         unserved,
         scheduler,
         retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
     };
-    let clusters = controller.store();
     let run = controller
         .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
         .for_each(|_| async {});
-    let listed = async {
+    // A store wakes one of those that wait for it: this is the only one.
+    let listing = async {
+        let (clusters, deployments, services) = stores;
+        let all = try_join!(
+            clusters.wait_until_ready(),
+            deployments.wait_until_ready(),
+            services.wait_until_ready()
+        );
         // Fails only when the controller has ended, which the other branch tells.
-        if clusters.wait_until_ready().await.is_ok() {
+        if all.is_ok() {
+            all_listed.send_replace(true);
             gate.ready();
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = run => {}
-        () = listed => {}
+        () = listing => {}
     }
     Ok(())
 }
 
 /// A watch that fills a store and names what changes.
-fn watch<K>(
+fn touched<K>(
     api: Api<K>,
     config: watcher::Config,
     writer: Writer<K>,

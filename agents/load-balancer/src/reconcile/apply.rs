@@ -1,5 +1,7 @@
 //! A load balancer's objects onto the API server, and how far its pods are.
 
+use std::time::Instant;
+
 use api::{
     Cluster, SIPCluster,
     conditions::{
@@ -20,7 +22,10 @@ use render::load_balancer::Objects;
 use super::{
     Context, Error, MANAGER, attachments,
     balancers::{Balancer, Rendered},
-    conflict, ownership, pods, remove,
+    children::Unchanged,
+    conflict,
+    ownership::{self, Ownership},
+    pods, remove,
 };
 
 /// What has come of one load balancer.
@@ -70,11 +75,18 @@ pub(super) struct Joined<'a> {
     balancer: Balancer<'a>,
     rendered: Rendered,
     service: Service,
+    /// When that was applied.
+    at: Instant,
     /// The Deployment, if nothing has changed since it was applied.
     deployment: Option<Deployment>,
 }
 
 impl Joined<'_> {
+    /// Since when what runs it waits to be applied; `None` when nothing of it has changed.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.deployment.is_none().then_some(self.at)
+    }
+
     /// What has come of it as long as nothing new runs.
     pub(super) fn so_far(&self) -> Applied {
         let deployment = self.deployment.as_ref();
@@ -109,10 +121,22 @@ pub(super) async fn join<'a>(
     if let Some(lack) = attachments::absent(&context.client, cluster, balancer.entry()).await? {
         return Ok(Err(lack));
     }
-    let (service, deployment) = match context.children.unchanged(&rendered.objects) {
-        Some((service, deployment)) => (service, Some(deployment)),
+    let Unchanged {
+        service,
+        at,
+        deployment,
+    } = match context.children.unchanged(&rendered.objects) {
+        Some(unchanged) => unchanged,
         None => match expose(context, object, &rendered.objects).await? {
-            Ok(service) => (service, None),
+            Ok(service) => {
+                let at = Instant::now();
+                context.children.exposed(&rendered.objects, &service, at);
+                Unchanged {
+                    service,
+                    at,
+                    deployment: None,
+                }
+            }
             Err(lack) => return Ok(Err(lack)),
         },
     };
@@ -120,6 +144,7 @@ pub(super) async fn join<'a>(
         balancer,
         rendered,
         service,
+        at,
         deployment,
     }))
 }
@@ -139,20 +164,14 @@ async fn expose(
     } = objects;
     let client = &context.client;
     let name = service.name_any();
-    if let Some(message) = ownership::claimed_by_another(client, object, &name).await? {
-        return Ok(Err(Lack::new(NAME_CONFLICT, message)));
-    }
     if let Some(lack) = conflict::foreseen(context, object, service) {
         return Ok(Err(lack));
     }
-    ownership::take_over(client, &object.namespace().unwrap_or_default(), &name).await?;
-    let applied: Service = match apply::apply(client, MANAGER, service).await {
-        Ok(service) => service,
-        Err(error) if apply::code(&error) == Some(422) => {
-            let words = apply::reason(&error);
-            return Ok(Err(conflict::explain(client, service, &words).await?));
-        }
-        Err(error) => return Err(Error::kubernetes("apply the Service")(error)),
+    let known = context.children.service(objects);
+    let applied = match ownership::apply(client, object, service, known.as_deref()).await? {
+        Ownership::Ours(applied) => *applied,
+        Ownership::Anothers(message) => return Ok(Err(Lack::new(NAME_CONFLICT, message))),
+        Ownership::Refused(words) => return Ok(Err(conflict::explain(client, service, &words).await?)),
     };
     match apply::apply::<Secret>(client, MANAGER, secret).await {
         Ok(_) => Ok(Ok(applied)),
@@ -174,7 +193,8 @@ pub(super) async fn run(
     let Joined {
         balancer,
         rendered,
-        service,
+        service: _,
+        at: _,
         deployment,
     } = joined;
     let objects = &rendered.objects;
@@ -185,7 +205,7 @@ pub(super) async fn run(
             Ok(deployment) => deployment,
             Err(lack) => return Ok(Applied::Refused(lack)),
         };
-        context.children.applied(objects, service, &deployment);
+        context.children.runs(objects, &deployment);
         &deployment.clone()
     };
     let pods = pods::of(&context.pods, objects);

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hasher as _},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,8 +30,19 @@ pub struct Children {
 struct Last {
     rendered: u64,
     service: Option<String>,
-    deployment: Option<i64>,
     at: Instant,
+    /// Generation of the Deployment; `None` until what runs the load balancer is applied too.
+    deployment: Option<i64>,
+}
+
+/// A load balancer whose last apply was of the same objects and is not long ago, and whose Service nobody has changed since.
+#[derive(Debug)]
+pub(super) struct Unchanged {
+    pub(super) service: Service,
+    /// When its Service and configuration were applied.
+    pub(super) at: Instant,
+    /// The Deployment, if that is as it was applied too.
+    pub(super) deployment: Option<Deployment>,
 }
 
 impl Children {
@@ -45,41 +56,56 @@ impl Children {
         }
     }
 
-    /// The Service and Deployment of a load balancer, if the last apply was of the same objects, is not long ago, and
-    /// nobody has changed them since.
-    pub(super) fn unchanged(&self, objects: &Objects) -> Option<(Service, Deployment)> {
-        let service = self.services.get(&ObjectRef::from_obj(&objects.service))?;
-        let deployment = self.deployments.get(&ObjectRef::from_obj(&objects.deployment))?;
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The Service of a load balancer, as the watch has it.
+    pub(super) fn service(&self, objects: &Objects) -> Option<Arc<Service>> {
+        self.services.get(&ObjectRef::from_obj(&objects.service))
+    }
+
+    /// What of a load balancer is as it was applied last.
+    pub(super) fn unchanged(&self, objects: &Objects) -> Option<Unchanged> {
+        let service = self.service(objects)?;
+        let last = self.last();
         let last = last.get(&key(objects))?;
         let same = last.rendered == digest(objects)
             && last.service == service.resource_version()
-            && last.deployment == deployment.metadata.generation
             && last.at.elapsed() < REFRESH;
-        same.then(|| (Service::clone(&service), Deployment::clone(&deployment)))
+        let deployment = self.deployments.get(&ObjectRef::from_obj(&objects.deployment));
+        let deployment = deployment.filter(|deployment| {
+            last.deployment.is_some() && deployment.metadata.generation == last.deployment
+        });
+        same.then(|| Unchanged {
+            service: Service::clone(&service),
+            at: last.at,
+            deployment: deployment.map(|deployment| Deployment::clone(&deployment)),
+        })
     }
 
-    /// These are the objects as they are after an apply.
-    pub(super) fn applied(&self, objects: &Objects, service: &Service, deployment: &Deployment) {
+    /// This is the Service as it is after it and the configuration were applied.
+    pub(super) fn exposed(&self, objects: &Objects, service: &Service, at: Instant) {
         let last = Last {
             rendered: digest(objects),
             service: service.resource_version(),
-            deployment: deployment.metadata.generation,
-            at: Instant::now(),
+            at,
+            deployment: None,
         };
-        self.last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key(objects), last);
+        self.last().insert(key(objects), last);
+    }
+
+    /// This is the Deployment as it is after it was applied for the same objects.
+    pub(super) fn runs(&self, objects: &Objects, deployment: &Deployment) {
+        if let Some(last) = self.last().get_mut(&key(objects)) {
+            last.deployment = deployment.metadata.generation;
+        }
     }
 
     /// The load balancer is gone.
     pub(super) fn removed(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        self.last().remove(&key);
+    }
+
+    fn last(&self) -> MutexGuard<'_, BTreeMap<(String, String), Last>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

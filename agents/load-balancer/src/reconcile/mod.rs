@@ -10,8 +10,12 @@ mod pods;
 mod reachability;
 mod remove;
 mod status;
+mod turn;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use api::{
     Cluster, Placement, SIPCluster,
@@ -30,12 +34,14 @@ use kube::{
     runtime::{controller::Action, reflector::Store},
 };
 use proto::inventory::v1 as wire;
+use tokio::sync::watch;
 use tonic::Status;
 
-use apply::Applied;
+use apply::{Applied, Joined};
 pub use children::{Children, REFRESH};
 pub use pods::owner_of;
 pub use reachability::Unserved;
+pub use turn::Unlabelled;
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
@@ -50,6 +56,8 @@ pub struct Context {
     pub client: Client,
     /// The region's scheduler.
     pub scheduler: Scheduler,
+    /// Whether the watches have shown once what there is.
+    pub listed: watch::Receiver<bool>,
     /// The site's clusters.
     pub clusters: Store<SIPCluster>,
     /// What was applied and is still as it was.
@@ -58,6 +66,8 @@ pub struct Context {
     pub services: Store<Service>,
     /// The pods of load balancers.
     pub pods: Store<Pod>,
+    /// Clusters with hosts that wait for their labels.
+    pub unlabelled: Unlabelled,
     /// Load balancers behind which no member answers.
     pub unserved: Unserved,
     /// Pauses after failures.
@@ -103,8 +113,13 @@ pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result
 }
 
 async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
+    context.unlabelled.saw(object, Instant::now());
     if object.metadata.deletion_timestamp.is_some() {
         return remove::run(object, context).await;
+    }
+    if context.listed.clone().wait_for(|listed| *listed).await.is_err() {
+        // The process ends.
+        return Ok(Action::await_change());
     }
     // A spec that cannot be read is the cluster agent's to report; what runs is left as it is.
     let Ok(cluster) = Cluster::parse(object) else {
@@ -140,6 +155,11 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     // Hosts get their labels as soon as this is told: pods take their time.
     let told = status::joined(object, held, &joined, &context.client).await?;
     let object = told.as_ref().unwrap_or(object);
+    let waits_since = joined.iter().flatten().filter_map(Joined::waits_since).min();
+    let now = Instant::now();
+    if waits_since.is_some_and(|since| !context.unlabelled.is_over(&context.clusters, since, now)) {
+        return Ok(Action::requeue(turn::LOOK_AGAIN));
+    }
     let running = joined
         .iter()
         .map(|joined| apply::run(context, object, &cluster, joined));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kit::apply;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{Error, MANAGER};
@@ -11,23 +12,83 @@ use super::{Error, MANAGER};
 /// Under this name SIP wrote fields, by updates.
 const SIP: &str = "manager";
 
+/// What has come of applying a Service.
+#[derive(Debug)]
+pub(super) enum Ownership {
+    /// It is ours, and as it is now.
+    Ours(Box<Service>),
+    /// It is another's, and was left alone; for people.
+    Anothers(String),
+    /// The API server takes no such Service; its words.
+    Refused(String),
+}
+
+/// Applies a Service, if there is none of its name or that is ours or SIP's. `known`: the one that a watch has shown last.
+///
+/// One look at the API server is saved where it is known what there is: a Service that is ours is applied on the condition that
+/// it is still the same, and one that nobody has seen without force, so that another's is never taken over.
+pub(super) async fn apply(
+    client: &Client,
+    object: &SIPCluster,
+    service: &Service,
+    known: Option<&Service>,
+) -> Result<Ownership, Error> {
+    let ours = known.filter(|known| is_owned_by(known, &object.uid().unwrap_or_default()));
+    let first = match (known, ours) {
+        (_, Some(ours)) => {
+            let mut same = service.clone();
+            same.metadata.uid = ours.uid();
+            Some(apply::apply(client, MANAGER, &same).await)
+        }
+        (None, None) => Some(apply::apply_unclaimed(client, MANAGER, service).await),
+        (Some(_), None) => None,
+    };
+    match first {
+        Some(Err(error)) if apply::code(&error) == Some(409) => {}
+        Some(applied) => return outcome(applied),
+        None => {}
+    }
+    let (namespace, name) = (object.namespace().unwrap_or_default(), service.name_any());
+    if let Some(message) = claimed_by_another(client, object, &name).await? {
+        return Ok(Ownership::Anothers(message));
+    }
+    take_over(client, &namespace, &name).await?;
+    outcome(apply::apply(client, MANAGER, service).await)
+}
+
+fn outcome(applied: kube::Result<Service>) -> Result<Ownership, Error> {
+    match applied {
+        Ok(service) => Ok(Ownership::Ours(Box::new(service))),
+        Err(error) if apply::code(&error) == Some(422) => Ok(Ownership::Refused(apply::reason(&error))),
+        Err(error) => Err(Error::kubernetes("apply the Service")(error)),
+    }
+}
+
 /// What SIP wrote to the Service and the Deployment of a name becomes ours, so that what of it we do not ask for goes: a
 /// selector of nodes that no site has any more, an init container, mounts of single files. Of the Secret there is nothing else.
-pub(super) async fn take_over(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
+async fn take_over(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
     let services = Api::<Service>::namespaced(client.clone(), namespace);
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     let failed = || Error::kubernetes("take over what SIP made");
-    if let Some(service) = services.get_metadata_opt(name).await.map_err(failed())? {
-        kit::takeover::take_over(&services, &service.metadata, SIP, MANAGER)
-            .await
-            .map_err(failed())?;
-    }
+    // The Service comes last: that it is ours says that all was taken over.
     if let Some(deployment) = deployments.get_metadata_opt(name).await.map_err(failed())? {
         kit::takeover::take_over(&deployments, &deployment.metadata, SIP, MANAGER)
             .await
             .map_err(failed())?;
     }
+    if let Some(service) = services.get_metadata_opt(name).await.map_err(failed())? {
+        kit::takeover::take_over(&services, &service.metadata, SIP, MANAGER)
+            .await
+            .map_err(failed())?;
+    }
     Ok(())
+}
+
+fn is_owned_by(service: &Service, uid: &str) -> bool {
+    service
+        .owner_references()
+        .iter()
+        .any(|owner| owner.kind == "SIPCluster" && owner.uid == uid)
 }
 
 /// Why the objects of a name cannot be ours; `None` when they can. The Service stands for the Secret and the Deployment

@@ -1,15 +1,24 @@
 //! A cluster that is deleted gives everything back, and waits for whoever still uses a host.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Secret, Service},
 };
-use kube::{Api, ResourceExt as _, api::DeleteParams};
-use sandbox::wait;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use sandbox::{
+    region::{HOSTS_NAMESPACE, Region},
+    sip_clusters::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE},
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::fixtures::{
-    Cluster, Role, Stage, cluster, fleet, given_back, members, on_shared_site, set_consumer,
+    AGENTS, Cluster, Role, Stage, cluster, fleet, given_back, members, on_shared_site, set_consumer,
 };
 
 const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";
@@ -153,4 +162,51 @@ fn a_cluster_that_was_never_placed_can_be_deleted() {
             stage.gone(one).await;
         }
     });
+}
+
+#[tokio::test]
+async fn when_scheduler_and_agents_are_gone_for_good_a_person_gives_the_hosts_back() {
+    let mut stage = Stage::start("site-a", &AGENTS).await;
+    stage.load(&fleet("by-hand", 2, 0, 1)).await;
+    stage.site.create_namespace("by-hand").await.unwrap();
+    let shop = cluster("by-hand", "shop").role(Role::Worker, 2);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    stage.region_mut().scheduler().kill9().await.unwrap();
+    for agent in AGENTS {
+        stage.agent(agent).kill9().await.unwrap();
+    }
+    stage.delete(&shop).await;
+
+    // As docs/force-deletion.md says.
+    let labels: serde_json::Map<String, Value> = [CLUSTER_NAMESPACE, CLUSTER_NAME, NODE_TYPE]
+        .map(|label| (label.to_owned(), Value::Null))
+        .into_iter()
+        .collect();
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    for host in stage.hosts_of("by-hand").await {
+        let patched = stage
+            .hosts()
+            .patch(&host.name_any(), &PatchParams::default(), &unlabelled)
+            .await;
+        patched.unwrap();
+    }
+    let stripped = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let patched = stage
+        .clusters("by-hand")
+        .patch("shop", &PatchParams::default(), &stripped)
+        .await;
+    patched.unwrap();
+    stage.gone(&shop).await;
+
+    // One with an empty ledger.
+    stage.region = Arc::new(Region::start("north").await.unwrap());
+    stage.region.prepare_site(&stage.site).await.unwrap();
+    for agent in AGENTS {
+        stage.start_agent(agent, &[HOSTS_NAMESPACE]).await;
+    }
+    let next = cluster("by-hand", "next").role(Role::Worker, 2);
+    stage.create(&next).await;
+    stage.ready(&next).await;
+    assert_eq!(stage.labelled("by-hand", &next).await.len(), 2);
 }
