@@ -1,6 +1,9 @@
 //! A network between two processes that can be cut, or that keeps what is sent for later.
 
-use std::io;
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -37,7 +40,15 @@ impl Proxy {
     /// # Errors
     /// When there is no free port.
     pub async fn to(address: String) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), address).await
+    }
+
+    /// A way to this address, from one of the machine's own.
+    ///
+    /// # Errors
+    /// When somebody listens there, or it is none of this machine.
+    pub async fn at(own: SocketAddr, address: String) -> io::Result<Self> {
+        let listener = TcpListener::bind(own).await?;
         let own = listener.local_addr()?.to_string();
         let (way, seen) = watch::channel(Way::Open);
         let mut serving = JoinSet::new();
@@ -49,7 +60,7 @@ impl Proxy {
         })
     }
 
-    /// Where it is: `127.0.0.1:PORT`.
+    /// Where it is: `ADDRESS:PORT`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address

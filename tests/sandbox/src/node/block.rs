@@ -47,6 +47,11 @@ impl Block {
         self.link().address(1)
     }
 
+    /// Other addresses of the host: each plays a machine beside the node.
+    pub(super) fn machines(self) -> [Ipv4Addr; 3] {
+        [11, 12, 13].map(|last| self.link().address(last))
+    }
+
     /// The node.
     pub(super) fn node(self) -> Ipv4Addr {
         self.link().address(2)

@@ -10,8 +10,13 @@ pub(super) async fn connect(programs: &Programs, isolation: &Isolation) -> Resul
     let ip = || Program::new("ip", &programs.ip);
     let block = claim(&ip, isolation.pid()).await?;
     let (host, node, interface) = (block.host(), block.node(), block.interface());
+    let machines: String = block
+        .machines()
+        .map(|machine| format!("address add {machine}/32 dev {interface}\n"))
+        .concat();
     let outside = format!(
         "address add {host}/24 dev {interface}\n\
+         {machines}\
          link set {interface} up\n\
          route add {} via {node}\n\
          route add {} via {node}\n",

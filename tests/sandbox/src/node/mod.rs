@@ -179,6 +179,12 @@ impl Node {
         self.machine.block.host()
     }
 
+    /// Other addresses of the host, as pods see it: each plays a machine of its own.
+    #[must_use]
+    pub fn machines(&self) -> [Ipv4Addr; 3] {
+        self.machine.block.machines()
+    }
+
     /// Gives it an image, so that pods need no registry.
     ///
     /// # Errors

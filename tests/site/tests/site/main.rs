@@ -32,6 +32,7 @@ mod orphans;
 mod outages;
 mod races;
 mod real_node;
+mod real_tenant;
 mod refused_writes;
 mod replacement;
 mod replacement_limits;
