@@ -4,6 +4,7 @@
 //! writes its process id into that pipe before it executes its program. When the group is dropped, or its owner is gone
 //! (a panic, Ctrl-C, even SIGKILL closes the pipe), the watchdog kills what is on its list and removes the directory.
 
+mod clock;
 mod group;
 mod log;
 mod program;
@@ -15,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+pub use clock::Clock;
 pub use group::Group;
 pub use program::Program;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -228,6 +230,17 @@ impl Process {
     pub async fn restart(&mut self) -> Result<(), Error> {
         self.kill9().await?;
         self.launch()
+    }
+
+    /// The same, by another clock than the system's.
+    ///
+    /// # Errors
+    /// As [`Process::restart`].
+    pub async fn restart_by(&mut self, clock: &Clock) -> Result<(), Error> {
+        for (variable, value) in clock.environment() {
+            self.program.set(variable, value);
+        }
+        self.restart().await
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Error> {

@@ -75,6 +75,11 @@ impl Program {
         self
     }
 
+    /// The same, of one that is started again.
+    pub(super) fn set(&mut self, variable: &str, value: OsString) {
+        self.environment.insert(variable.into(), value);
+    }
+
     /// What people call it.
     #[must_use]
     pub fn name(&self) -> &str {

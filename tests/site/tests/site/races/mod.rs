@@ -2,6 +2,7 @@
 //!
 //! A proxy between the agent and the API server holds the one call that matters until the other side has acted.
 
+mod clocks;
 mod cluster_api;
 mod leaders;
 mod made_again;
