@@ -16,6 +16,10 @@ pub const CORDONED: &str = "sip.airshipit.org/cordoned";
 pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
 /// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
 pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
+/// On the Deployment of a load balancer: SHA-256 of the template that it is rendered by. Absent: the built-in one.
+pub const TEMPLATE: &str = "sip.airshipit.org/template";
+/// Beside [`TEMPLATE`]: the image whose haproxy has accepted it.
+pub const TEMPLATE_IMAGE: &str = "sip.airshipit.org/template-image";
 /// On a pod: the Multus networks that it joins, as a JSON list.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// On a pod, by Multus: the networks that it has joined, and its addresses in them.

@@ -50,6 +50,8 @@ pub mod load_balancer {
     pub const IMAGE_PULL: &str = "ImagePull";
     /// Pods end or cannot be started.
     pub const PODS_FAIL: &str = "PodsFail";
+    /// The site's template cannot be used, and the last one that could still is.
+    pub const BAD_TEMPLATE: &str = "BadTemplate";
     /// A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.
     pub const NETWORK_ATTACHMENT_MISSING: &str = "NetworkAttachmentMissing";
 }

@@ -22,6 +22,10 @@ pub const PART_OF_SIP: &str = "sip";
 pub const COMPONENT_LOAD_BALANCER: &str = "loadbalancer";
 /// Value of [`NAME`] on a load balancer.
 pub const NAME_HAPROXY: &str = "haproxy";
+/// Value of [`NAME`] on a pod that checks a template: no selector of a load balancer finds it.
+pub const NAME_CHECK: &str = "haproxy-check";
+/// On a pod that checks a template: which check it is.
+pub const TEMPLATE_CHECK: &str = "sip.airshipit.org/template-check";
 
 /// On a namespace of the site, with the value [`TRUE`]: its pods may read the metrics of load balancers.
 pub const SCRAPES: &str = "sip.airshipit.org/scrapes-metrics";

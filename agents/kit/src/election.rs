@@ -37,6 +37,14 @@ pub struct ElectionArgs {
     lease_seconds: u8,
 }
 
+impl ElectionArgs {
+    /// Where the Lease is.
+    pub(crate) fn namespace(&self, client: &Client) -> String {
+        let told = self.lease_namespace.clone();
+        told.unwrap_or_else(|| client.default_namespace().to_owned())
+    }
+}
+
 /// One who may be elected.
 #[derive(Clone, Debug)]
 pub struct Candidate {

@@ -97,6 +97,12 @@ impl Agent {
         Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
     }
 
+    /// The namespace that the agents are in, with what is theirs: their Leases, for one.
+    #[must_use]
+    pub fn namespace(&self, client: &Client) -> String {
+        self.election.namespace(client)
+    }
+
     /// Waits until this replica is the one that acts. `None`: the process is to end before.
     pub async fn elected(&self, client: &Client) -> Option<Elected> {
         let candidate = Candidate::new(client.clone(), self.name, &self.election);

@@ -6,7 +6,7 @@ use api::{SIPCluster, labels};
 use futures::{Stream, StreamExt as _, channel::mpsc, try_join};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Pod, Service},
+    core::v1::{ConfigMap, Pod, Service},
 };
 use kit::{
     events::Events,
@@ -25,7 +25,9 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::reconcile::{self, Children, Context, MANAGER, Unlabelled, Unserved};
+use crate::reconcile::{
+    self, CONTROL_PLANE, Children, Context, MANAGER, Place, Templates, Unlabelled, Unserved, WORKER,
+};
 
 /// Clusters that are looked at at once.
 const CONCURRENT: u16 = 16;
@@ -61,6 +63,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watching = agent.process.readiness.gate("controller");
     let shutdown = agent.process.shutdown.clone();
     let scheduler = agent.scheduler.clone();
+    let namespace = agent.namespace(&client);
     let (pods, unserved) = (Writer::default(), Unserved::default());
     let (changed, changes) = mpsc::channel(CHANGES);
     let asking = unserved.clone().watch(pods.as_reader(), changed);
@@ -71,19 +74,21 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         changes,
     };
     agent.process.tasks.spawn("controller", async move {
-        control(client, scheduler, pods, watching, shutdown.cancelled_owned()).await
+        let of = (scheduler, namespace);
+        control(client, of, pods, watching, shutdown.cancelled_owned()).await
     });
     agent.run(Some(elected)).await
 }
 
 async fn control(
     client: Client,
-    scheduler: Scheduler,
+    (scheduler, namespace): (Scheduler, String),
     pods: Pods,
     gate: runtime::readiness::Gate,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let (deployments, services) = (Writer::default(), Writer::default());
+    let (control_plane, worker) = (Writer::default(), Writer::default());
     let Pods {
         seen: pods,
         unserved,
@@ -99,9 +104,27 @@ async fn control(
         ))
     };
     let seen = (deployments.as_reader(), services.as_reader(), pods.as_reader());
+    let texts = (control_plane.as_reader(), worker.as_reader());
+    let templates = Templates::new(client.clone(), &namespace, texts.clone(), deployments.as_reader());
+    let written = |place: Place, writer| {
+        let by_name = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
+        touched(
+            Api::<ConfigMap>::namespaced(client.clone(), &namespace),
+            by_name,
+            writer,
+        )
+    };
     // All Services: whose a node port is says its own, whoever made it.
     let every_service = watcher::Config::default();
-    let controller = Controller::new(Api::<SIPCluster>::all(client.clone()), watcher::Config::default())
+    let controller = Controller::new(Api::<SIPCluster>::all(client.clone()), watcher::Config::default());
+    let clusters = controller.store();
+    let every_cluster = move |_| {
+        clusters
+            .state()
+            .into_iter()
+            .map(|cluster| ObjectRef::from_obj(&*cluster))
+    };
+    let controller = controller
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
         .owns_stream(touched(
@@ -118,9 +141,11 @@ async fn control(
             touched(Api::<Pod>::all(client.clone()), made(), pods),
             reconcile::owner_of,
         )
+        .watches_stream(written(CONTROL_PLANE, control_plane), every_cluster.clone())
+        .watches_stream(written(WORKER, worker), every_cluster)
         .reconcile_on(changes)
         .graceful_shutdown_on(shutdown);
-    let stores = (controller.store(), seen.0.clone(), seen.1.clone());
+    let stores = (controller.store(), seen.0.clone(), seen.1.clone(), texts);
     let (all_listed, listed) = watch::channel(false);
     let context = Context {
         client: client.clone(),
@@ -131,6 +156,7 @@ async fn control(
         pods: seen.2,
         unlabelled: Unlabelled::default(),
         unserved,
+        templates,
         scheduler,
         retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
@@ -140,11 +166,13 @@ async fn control(
         .for_each(|_| async {});
     // A store wakes one of those that wait for it: this is the only one.
     let listing = async {
-        let (clusters, deployments, services) = stores;
+        let (clusters, deployments, services, (control_plane, worker)) = stores;
         let all = try_join!(
             clusters.wait_until_ready(),
             deployments.wait_until_ready(),
-            services.wait_until_ready()
+            services.wait_until_ready(),
+            control_plane.wait_until_ready(),
+            worker.wait_until_ready(),
         );
         // Fails only when the controller has ended, which the other branch tells.
         if all.is_ok() {

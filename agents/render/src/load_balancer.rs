@@ -1,18 +1,23 @@
 //! HAProxy in front of a cluster's API servers or workers: a Secret with its configuration, a Deployment, a Service, and
 //! what guards its pods.
 
+mod check;
 mod config;
 mod guards;
 mod objects;
 mod servers;
+pub mod template;
 
 use std::net::IpAddr;
 
-use api::{Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer};
+use api::{Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer, annotations};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+pub use check::Check;
+use template::{Error, Template};
 
 /// Key of the Secret, and file in the pod, that holds the configuration.
 pub const CONFIG_FILE: &str = "haproxy.cfg";
@@ -57,42 +62,18 @@ pub struct Objects {
 /// connections.
 #[must_use]
 pub fn control_plane(cluster: &Cluster, balancer: &ControlPlaneBalancer, members: &[Member]) -> Objects {
-    let port = Port {
-        // SIP's name for it; users may refer to it.
-        name: "http".to_owned(),
-        number: API_SERVER_PORT,
-        at_nodes: balancer.node_port().map(std::num::NonZeroU16::get),
-    };
-    Plan {
-        cluster,
-        entry: balancer.service(),
-        check: Check::ApiServer,
-        ports: vec![port],
-    }
-    .objects(members)
+    Plan::control_plane(cluster, balancer).objects(members)
 }
 
 /// A load balancer in front of the workers `members`, one port of the range to the same port of the workers.
 #[must_use]
 pub fn worker(cluster: &Cluster, balancer: &WorkerBalancer, members: &[Member]) -> Objects {
-    let at_nodes = balancer.service().changes().exposure().has_node_ports();
-    let ports = balancer.ports().ports().map(|port| Port {
-        name: format!("port-{port}"),
-        number: port.get(),
-        at_nodes: at_nodes.then(|| port.get()),
-    });
-    Plan {
-        cluster,
-        entry: balancer.service(),
-        check: Check::Connect,
-        ports: ports.collect(),
-    }
-    .objects(members)
+    Plan::worker(cluster, balancer).objects(members)
 }
 
 /// How a member is known to be healthy.
-#[derive(Clone, Copy)]
-enum Check {
+#[derive(Clone, Copy, Debug)]
+enum Health {
     /// `GET /readyz` over TLS answers 200.
     ApiServer,
     /// It accepts connections.
@@ -100,6 +81,7 @@ enum Check {
 }
 
 /// One balanced port: listener, Service port and the members' port are the same number.
+#[derive(Debug)]
 struct Port {
     name: String,
     number: u16,
@@ -107,24 +89,87 @@ struct Port {
     at_nodes: Option<u16>,
 }
 
-/// What both kinds come down to.
-struct Plan<'a> {
+/// A load balancer without its members: what both kinds come down to.
+#[derive(Debug)]
+pub struct Plan<'a> {
     cluster: &'a Cluster,
     entry: &'a Entry,
-    check: Check,
+    health: Health,
     ports: Vec<Port>,
 }
 
-impl Plan<'_> {
-    fn objects(&self, members: &[Member]) -> Objects {
-        let mut members: Vec<_> = members.iter().collect();
-        members.sort_unstable();
-        members.dedup_by_key(|member| (&member.namespace, &member.name));
-        let config = config::Config {
-            plan: self,
-            members: &members,
+impl<'a> Plan<'a> {
+    /// In front of API servers.
+    #[must_use]
+    pub fn control_plane(cluster: &'a Cluster, balancer: &'a ControlPlaneBalancer) -> Self {
+        let port = Port {
+            // SIP's name for it; users may refer to it.
+            name: "http".to_owned(),
+            number: API_SERVER_PORT,
+            at_nodes: balancer.node_port().map(std::num::NonZeroU16::get),
+        };
+        Self {
+            cluster,
+            entry: balancer.service(),
+            health: Health::ApiServer,
+            ports: vec![port],
         }
-        .to_string();
+    }
+
+    /// In front of workers.
+    #[must_use]
+    pub fn worker(cluster: &'a Cluster, balancer: &'a WorkerBalancer) -> Self {
+        let at_nodes = balancer.service().changes().exposure().has_node_ports();
+        let ports = balancer.ports().ports().map(|port| Port {
+            name: format!("port-{port}"),
+            number: port.get(),
+            at_nodes: at_nodes.then(|| port.get()),
+        });
+        Self {
+            cluster,
+            entry: balancer.service(),
+            health: Health::Connect,
+            ports: ports.collect(),
+        }
+    }
+
+    /// Everything, with the built-in configuration.
+    #[must_use]
+    pub fn objects(&self, members: &[Member]) -> Objects {
+        let members = &once_each(members);
+        self.objects_of(config::Config { plan: self, members }.to_string())
+    }
+
+    /// Everything, with the configuration that a template makes of these members. The Deployment says by which template it
+    /// is, and which image has accepted that.
+    ///
+    /// # Errors
+    /// Why the template makes none.
+    pub fn objects_by(
+        &self,
+        members: &[Member],
+        template: &Template,
+        accepted_by: &str,
+    ) -> Result<Objects, Error> {
+        let mut objects = self.objects_of(template.config(self, &once_each(members))?);
+        let said = [
+            (annotations::TEMPLATE, template.digest()),
+            (annotations::TEMPLATE_IMAGE, accepted_by),
+        ];
+        objects.deployment.metadata.annotations =
+            Some(said.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        Ok(objects)
+    }
+
+    /// What checks a template by the image's own haproxy, with these members.
+    ///
+    /// # Errors
+    /// Why the template makes no configuration.
+    pub fn check(&self, members: &[Member], template: &Template) -> Result<Check, Error> {
+        check::of(self, members, template)
+    }
+
+    fn objects_of(&self, config: String) -> Objects {
         Objects {
             secret: objects::secret(self, &config),
             deployment: objects::deployment(self, &config),
@@ -145,6 +190,14 @@ impl Plan<'_> {
             .find(|candidate| !balanced(candidate))
             .unwrap_or(PREFERRED)
     }
+}
+
+/// In order, each host once.
+fn once_each(members: &[Member]) -> Vec<&Member> {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_unstable();
+    members.dedup_by_key(|member| (&member.namespace, &member.name));
+    members
 }
 
 #[cfg(test)]

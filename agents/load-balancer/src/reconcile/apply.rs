@@ -5,7 +5,7 @@ use std::time::Instant;
 use api::{
     Cluster, SIPCluster,
     conditions::{
-        load_balancer::{NAME_CONFLICT, REFUSED},
+        load_balancer::{BAD_TEMPLATE, NAME_CONFLICT, REFUSED},
         ready::PROGRESSING,
     },
 };
@@ -45,9 +45,21 @@ pub(super) enum Applied {
         without_address: Vec<String>,
         /// Whether it has members, and none answers.
         unserved: bool,
+        /// What is wrong with the template that it should be rendered by.
+        template: Option<Lack>,
     },
     /// What the spec asks for cannot be had. Nothing of it was applied, or the API server refused the rest.
     Refused(Lack),
+}
+
+impl Applied {
+    /// Whether nobody tells when it can be had: the port is free, the network there, or the template checked.
+    pub(super) fn is_tried_again(&self) -> bool {
+        match self {
+            Self::Done { template, .. } => template.as_ref().is_some_and(|lack| lack.reason != BAD_TEMPLATE),
+            Self::Refused(_) => true,
+        }
+    }
 }
 
 /// Why a load balancer is not as asked.
@@ -105,6 +117,7 @@ impl Joined<'_> {
             lacks,
             without_address: self.rendered.without_address.clone(),
             unserved,
+            template: self.rendered.template.clone(),
         }
     }
 }

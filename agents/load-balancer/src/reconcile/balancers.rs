@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use api::{Cluster, ControlPlaneBalancer, NetworkId, Placement, Service, WorkerBalancer};
 use proto::{inventory::v1 as wire, placement::v1 as placed};
-use render::load_balancer::{self, Member, Objects};
+use render::load_balancer::{Member, Objects, Plan};
+
+use super::apply::Lack;
 
 /// SIP's names of the roles that are balanced to.
 const CONTROL_PLANE: &str = "ControlPlane";
@@ -25,6 +27,8 @@ pub(super) struct Rendered {
     pub(super) without_address: Vec<String>,
     /// How many members are in.
     pub(super) balanced: usize,
+    /// What is wrong with the template that it should be rendered by.
+    pub(super) template: Option<Lack>,
 }
 
 impl Balancer<'_> {
@@ -48,12 +52,19 @@ impl Balancer<'_> {
         }
     }
 
-    /// Its objects with the members of its role.
-    pub(super) fn render(
+    /// What it is, but for its members.
+    pub(super) fn plan<'b>(&'b self, cluster: &'b Cluster) -> Plan<'b> {
+        match self {
+            Self::ControlPlane(balancer) => Plan::control_plane(cluster, balancer),
+            Self::Worker(balancer) => Plan::worker(cluster, balancer),
+        }
+    }
+
+    /// The members of its role, and those of them that could not be put in.
+    pub(super) fn members(
         &self,
-        cluster: &Cluster,
         members: &BTreeMap<&str, Vec<&placed::Member>>,
-    ) -> Rendered {
+    ) -> (Vec<Member>, Vec<String>) {
         let network = self.entry().network_id();
         let (mut balanced, mut without_address) = (Vec::new(), Vec::new());
         for placed in members.get(self.role()).into_iter().flatten() {
@@ -62,15 +73,7 @@ impl Balancer<'_> {
                 Err(host) => without_address.push(host),
             }
         }
-        let objects = match self {
-            Self::ControlPlane(balancer) => load_balancer::control_plane(cluster, balancer, &balanced),
-            Self::Worker(balancer) => load_balancer::worker(cluster, balancer, &balanced),
-        };
-        Rendered {
-            objects,
-            without_address,
-            balanced: balanced.len(),
-        }
+        (balanced, without_address)
     }
 }
 

@@ -3,13 +3,16 @@
 mod apply;
 mod attachments;
 mod balancers;
+mod check;
 mod children;
 mod conflict;
+mod kept;
 mod ownership;
 mod pods;
 mod reachability;
 mod remove;
 mod status;
+mod templates;
 mod turn;
 
 use std::{
@@ -41,6 +44,7 @@ use apply::{Applied, Joined};
 pub use children::{Children, REFRESH};
 pub use pods::owner_of;
 pub use reachability::Unserved;
+pub use templates::{CONTROL_PLANE, Place, Templates, WORKER};
 pub use turn::Unlabelled;
 
 /// Name under which this agent owns fields and publishes Events.
@@ -70,6 +74,8 @@ pub struct Context {
     pub unlabelled: Unlabelled,
     /// Load balancers behind which no member answers.
     pub unserved: Unserved,
+    /// Templates of the site's people.
+    pub templates: Templates,
     /// Pauses after failures.
     pub retries: Retries,
     /// Events.
@@ -147,10 +153,14 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
         return Ok(Action::requeue(RETRY));
     };
     let members = balancers::members(held, &placement);
-    let joining = wanted.iter().map(|balancer| {
-        let rendered = balancer.render(&cluster, &members);
-        apply::join(context, object, &cluster, *balancer, rendered)
-    });
+    let rendering = wanted
+        .iter()
+        .map(|balancer| templates::render(context, object, &cluster, *balancer, &members));
+    let rendered = try_join_all(rendering.collect::<Vec<_>>()).await?;
+    let joining = wanted
+        .iter()
+        .zip(rendered)
+        .map(|(balancer, rendered)| apply::join(context, object, &cluster, *balancer, rendered));
     let joined = try_join_all(joining.collect::<Vec<_>>()).await?;
     // Hosts get their labels as soon as this is told: pods take their time.
     let told = status::joined(object, held, &joined, &context.client).await?;
@@ -204,10 +214,8 @@ async fn report(
             .warning(&object.object_ref(&()), reason, &message)
             .await;
     }
-    let refused = applied
-        .iter()
-        .any(|applied| matches!(applied, Applied::Refused { .. }));
-    Ok(Action::requeue(if refused { REFUSED_RETRY } else { REFRESH }))
+    let again = applied.iter().any(Applied::is_tried_again);
+    Ok(Action::requeue(if again { REFUSED_RETRY } else { REFRESH }))
 }
 
 /// When a cluster whose look was cut short is looked at again.

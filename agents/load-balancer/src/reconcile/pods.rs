@@ -49,6 +49,7 @@ pub(super) fn of(pods: &Store<Pod>, objects: &Objects) -> Vec<Arc<Pod>> {
     own.retain(|pod| {
         pod.namespace() == namespace
             && pod.labels().get(labels::INSTANCE) == Some(&name)
+            && !pod.labels().contains_key(labels::TEMPLATE_CHECK)
             && pod.metadata.deletion_timestamp.is_none()
     });
     own.sort_by_key(|pod| pod.name_any());

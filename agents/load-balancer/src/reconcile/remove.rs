@@ -67,6 +67,7 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context
     let client = &context.client;
     for name in names {
         context.children.removed(&namespace, name);
+        context.templates.forget(&namespace, name);
         if ownership::claimed_by_another(client, object, name)
             .await?
             .is_some()

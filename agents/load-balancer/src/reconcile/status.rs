@@ -43,6 +43,7 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
                 lacks: lack,
                 without_address,
                 unserved,
+                template,
             } => {
                 if *unserved {
                     unreachable.push(name.as_str());
@@ -59,7 +60,7 @@ pub(super) fn of(held: &Placement, applied: &[Applied]) -> Said {
                     let message = format!("{name}: {host} has no address in its network");
                     Lack::new(NO_ADDRESS, message)
                 }));
-                for Lack { reason, message } in lack.iter().chain(&pending) {
+                for Lack { reason, message } in lack.iter().chain(&pending).chain(template) {
                     let lack = Lack::new(reason, format!("{name}: {message}"));
                     if *reason == PROGRESSING {
                         waits.push(lack);
@@ -330,6 +331,7 @@ mod tests {
             lacks,
             without_address: Vec::new(),
             unserved,
+            template: None,
         }
     }
 

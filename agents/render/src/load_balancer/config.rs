@@ -3,12 +3,33 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::servers::{self, Server};
-use super::{Check, MEMBERS_PATH, Member, Plan, Port};
+use super::{Health, MEMBERS_PATH, Member, Plan, Port};
 
 /// HAProxy would otherwise derive its limit, and allocate, from the container's limit of open files, which may be a
 /// billion. Falling short of it is a warning, not a failure to start.
-const MAX_CONNECTIONS: u32 = 20_000;
+pub(super) const MAX_CONNECTIONS: u32 = 20_000;
+
+/// SIP's, but for that of checks.
+pub(super) const TIMEOUTS: Timeouts = Timeouts {
+    queue: "30s",
+    connect: "30s",
+    client: "600s",
+    server: "600s",
+    check: "2s",
+};
+
+/// Of connections to and from members.
+#[derive(Serialize)]
+pub(super) struct Timeouts {
+    queue: &'static str,
+    connect: &'static str,
+    client: &'static str,
+    server: &'static str,
+    check: &'static str,
+}
 
 /// How long HAProxy lets connections end once it is asked to stop, where the image's stop signal is the one that lets them.
 pub(super) const HARD_STOP_SECONDS: i64 = 25;
@@ -23,6 +44,13 @@ pub(super) struct Config<'a> {
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { plan, members } = self;
+        let Timeouts {
+            queue,
+            connect,
+            client,
+            server,
+            check,
+        } = TIMEOUTS;
         write!(
             f,
             "# Written by the load balancer agent; changes are overwritten.
@@ -42,42 +70,16 @@ defaults
   option redispatch 1
   retries 1
   balance roundrobin
-  timeout queue 30s
-  timeout connect 30s
-  timeout client 600s
-  timeout server 600s
-  timeout check 2s
+  timeout queue {queue}
+  timeout connect {connect}
+  timeout client {client}
+  timeout server {server}
+  timeout check {check}
   {}
 
-frontend internal
-  mode http
-  bind :::{} v4v6
-  option httplog
-  timeout client 10s
-  monitor-uri /healthz
-  http-request set-log-level silent
-  http-request use-service prometheus-exporter if {{ path /metrics }}
-  stats enable
-  stats hide-version
-  stats uri /stats
-",
-            checks(plan.check),
-            plan.internal_port(),
-        )?;
-        // Lines of one name are alternatives.
-        for Port {
-            name,
-            number: _,
-            at_nodes: _,
-        } in &plan.ports
-        {
-            writeln!(f, "  acl served nbsrv({name}-backend) gt 0")?;
-        }
-        write!(
-            f,
-            "  http-request return status 200 content-type text/plain string served if {{ path {MEMBERS_PATH} }} served
-  http-request return status 503 content-type text/plain string unserved if {{ path {MEMBERS_PATH} }}
-"
+{}",
+            checks(plan.health),
+            Internal(plan),
         )?;
         let servers = servers::of(members, plan.ports.len());
         for (short, full) in servers.iter().filter_map(Server::abbreviated) {
@@ -98,7 +100,7 @@ frontend {name}-frontend
 
 backend {name}-backend
 {}",
-                backend_checks(plan.check),
+                backend_checks(plan.health),
             )?;
             for server in &servers {
                 writeln!(f, "  server {} {}:{number}", server.name(), server.address)?;
@@ -108,19 +110,59 @@ backend {name}-backend
     }
 }
 
-/// An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks and 3 × 2 s of waiting.
-fn checks(check: Check) -> &'static str {
-    match check {
-        Check::ApiServer => {
-            "default-server check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"
+/// Displays as the listener that answers probes and tells metrics.
+pub(super) struct Internal<'a>(pub(super) &'a Plan<'a>);
+
+impl fmt::Display for Internal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(plan) = self;
+        write!(
+            f,
+            "frontend internal
+  mode http
+  bind :::{} v4v6
+  option httplog
+  timeout client 10s
+  monitor-uri /healthz
+  http-request set-log-level silent
+  http-request use-service prometheus-exporter if {{ path /metrics }}
+  stats enable
+  stats hide-version
+  stats uri /stats
+",
+            plan.internal_port(),
+        )?;
+        // Lines of one name are alternatives.
+        for Port {
+            name,
+            number: _,
+            at_nodes: _,
+        } in &plan.ports
+        {
+            writeln!(f, "  acl served nbsrv({name}-backend) gt 0")?;
         }
-        Check::Connect => "default-server check inter 2s fastinter 1s downinter 2s fall 3 rise 2",
+        write!(
+            f,
+            "  http-request return status 200 content-type text/plain string served if {{ path {MEMBERS_PATH} }} served
+  http-request return status 503 content-type text/plain string unserved if {{ path {MEMBERS_PATH} }}
+"
+        )
     }
 }
 
-fn backend_checks(check: Check) -> &'static str {
-    match check {
-        Check::ApiServer => "  option httpchk GET /readyz\n  http-check expect status 200\n",
-        Check::Connect => "  option tcp-check\n",
+/// An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks and 3 × 2 s of waiting.
+fn checks(health: Health) -> &'static str {
+    match health {
+        Health::ApiServer => {
+            "default-server check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"
+        }
+        Health::Connect => "default-server check inter 2s fastinter 1s downinter 2s fall 3 rise 2",
+    }
+}
+
+fn backend_checks(health: Health) -> &'static str {
+    match health {
+        Health::ApiServer => "  option httpchk GET /readyz\n  http-check expect status 200\n",
+        Health::Connect => "  option tcp-check\n",
     }
 }

@@ -21,8 +21,8 @@ use crate::metadata;
 
 /// SIP's name of the container; with another, its container would stay beside ours.
 const CONTAINER: &str = "loadbalancer";
-const CONFIG_VOLUME: &str = "haproxy-config";
-const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
+pub(super) const CONFIG_VOLUME: &str = "haproxy-config";
+pub(super) const CONFIG_DIRECTORY: &str = "/usr/local/etc/haproxy";
 /// How long a pod that is told to end goes on: no new connections reach it, and those that it has may end by themselves.
 const DRAIN_SECONDS: i64 = 30;
 /// After the drain, for the images whose stop signal lets connections end too.
@@ -147,17 +147,23 @@ pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
     }
 }
 
-fn pod(plan: &Plan<'_>) -> PodSpec {
+pub(super) fn node_selector(plan: &Plan<'_>) -> Option<BTreeMap<String, String>> {
     let node_labels = plan.entry.node_labels();
-    let node_selector = node_labels
-        .iter()
-        .map(|(key, value)| (key.to_string(), value.to_string()))
-        .collect();
+    let selector = || {
+        node_labels
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
+    };
+    (!node_labels.is_empty()).then(selector)
+}
+
+fn pod(plan: &Plan<'_>) -> PodSpec {
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         containers: vec![container(plan)],
-        node_selector: (!node_labels.is_empty()).then_some(node_selector),
+        node_selector: node_selector(plan),
         security_context: Some(pod_security(plan)),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         topology_spread_constraints: Some(vec![TopologySpreadConstraint {
@@ -183,7 +189,7 @@ fn pod(plan: &Plan<'_>) -> PodSpec {
     }
 }
 
-fn pod_security(plan: &Plan<'_>) -> PodSecurityContext {
+pub(super) fn pod_security(plan: &Plan<'_>) -> PodSecurityContext {
     let privileged = plan
         .ports
         .iter()
@@ -240,23 +246,31 @@ fn container(plan: &Plan<'_>) -> Container {
             ..Lifecycle::default()
         }),
         resources: Some(resources(plan.entry.resources())),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
-        volume_mounts: Some(vec![VolumeMount {
-            name: CONFIG_VOLUME.to_owned(),
-            mount_path: CONFIG_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        security_context: Some(container_security()),
+        volume_mounts: Some(vec![config_mount()]),
         ..Container::default()
+    }
+}
+
+pub(super) fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add: None,
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+pub(super) fn config_mount() -> VolumeMount {
+    VolumeMount {
+        name: CONFIG_VOLUME.to_owned(),
+        mount_path: CONFIG_DIRECTORY.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
     }
 }
 

@@ -32,6 +32,11 @@ impl Server {
         self.short.as_ref().unwrap_or(&self.full)
     }
 
+    /// Its name where there is room for it.
+    pub(super) fn full_name(&self) -> &str {
+        &self.full
+    }
+
     /// Its short and its full name, where it has both.
     pub(super) fn abbreviated(&self) -> Option<(&str, &str)> {
         Some((self.short.as_deref()?, &self.full))

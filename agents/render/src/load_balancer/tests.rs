@@ -6,6 +6,7 @@ mod large;
 mod names;
 mod running;
 mod takeover;
+mod templates;
 
 use fixtures::{cluster, member, members};
 use insta::{assert_snapshot, assert_yaml_snapshot};

@@ -1,18 +1,22 @@
 //! Load balancers that really run: HAProxy in restricted pods on a real node, in front of something that listens.
 
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
 use sandbox::{
     inventory::{Host, NETWORK},
     node::{self, Image},
-    region::{HOSTS_NAMESPACE, Region},
+    region::{AGENTS_NAMESPACE, Agent, HOSTS_NAMESPACE, Region},
+    repository,
     site::{Nodes, Site},
 };
 use serde_json::json;
@@ -22,9 +26,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::fixtures::{AGENTS, PATIENCE, Role, Stage, cluster};
+use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster};
 
 const SCENARIO: &str = "real";
+const TEMPLATED: &str = "real-templated";
 /// Of the node and of the worker.
 const PORT: u16 = 31_500;
 
@@ -77,6 +82,48 @@ async fn until(address: SocketAddr, what: &str, holds: impl Fn(&io::Result<Strin
     }
 }
 
+/// A site whose node is real, with one host that is here, and a namespace that enforces restricted pods.
+async fn start(scenario: &str) -> Stage {
+    let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
+    let site = Site::builder(scenario).nodes(Nodes::Real).image(haproxy);
+    let region = Arc::new(Region::start("north").await.unwrap());
+    let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
+    let here = stage.site.node().unwrap().host_address();
+    stage.site.create_namespace(scenario).await.unwrap();
+    stage
+        .kubectl(&[
+            "label",
+            "namespace",
+            scenario,
+            "pod-security.kubernetes.io/enforce=restricted",
+        ])
+        .await;
+    let host = Host::new(
+        &format!("{scenario}-w1"),
+        &format!("{scenario}-worker"),
+        "r1",
+        here,
+    );
+    stage.load(&[host]).await;
+    stage
+}
+
+/// A cluster with that host, behind one port.
+fn shop(scenario: &str) -> Cluster {
+    cluster(scenario, "shop").role(Role::Worker, 1).with(
+        "/services/loadBalancerWorker",
+        json!([{
+            "image": "haproxy:2.8",
+            "nodeInterfaceId": NETWORK,
+            "nodePortRange": {"start": PORT, "end": PORT},
+        }]),
+    )
+}
+
+fn served(answer: &io::Result<String>) -> bool {
+    answer.as_ref().is_ok_and(|text| text == "a worker")
+}
+
 #[tokio::test]
 async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace() {
     if let Some(why) = node::obstacle() {
@@ -84,33 +131,12 @@ async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace(
         println!("not shown here: {why}");
         return;
     }
-    let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
-    let site = Site::builder(SCENARIO).nodes(Nodes::Real).image(haproxy);
-    let region = Arc::new(Region::start("north").await.unwrap());
-    let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
+    let stage = start(SCENARIO).await;
     let node = stage.site.node().unwrap();
     let (at_node, here) = (SocketAddr::from((node.address(), PORT)), node.host_address());
-    stage.site.create_namespace(SCENARIO).await.unwrap();
-    stage
-        .kubectl(&[
-            "label",
-            "namespace",
-            SCENARIO,
-            "pod-security.kubernetes.io/enforce=restricted",
-        ])
-        .await;
-    let host = Host::new("real-w1", &format!("{SCENARIO}-worker"), "r1", here);
-    stage.load(&[host]).await;
     let worker = Worker::start(here).await;
 
-    let shop = cluster(SCENARIO, "shop").role(Role::Worker, 1).with(
-        "/services/loadBalancerWorker",
-        json!([{
-            "image": "haproxy:2.8",
-            "nodeInterfaceId": NETWORK,
-            "nodePortRange": {"start": PORT, "end": PORT},
-        }]),
-    );
+    let shop = shop(SCENARIO);
     stage.create(&shop).await;
     stage.ready(&shop).await;
 
@@ -125,7 +151,6 @@ async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace(
             .filter_map(|container| container.container_id.as_deref());
         assert!(started.clone().count() > 0 && started.clone().all(|id| id.starts_with("containerd://")));
     }
-    let served = |answer: &io::Result<String>| answer.as_ref().is_ok_and(|text| text == "a worker");
     until(at_node, "the worker answers through the load balancer", served).await;
 
     drop(worker);
@@ -133,5 +158,59 @@ async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace(
     until(at_node, "nobody answers for the worker", refused).await;
     let _worker = Worker::start(here).await;
     until(at_node, "the worker is back", served).await;
+    stage.nothing_was_forbidden(&[]);
+}
+
+/// Writes the template of workers as an operator would: this text before what is built in.
+async fn write_template(stage: &Stage, lines: &str) {
+    let built_in = fs::read_to_string(repository::deploy().join("templates/loadBalancerWorker.cfg")).unwrap();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "loadbalancerworker"},
+        "data": {"loadBalancerWorker.cfg": format!("{lines}{built_in}")},
+    });
+    let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), AGENTS_NAMESPACE);
+    let params = PatchParams::apply("an-operator").force();
+    maps.patch("loadbalancerworker", &params, &Patch::Apply(map))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_template_that_haproxy_refuses_is_never_run_and_a_good_one_is() {
+    if let Some(why) = node::obstacle() {
+        println!("not shown here: {why}");
+        return;
+    }
+    let mut stage = start(TEMPLATED).await;
+    let node = stage.site.node().unwrap();
+    let (at_node, here) = (SocketAddr::from((node.address(), PORT)), node.host_address());
+    let _worker = Worker::start(here).await;
+    write_template(&stage, "# first\n").await;
+    let shop = shop(TEMPLATED);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    until(at_node, "the worker answers by the first template", served).await;
+    let first = stage.haproxy_config(&shop, "worker").await;
+    assert!(first.starts_with("# first\n"), "{first}");
+
+    write_template(&stage, "# second\nglobal\n  squarerobin\n").await;
+    let ready = "LoadBalancerReady";
+    let line = "parsing [members.cfg:3] : unknown keyword 'squarerobin' in 'global' section";
+    let why = stage.says_of(&shop, ready, "False", "BadTemplate", line).await;
+    assert!(
+        why.contains("haproxy of haproxy:2.8 refuses it: [ALERT]"),
+        "{why}"
+    );
+    stage.agent(Agent::LoadBalancer).restart().await.unwrap();
+    stage.agents_are_ready().await;
+    stage.says_of(&shop, ready, "False", "BadTemplate", line).await;
+    assert_eq!(stage.haproxy_config(&shop, "worker").await, first);
+    assert!(served(&ask(at_node).await));
+
+    write_template(&stage, "# third\n").await;
+    stage.ready(&shop).await;
+    let third = stage.haproxy_config(&shop, "worker").await;
+    assert!(third.starts_with("# third\n"), "{third}");
+    until(at_node, "the worker answers by the third template", served).await;
     stage.nothing_was_forbidden(&[]);
 }

@@ -7,6 +7,17 @@ use sandbox::region::Agent;
 use crate::fixtures::{Stage, on_shared_site, user};
 
 async fn may(stage: &Stage, agent: Agent, verb: &str, resource: &str, namespace: &str) -> bool {
+    may_one(stage, agent, verb, (resource, namespace), None).await
+}
+
+/// The same for the one object of a name.
+async fn may_one(
+    stage: &Stage,
+    agent: Agent,
+    verb: &str,
+    (resource, namespace): (&str, &str),
+    name: Option<&str>,
+) -> bool {
     let (group, resource) = resource.split_once('/').unwrap();
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = SubjectAccessReview {
@@ -22,6 +33,7 @@ async fn may(stage: &Stage, agent: Agent, verb: &str, resource: &str, namespace:
                 subresource: Some(subresource.to_owned()),
                 namespace: Some(namespace.to_owned()),
                 verb: Some(verb.to_owned()),
+                name: name.map(str::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()
@@ -141,6 +153,7 @@ fn agents_may_do_what_they_need_and_no_more() {
 
 #[test]
 fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
+    const JOBS: &str = "batch/jobs";
     const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
     const BUDGETS: &str = "policy/poddisruptionbudgets";
     const POLICIES: &str = "networking.k8s.io/networkpolicies";
@@ -152,6 +165,11 @@ fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
             ("delete", "/pods", false),
             ("get", "/pods/log", false),
             ("create", "/pods/exec", false),
+            ("create", JOBS, true),
+            ("patch", JOBS, true),
+            ("delete", JOBS, true),
+            ("get", JOBS, false),
+            ("list", JOBS, false),
             ("get", NETWORKS, true),
             ("list", NETWORKS, false),
             ("create", NETWORKS, false),
@@ -163,6 +181,32 @@ fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
             let allowed = may(stage, Agent::LoadBalancer, verb, resource, "rights-pods").await;
             assert_eq!(allowed, expected, "{verb} {resource}");
             assert!(!may(stage, Agent::Cluster, verb, resource, "rights-pods").await);
+        }
+    });
+}
+
+#[test]
+fn templates_are_read_and_kept_by_name_in_the_agents_own_namespace_alone() {
+    const MAPS: &str = "/configmaps";
+    on_shared_site("rights-templates", async |stage| {
+        for (verb, namespace, name, expected) in [
+            ("watch", "sip-system", Some("loadbalancerworker"), true),
+            ("watch", "sip-system", Some("loadbalancercontrolplane"), true),
+            ("patch", "sip-system", Some("loadbalancerworker"), false),
+            ("get", "sip-system", Some("sip-load-balancer-templates"), true),
+            ("patch", "sip-system", Some("sip-load-balancer-templates"), true),
+            ("delete", "sip-system", Some("sip-load-balancer-templates"), false),
+            ("create", "sip-system", None, true),
+            ("get", "sip-system", Some("another"), false),
+            ("patch", "sip-system", Some("another"), false),
+            ("list", "sip-system", None, false),
+            ("watch", "rights-templates", Some("loadbalancerworker"), false),
+            ("create", "rights-templates", None, false),
+        ] {
+            let of = (MAPS, namespace);
+            let allowed = may_one(stage, Agent::LoadBalancer, verb, of, name).await;
+            assert_eq!(allowed, expected, "{verb} {name:?} in {namespace}");
+            assert!(!may_one(stage, Agent::Cluster, verb, of, name).await);
         }
     });
 }

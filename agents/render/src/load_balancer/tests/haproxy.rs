@@ -82,7 +82,7 @@ pub(super) fn servers(config: &str) -> Vec<(String, String, SocketAddr)> {
     servers
 }
 
-fn any_member() -> impl Strategy<Value = Member> {
+pub(super) fn any_member() -> impl Strategy<Value = Member> {
     let namespace = prop_oneof!["[a-z0-9-]{1,63}", any::<String>(), "[ \n\t\"'#\\\\${}.]{0,20}"];
     let name = prop_oneof![
         "[a-z0-9.-]{1,253}",

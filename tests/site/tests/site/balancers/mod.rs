@@ -6,6 +6,7 @@ mod pods;
 mod ports;
 mod reachability;
 mod takeover;
+mod templates;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,

@@ -1,0 +1,249 @@
+//! What the image's own haproxy says of a template, before anything is rendered by it: a Job runs `haproxy -c` once.
+
+use std::sync::Arc;
+
+use api::{
+    SIPCluster,
+    conditions::{
+        load_balancer::{PODS_FAIL, REFUSED},
+        ready::PROGRESSING,
+    },
+    labels,
+};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Pod, Secret},
+};
+use kit::apply;
+use kube::{Api, Client, ResourceExt as _, api::DeleteParams};
+use render::load_balancer::Check;
+
+use super::{Context, Error, MANAGER, apply::Lack, pods};
+
+/// Lines of haproxy's words that are told.
+const LINES: usize = 5;
+/// Of them, characters.
+const LENGTH: usize = 1_000;
+/// Where haproxy finds what it checks; nobody else cares.
+const DIRECTORY: &str = "/usr/local/etc/haproxy/";
+/// By which it ends when it refuses a configuration. Others are of those who could not run it.
+const REFUSES: i32 = 1;
+
+/// How far a check is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Haproxy accepts what the template makes.
+    Accepted,
+    /// It refuses it, in these words.
+    Refused(String),
+    /// Nobody knows yet, and why.
+    Open(Lack),
+}
+
+/// Looks how far a check is, and begins it where there is none. What cannot be begun is tried again.
+pub(super) async fn look(context: &Context, object: &SIPCluster, check: &Check) -> Result<Outcome, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    if let Some(pod) = pod(&context.pods.state(), &namespace, &check.id) {
+        return Ok(outcome(pod));
+    }
+    match begin(&context.client, check).await {
+        Ok(()) => Ok(Outcome::Open(Lack::new(PROGRESSING, "it is being checked"))),
+        Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
+            let words = format!("it cannot be checked: {}", apply::reason(&error));
+            Ok(Outcome::Open(Lack::new(REFUSED, words)))
+        }
+        Err(error) => Err(Error::kubernetes("begin the check of a template")(error)),
+    }
+}
+
+async fn begin(client: &Client, check: &Check) -> kube::Result<()> {
+    let job: Job = apply::apply(client, MANAGER, &check.job).await?;
+    let secret = check.secret(&job.uid().unwrap_or_default());
+    apply::apply::<Secret>(client, MANAGER, &secret).await.map(drop)
+}
+
+/// The outcome is known: the Job goes, its pod and Secret with it.
+pub(super) async fn end(client: &Client, check: &Check) -> Result<(), Error> {
+    let jobs = Api::<Job>::namespaced(client.clone(), &check.job.namespace().unwrap_or_default());
+    match jobs
+        .delete(&check.job.name_any(), &DeleteParams::background())
+        .await
+    {
+        Err(error) if apply::code(&error) != Some(404) => {
+            Err(Error::kubernetes("delete the check of a template")(error))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The pod of a check.
+fn pod<'a>(pods: &'a [Arc<Pod>], namespace: &str, id: &str) -> Option<&'a Arc<Pod>> {
+    pods.iter().find(|pod| {
+        pod.namespace().as_deref() == Some(namespace)
+            && pod
+                .labels()
+                .get(labels::TEMPLATE_CHECK)
+                .is_some_and(|of| of == id)
+            && pod.metadata.deletion_timestamp.is_none()
+    })
+}
+
+fn outcome(pod: &Arc<Pod>) -> Outcome {
+    let status = pod.status.clone().unwrap_or_default();
+    match status.phase.as_deref() {
+        Some("Succeeded") => Outcome::Accepted,
+        Some("Failed") => failed(pod),
+        _ => {
+            let lack = pods::trouble(std::slice::from_ref(pod));
+            Outcome::Open(lack.unwrap_or_else(|| Lack::new(PROGRESSING, "it is being checked")))
+        }
+    }
+}
+
+/// A pod that did not come to haproxy's own words says nothing of the template: it is tried again when its Job is gone.
+fn failed(pod: &Pod) -> Outcome {
+    let status = pod.status.clone().unwrap_or_default();
+    let containers = status.container_statuses.unwrap_or_default();
+    let ended = containers
+        .iter()
+        .filter_map(|container| container.state.as_ref()?.terminated.as_ref())
+        .filter(|ended| ended.exit_code != 0)
+        .collect::<Vec<_>>();
+    let refused = ended
+        .iter()
+        .find(|ended| ended.exit_code == REFUSES)
+        .and_then(|ended| ended.message.as_deref())
+        .map(words)
+        .filter(|words| !words.is_empty());
+    if let Some(words) = refused {
+        return Outcome::Refused(words);
+    }
+    let of_container = ended.first().map(|ended| {
+        let words = [ended.reason.as_deref(), ended.message.as_deref()];
+        let words: Vec<&str> = words.into_iter().flatten().collect();
+        format!("exit code {}: {}", ended.exit_code, words.join(": "))
+    });
+    let of_pod = || {
+        [status.reason, status.message]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(": ")
+    };
+    let message = format!(
+        "its check came to no end: pod {}: {}",
+        pod.name_any(),
+        of_container.unwrap_or_else(of_pod)
+    );
+    Outcome::Open(Lack::new(PODS_FAIL, message))
+}
+
+/// Of what haproxy says, what it says is wrong; the first of it.
+fn words(said: &str) -> String {
+    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let alerts: Vec<&str> = lines().filter(|line| line.contains("[ALERT]")).collect();
+    let told = if alerts.is_empty() {
+        lines().collect()
+    } else {
+        alerts
+    };
+    let told: Vec<&str> = told.into_iter().take(LINES).collect();
+    let told = told.join("; ").replace(DIRECTORY, "");
+    match told.char_indices().nth(LENGTH) {
+        Some((end, _)) => format!("{}…", told.get(..end).unwrap_or(&told)),
+        None => told,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SAID: &str = "[NOTICE]   (1) : haproxy version is 2.6.12\n\
+        [WARNING]  (1) : config : something odd\n\
+        [ALERT]    (1) : config : parsing [/usr/local/etc/haproxy/members.cfg:12] : unknown keyword 'x'\n\
+        [ALERT]    (1) : config : Fatal errors found in configuration.\n";
+
+    fn check_pod(status: &Value) -> Arc<Pod> {
+        let metadata = json!({
+            "name": "check-1", "namespace": "ns", "labels": {labels::TEMPLATE_CHECK: "1f"},
+        });
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap())
+    }
+
+    fn ended(code: i32, reason: &str, message: &str) -> Value {
+        json!({
+            "name": "members", "image": "haproxy:0", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}},
+        })
+    }
+
+    #[test]
+    fn a_template_is_refused_by_haproxys_own_words_alone() {
+        let open = |reason, message: &str| Outcome::Open(Lack::new(reason, message));
+        let (fine, refused) = (ended(0, "Completed", ""), ended(1, "Error", SAID));
+        let words = "[ALERT]    (1) : config : parsing [members.cfg:12] : unknown keyword 'x'; \
+                     [ALERT]    (1) : config : Fatal errors found in configuration.";
+        for (status, expected) in [
+            (json!({"phase": "Succeeded"}), Outcome::Accepted),
+            (
+                json!({"phase": "Pending"}),
+                open(PROGRESSING, "it is being checked"),
+            ),
+            (
+                json!({"phase": "Running"}),
+                open(PROGRESSING, "it is being checked"),
+            ),
+            (
+                json!({"phase": "Failed", "containerStatuses": [fine, refused]}),
+                Outcome::Refused(words.to_owned()),
+            ),
+            (
+                json!({"phase": "Failed", "containerStatuses": [ended(137, "OOMKilled", "")]}),
+                open(
+                    PODS_FAIL,
+                    "its check came to no end: pod check-1: exit code 137: OOMKilled: ",
+                ),
+            ),
+            (
+                json!({"phase": "Failed", "containerStatuses": [ended(128, "StartError", "no haproxy")]}),
+                open(
+                    PODS_FAIL,
+                    "its check came to no end: pod check-1: exit code 128: StartError: no haproxy",
+                ),
+            ),
+            (
+                json!({"phase": "Failed", "reason": "Evicted", "message": "no memory"}),
+                open(
+                    PODS_FAIL,
+                    "its check came to no end: pod check-1: Evicted: no memory",
+                ),
+            ),
+        ] {
+            assert_eq!(outcome(&check_pod(&status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn words_are_the_first_alerts_and_not_endless() {
+        assert_eq!(words("  \nsomething\n"), "something");
+        let many = words(&"[ALERT] x\n".repeat(9));
+        assert_eq!(many.matches("[ALERT]").count(), LINES);
+        let long = words(&format!("[ALERT] {}", "é".repeat(5_000)));
+        assert_eq!(long.chars().count(), LENGTH + 1);
+    }
+
+    #[test]
+    fn a_check_has_a_pod_of_its_namespace_and_number_that_is_to_stay() {
+        let pods = [check_pod(&json!({"phase": "Running"}))];
+        assert!(pod(&pods, "ns", "1f").is_some());
+        assert!(pod(&pods, "ns", "2f").is_none());
+        assert!(pod(&pods, "other", "1f").is_none());
+        let mut ending = Pod::clone(&pods[0]);
+        ending.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-11-21T00:00:00Z")).unwrap());
+        assert!(pod(&[Arc::new(ending)], "ns", "1f").is_none());
+    }
+}

@@ -1,0 +1,201 @@
+//! The check of a template by the image's own haproxy: a Job that runs once, and a Secret with what it reads.
+
+use std::collections::BTreeMap;
+
+use api::{Cluster, labels};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{
+    Container, PodSpec, PodTemplateSpec, ResourceRequirements, Secret, SecretVolumeSource, Volume,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sha2::{Digest as _, Sha256};
+
+use super::template::{Error, Template};
+use super::{Member, Plan, objects, once_each};
+
+/// Hexadecimal digits by which checks of a namespace are told apart.
+const DIGITS: usize = 24;
+/// After this time a check that has not come to an end is over: its image cannot be had, or no node takes it.
+const DEADLINE_SECONDS: i64 = 120;
+/// After this time a check that has ended is gone, whoever has made it.
+const KEPT_SECONDS: i32 = 60;
+/// A Secret holds 1 MiB.
+const TOGETHER: usize = 900_000;
+
+/// Checks one template with one image for one load balancer. Which of the three it is, is in its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// Tells it from other checks of the namespace.
+    pub id: String,
+    /// Apply it first: the Secret goes with it.
+    pub job: Job,
+    secret: Secret,
+}
+
+impl Check {
+    /// What the Job reads, owned by the Job that has this uid.
+    #[must_use]
+    pub fn secret(&self, job_uid: &str) -> Secret {
+        let mut secret = self.secret.clone();
+        secret.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "batch/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: name(&self.id),
+            uid: job_uid.to_owned(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]);
+        secret
+    }
+}
+
+/// Name of the objects of a check.
+fn name(id: &str) -> String {
+    format!("loadbalancer-check-{id}")
+}
+
+/// With the members that there are, and as far as there is room with none and with hosts of every kind: members come and go
+/// without another check.
+pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Result<Check, Error> {
+    let image = plan.entry.image().as_str();
+    let mut hasher = Sha256::new();
+    for part in [plan.entry.object_name().as_str(), image, template.digest()] {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    let digest = format!("{:x}", hasher.finalize());
+    let id = digest.get(..DIGITS).unwrap_or(&digest).to_owned();
+    let labels = labels_of(plan, &id);
+    let metadata = ObjectMeta {
+        name: Some(name(&id)),
+        labels: Some(labels.clone()),
+        ..objects::child(plan)
+    };
+    let mut configs: Vec<(&str, String)> = Vec::new();
+    let mut together = 0;
+    for (case, with, members) in [
+        ("members", "", members),
+        ("none", " (with no servers)", &[]),
+        ("sample", " (with three servers)", &sample(plan.cluster)),
+    ] {
+        let config = template
+            .config(plan, &once_each(members))
+            .map_err(|error| error.with(with))?;
+        together += config.len();
+        if configs.is_empty() || together <= TOGETHER {
+            configs.push((case, config));
+        }
+    }
+    Ok(Check {
+        job: job(plan, metadata.clone(), labels, &configs),
+        secret: Secret {
+            metadata,
+            type_: Some("Opaque".to_owned()),
+            data: Some(
+                configs
+                    .into_iter()
+                    .map(|(case, config)| (file(case), ByteString(config.into_bytes())))
+                    .collect(),
+            ),
+            ..Secret::default()
+        },
+        id,
+    })
+}
+
+/// Hosts of one name in two namespaces, of both families; nobody is asked for these addresses.
+fn sample(cluster: &Cluster) -> Vec<Member> {
+    [
+        ("a", "node-1", [192, 0, 2, 1].into()),
+        ("a", "node-2", [192, 0, 2, 2].into()),
+        ("b", "node-1", [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()),
+    ]
+    .map(|(namespace, name, address)| Member {
+        namespace: format!("{}-{namespace}", cluster.namespace()),
+        name: name.to_owned(),
+        address,
+    })
+    .into()
+}
+
+fn file(case: &str) -> String {
+    format!("{case}.cfg")
+}
+
+/// Those of the load balancer's pods, but for one: no selector of a load balancer finds a check.
+fn labels_of(plan: &Plan<'_>, id: &str) -> BTreeMap<String, String> {
+    let mut labels = objects::pod_labels(plan);
+    let own = [
+        (labels::NAME, labels::NAME_CHECK),
+        (labels::CLUSTER_NAME, plan.cluster.name()),
+        (labels::TEMPLATE_CHECK, id),
+    ];
+    labels.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
+}
+
+fn job(
+    plan: &Plan<'_>,
+    metadata: ObjectMeta,
+    on_pod: BTreeMap<String, String>,
+    configs: &[(&str, String)],
+) -> Job {
+    let volume = Volume {
+        name: objects::CONFIG_VOLUME.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: metadata.name.clone(),
+            default_mode: Some(0o444),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    Job {
+        spec: Some(JobSpec {
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(DEADLINE_SECONDS),
+            ttl_seconds_after_finished: Some(KEPT_SECONDS),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(on_pod),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(PodSpec {
+                    restart_policy: Some("Never".to_owned()),
+                    automount_service_account_token: Some(false),
+                    enable_service_links: Some(false),
+                    // Where the load balancer runs, since an image may not run everywhere.
+                    node_selector: objects::node_selector(plan),
+                    security_context: Some(objects::pod_security(plan)),
+                    containers: configs.iter().map(|(case, _)| container(plan, case)).collect(),
+                    volumes: Some(vec![volume]),
+                    ..PodSpec::default()
+                }),
+            },
+            ..JobSpec::default()
+        }),
+        metadata,
+        ..Job::default()
+    }
+}
+
+fn container(plan: &Plan<'_>, case: &str) -> Container {
+    let quantity = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
+    let config = format!("{}/{}", objects::CONFIG_DIRECTORY, file(case));
+    Container {
+        name: case.to_owned(),
+        image: Some(plan.entry.image().to_string()),
+        command: Some(["haproxy", "-c", "-f", &config].map(str::to_owned).into()),
+        // What haproxy says is read from the pod's status; nobody needs the right to read logs.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        resources: Some(ResourceRequirements {
+            requests: Some([("cpu", "10m"), ("memory", "64Mi")].map(quantity).into()),
+            limits: Some([("cpu", "1"), ("memory", "1Gi")].map(quantity).into()),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(objects::container_security()),
+        volume_mounts: Some(vec![objects::config_mount()]),
+        ..Container::default()
+    }
+}

@@ -1,0 +1,252 @@
+//! The configuration by a template of the site's people, in place of the built-in one. It is Jinja, is given what the built-in
+//! one is made of, and can neither read files nor go on for ever.
+
+mod go;
+
+use std::io;
+
+use minijinja::{
+    AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, syntax::SyntaxConfig, value::Serde,
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::config::{HARD_STOP_SECONDS, Internal, MAX_CONNECTIONS, TIMEOUTS, Timeouts};
+use super::servers::{self, Server};
+use super::{Member, Plan};
+
+/// Longest template, in bytes: several are kept in one `ConfigMap`, which holds 1 MiB.
+pub const MOST: usize = 65_536;
+/// Longest configuration that a template may make, in bytes: it is kept in a Secret, which holds 1 MiB.
+const OUTPUT: usize = 900_000;
+/// Instructions of the engine, some of which are several for each server and port: 500 workers × 1,000 ports need fewer.
+const FUEL: u64 = 20_000_000;
+
+/// A template that can be read. What it makes of members is another question.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Template {
+    text: String,
+    digest: String,
+}
+
+/// Why a template makes no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is too long.
+    #[error("it has {bytes} bytes, and may have {MOST}")]
+    Long {
+        /// What it has.
+        bytes: usize,
+    },
+    /// It is written in Go's `text/template`, as SIP's were.
+    #[error(
+        "line {line}: {{{{ {found} }}}} is Go's text/template, as SIP's were; write {instead} (docs/load-balancers.md translates the rest)"
+    )]
+    Go {
+        /// Line of the template, from 1.
+        line: usize,
+        /// What is there.
+        found: String,
+        /// What means the same here.
+        instead: &'static str,
+    },
+    /// The engine refuses it.
+    #[error("line {line}: {what}")]
+    Engine {
+        /// Line of the template, from 1.
+        line: usize,
+        /// In the engine's words.
+        what: String,
+    },
+    /// It makes too much.
+    #[error("what it makes has more than {OUTPUT} bytes")]
+    Output,
+}
+
+impl Error {
+    /// Says with which servers the engine refuses it.
+    pub(super) fn with(self, servers: &str) -> Self {
+        match self {
+            Self::Engine { line, what } => Self::Engine {
+                line,
+                what: format!("{what}{servers}"),
+            },
+            long @ Self::Long { .. } => long,
+            go @ Self::Go { .. } => go,
+            Self::Output => Self::Output,
+        }
+    }
+}
+
+/// What a template is given. Every text in it is one word without quotes, so that no name adds a line or an argument.
+#[derive(Serialize)]
+struct Data<'a> {
+    /// Of the load balancer's objects.
+    name: &'a str,
+    cluster: Named<'a>,
+    servers: Vec<ServerData<'a>>,
+    ports: Vec<PortData<'a>>,
+    timeouts: Timeouts,
+    max_connections: u32,
+    hard_stop_seconds: i64,
+    /// Taken, by the listener that is added.
+    internal_port: u16,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct ServerData<'a> {
+    /// As HAProxy is to know it.
+    name: &'a str,
+    /// `NAMESPACE.NAME` of its host; the same, unless there are very many servers.
+    full_name: &'a str,
+    /// IPv6 in brackets.
+    address: &'a str,
+}
+
+#[derive(Serialize)]
+struct PortData<'a> {
+    name: &'a str,
+    number: u16,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// What is wrong, and in which line.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if text.len() > MOST {
+            return Err(Error::Long { bytes: text.len() });
+        }
+        go::refuse(text)?;
+        environment()?.template_from_str(text).map_err(engine)?;
+        Ok(Self {
+            text: text.to_owned(),
+            digest: format!("{:x}", Sha256::digest(text.as_bytes())),
+        })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// SHA-256 of the text, in hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The configuration, with the listener behind it that answers probes and tells metrics: no template can lose that.
+    pub(super) fn config(&self, plan: &Plan<'_>, members: &[&Member]) -> Result<String, Error> {
+        let servers = servers::of(members, plan.ports.len());
+        let data = Data {
+            name: plan.entry.object_name().as_str(),
+            cluster: Named {
+                namespace: plan.cluster.namespace(),
+                name: plan.cluster.name(),
+            },
+            servers: servers.iter().map(server).collect(),
+            ports: plan
+                .ports
+                .iter()
+                .map(|port| PortData {
+                    name: &port.name,
+                    number: port.number,
+                })
+                .collect(),
+            timeouts: TIMEOUTS,
+            max_connections: MAX_CONNECTIONS,
+            hard_stop_seconds: HARD_STOP_SECONDS,
+            internal_port: plan.internal_port(),
+        };
+        let mut made = Bounded::default();
+        let environment = environment()?;
+        let template = environment.template_from_str(&self.text).map_err(engine)?;
+        let rendered = template.render_captured_to(Value::from(Serde(&data)), &mut made);
+        if made.full {
+            return Err(Error::Output);
+        }
+        rendered.map_err(engine)?;
+        // What the engine writes is text. Nothing is before it, so that haproxy counts its lines as its author does.
+        let text = String::from_utf8_lossy(&made.bytes);
+        Ok(format!(
+            "{text}
+
+# Written by the load balancer agent, by the template {}; changes are overwritten. What follows is always there.
+defaults internal
+  log global
+  maxconn {MAX_CONNECTIONS}
+
+{}",
+            self.digest,
+            Internal(plan),
+        ))
+    }
+}
+
+fn server(server: &Server) -> ServerData<'_> {
+    ServerData {
+        name: server.name(),
+        full_name: server.full_name(),
+        address: &server.address,
+    }
+}
+
+/// One text, without includes or macros, in which whatever is unknown is refused. White space is as in Go's templates, so that
+/// those of SIP can be translated action by action.
+fn environment() -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .keep_trailing_newline(true)
+        .build()
+        .map_err(engine)?;
+    environment.set_syntax(syntax);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_debug(true);
+    environment.set_fuel(Some(FUEL));
+    Ok(environment)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn engine(error: minijinja::Error) -> Error {
+    let what = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => "it does not come to an end".to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    Error::Engine {
+        line: error.line().unwrap_or(1),
+        what,
+    }
+}
+
+/// Takes as much as there may be.
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    full: bool,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + more.len() > OUTPUT {
+            self.full = true;
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

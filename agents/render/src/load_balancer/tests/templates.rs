@@ -1,0 +1,220 @@
+//! Templates of the site's people: what they are given, what they may not do, and what is said of those that fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use insta::{assert_snapshot, assert_yaml_snapshot};
+use proptest::prelude::*;
+
+use super::haproxy::{any_member, check, servers};
+use super::{cluster, fixtures, members};
+use crate::load_balancer::template::{MOST, Template};
+use crate::load_balancer::{Member, Objects, Plan};
+
+const CONTROL_PLANE: &str = include_str!("../../../../../deploy/templates/loadBalancerControlPlane.cfg");
+const WORKER: &str = include_str!("../../../../../deploy/templates/loadBalancerWorker.cfg");
+/// SIP's template for workers, by the table in docs/load-balancers.md.
+const FROM_SIP: &str = include_str!("from_sip.cfg");
+
+/// In front of workers, by a template, or what is wrong with it.
+fn by(template: &str, members: &[Member]) -> Result<Objects, String> {
+    let cluster = cluster(fixtures::SITE);
+    let template = Template::parse(template).map_err(|error| error.to_string())?;
+    Plan::worker(&cluster, &cluster.load_balancers_worker()[0])
+        .objects_by(members, &template, "haproxy:2.3.2")
+        .map_err(|error| error.to_string())
+}
+
+/// The lines of each section, by its title.
+fn sections(config: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut title = "";
+    let meant = config
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for line in meant {
+        if line.starts_with(' ') {
+            sections.get_mut(title).unwrap().push(line);
+        } else {
+            title = line;
+            assert_eq!(sections.insert(title, Vec::new()), None, "{title} is there twice");
+        }
+    }
+    sections
+}
+
+#[test]
+fn the_templates_to_begin_with_make_what_is_built_in() {
+    let cluster = cluster(fixtures::SITE);
+    for (plan, text) in [
+        (
+            Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]),
+            CONTROL_PLANE,
+        ),
+        (
+            Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
+            WORKER,
+        ),
+    ] {
+        let template = Template::parse(text).unwrap();
+        for members in [members(), Vec::new()] {
+            let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
+            let mut found = sections(&made.config);
+            assert!(found.remove("defaults internal").is_some());
+            assert_eq!(found, sections(&plan.objects(&members).config));
+            assert_eq!(check(&made.config), Ok(()), "{}", made.config);
+        }
+    }
+}
+
+#[test]
+fn a_template_of_sip_makes_what_it_made_once_it_is_translated() {
+    let made = by(FROM_SIP, &members()).unwrap();
+    assert_snapshot!(made.config);
+    assert_eq!(servers(&made.config).len(), 6);
+    check(&made.config).unwrap();
+}
+
+#[test]
+fn the_deployment_says_by_which_template_it_is_and_rolls_when_that_changes() {
+    let [first, second] = [WORKER, FROM_SIP].map(|text| by(text, &members()).unwrap().deployment);
+    let said = first.metadata.annotations.clone().unwrap();
+    assert_eq!(
+        said["sip.airshipit.org/template"],
+        Template::parse(WORKER).unwrap().digest()
+    );
+    assert_eq!(said["sip.airshipit.org/template-image"], "haproxy:2.3.2");
+    assert_ne!(first.metadata.annotations, second.metadata.annotations);
+    assert_ne!(first.spec.template, second.spec.template);
+}
+
+#[test]
+fn what_is_wrong_with_a_template_is_told_with_its_line() {
+    for (template, expected) in [
+        ("global\n{{ servers[0].addres }}", "line 2: undefined value"),
+        ("{% for s in server %}{% endfor %}", "line 1: undefined value"),
+        ("{{ servers[7].name }}", "line 1: undefined value"),
+        (
+            "global\n\n{% for server in servers %}",
+            "line 3: syntax error: unexpected end of input",
+        ),
+        (
+            "{% include '/etc/passwd' %}",
+            "line 1: syntax error: unknown statement include",
+        ),
+        (
+            "{% macro x() %}{% endmacro %}",
+            "line 1: syntax error: unknown statement macro",
+        ),
+        ("{{ servers|shout }}", "line 1: unknown filter"),
+        (
+            "{{- range .Servers }}",
+            "line 1: {{ range .Servers }} is Go's text/template, as SIP's were; write {% for server in servers %}",
+        ),
+        (
+            "\n  server {{ $server.Name }} {{ .IP }}",
+            "line 2: {{ $server.Name }} is Go's",
+        ),
+        ("x\n{{ end -}}\n", "line 2: {{ end }} is Go's"),
+        ("{{/* said */}}", "write {# ... #}"),
+        (
+            "{% for a in range(9000) %}{% for b in range(9000) %}{% endfor %}{% endfor %}",
+            "it does not come to an end",
+        ),
+        (
+            "{% for a in range(50000) %}12345678901234567890{% endfor %}",
+            "what it makes has more than 900000 bytes",
+        ),
+        (&"#".repeat(MOST + 1), "it has 65537 bytes, and may have 65536"),
+    ] {
+        let said = by(template, &members()).unwrap_err();
+        let shown = template.get(..80).unwrap_or(template);
+        assert!(
+            said.contains(expected),
+            "{shown}: {said:?}, expected {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn the_same_text_is_the_same_template_and_jinja_is_not_taken_for_go() {
+    let template = "{# range .Servers #}{% set range_end = 3 %}{{ range_end }}{{ ports[0].name }}\n";
+    let objects = by(template, &[]).unwrap();
+    assert!(objects.config.starts_with("3port-30002\n"), "{}", objects.config);
+    assert_eq!(by(template, &[]).unwrap(), objects);
+}
+
+#[test]
+fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
+    let cluster = cluster(fixtures::SITE);
+    let plan = Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]);
+    let template = Template::parse(CONTROL_PLANE).unwrap();
+    let found = plan.check(&members(), &template).unwrap();
+    let mut secret = found.secret("5a1f");
+    let data = std::mem::take(secret.data.as_mut().unwrap());
+    assert_yaml_snapshot!((&found.job, secret));
+
+    let used = plan
+        .objects_by(&members(), &template, "haproxy:2.3.2")
+        .unwrap()
+        .config;
+    let texts: BTreeMap<_, _> = data
+        .into_iter()
+        .map(|(file, text)| (file, String::from_utf8(text.0).unwrap()))
+        .collect();
+    assert_eq!(
+        texts.keys().collect::<Vec<_>>(),
+        ["members.cfg", "none.cfg", "sample.cfg"]
+    );
+    assert_eq!(texts["members.cfg"], used);
+    assert_eq!(
+        (
+            servers(&texts["none.cfg"]).len(),
+            servers(&texts["sample.cfg"]).len()
+        ),
+        (0, 3)
+    );
+    for text in texts.values() {
+        assert_eq!(check(text), Ok(()));
+    }
+}
+
+#[test]
+fn a_check_is_of_one_load_balancer_one_template_and_one_image_whoever_its_members_are() {
+    let first = cluster(fixtures::SITE);
+    let other_image = cluster(&fixtures::SITE.replace("haproxy:2.3.2", "haproxy:2.8"));
+    let templates = [CONTROL_PLANE, WORKER].map(|text| Template::parse(text).unwrap());
+    let of = |cluster, template: usize, members: &[Member]| {
+        let cluster: &api::Cluster = cluster;
+        let plan = Plan::control_plane(cluster, &cluster.load_balancers_control_plane()[0]);
+        plan.check(members, &templates[template]).unwrap().id
+    };
+    let worker = Plan::worker(&first, &first.load_balancers_worker()[0]);
+    let ids = [
+        of(&first, 0, &members()),
+        of(&first, 1, &members()),
+        of(&other_image, 0, &members()),
+        worker.check(&members(), &templates[0]).unwrap().id,
+    ];
+    assert_eq!(BTreeSet::from(ids.clone()).len(), 4);
+    assert_eq!(of(&first, 0, &[]), ids[0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn no_name_adds_a_line_or_a_word(members in prop::collection::vec(any_member(), 0..12)) {
+        let hosts: BTreeSet<_> = members.iter().map(|member| (&member.namespace, &member.name)).collect();
+        let line = "{{ server.name }} {{ server.full_name }} {{ server.address }}";
+        let template = format!("{{% for server in servers %}}\n>> {line} <<{{% endfor %}}\n");
+        let config = by(&template, &members).unwrap().config;
+        let found: Vec<_> = config.lines().filter(|line| line.starts_with(">> ")).collect();
+        prop_assert_eq!(found.len(), hosts.len());
+        for line in found {
+            let words: Vec<_> = line.split_whitespace().collect();
+            prop_assert!(matches!(words[..], [">>", _, _, _, "<<"]), "{}", line);
+            prop_assert!(!line.contains(['"', '\'', '\\', '#', '$', '{']), "{}", line);
+        }
+        prop_assert_eq!(config.lines().count(), by(&template, &[]).unwrap().config.lines().count() + hosts.len());
+    }
+}
