@@ -44,7 +44,7 @@ pub(super) enum Outcome {
 pub(super) async fn look(context: &Context, object: &SIPCluster, check: &Check) -> Result<Outcome, Error> {
     let namespace = object.namespace().unwrap_or_default();
     if let Some(pod) = pod(&context.pods.state(), &namespace, &check.id) {
-        return Ok(outcome(pod));
+        return Ok(outcome(pod, |file, number| check.line(file, number)));
     }
     match begin(&context.client, check).await {
         Ok(()) => Ok(Outcome::Open(Lack::new(PROGRESSING, "it is being checked"))),
@@ -88,11 +88,11 @@ fn pod<'a>(pods: &'a [Arc<Pod>], namespace: &str, id: &str) -> Option<&'a Arc<Po
     })
 }
 
-fn outcome(pod: &Arc<Pod>) -> Outcome {
+fn outcome<'a>(pod: &Arc<Pod>, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outcome {
     let status = pod.status.clone().unwrap_or_default();
     match status.phase.as_deref() {
         Some("Succeeded") => Outcome::Accepted,
-        Some("Failed") => failed(pod),
+        Some("Failed") => failed(pod, line),
         _ => {
             let lack = pods::trouble(std::slice::from_ref(pod));
             Outcome::Open(lack.unwrap_or_else(|| Lack::new(PROGRESSING, "it is being checked")))
@@ -101,7 +101,7 @@ fn outcome(pod: &Arc<Pod>) -> Outcome {
 }
 
 /// A pod that did not come to haproxy's own words says nothing of the template: it is tried again when its Job is gone.
-fn failed(pod: &Pod) -> Outcome {
+fn failed<'a>(pod: &Pod, line: impl Fn(&str, usize) -> Option<&'a str>) -> Outcome {
     let status = pod.status.clone().unwrap_or_default();
     let containers = status.container_statuses.unwrap_or_default();
     let ended = containers
@@ -113,7 +113,7 @@ fn failed(pod: &Pod) -> Outcome {
         .iter()
         .find(|ended| ended.exit_code == REFUSES)
         .and_then(|ended| ended.message.as_deref())
-        .map(words)
+        .map(|said| words(said, line))
         .filter(|words| !words.is_empty());
     if let Some(words) = refused {
         return Outcome::Refused(words);
@@ -138,8 +138,9 @@ fn failed(pod: &Pod) -> Outcome {
     Outcome::Open(Lack::new(PODS_FAIL, message))
 }
 
-/// Of what haproxy says, what it says is wrong; the first of it.
-fn words(said: &str) -> String {
+/// Of what haproxy says, what it says is wrong; the first of it, with the line that it means: a template has other lines than
+/// what it makes.
+fn words<'a>(said: &str, line: impl Fn(&str, usize) -> Option<&'a str>) -> String {
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
     let alerts: Vec<&str> = lines().filter(|line| line.contains("[ALERT]")).collect();
     let told = if alerts.is_empty() {
@@ -148,11 +149,21 @@ fn words(said: &str) -> String {
         alerts
     };
     let told: Vec<&str> = told.into_iter().take(LINES).collect();
-    let told = told.join("; ").replace(DIRECTORY, "");
+    let mut told = told.join("; ").replace(DIRECTORY, "");
+    if let Some(meant) = place(&told).and_then(|(file, number)| line(file, number)) {
+        told = format!("{told}; that line is: {}", meant.trim());
+    }
     match told.char_indices().nth(LENGTH) {
         Some((end, _)) => format!("{}…", told.get(..end).unwrap_or(&told)),
         None => told,
     }
+}
+
+/// The first place that haproxy names: `parsing [FILE:LINE]`.
+fn place(told: &str) -> Option<(&str, usize)> {
+    let (place, _) = told.split_once("parsing [")?.1.split_once(']')?;
+    let (file, number) = place.rsplit_once(':')?;
+    Some((file, number.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -185,7 +196,8 @@ mod tests {
         let open = |reason, message: &str| Outcome::Open(Lack::new(reason, message));
         let (fine, refused) = (ended(0, "Completed", ""), ended(1, "Error", SAID));
         let words = "[ALERT]    (1) : config : parsing [members.cfg:12] : unknown keyword 'x'; \
-                     [ALERT]    (1) : config : Fatal errors found in configuration.";
+                     [ALERT]    (1) : config : Fatal errors found in configuration.; that line is: x y";
+        let line = |file: &str, number: usize| (file == "members.cfg" && number == 12).then_some("  x y");
         for (status, expected) in [
             (json!({"phase": "Succeeded"}), Outcome::Accepted),
             (
@@ -222,16 +234,17 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(outcome(&check_pod(&status)), expected, "{status}");
+            assert_eq!(outcome(&check_pod(&status), line), expected, "{status}");
         }
     }
 
     #[test]
     fn words_are_the_first_alerts_and_not_endless() {
-        assert_eq!(words("  \nsomething\n"), "something");
-        let many = words(&"[ALERT] x\n".repeat(9));
+        let none = |_: &str, _: usize| None;
+        assert_eq!(words("  \nsomething\n", none), "something");
+        let many = words(&"[ALERT] x\n".repeat(9), none);
         assert_eq!(many.matches("[ALERT]").count(), LINES);
-        let long = words(&format!("[ALERT] {}", "é".repeat(5_000)));
+        let long = words(&format!("[ALERT] {}", "é".repeat(5_000)), none);
         assert_eq!(long.chars().count(), LENGTH + 1);
     }
 

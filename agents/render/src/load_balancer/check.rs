@@ -49,6 +49,14 @@ impl Check {
         }]);
         secret
     }
+
+    /// A line of what the Job reads, from 1.
+    #[must_use]
+    pub fn line(&self, file: &str, number: usize) -> Option<&str> {
+        let text = &self.secret.data.as_ref()?.get(file)?.0;
+        let line = text.split(|byte| *byte == b'\n').nth(number.checked_sub(1)?)?;
+        std::str::from_utf8(line).ok()
+    }
 }
 
 /// Name of the objects of a check.

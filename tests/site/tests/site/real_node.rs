@@ -198,7 +198,8 @@ async fn a_template_that_haproxy_refuses_is_never_run_and_a_good_one_is() {
     let line = "parsing [members.cfg:3] : unknown keyword 'squarerobin' in 'global' section";
     let why = stage.says_of(&shop, ready, "False", "BadTemplate", line).await;
     assert!(
-        why.contains("haproxy of haproxy:2.8 refuses it: [ALERT]"),
+        why.contains("haproxy of haproxy:2.8 refuses it: [ALERT]")
+            && why.contains("; that line is: squarerobin; in its place"),
         "{why}"
     );
     stage.agent(Agent::LoadBalancer).restart().await.unwrap();

@@ -7,7 +7,7 @@ use super::{cluster, fixtures, member};
 use crate::load_balancer::{Member, worker};
 
 /// Names as long as a label of DNS, and addresses as long as they get.
-fn many(hosts: u16, name: impl Fn(u16) -> String) -> Vec<Member> {
+pub(super) fn many(hosts: u16, name: impl Fn(u16) -> String) -> Vec<Member> {
     (0..hosts)
         .map(|index| {
             let address = format!("2001:db8:1111:2222:3333:4444:5555:{:x}", 0x1000 + index);

@@ -6,6 +6,7 @@ use insta::{assert_snapshot, assert_yaml_snapshot};
 use proptest::prelude::*;
 
 use super::haproxy::{any_member, check, servers};
+use super::large::many;
 use super::{cluster, fixtures, members};
 use crate::load_balancer::template::{MOST, Template};
 use crate::load_balancer::{Member, Objects, Plan};
@@ -197,6 +198,72 @@ fn a_check_is_of_one_load_balancer_one_template_and_one_image_whoever_its_member
     ];
     assert_eq!(BTreeSet::from(ids.clone()).len(), 4);
     assert_eq!(of(&first, 0, &[]), ids[0]);
+}
+
+#[test]
+fn a_check_tells_the_lines_of_what_it_reads() {
+    let cluster = cluster(fixtures::SITE);
+    let plan = Plan::worker(&cluster, &cluster.load_balancers_worker()[0]);
+    let text = "global\n{% for server in servers %}\n# {{ server.name }}{% endfor %}\n";
+    let check = plan.check(&members(), &Template::parse(text).unwrap()).unwrap();
+    for (file, number, expected) in [
+        ("members.cfg", 1, Some("global")),
+        ("members.cfg", 4, Some("# rack-a.node-2")),
+        ("members.cfg", 0, None),
+        ("members.cfg", 999, None),
+        ("other.cfg", 1, None),
+    ] {
+        assert_eq!(check.line(file, number), expected, "{file}:{number}");
+    }
+}
+
+#[test]
+fn a_template_makes_as_much_as_the_built_in_configuration_may_have() {
+    let site = fixtures::SITE
+        .replace("start: 30002", "start: 31000")
+        .replace("end: 30003", "end: 31019");
+    let cluster = cluster(&site);
+    let plan = Plan::worker(&cluster, &cluster.load_balancers_worker()[0]);
+    let members = many(500, |index| format!("{index:0>63}"));
+    let template = Template::parse(WORKER).unwrap();
+    let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
+    assert_eq!(servers(&made.config), servers(&plan.objects(&members).config));
+    assert_eq!(check(&made.config), Ok(()));
+    let found = plan.check(&members, &template).unwrap();
+    let read = found.secret("5a1f").data.unwrap();
+    let bytes: usize = read.values().map(|text| text.0.len()).sum();
+    assert!(read.contains_key("members.cfg") && bytes < 1_000_000, "{bytes}");
+}
+
+/// Pieces of templates, in any order.
+fn any_template() -> impl Strategy<Value = String> {
+    let pieces = [
+        "{% for server in servers %}",
+        "{% endfor %}",
+        "{% if servers %}",
+        "{% endif %}",
+        "{{ server.name }}",
+        "{{ ports[0].number // 0 }}",
+        "{{ servers|length }}",
+        "{{ range .Servers }}",
+        "{% set x = [1] * 9 %}",
+        "{% raw %}",
+    ];
+    let known = prop::sample::select(pieces.to_vec()).prop_map(str::to_owned);
+    let piece = prop_oneof![any::<String>(), "[{}%#-]{1,4}", known];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_is_written_makes_a_configuration_with_our_listener_or_says_why_not(text in any_template()) {
+        match by(&text, &members()) {
+            Ok(made) => prop_assert!(made.config.contains("\nfrontend internal\n  mode http\n  bind :::8404 v4v6\n")),
+            Err(said) => prop_assert!(said.starts_with("line "), "{}", said),
+        }
+    }
 }
 
 proptest! {

@@ -242,7 +242,7 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
         "message": "[NOTICE] (1) : odd\n[ALERT] (1) : config : parsing [/usr/local/etc/haproxy/members.cfg:4] : so not\n",
     });
     play(&stage, "Failed", &refused).await;
-    let words = "haproxy of haproxy:2.8 refuses it: [ALERT] (1) : config : parsing [members.cfg:4] : so not; in its place: the built-in";
+    let words = "haproxy of haproxy:2.8 refuses it: [ALERT] (1) : config : parsing [members.cfg:4] : so not; that line is: timeout connect 1s; in its place: the built-in";
     stage.says_of(&shop, kind, status, "BadTemplate", words).await;
     assert!(
         stage
