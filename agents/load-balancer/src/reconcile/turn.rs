@@ -15,7 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use super::status;
 
 /// Nothing waits longer than this for the hosts of any cluster.
-const AT_MOST: Duration = Duration::from_secs(10);
+const AT_MOST: Duration = Duration::from_secs(20);
 /// When a cluster whose turn has not come is looked at again, if nothing is heard of it before.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -116,19 +116,19 @@ mod tests {
 
         see(&mut write, holding("one", "Claimed"), later(1));
         assert!(!unlabelled.is_over(&read, later(1), later(2)));
-        see(&mut write, holding("one", "Claimed"), later(9));
+        see(&mut write, holding("one", "Claimed"), later(19));
         assert!(
-            unlabelled.is_over(&read, later(9), later(11)),
+            unlabelled.is_over(&read, later(19), later(21)),
             "its hosts have waited long, and are not told to be new by another look"
         );
-        see(&mut write, holding("one", "Bound"), later(11));
-        see(&mut write, holding("two", "Claimed"), later(11));
-        assert!(!unlabelled.is_over(&read, later(9), later(12)));
+        see(&mut write, holding("one", "Bound"), later(21));
+        see(&mut write, holding("two", "Claimed"), later(21));
+        assert!(!unlabelled.is_over(&read, later(19), later(22)));
         assert!(
-            unlabelled.is_over(&read, later(2), later(12)),
+            unlabelled.is_over(&read, later(2), later(22)),
             "what could have been started long ago is started"
         );
         write.apply_watcher_event(&Event::Delete(holding("two", "Claimed")));
-        assert!(unlabelled.is_over(&read, later(11), later(12)), "it is gone");
+        assert!(unlabelled.is_over(&read, later(21), later(22)), "it is gone");
     }
 }
