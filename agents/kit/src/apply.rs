@@ -20,18 +20,26 @@ impl Manager {
     }
 }
 
-/// Applies an object: what it says is set, what this manager set before and it does not say is removed.
-///
-/// # Errors
-/// What the API server answers.
-pub async fn apply<K>(client: &Client, manager: Manager, object: &K) -> kube::Result<K>
-where
+/// An object in a namespace, of a kind that is known when this is compiled.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + Debug
+{
+}
+
+impl<K> Object for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Serialize
         + DeserializeOwned
         + Clone
-        + Debug,
+        + Debug
 {
+}
+
+/// Applies an object: what it says is set, what this manager set before and it does not say is removed.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply<K: Object>(client: &Client, manager: Manager, object: &K) -> kube::Result<K> {
     patch(client, &manager.params(), object).await
 }
 
@@ -40,25 +48,11 @@ where
 ///
 /// # Errors
 /// What the API server answers.
-pub async fn apply_unclaimed<K>(client: &Client, manager: Manager, object: &K) -> kube::Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug,
-{
+pub async fn apply_unclaimed<K: Object>(client: &Client, manager: Manager, object: &K) -> kube::Result<K> {
     patch(client, &PatchParams::apply(manager.0), object).await
 }
 
-async fn patch<K>(client: &Client, params: &PatchParams, object: &K) -> kube::Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Serialize
-        + DeserializeOwned
-        + Clone
-        + Debug,
-{
+async fn patch<K: Object>(client: &Client, params: &PatchParams, object: &K) -> kube::Result<K> {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     api.patch(&object.name_any(), params, &Patch::Apply(object)).await
 }

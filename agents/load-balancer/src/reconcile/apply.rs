@@ -211,15 +211,16 @@ pub(super) async fn run(
         deployment,
     } = joined;
     let objects = &rendered.objects;
+    let written;
     let deployment = if let Some(deployment) = deployment {
         deployment
     } else {
-        let deployment = match deploy(context, object, objects).await? {
+        written = match deploy(context, object, objects).await? {
             Ok(deployment) => deployment,
             Err(lack) => return Ok(Applied::Refused(lack)),
         };
-        context.children.runs(objects, &deployment);
-        &deployment.clone()
+        context.children.runs(objects, &written);
+        &written
     };
     let pods = pods::of(&context.pods, objects);
     let lacks = lacks(deployment)
@@ -245,6 +246,10 @@ async fn deploy(
     } = objects;
     let client = &context.client;
     let name = deployment.name_any();
+    if !context.children.has_deployment(objects) {
+        let namespace = object.namespace().unwrap_or_default();
+        ownership::take_over::<Deployment>(client, &namespace, &name).await?;
+    }
     let (deployment, policy, budget) = tokio::join!(
         apply::apply::<Deployment>(client, MANAGER, deployment),
         apply::apply::<NetworkPolicy>(client, MANAGER, policy),

@@ -61,6 +61,12 @@ impl Children {
         self.services.get(&ObjectRef::from_obj(&objects.service))
     }
 
+    /// Whether the watch has its Deployment: it is one of ours then, by its labels.
+    pub(super) fn has_deployment(&self, objects: &Objects) -> bool {
+        let deployment = ObjectRef::from_obj(&objects.deployment);
+        self.deployments.get(&deployment).is_some()
+    }
+
     /// What of a load balancer is as it was applied last.
     pub(super) fn unchanged(&self, objects: &Objects) -> Option<Unchanged> {
         let service = self.service(objects)?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
-use kit::apply;
+use k8s_openapi::api::core::v1::Service;
+use kit::apply::{self, Object};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{Error, MANAGER};
@@ -52,7 +52,7 @@ pub(super) async fn apply(
     if let Some(message) = claimed_by_another(client, object, &name).await? {
         return Ok(Ownership::Anothers(message));
     }
-    take_over(client, &namespace, &name).await?;
+    take_over::<Service>(client, &namespace, &name).await?;
     outcome(apply::apply(client, MANAGER, service).await)
 }
 
@@ -64,20 +64,13 @@ fn outcome(applied: kube::Result<Service>) -> Result<Ownership, Error> {
     }
 }
 
-/// What SIP wrote to the Service and the Deployment of a name becomes ours, so that what of it we do not ask for goes: a
-/// selector of nodes that no site has any more, an init container, mounts of single files. Of the Secret there is nothing else.
-async fn take_over(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
-    let services = Api::<Service>::namespaced(client.clone(), namespace);
-    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+/// What SIP wrote to an object of this name becomes ours, so that what of it we do not ask for goes: a selector of nodes that no
+/// site has any more, an init container, mounts of single files. Of a Secret there is nothing else.
+pub(super) async fn take_over<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
+    let objects = Api::<K>::namespaced(client.clone(), namespace);
     let failed = || Error::kubernetes("take over what SIP made");
-    // The Service comes last: that it is ours says that all was taken over.
-    if let Some(deployment) = deployments.get_metadata_opt(name).await.map_err(failed())? {
-        kit::takeover::take_over(&deployments, &deployment.metadata, SIP, MANAGER)
-            .await
-            .map_err(failed())?;
-    }
-    if let Some(service) = services.get_metadata_opt(name).await.map_err(failed())? {
-        kit::takeover::take_over(&services, &service.metadata, SIP, MANAGER)
+    if let Some(object) = objects.get_metadata_opt(name).await.map_err(failed())? {
+        kit::takeover::take_over(&objects, &object.metadata, SIP, MANAGER)
             .await
             .map_err(failed())?;
     }

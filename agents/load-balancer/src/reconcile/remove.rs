@@ -1,19 +1,16 @@
 //! Objects that are not wanted any more.
 
-use std::{collections::BTreeSet, fmt::Debug};
+use std::collections::BTreeSet;
 
 use api::{Cluster, SIPCluster};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        apps::v1::Deployment,
-        core::v1::{Secret, Service},
-        networking::v1::NetworkPolicy,
-        policy::v1::PodDisruptionBudget,
-    },
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Secret, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
-use serde::de::DeserializeOwned;
+use kit::apply::Object;
+use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
 
 use super::{Context, Error, balancers, balancers::Balancer, ownership, status};
 
@@ -88,10 +85,7 @@ pub(super) async fn budget(client: &Client, object: &SIPCluster, name: &str) -> 
     delete_one::<PodDisruptionBudget>(client, &object.namespace().unwrap_or_default(), name).await
 }
 
-async fn delete_one<K>(client: &Client, namespace: &str, name: &str) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
-{
+async fn delete_one<K: Object>(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
     let deleted = Api::<K>::namespaced(client.clone(), namespace)
         .delete(name, &DeleteParams::background())
         .await;

@@ -125,7 +125,9 @@ impl Template {
             return Err(Error::Long { bytes: text.len() });
         }
         go::refuse(text)?;
-        environment()?.template_from_str(text).map_err(engine)?;
+        environment()?
+            .template_from_str(text)
+            .map_err(|error| engine(&error))?;
         Ok(Self {
             text: text.to_owned(),
             digest: format!("{:x}", Sha256::digest(text.as_bytes())),
@@ -169,12 +171,14 @@ impl Template {
         };
         let mut made = Bounded::default();
         let environment = environment()?;
-        let template = environment.template_from_str(&self.text).map_err(engine)?;
+        let template = environment
+            .template_from_str(&self.text)
+            .map_err(|error| engine(&error))?;
         let rendered = template.render_captured_to(Value::from(Serde(&data)), &mut made);
         if made.full {
             return Err(Error::Output);
         }
-        rendered.map_err(engine)?;
+        rendered.map_err(|error| engine(&error))?;
         // What the engine writes is text. Nothing is before it, so that haproxy counts its lines as its author does.
         let text = String::from_utf8_lossy(&made.bytes);
         Ok(format!(
@@ -207,7 +211,7 @@ fn environment() -> Result<Environment<'static>, Error> {
     let syntax = SyntaxConfig::builder()
         .keep_trailing_newline(true)
         .build()
-        .map_err(engine)?;
+        .map_err(|error| engine(&error))?;
     environment.set_syntax(syntax);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -216,8 +220,7 @@ fn environment() -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn engine(error: minijinja::Error) -> Error {
+fn engine(error: &minijinja::Error) -> Error {
     let what = match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, _) => "it does not come to an end".to_owned(),
         (kind, Some(detail)) => format!("{kind}: {detail}"),

@@ -6,7 +6,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api,
-    api::{DynamicObject, PostParams},
+    api::{DynamicObject, ObjectMeta, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use sandbox::wait;
@@ -62,13 +62,13 @@ fn made_by_sip() -> [(Value, &'static str); 3] {
 }
 
 /// Makes an object under the name by which SIP's process is known to the API server.
-async fn make(stage: &Stage, mut object: Value, plural: &str) {
-    object["metadata"] = json!({"name": NAME, "namespace": "taken-over"});
+async fn make(stage: &Stage, namespace: &str, mut object: Value, plural: &str) {
+    object["metadata"] = json!({"name": NAME, "namespace": namespace});
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let types = object.types.clone().unwrap();
     let kind = kube::api::GroupVersionKind::try_from(&types).unwrap();
     let resource = kube::api::ApiResource::from_gvk_with_plural(&kind, plural);
-    let api: Api<DynamicObject> = Api::namespaced_with(stage.site.client(), "taken-over", &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(stage.site.client(), namespace, &resource);
     let sip = PostParams {
         field_manager: Some("manager".to_owned()),
         ..PostParams::default()
@@ -79,6 +79,48 @@ async fn make(stage: &Stage, mut object: Value, plural: &str) {
 fn available(deployment: &Deployment) -> i32 {
     let status = deployment.status.as_ref();
     status.and_then(|status| status.available_replicas).unwrap_or(0)
+}
+
+/// Nothing that only SIP asked for is in the pods.
+fn nothing_is_left(deployment: &Deployment) {
+    let pod = serde_json::to_value(deployment.spec.template.spec.as_ref().unwrap()).unwrap();
+    for left in ["nodeSelector", "initContainers", "tolerations"] {
+        assert_eq!(pod[left], Value::Null, "{left}");
+    }
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    assert!(
+        mounts.iter().all(|mount| mount["subPath"].is_null()) && mounts.len() == 1,
+        "{mounts:?}"
+    );
+}
+
+fn is_ours(metadata: ObjectMeta) {
+    let entries = metadata.managed_fields.unwrap();
+    let managers: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.subresource.is_none())
+        .map(|entry| entry.manager.clone().unwrap())
+        .collect();
+    assert!(!managers.contains(&"manager".to_owned()), "{managers:?}");
+    assert_eq!(metadata.owner_references.unwrap()[0].name, "shop");
+}
+
+#[test]
+fn a_deployment_of_sips_whose_service_somebody_has_deleted_is_taken_over_too() {
+    on_shared_site("half-left", async |stage| {
+        for (object, plural) in made_by_sip() {
+            if plural == "deployments" {
+                make(stage, "half-left", object, plural).await;
+            }
+        }
+        let shop = balanced("half-left", "shop", 31_155, &json!({"replicas": 1}));
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+
+        let after = objects(stage, "half-left").deployments.get(NAME).await.unwrap();
+        nothing_is_left(&after);
+        is_ours(after.metadata);
+    });
 }
 
 #[test]
@@ -95,7 +137,7 @@ fn what_sip_made_becomes_ours_and_what_it_left_behind_goes_without_a_gap() {
             ])
             .await;
         for (object, plural) in made_by_sip() {
-            make(stage, object, plural).await;
+            make(stage, "taken-over", object, plural).await;
         }
         let of = objects(stage, "taken-over");
         let before = wait::until(
@@ -132,25 +174,10 @@ fn what_sip_made_becomes_ours_and_what_it_left_behind_goes_without_a_gap() {
         let after = of.deployments.get(NAME).await.unwrap();
         assert_eq!(after.metadata.uid, before.metadata.uid);
         assert_eq!(after.spec.selector, before.spec.selector);
-        let pod = serde_json::to_value(after.spec.template.spec.unwrap()).unwrap();
-        for left in ["nodeSelector", "initContainers", "tolerations"] {
-            assert_eq!(pod[left], Value::Null, "{left}");
-        }
-        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
-        assert!(
-            mounts.iter().all(|mount| mount["subPath"].is_null()) && mounts.len() == 1,
-            "{mounts:?}"
-        );
+        nothing_is_left(&after);
         let service = of.services.get(NAME).await.unwrap();
         for metadata in [after.metadata, service.metadata] {
-            let entries = metadata.managed_fields.unwrap();
-            let managers: Vec<_> = entries
-                .iter()
-                .filter(|entry| entry.subresource.is_none())
-                .map(|entry| entry.manager.clone().unwrap())
-                .collect();
-            assert!(!managers.contains(&"manager".to_owned()), "{managers:?}");
-            assert_eq!(metadata.owner_references.unwrap()[0].name, "shop");
+            is_ours(metadata);
         }
     });
 }
