@@ -4,6 +4,7 @@
 mod check;
 mod config;
 mod guards;
+pub mod membership;
 mod objects;
 mod servers;
 pub mod template;
@@ -87,6 +88,13 @@ struct Port {
     number: u16,
     /// The port on the site's nodes; `None`: the API server picks one, or there is none.
     at_nodes: Option<u16>,
+}
+
+impl Port {
+    /// Name of the backend that it leads to.
+    fn backend(&self) -> String {
+        format!("{}-backend", self.name)
+    }
 }
 
 /// A load balancer without its members: what both kinds come down to.

@@ -75,30 +75,31 @@ defaults
   timeout client {client}
   timeout server {server}
   timeout check {check}
-  {}
+  default-server {}
 
 {}",
-            checks(plan.health),
+            keywords(plan.health),
             Internal(plan),
         )?;
         let servers = servers::of(members, plan.ports.len());
         for (short, full) in servers.iter().filter_map(Server::abbreviated) {
             writeln!(f, "# {short} is {full}")?;
         }
-        for Port {
-            name,
-            number,
-            at_nodes: _,
-        } in &plan.ports
-        {
+        for port in &plan.ports {
+            let Port {
+                name,
+                number,
+                at_nodes: _,
+            } = port;
+            let backend = port.backend();
             write!(
                 f,
                 "
 frontend {name}-frontend
   bind :::{number} v4v6
-  default_backend {name}-backend
+  default_backend {backend}
 
-backend {name}-backend
+backend {backend}
 {}",
                 backend_checks(plan.health),
             )?;
@@ -133,13 +134,8 @@ impl fmt::Display for Internal<'_> {
             plan.internal_port(),
         )?;
         // Lines of one name are alternatives.
-        for Port {
-            name,
-            number: _,
-            at_nodes: _,
-        } in &plan.ports
-        {
-            writeln!(f, "  acl served nbsrv({name}-backend) gt 0")?;
+        for backend in plan.ports.iter().map(Port::backend) {
+            writeln!(f, "  acl served nbsrv({backend}) gt 0")?;
         }
         write!(
             f,
@@ -150,13 +146,14 @@ impl fmt::Display for Internal<'_> {
     }
 }
 
-/// An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks and 3 × 2 s of waiting.
-fn checks(health: Health) -> &'static str {
+/// What follows each server's address. An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks
+/// and 3 × 2 s of waiting.
+pub(super) fn keywords(health: Health) -> &'static str {
     match health {
         Health::ApiServer => {
-            "default-server check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"
+            "check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"
         }
-        Health::Connect => "default-server check inter 2s fastinter 1s downinter 2s fall 3 rise 2",
+        Health::Connect => "check inter 2s fastinter 1s downinter 2s fall 3 rise 2",
     }
 }
 

@@ -1,0 +1,61 @@
+//! What of a configuration may change while HAProxy runs: the servers behind its ports.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{Member, Plan, config, servers};
+
+/// The servers of a configuration, and what tells whether another one differs in nothing else. As JSON it lies beside the
+/// configuration, for the program that makes a running HAProxy follow it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Membership {
+    /// SHA-256, in hexadecimal digits, of the configuration without servers.
+    pub frame: String,
+    /// Keywords that follow each server's address.
+    pub keywords: String,
+    /// Every backend has every server.
+    pub backends: Vec<Backend>,
+    /// The servers, sorted by the members' names.
+    pub servers: Vec<Server>,
+}
+
+/// A backend, and the port of the servers in it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Backend {
+    /// Its name.
+    pub name: String,
+    /// Port of its servers.
+    pub port: u16,
+}
+
+/// A server.
+#[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct Server {
+    /// Its name in every backend: one word.
+    pub name: String,
+    /// Its address, IPv6 in brackets.
+    pub address: String,
+}
+
+pub(super) fn of(plan: &Plan<'_>, members: &[&Member]) -> Membership {
+    let frame = config::Config { plan, members: &[] }.to_string();
+    Membership {
+        frame: format!("{:x}", Sha256::digest(frame.as_bytes())),
+        keywords: config::keywords(plan.health).to_owned(),
+        backends: plan
+            .ports
+            .iter()
+            .map(|port| Backend {
+                name: port.backend(),
+                port: port.number,
+            })
+            .collect(),
+        servers: servers::of(members, plan.ports.len())
+            .into_iter()
+            .map(|server| Server {
+                name: server.name().to_owned(),
+                address: server.address,
+            })
+            .collect(),
+    }
+}
