@@ -6,6 +6,7 @@ mod config;
 mod guards;
 pub mod membership;
 mod objects;
+pub mod running;
 mod servers;
 pub mod template;
 

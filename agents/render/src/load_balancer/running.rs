@@ -1,0 +1,36 @@
+//! What the program beside a HAProxy says of it, when whoever wrote the configuration asks.
+
+use serde::{Deserialize, Serialize};
+
+/// Path at which a pod answers with [`Running`], as JSON.
+pub const CONFIG_PATH: &str = "/config";
+/// Path at which a pod answers 200 once a configuration is written, and HAProxy may start.
+pub const STARTED_PATH: &str = "/started";
+
+/// What one HAProxy runs.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Running {
+    /// SHA-256, in hexadecimal digits, of the text of the configuration that every new connection meets, and besides whose
+    /// servers none has a connection left in any of its processes. `None` while there is no such configuration: HAProxy
+    /// does not run, is behind, or servers that the configuration has not are still used.
+    pub running: Option<String>,
+    /// Why the newest configuration does not run and will not without somebody's help, as text for people.
+    pub failed: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_told_in_two_fields() {
+        let running = Running {
+            running: Some("00ff".to_owned()),
+            failed: None,
+        };
+        let json = serde_json::to_string(&running).unwrap();
+        assert_eq!(json, r#"{"running":"00ff","failed":null}"#);
+        assert_eq!(serde_json::from_str::<Running>(&json).unwrap(), running);
+    }
+}
