@@ -26,9 +26,9 @@ pub use bare_metal_host::{
     SecretReference,
 };
 pub use cluster::{
-    Auth, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_PORTS_PER_RANGE,
-    MAX_REPLICAS, NetworkId, ObjectName, Operator, Override, PortRange, PortSet, Requirement, Resources,
-    Role, RoleName, Selector, Service, WorkerBalancer,
+    Auth, BadImage, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
+    MAX_PORTS_PER_RANGE, MAX_REPLICAS, NetworkId, ObjectName, Operator, Override, PortRange, PortSet,
+    Requirement, Resources, Role, RoleName, Selector, Service, WorkerBalancer,
 };
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};

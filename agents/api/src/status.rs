@@ -112,6 +112,10 @@ pub struct Applied {
     pub revision: u64,
     /// Generation of the spec that was applied.
     pub generation: i64,
+    /// Revision of the placement whose releasing members nothing that runs leads to any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>", range(min = 0))]
+    pub left: Option<u64>,
 }
 
 /// Where a service of the cluster is reached.

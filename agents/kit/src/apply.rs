@@ -125,6 +125,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         .join(": ")
 }
 
+/// Whether the API server will not have an object as things are, and says why: it is not allowed (a quota, an admission policy),
+/// too large, not valid, or there is nothing left to give it. Whoever wrote the object is to be told.
+///
+/// Ranges of addresses and ports that are used up are answered as internal errors, by these words.
+#[must_use]
+pub fn is_refusal(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            403 | 413 | 422 => true,
+            500 => status.message.contains("failed to allocate"),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 /// Status code of an answer, when the API server gave one.
 #[must_use]
 pub fn code(error: &kube::Error) -> Option<u16> {

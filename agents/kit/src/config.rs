@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, path::Path};
 
+use api::{BadImage, Image};
 use http::Uri;
 use runtime::identity::{Name, Realm};
 use serde::Deserialize;
@@ -14,6 +15,7 @@ pub struct SiteConfig {
     scheduler: Uri,
     host_namespaces: BTreeSet<String>,
     not_installed: BTreeSet<Section>,
+    haproxy_sidecar_image: Option<Image>,
 }
 
 /// A section of `spec.services`, and so the agent that serves it.
@@ -48,6 +50,7 @@ struct File {
     host_namespaces: BTreeSet<String>,
     #[serde(default)]
     not_installed: BTreeSet<Section>,
+    haproxy_sidecar_image: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +116,7 @@ impl SiteConfig {
             scheduler,
             host_namespaces,
             not_installed,
+            haproxy_sidecar_image,
         } = serde_saphyr::from_str(text).map_err(|source| Error::Form {
             path: path.to_owned(),
             source: source.into(),
@@ -147,12 +151,20 @@ impl SiteConfig {
                 "name at least one namespace with BareMetalHosts".to_owned(),
             ));
         }
+        let haproxy_sidecar_image = haproxy_sidecar_image
+            .map(|image| {
+                image
+                    .parse()
+                    .map_err(|error: BadImage| bad("haproxySidecarImage", &image, error.to_string()))
+            })
+            .transpose()?;
         Ok(Self {
             realm: Realm::new(trust, region_name),
             site: site_name,
             scheduler: endpoint,
             host_namespaces,
             not_installed,
+            haproxy_sidecar_image,
         })
     }
 
@@ -184,6 +196,13 @@ impl SiteConfig {
     #[must_use]
     pub fn not_installed(&self) -> &BTreeSet<Section> {
         &self.not_installed
+    }
+
+    /// Image of the container that makes a running HAProxy follow its configuration. `None`: new pods start for every change
+    /// of members.
+    #[must_use]
+    pub fn haproxy_sidecar_image(&self) -> Option<&Image> {
+        self.haproxy_sidecar_image.as_ref()
     }
 }
 
@@ -221,6 +240,11 @@ notInstalled: [jumpHost, auth]
                 "scheduler.endpoint \"not a uri\"",
             ),
             ("region: lab", "regio: lab", "expected form"),
+            (
+                "region: lab",
+                "region: lab\nhaproxySidecarImage: 'side car'",
+                "haproxySidecarImage \"side car\"",
+            ),
         ] {
             let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml")
                 .unwrap_err()

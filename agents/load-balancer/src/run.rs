@@ -18,15 +18,20 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
         Controller, WatchStreamExt as _, controller,
-        reflector::{ObjectRef, store::Writer},
+        reflector::{
+            ObjectRef, Store,
+            store::{Writer, WriterDropped},
+        },
         watcher,
     },
 };
+use render::load_balancer::Sidecar;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::reconcile::{
-    self, CONTROL_PLANE, Children, Context, MANAGER, Place, Templates, Unlabelled, Unserved, WORKER,
+    self, CONTROL_PLANE, Children, Context, MANAGER, Place, SecretMeta, Templates, Unlabelled, Unserved,
+    WORKER,
 };
 
 /// Clusters that are looked at at once.
@@ -41,6 +46,14 @@ const CHANGES: usize = 256;
 pub struct Args {
     #[command(flatten)]
     agent: AgentArgs,
+}
+
+/// Where it works, and with what.
+struct Of {
+    scheduler: Scheduler,
+    /// The agents' own.
+    namespace: String,
+    sidecar: Option<Sidecar>,
 }
 
 /// The pods, and what they say.
@@ -64,6 +77,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = agent.process.shutdown.clone();
     let scheduler = agent.scheduler.clone();
     let namespace = agent.namespace(&client);
+    let sidecar = agent
+        .config
+        .haproxy_sidecar_image()
+        .map(|image| Sidecar { image: image.clone() });
     let (pods, unserved) = (Writer::default(), Unserved::default());
     let (changed, changes) = mpsc::channel(CHANGES);
     let asking = unserved.clone().watch(pods.as_reader(), changed);
@@ -74,7 +91,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         changes,
     };
     agent.process.tasks.spawn("controller", async move {
-        let of = (scheduler, namespace);
+        let of = Of {
+            scheduler,
+            namespace,
+            sidecar,
+        };
         control(client, of, pods, watching, shutdown.cancelled_owned()).await
     });
     agent.run(Some(elected)).await
@@ -82,12 +103,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 async fn control(
     client: Client,
-    (scheduler, namespace): (Scheduler, String),
+    Of {
+        scheduler,
+        namespace,
+        sidecar,
+    }: Of,
     pods: Pods,
     gate: runtime::readiness::Gate,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
-    let (deployments, services) = (Writer::default(), Writer::default());
+    let (deployments, services, secrets) = (Writer::default(), Writer::default(), Writer::default());
     let (control_plane, worker) = (Writer::default(), Writer::default());
     let Pods {
         seen: pods,
@@ -104,6 +129,7 @@ async fn control(
         ))
     };
     let seen = (deployments.as_reader(), services.as_reader(), pods.as_reader());
+    let configurations = secrets.as_reader();
     let texts = (control_plane.as_reader(), worker.as_reader());
     let templates = Templates::new(client.clone(), &namespace, texts.clone(), deployments.as_reader());
     let written = |place: Place, writer| {
@@ -137,6 +163,7 @@ async fn control(
             every_service,
             services,
         ))
+        .owns_stream(touched(Api::<SecretMeta>::all(client.clone()), made(), secrets))
         .watches_stream(
             touched(Api::<Pod>::all(client.clone()), made(), pods),
             reconcile::owner_of,
@@ -145,18 +172,25 @@ async fn control(
         .watches_stream(written(WORKER, worker), every_cluster)
         .reconcile_on(changes)
         .graceful_shutdown_on(shutdown);
-    let stores = (controller.store(), seen.0.clone(), seen.1.clone(), texts);
+    let stores = Stores {
+        clusters: controller.store(),
+        deployments: seen.0.clone(),
+        services: seen.1.clone(),
+        secrets: configurations.clone(),
+        templates: texts,
+    };
     let (all_listed, listed) = watch::channel(false);
     let context = Context {
         client: client.clone(),
         listed,
         clusters: controller.store(),
-        children: Children::new(seen.0, seen.1.clone()),
+        children: Children::new(seen.0, seen.1.clone(), configurations),
         services: seen.1,
         pods: seen.2,
         unlabelled: Unlabelled::default(),
         unserved,
         templates,
+        sidecar,
         scheduler,
         retries: Retries::default(),
         events: Events::new(client, MANAGER.0),
@@ -164,18 +198,9 @@ async fn control(
     let run = controller
         .run(reconcile::reconcile, reconcile::retry, Arc::new(context))
         .for_each(|_| async {});
-    // A store wakes one of those that wait for it: this is the only one.
     let listing = async {
-        let (clusters, deployments, services, (control_plane, worker)) = stores;
-        let all = try_join!(
-            clusters.wait_until_ready(),
-            deployments.wait_until_ready(),
-            services.wait_until_ready(),
-            control_plane.wait_until_ready(),
-            worker.wait_until_ready(),
-        );
         // Fails only when the controller has ended, which the other branch tells.
-        if all.is_ok() {
+        if listed_all(stores).await.is_ok() {
             all_listed.send_replace(true);
             gate.ready();
         }
@@ -186,6 +211,35 @@ async fn control(
         () = listing => {}
     }
     Ok(())
+}
+
+/// What has to be known before anything is done.
+struct Stores {
+    clusters: Store<SIPCluster>,
+    deployments: Store<Deployment>,
+    services: Store<Service>,
+    secrets: Store<SecretMeta>,
+    templates: (Store<ConfigMap>, Store<ConfigMap>),
+}
+
+/// Waits until every watch has shown once what there is. A store wakes one of those that wait for it: this is the only one.
+async fn listed_all(stores: Stores) -> Result<(), WriterDropped> {
+    let Stores {
+        clusters,
+        deployments,
+        services,
+        secrets,
+        templates: (control_plane, worker),
+    } = stores;
+    try_join!(
+        clusters.wait_until_ready(),
+        deployments.wait_until_ready(),
+        services.wait_until_ready(),
+        secrets.wait_until_ready(),
+        control_plane.wait_until_ready(),
+        worker.wait_until_ready(),
+    )
+    .map(drop)
 }
 
 /// A watch that fills a store and names what changes.

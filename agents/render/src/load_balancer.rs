@@ -8,6 +8,7 @@ pub mod membership;
 mod objects;
 pub mod running;
 mod servers;
+mod sidecar;
 pub mod template;
 
 use std::net::IpAddr;
@@ -19,16 +20,26 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 pub use check::Check;
+pub use sidecar::{Access, DRAIN_SECONDS, Sidecar};
 use template::{Error, Template};
 
 /// Key of the Secret, and file in the pod, that holds the configuration.
 pub const CONFIG_FILE: &str = "haproxy.cfg";
+/// Key of the Secret that holds the [`membership::Membership`] as JSON, where a sidecar reads it and no template has made the
+/// configuration.
+pub const MEMBERSHIP_FILE: &str = "membership.json";
+/// Name of the socket, in the directory of the configuration, on which HAProxy's master takes orders.
+pub const MASTER_SOCKET: &str = "master.sock";
 /// Port of the tenant's API servers, and of the Service in front of them.
 pub const API_SERVER_PORT: u16 = 6443;
 
 /// Name of the pods' port on which they answer probes and tell metrics.
 pub const INTERNAL_PORT_NAME: &str = "metrics";
-/// Path on that port that answers 200 while any member answers on any port, and 503 otherwise.
+/// Path on that port that answers 200 while HAProxy runs.
+const HEALTH_PATH: &str = "/healthz";
+/// Name of the pods' port on which the sidecar says what HAProxy runs.
+pub const REPORT_PORT_NAME: &str = "config";
+/// Path on the internal port that answers 200 while any member answers on any port, and 503 otherwise.
 pub const MEMBERS_PATH: &str = "/members";
 
 /// A host that is balanced to. Ordered by namespace and name, which together are unique in a site.
@@ -42,12 +53,12 @@ pub struct Member {
     pub address: IpAddr,
 }
 
-/// Everything that one load balancer consists of. Apply the Secret first: the Deployment mounts it.
+/// Everything that one load balancer consists of. Apply the Secret and the access first: the pods need them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// Holds the configuration under [`CONFIG_FILE`].
     pub secret: Secret,
-    /// Runs HAProxy. Its pod template carries the configuration's hash, so that a change rolls out.
+    /// Runs HAProxy. Without a sidecar its pod template carries the configuration's hash, so that a change rolls out.
     pub deployment: Deployment,
     /// Leads to the pods, by node port.
     pub service: Service,
@@ -56,8 +67,18 @@ pub struct Objects {
     pub budget: Option<PodDisruptionBudget>,
     /// Who may connect to the pods.
     pub policy: NetworkPolicy,
+    /// What the sidecar may do; `None` without one.
+    pub access: Option<Access>,
     /// The configuration as text.
     pub config: String,
+}
+
+impl Objects {
+    /// SHA-256 of the configuration, in hexadecimal digits: by that pods say which one they run.
+    #[must_use]
+    pub fn config_digest(&self) -> String {
+        objects::digest(&self.config)
+    }
 }
 
 /// A load balancer in front of the API servers on `members`. Without members its configuration is valid and refuses
@@ -105,6 +126,7 @@ pub struct Plan<'a> {
     entry: &'a Entry,
     health: Health,
     ports: Vec<Port>,
+    sidecar: Option<&'a Sidecar>,
 }
 
 impl<'a> Plan<'a> {
@@ -122,6 +144,7 @@ impl<'a> Plan<'a> {
             entry: balancer.service(),
             health: Health::ApiServer,
             ports: vec![port],
+            sidecar: None,
         }
     }
 
@@ -139,14 +162,22 @@ impl<'a> Plan<'a> {
             entry: balancer.service(),
             health: Health::Connect,
             ports: ports.collect(),
+            sidecar: None,
         }
+    }
+
+    /// With what makes a running HAProxy follow its configuration. Without it, new pods start for every change.
+    #[must_use]
+    pub fn followed_by(self, sidecar: Option<&'a Sidecar>) -> Self {
+        Self { sidecar, ..self }
     }
 
     /// Everything, with the built-in configuration.
     #[must_use]
     pub fn objects(&self, members: &[Member]) -> Objects {
         let members = &once_each(members);
-        self.objects_of(config::Config { plan: self, members }.to_string())
+        let membership = self.sidecar.map(|_| membership::of(self, members).to_string());
+        self.objects_of(config::Config { plan: self, members }.to_string(), membership)
     }
 
     /// Everything, with the configuration that a template makes of these members. The Deployment says by which template it
@@ -160,7 +191,7 @@ impl<'a> Plan<'a> {
         template: &Template,
         accepted_by: &str,
     ) -> Result<Objects, Error> {
-        let mut objects = self.objects_of(template.config(self, &once_each(members))?);
+        let mut objects = self.objects_of(template.config(self, &once_each(members))?, None);
         let said = [
             (annotations::TEMPLATE, template.digest()),
             (annotations::TEMPLATE_IMAGE, accepted_by),
@@ -178,13 +209,14 @@ impl<'a> Plan<'a> {
         check::of(self, members, template)
     }
 
-    fn objects_of(&self, config: String) -> Objects {
+    fn objects_of(&self, config: String, membership: Option<String>) -> Objects {
         Objects {
-            secret: objects::secret(self, &config),
+            secret: objects::secret(self, &config, membership),
             deployment: objects::deployment(self, &config),
             service: objects::service(self),
             budget: guards::budget(self),
             policy: guards::policy(self),
+            access: self.sidecar.map(|_| sidecar::access(self)),
             config,
         }
     }
@@ -193,11 +225,21 @@ impl<'a> Plan<'a> {
     /// leads there.
     fn internal_port(&self) -> u16 {
         const PREFERRED: u16 = 8404;
+        self.free_port(PREFERRED)
+    }
+
+    /// Port on which the sidecar says what HAProxy runs.
+    fn report_port(&self) -> u16 {
+        self.free_port(self.internal_port().saturating_add(1))
+    }
+
+    /// The first port from this one on that is not balanced.
+    fn free_port(&self, from: u16) -> u16 {
         let balanced = |candidate: &u16| self.ports.iter().any(|port| port.number == *candidate);
         // A range holds at most a thousand ports, so one is free well before the end.
-        (PREFERRED..=u16::MAX)
+        (from..=u16::MAX)
             .find(|candidate| !balanced(candidate))
-            .unwrap_or(PREFERRED)
+            .unwrap_or(from)
     }
 }
 

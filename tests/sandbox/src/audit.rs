@@ -24,6 +24,9 @@ pub struct Entry {
     /// How it ended.
     #[serde(default)]
     pub response_status: ResponseStatus,
+    /// What was noted beside it.
+    #[serde(default)]
+    pub annotations: Annotations,
     /// The body of a write, except of Secrets and tokens.
     #[serde(default)]
     pub request_object: serde_json::Value,
@@ -66,11 +69,19 @@ pub struct ResponseStatus {
     pub code: u16,
 }
 
+/// What the API server notes beside a request.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Annotations {
+    /// `allow` or `forbid`.
+    #[serde(default, rename = "authorization.k8s.io/decision")]
+    pub decision: String,
+}
+
 impl Entry {
-    /// Whether the API server refused it for want of rights.
+    /// Whether the API server refused it for want of rights: not for a quota, or since its namespace ends.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        self.response_status.code == 403
+        self.annotations.decision == "forbid"
     }
 }
 
@@ -95,7 +106,7 @@ mod tests {
     fn a_line_that_is_still_being_written_is_left_out() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.log");
-        let line = r#"{"verb":"get","requestURI":"/api/v1/nodes","user":{"username":"ana"},"responseStatus":{"code":403},"requestReceivedTimestamp":"2026-11-21T00:00:00.000000Z","stageTimestamp":"2026-11-21T00:00:00.000100Z"}"#;
+        let line = r#"{"verb":"get","requestURI":"/api/v1/nodes","user":{"username":"ana"},"responseStatus":{"code":403},"annotations":{"authorization.k8s.io/decision":"forbid"},"requestReceivedTimestamp":"2026-11-21T00:00:00.000000Z","stageTimestamp":"2026-11-21T00:00:00.000100Z"}"#;
         fs::write(&path, format!("{line}\n{}", &line[..20])).unwrap();
 
         let entries = read(&path).unwrap();

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::str::FromStr;
 
 use super::ports::PortRange;
 use crate::label::{LabelKey, LabelValue};
@@ -51,6 +52,22 @@ macro_rules! text {
 }
 
 text!(Image NetworkId ObjectName);
+
+impl FromStr for Image {
+    type Err = BadImage;
+
+    fn from_str(text: &str) -> Result<Self, BadImage> {
+        if text.is_empty() || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return Err(BadImage);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The text is not the name of an image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("must not be empty, nor contain white space or control characters")]
+pub struct BadImage;
 
 impl NetworkId {
     pub(crate) fn new(text: &str) -> Option<Self> {

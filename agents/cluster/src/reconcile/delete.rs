@@ -11,8 +11,10 @@ use proto::placement::v1 as placed;
 
 use super::{
     Context, Error, act_on_hosts, finalizer, findings, holds,
-    hosts::{self, Need, Step},
-    key, never_older, services, stale, status, write,
+    hosts::{self, Step},
+    key,
+    need::Need,
+    never_older, services, stale, status, write,
 };
 use crate::inventory;
 

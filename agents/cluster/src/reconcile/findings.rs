@@ -11,8 +11,9 @@ use kit::{
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 
 use super::{
-    hosts::{self, Need, Step},
+    hosts::{self, Step},
     machines::Machines,
+    need::Need,
     services::{self, Standing},
 };
 

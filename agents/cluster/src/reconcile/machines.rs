@@ -22,7 +22,8 @@ use serde_json::json;
 
 use super::{
     Context, MANAGER,
-    hosts::{self, Need, Step},
+    hosts::{self, Step},
+    need::Need,
 };
 
 /// On a Machine: Cluster API deletes it first.

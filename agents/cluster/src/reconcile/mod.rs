@@ -10,6 +10,7 @@ mod findings;
 pub mod hosts;
 mod machines;
 mod metrics;
+mod need;
 mod orphans;
 mod services;
 mod status;
@@ -41,9 +42,10 @@ pub use triggers::Triggers;
 pub use unseen::Unseen;
 
 use crate::inventory::{self, Inventory, Key};
-use hosts::{Need, Step, Taken, Writer};
+use hosts::{Step, Taken, Writer};
 use machines::Machines;
 use metrics::{Answer, Look};
+use need::Need;
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");

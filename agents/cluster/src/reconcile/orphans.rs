@@ -145,7 +145,8 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
     }
     let steps: Vec<Step<'_>> = releasing
         .into_iter()
-        .map(|member| Step::of(&reference, member, &context.inventory, false))
+        // Its load balancers went with it.
+        .map(|member| Step::of(&reference, member, &context.inventory, true))
         .collect();
     let writer = Writer {
         client: &context.client,

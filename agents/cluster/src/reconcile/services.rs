@@ -51,7 +51,7 @@ pub(super) fn condition_of(section: Section) -> &'static str {
     }
 }
 
-/// Whether every load balancer that the spec asks for has applied the revision of this member.
+/// Whether every load balancer that the spec asks for has taken in a claim, or has let go of a member that is given back.
 #[must_use]
 pub(super) fn served(
     cluster: &Cluster,
@@ -78,10 +78,13 @@ pub(super) fn served(
                 .iter()
                 .map(|balancer| balancer.service().object_name()),
         );
+    let releasing = member.state() == wire::MemberState::Releasing;
     names.into_iter().all(|name| {
-        applied.iter().any(|applied| {
-            applied.service == name.as_str() && applied.epoch == epoch && applied.revision >= member.revision
-        })
+        let said = applied
+            .iter()
+            .find(|applied| applied.service == name.as_str() && applied.epoch == epoch);
+        let revision = said.and_then(|said| if releasing { said.left } else { Some(said.revision) });
+        revision >= Some(member.revision)
     })
 }
 
@@ -184,6 +187,27 @@ mod tests {
             assert!(
                 served(&parsed, &[], &object, 1, &claimed),
                 "nothing gates: {status}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_that_goes_is_let_go_when_nothing_that_runs_leads_to_it_any_more() {
+        let releasing = member("h1", wire::MemberState::Releasing);
+        for (epoch, left, expected) in [
+            (1, json!(null), false),
+            (1, json!(4), false),
+            (1, json!(5), true),
+            (2, json!(9), false),
+        ] {
+            let mut status = applied(epoch, 9);
+            status["applied"][0]["left"] = left;
+            let object = cluster(&status);
+            let parsed = Cluster::parse(&object).unwrap();
+            assert_eq!(
+                served(&parsed, &[Section::LoadBalancer], &object, 1, &releasing),
+                expected,
+                "{status}"
             );
         }
     }

@@ -11,13 +11,14 @@ use api::{
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Secret, Service},
+    core::v1::{Secret, Service, ServiceAccount},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
+    rbac::v1::{Role, RoleBinding},
 };
 use kit::apply;
 use kube::{Client, ResourceExt as _};
-use render::load_balancer::Objects;
+use render::load_balancer::{Access, Objects};
 
 use super::{
     Context, Error, MANAGER, attachments,
@@ -26,6 +27,7 @@ use super::{
     conflict,
     ownership::{self, Ownership},
     pods, remove,
+    running::{self, Follows},
 };
 
 /// What has come of one load balancer.
@@ -47,6 +49,8 @@ pub(super) enum Applied {
         unserved: bool,
         /// What is wrong with the template that it should be rendered by.
         template: Option<Lack>,
+        /// Whether every pod follows the configuration, as far as that is known by now.
+        followed: bool,
     },
     /// What the spec asks for cannot be had. Nothing of it was applied, or the API server refused the rest.
     Refused(Lack),
@@ -57,6 +61,14 @@ impl Applied {
     pub(super) fn is_tried_again(&self) -> bool {
         match self {
             Self::Done { template, .. } => template.as_ref().is_some_and(|lack| lack.reason != BAD_TEMPLATE),
+            Self::Refused(_) => true,
+        }
+    }
+
+    /// Whether no pod has to follow any more.
+    pub(super) fn is_followed(&self) -> bool {
+        match self {
+            Self::Done { followed, .. } => *followed,
             Self::Refused(_) => true,
         }
     }
@@ -89,7 +101,7 @@ pub(super) struct Joined<'a> {
     service: Service,
     /// When that was applied.
     at: Instant,
-    /// The Deployment, if nothing has changed since it was applied.
+    /// The Deployment, if what runs it has not changed since it was applied.
     deployment: Option<Deployment>,
 }
 
@@ -105,10 +117,11 @@ impl Joined<'_> {
         self.applied(
             lacks(deployment.unwrap_or(&self.rendered.objects.deployment)),
             false,
+            false,
         )
     }
 
-    fn applied(&self, lacks: Option<Lack>, unserved: bool) -> Applied {
+    fn applied(&self, lacks: Option<Lack>, unserved: bool, followed: bool) -> Applied {
         let address = self.balancer.entry().cluster_ip();
         Applied::Done {
             name: self.balancer.name().to_owned(),
@@ -118,6 +131,7 @@ impl Joined<'_> {
             without_address: self.rendered.without_address.clone(),
             unserved,
             template: self.rendered.template.clone(),
+            followed,
         }
     }
 }
@@ -134,25 +148,14 @@ pub(super) async fn join<'a>(
     if let Some(lack) = attachments::absent(&context.client, cluster, balancer.entry()).await? {
         return Ok(Err(lack));
     }
-    let Unchanged {
-        service,
-        at,
-        deployment,
-    } = match context.children.unchanged(&rendered.objects) {
+    let Unchanged { service, at } = match context.children.exposes(&rendered.objects) {
         Some(unchanged) => unchanged,
         None => match expose(context, object, &rendered.objects).await? {
-            Ok(service) => {
-                let at = Instant::now();
-                context.children.exposed(&rendered.objects, &service, at);
-                Unchanged {
-                    service,
-                    at,
-                    deployment: None,
-                }
-            }
+            Ok(service) => service,
             Err(lack) => return Ok(Err(lack)),
         },
     };
+    let deployment = context.children.runs(&rendered.objects);
     Ok(Ok(Joined {
         balancer,
         rendered,
@@ -166,13 +169,14 @@ async fn expose(
     context: &Context,
     object: &SIPCluster,
     objects: &Objects,
-) -> Result<Result<Service, Lack>, Error> {
+) -> Result<Result<Unchanged, Lack>, Error> {
     let Objects {
         secret,
         service,
         deployment: _,
         budget: _,
         policy: _,
+        access: _,
         config: _,
     } = objects;
     let client = &context.client;
@@ -187,7 +191,11 @@ async fn expose(
         Ownership::Refused(words) => return Ok(Err(conflict::explain(client, service, &words).await?)),
     };
     match apply::apply::<Secret>(client, MANAGER, secret).await {
-        Ok(_) => Ok(Ok(applied)),
+        Ok(secret) => {
+            let at = Instant::now();
+            context.children.exposed(objects, &applied, &secret, at);
+            Ok(Ok(Unchanged { service: applied, at }))
+        }
         Err(error) => refused(&format!("{name}: its configuration"), "apply the Secret", error).map(Err),
     }
 }
@@ -207,7 +215,7 @@ pub(super) async fn run(
         balancer,
         rendered,
         service: _,
-        at: _,
+        at,
         deployment,
     } = joined;
     let objects = &rendered.objects;
@@ -219,7 +227,7 @@ pub(super) async fn run(
             Ok(deployment) => deployment,
             Err(lack) => return Ok(Applied::Refused(lack)),
         };
-        context.children.runs(objects, &written);
+        context.children.deployed(objects, &written);
         &written
     };
     let pods = pods::of(&context.pods, objects);
@@ -227,7 +235,21 @@ pub(super) async fn run(
         .map(|lacks| pods::trouble(&pods).unwrap_or(lacks))
         .or_else(|| attachments::not_joined(&pods, cluster, balancer.entry()));
     let unserved = rendered.balanced > 0 && context.unserved.contains(cluster.namespace(), balancer.name());
-    Ok(joined.applied(lacks, unserved))
+    let follows = follow(context, objects).await;
+    let lacks = lacks.or_else(|| follows.lack(at.elapsed()));
+    Ok(joined.applied(lacks, unserved, follows == Follows::All))
+}
+
+/// Whether every pod follows the configuration; once they all do, they are not asked again.
+async fn follow(context: &Context, objects: &Objects) -> Follows {
+    if context.children.followed(objects) {
+        return Follows::All;
+    }
+    let follows = running::look(&context.pods, objects).await;
+    if follows == Follows::All {
+        context.children.follows(objects);
+    }
+    follows
 }
 
 /// Applies the Deployment, whose pods mount the Secret, and what guards its pods.
@@ -240,6 +262,7 @@ async fn deploy(
         deployment,
         budget,
         policy,
+        access,
         secret: _,
         service: _,
         config: _,
@@ -249,6 +272,10 @@ async fn deploy(
     if !context.children.has_deployment(objects) {
         let namespace = object.namespace().unwrap_or_default();
         ownership::take_over::<Deployment>(client, &namespace, &name).await?;
+    }
+    // Pods cannot be made without their account.
+    if let Some(access) = access {
+        grant(client, access).await?;
     }
     let (deployment, policy, budget) = tokio::join!(
         apply::apply::<Deployment>(client, MANAGER, deployment),
@@ -263,10 +290,26 @@ async fn deploy(
     }
 }
 
-/// What the API server refuses, also since it is too large for it or for etcd, is for the condition; what else went wrong is
-/// tried again.
+/// What the sidecar needs to read the Secret.
+async fn grant(client: &Client, access: &Access) -> Result<(), Error> {
+    let Access {
+        account,
+        role,
+        binding,
+    } = access;
+    let granted = tokio::try_join!(
+        apply::apply::<ServiceAccount>(client, MANAGER, account),
+        apply::apply::<Role>(client, MANAGER, role),
+        apply::apply::<RoleBinding>(client, MANAGER, binding),
+    );
+    granted
+        .map(drop)
+        .map_err(Error::kubernetes("apply what the pods may read"))
+}
+
+/// What the API server refuses is for the condition; what else went wrong is tried again.
 fn refused(what: &str, action: &'static str, error: kube::Error) -> Result<Lack, Error> {
-    if matches!(apply::code(&error), Some(413 | 422)) {
+    if apply::is_refusal(&error) {
         Ok(Lack::new(REFUSED, format!("{what}: {}", apply::reason(&error))))
     } else {
         Err(Error::kubernetes(action)(error))

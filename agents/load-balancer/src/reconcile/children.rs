@@ -2,56 +2,74 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     hash::{DefaultHasher, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Secret, Service},
+};
 use kube::{
     ResourceExt as _,
+    core::PartialObjectMeta,
     runtime::reflector::{ObjectRef, Store},
 };
 use render::load_balancer::Objects;
 
-/// Objects are applied again after this time though nothing is seen to have changed: Secrets are not watched.
+/// Objects are applied again after this time though nothing is seen to have changed: not all are watched.
 pub const REFRESH: Duration = Duration::from_mins(5);
 
-/// The Deployments and Services of this agent as the API server has them, and what this process applied last.
+/// What is known of a Secret without its content.
+pub type SecretMeta = PartialObjectMeta<Secret>;
+
+/// The objects of this agent as the API server has them, and what this process applied last.
 #[derive(Debug)]
 pub struct Children {
     deployments: Store<Deployment>,
     services: Store<Service>,
+    secrets: Store<SecretMeta>,
     last: Mutex<BTreeMap<(String, String), Last>>,
 }
 
 /// One load balancer as it was after the last apply.
 #[derive(Debug)]
 struct Last {
-    rendered: u64,
+    exposed: u64,
     service: Option<String>,
+    secret: Option<String>,
     at: Instant,
-    /// Generation of the Deployment; `None` until what runs the load balancer is applied too.
-    deployment: Option<i64>,
+    runs: Option<Runs>,
+    /// Whether every pod has been seen to follow it.
+    followed: bool,
 }
 
-/// A load balancer whose last apply was of the same objects and is not long ago, and whose Service nobody has changed since.
+/// What runs it, since that was applied.
+#[derive(Debug)]
+struct Runs {
+    rendered: u64,
+    generation: Option<i64>,
+    at: Instant,
+}
+
+/// A load balancer whose Service and configuration are as they were applied not long ago.
 #[derive(Debug)]
 pub(super) struct Unchanged {
     pub(super) service: Service,
-    /// When its Service and configuration were applied.
+    /// When they were applied.
     pub(super) at: Instant,
-    /// The Deployment, if that is as it was applied too.
-    pub(super) deployment: Option<Deployment>,
 }
 
 impl Children {
     /// Over watches of the objects.
     #[must_use]
-    pub fn new(deployments: Store<Deployment>, services: Store<Service>) -> Self {
+    pub fn new(deployments: Store<Deployment>, services: Store<Service>, secrets: Store<SecretMeta>) -> Self {
         Self {
             deployments,
             services,
+            secrets,
             last: Mutex::default(),
         }
     }
@@ -67,40 +85,68 @@ impl Children {
         self.deployments.get(&deployment).is_some()
     }
 
-    /// What of a load balancer is as it was applied last.
-    pub(super) fn unchanged(&self, objects: &Objects) -> Option<Unchanged> {
+    /// The Service and the configuration of a load balancer, if they are as they were applied last.
+    pub(super) fn exposes(&self, objects: &Objects) -> Option<Unchanged> {
         let service = self.service(objects)?;
+        let secret = self.secrets.get(&meta(&objects.secret))?;
         let last = self.last();
         let last = last.get(&key(objects))?;
-        let same = last.rendered == digest(objects)
+        let same = last.exposed == exposed(objects)
             && last.service == service.resource_version()
+            && last.secret == secret.resource_version()
             && last.at.elapsed() < REFRESH;
-        let deployment = self.deployments.get(&ObjectRef::from_obj(&objects.deployment));
-        let deployment = deployment.filter(|deployment| {
-            last.deployment.is_some() && deployment.metadata.generation == last.deployment
-        });
         same.then(|| Unchanged {
             service: Service::clone(&service),
             at: last.at,
-            deployment: deployment.map(|deployment| Deployment::clone(&deployment)),
         })
     }
 
-    /// This is the Service as it is after it and the configuration were applied.
-    pub(super) fn exposed(&self, objects: &Objects, service: &Service, at: Instant) {
-        let last = Last {
-            rendered: digest(objects),
-            service: service.resource_version(),
-            at,
-            deployment: None,
-        };
-        self.last().insert(key(objects), last);
+    /// The Deployment of a load balancer, if it and what guards its pods are as they were applied last.
+    pub(super) fn runs(&self, objects: &Objects) -> Option<Deployment> {
+        let deployment = self.deployments.get(&ObjectRef::from_obj(&objects.deployment))?;
+        let last = self.last();
+        let runs = last.get(&key(objects))?.runs.as_ref()?;
+        let same = runs.rendered == running(objects)
+            && runs.generation == deployment.metadata.generation
+            && runs.at.elapsed() < REFRESH;
+        same.then(|| Deployment::clone(&deployment))
     }
 
-    /// This is the Deployment as it is after it was applied for the same objects.
-    pub(super) fn runs(&self, objects: &Objects, deployment: &Deployment) {
+    /// Whether every pod has been seen to follow the configuration.
+    pub(super) fn followed(&self, objects: &Objects) -> bool {
+        self.last().get(&key(objects)).is_some_and(|last| last.followed)
+    }
+
+    /// These are Service and Secret as they are after they were applied.
+    pub(super) fn exposed(&self, objects: &Objects, service: &Service, secret: &Secret, at: Instant) {
+        let mut all = self.last();
+        let runs = all.remove(&key(objects)).and_then(|last| last.runs);
+        let last = Last {
+            exposed: exposed(objects),
+            service: service.resource_version(),
+            secret: secret.resource_version(),
+            at,
+            runs,
+            followed: false,
+        };
+        all.insert(key(objects), last);
+    }
+
+    /// This is the Deployment as it is after it was applied.
+    pub(super) fn deployed(&self, objects: &Objects, deployment: &Deployment) {
         if let Some(last) = self.last().get_mut(&key(objects)) {
-            last.deployment = deployment.metadata.generation;
+            last.runs = Some(Runs {
+                rendered: running(objects),
+                generation: deployment.metadata.generation,
+                at: Instant::now(),
+            });
+        }
+    }
+
+    /// Every pod follows the configuration.
+    pub(super) fn follows(&self, objects: &Objects) {
+        if let Some(last) = self.last().get_mut(&key(objects)) {
+            last.followed = true;
         }
     }
 
@@ -122,9 +168,30 @@ fn key(objects: &Objects) -> (String, String) {
     )
 }
 
+fn meta(secret: &Secret) -> ObjectRef<SecretMeta> {
+    ObjectRef::new(&secret.name_any()).within(&secret.namespace().unwrap_or_default())
+}
+
+fn exposed(objects: &Objects) -> u64 {
+    digest(&(&objects.service, &objects.secret))
+}
+
+fn running(objects: &Objects) -> u64 {
+    let Objects {
+        secret: _,
+        service: _,
+        config: _,
+        deployment,
+        budget,
+        policy,
+        access,
+    } = objects;
+    digest(&(deployment, budget, policy, access))
+}
+
 /// Tells renderings of this process apart; it is never stored.
-fn digest(objects: &Objects) -> u64 {
+fn digest(rendered: &impl Debug) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(format!("{objects:?}").as_bytes());
+    hasher.write(format!("{rendered:?}").as_bytes());
     hasher.finish()
 }

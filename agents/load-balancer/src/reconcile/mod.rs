@@ -1,6 +1,7 @@
 //! One `SIPCluster`: validate → render → apply → status, in this order, every time.
 
 mod apply;
+mod ask;
 mod attachments;
 mod balancers;
 mod check;
@@ -11,6 +12,8 @@ mod ownership;
 mod pods;
 mod reachability;
 mod remove;
+mod running;
+mod said;
 mod status;
 mod templates;
 mod turn;
@@ -37,11 +40,12 @@ use kube::{
     runtime::{controller::Action, reflector::Store},
 };
 use proto::inventory::v1 as wire;
+use render::load_balancer::Sidecar;
 use tokio::sync::watch;
 use tonic::Status;
 
 use apply::{Applied, Joined};
-pub use children::{Children, REFRESH};
+pub use children::{Children, REFRESH, SecretMeta};
 pub use pods::owner_of;
 pub use reachability::Unserved;
 pub use templates::{CONTROL_PLANE, Place, Templates, WORKER};
@@ -76,6 +80,8 @@ pub struct Context {
     pub unserved: Unserved,
     /// Templates of the site's people.
     pub templates: Templates,
+    /// What makes a running HAProxy follow its configuration; without it, new pods start for every change.
+    pub sidecar: Option<Sidecar>,
     /// Pauses after failures.
     pub retries: Retries,
     /// Events.
@@ -205,7 +211,7 @@ async fn report(
     applied: &[Applied],
     context: &Context,
 ) -> Result<Action, Error> {
-    let said = status::of(held, applied);
+    let said = said::of(object, held, applied);
     let (reason, message) = (said.finding.reason, said.finding.message.clone());
     let worth_a_word = ![PROGRESSING, AVAILABLE].contains(&reason);
     if status::write(object, &context.client, said).await? && worth_a_word {
@@ -214,8 +220,14 @@ async fn report(
             .warning(&object.object_ref(&()), reason, &message)
             .await;
     }
-    let again = applied.iter().any(Applied::is_tried_again);
-    Ok(Action::requeue(if again { REFUSED_RETRY } else { REFRESH }))
+    let again = if applied.iter().any(|applied| !applied.is_followed()) {
+        running::ASK_AGAIN
+    } else if applied.iter().any(Applied::is_tried_again) {
+        REFUSED_RETRY
+    } else {
+        REFRESH
+    };
+    Ok(Action::requeue(again))
 }
 
 /// When a cluster whose look was cut short is looked at again.

@@ -59,7 +59,7 @@ pub(super) async fn apply(
 fn outcome(applied: kube::Result<Service>) -> Result<Ownership, Error> {
     match applied {
         Ok(service) => Ok(Ownership::Ours(Box::new(service))),
-        Err(error) if apply::code(&error) == Some(422) => Ok(Ownership::Refused(apply::reason(&error))),
+        Err(error) if apply::is_refusal(&error) => Ok(Ownership::Refused(apply::reason(&error))),
         Err(error) => Err(Error::kubernetes("apply the Service")(error)),
     }
 }

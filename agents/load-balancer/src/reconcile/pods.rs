@@ -44,13 +44,19 @@ pub fn owner_of(pod: Pod) -> Option<ObjectRef<SIPCluster>> {
 
 /// The pods of a load balancer that are to stay, by name.
 pub(super) fn of(pods: &Store<Pod>, objects: &Objects) -> Vec<Arc<Pod>> {
+    let mut own = every(pods, objects);
+    own.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    own
+}
+
+/// The pods of a load balancer, by name.
+pub(super) fn every(pods: &Store<Pod>, objects: &Objects) -> Vec<Arc<Pod>> {
     let (namespace, name) = (objects.service.namespace(), objects.service.name_any());
     let mut own = pods.state();
     own.retain(|pod| {
         pod.namespace() == namespace
             && pod.labels().get(labels::INSTANCE) == Some(&name)
             && !pod.labels().contains_key(labels::TEMPLATE_CHECK)
-            && pod.metadata.deletion_timestamp.is_none()
     });
     own.sort_by_key(|pod| pod.name_any());
     own

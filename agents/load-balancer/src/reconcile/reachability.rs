@@ -9,28 +9,20 @@ use std::{
 };
 
 use api::{SIPCluster, labels};
-use futures::{StreamExt as _, channel::mpsc, future::select, stream};
-use http::{Request, StatusCode};
-use http_body_util::Empty;
-use hyper::{body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use futures::{StreamExt as _, channel::mpsc, stream};
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
 use render::load_balancer::{INTERNAL_PORT_NAME, MEMBERS_PATH};
-use tokio::{
-    net::TcpStream,
-    time::{MissedTickBehavior, interval, timeout},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::pods;
+use super::{ask, pods};
 
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long a pod may take to answer.
-const WITHIN: Duration = Duration::from_secs(1);
 /// Pods that are asked at once.
 const AT_ONCE: usize = 32;
 
@@ -91,7 +83,9 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
             continue;
         };
         clusters.insert(key.clone(), cluster);
-        asked.extend(address(pod).map(|address| async move { (key, ask(address).await) }));
+        asked.extend(
+            ask::address(pod, INTERNAL_PORT_NAME).map(|address| async move { (key, ask_pod(address).await) }),
+        );
     }
     let answers: Vec<(Key, Option<bool>)> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     let mut served: BTreeMap<Key, bool> = BTreeMap::new();
@@ -108,33 +102,9 @@ fn key(pod: &Pod) -> Option<Key> {
     Some((pod.namespace()?, pod.labels().get(labels::INSTANCE)?.clone()))
 }
 
-/// Where a pod tells what it knows.
-fn address(pod: &Pod) -> Option<(String, u16)> {
-    let ip = pod.status.as_ref()?.pod_ip.clone()?;
-    let ports = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let internal = ports
-        .flat_map(|container| container.ports.iter().flatten())
-        .find(|port| port.name.as_deref() == Some(INTERNAL_PORT_NAME))?;
-    Some((ip, u16::try_from(internal.container_port).ok()?))
-}
-
 /// Whether a member answers, as one pod sees it; `None` when that pod does not say.
-async fn ask((ip, port): (String, u16)) -> Option<bool> {
-    let asked = async {
-        let stream = TcpStream::connect((ip.as_str(), port)).await.ok()?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-        let request = Request::get(MEMBERS_PATH)
-            .header(http::header::HOST, "load-balancer")
-            .body(Empty::<Bytes>::new())
-            .ok()?;
-        let answer = std::pin::pin!(sender.send_request(request));
-        match select(answer, std::pin::pin!(connection)).await {
-            futures::future::Either::Left((answer, _)) => answer.ok().map(|answer| answer.status()),
-            // It closed the connection behind the answer.
-            futures::future::Either::Right((_, answer)) => answer.await.ok().map(|answer| answer.status()),
-        }
-    };
-    match timeout(WITHIN, asked).await.ok().flatten()? {
+async fn ask_pod(address: (String, u16)) -> Option<bool> {
+    match ask::get(address, MEMBERS_PATH).await?.0 {
         StatusCode::OK => Some(true),
         StatusCode::SERVICE_UNAVAILABLE => Some(false),
         _ => None,

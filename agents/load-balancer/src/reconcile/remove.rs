@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use api::{Cluster, SIPCluster};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Secret, Service},
+    core::v1::{Secret, Service, ServiceAccount},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
+    rbac::v1::{Role, RoleBinding},
 };
 use kit::apply::Object;
 use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
@@ -76,6 +77,9 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context
         delete_one::<Secret>(client, &namespace, name).await?;
         delete_one::<PodDisruptionBudget>(client, &namespace, name).await?;
         delete_one::<NetworkPolicy>(client, &namespace, name).await?;
+        delete_one::<RoleBinding>(client, &namespace, name).await?;
+        delete_one::<Role>(client, &namespace, name).await?;
+        delete_one::<ServiceAccount>(client, &namespace, name).await?;
     }
     Ok(())
 }

@@ -209,7 +209,7 @@ pub(super) async fn render(
     balancer: Balancer<'_>,
     members: &BTreeMap<&str, Vec<&placed::Member>>,
 ) -> Result<Rendered, Error> {
-    let plan = balancer.plan(cluster);
+    let plan = balancer.plan(cluster).followed_by(context.sidecar.as_ref());
     let (balanced, without_address) = balancer.members(members);
     let (objects, template) = match context.templates.written(balancer) {
         None => {

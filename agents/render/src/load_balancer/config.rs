@@ -33,6 +33,16 @@ pub(super) struct Timeouts {
 
 /// How long HAProxy lets connections end once it is asked to stop, where the image's stop signal is the one that lets them.
 pub(super) const HARD_STOP_SECONDS: i64 = 25;
+/// The same where a new configuration makes workers stop too, with connections that need not end for it. It keeps workers from
+/// becoming more and more where connections never end.
+const RELOADED_HARD_STOP_SECONDS: i64 = 3_600;
+
+pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
+    match plan.sidecar {
+        Some(_) => RELOADED_HARD_STOP_SECONDS,
+        None => HARD_STOP_SECONDS,
+    }
+}
 
 /// Displays as the configuration.
 pub(super) struct Config<'a> {
@@ -58,7 +68,7 @@ global
   log stdout format raw local0 notice
   maxconn {MAX_CONNECTIONS}
   no strict-limits
-  hard-stop-after {HARD_STOP_SECONDS}s
+  hard-stop-after {}s
 
 defaults
   mode tcp
@@ -78,6 +88,7 @@ defaults
   default-server {}
 
 {}",
+            hard_stop_seconds(plan),
             keywords(plan.health),
             Internal(plan),
         )?;

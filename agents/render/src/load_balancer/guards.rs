@@ -31,7 +31,7 @@ pub(super) fn budget(plan: &Plan<'_>) -> Option<PodDisruptionBudget> {
     })
 }
 
-/// Everybody may connect to what is balanced; to the internal port only who is in a namespace that the site's people have
+/// Everybody may connect to what is balanced; to the internal ports only who is in a namespace that the site's people have
 /// marked. A node always reaches its own pods, so probes need no rule.
 pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
     let port = |first: u16, last: u16| NetworkPolicyPort {
@@ -48,8 +48,10 @@ pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
             ports: Some(vec![port(first.number, last.number)]),
             from: None,
         });
+    let internal = plan.sidecar.map(|_| plan.report_port());
+    let internal = std::iter::once(plan.internal_port()).chain(internal);
     let internal = NetworkPolicyIngressRule {
-        ports: Some(vec![port(plan.internal_port(), plan.internal_port())]),
+        ports: Some(internal.map(|number| port(number, number)).collect()),
         from: Some(vec![NetworkPolicyPeer {
             namespace_selector: Some(LabelSelector {
                 match_labels: Some([(labels::SCRAPES.to_owned(), labels::TRUE.to_owned())].into()),

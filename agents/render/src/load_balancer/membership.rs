@@ -1,5 +1,7 @@
 //! What of a configuration may change while HAProxy runs: the servers behind its ports.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -35,6 +37,14 @@ pub struct Server {
     pub name: String,
     /// Its address, IPv6 in brackets.
     pub address: String,
+}
+
+/// Displays as JSON.
+impl fmt::Display for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&json)
+    }
 }
 
 pub(super) fn of(plan: &Plan<'_>, members: &[&Member]) -> Membership {

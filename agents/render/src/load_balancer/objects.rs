@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest as _, Sha256};
 
-use super::{CONFIG_FILE, INTERNAL_PORT_NAME, Plan};
+use super::{CONFIG_FILE, HEALTH_PATH, INTERNAL_PORT_NAME, MASTER_SOCKET, MEMBERSHIP_FILE, Plan, sidecar};
 use crate::metadata;
 
 /// SIP's name of the container; with another, its container would stay beside ours.
@@ -50,11 +50,13 @@ pub(super) fn child(plan: &Plan<'_>) -> ObjectMeta {
     metadata::child(plan.cluster, plan.entry.object_name(), pod_labels(plan))
 }
 
-pub(super) fn secret(plan: &Plan<'_>, config: &str) -> Secret {
+pub(super) fn secret(plan: &Plan<'_>, config: &str, membership: Option<String>) -> Secret {
+    let config = (CONFIG_FILE.to_owned(), ByteString(config.as_bytes().to_vec()));
+    let membership = membership.map(|text| (MEMBERSHIP_FILE.to_owned(), ByteString(text.into_bytes())));
     Secret {
         metadata: child(plan),
         type_: Some("Opaque".to_owned()),
-        data: Some([(CONFIG_FILE.to_owned(), ByteString(config.as_bytes().to_vec()))].into()),
+        data: Some(std::iter::once(config).chain(membership).collect()),
         ..Secret::default()
     }
 }
@@ -101,9 +103,9 @@ pub(super) fn service(plan: &Plan<'_>) -> Service {
     }
 }
 
-/// Hash of the configuration, and the networks to join.
-fn pod_annotations(plan: &Plan<'_>, config: &str) -> BTreeMap<String, String> {
-    let hash = format!("{:x}", Sha256::digest(config.as_bytes()));
+/// Hash of the configuration, if new pods have to start for a new one, and the networks to join.
+fn pod_annotations(plan: &Plan<'_>, config: &str) -> Option<BTreeMap<String, String>> {
+    let hash = plan.sidecar.is_none().then(|| digest(config));
     let attachments = plan.entry.network_attachments();
     let networks = (!attachments.is_empty()).then(|| {
         let namespace = plan.cluster.namespace();
@@ -111,9 +113,14 @@ fn pod_annotations(plan: &Plan<'_>, config: &str) -> BTreeMap<String, String> {
         let networks: serde_json::Value = attachments.iter().map(network).collect();
         (annotations::NETWORKS.to_owned(), networks.to_string())
     });
-    std::iter::once((annotations::CONFIG_HASH.to_owned(), hash))
-        .chain(networks)
-        .collect()
+    let hash = hash.map(|hash| (annotations::CONFIG_HASH.to_owned(), hash));
+    let all: BTreeMap<_, _> = hash.into_iter().chain(networks).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+/// SHA-256 of a configuration, in hexadecimal digits.
+pub(super) fn digest(config: &str) -> String {
+    format!("{:x}", Sha256::digest(config.as_bytes()))
 }
 
 pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
@@ -136,7 +143,7 @@ pub(super) fn deployment(plan: &Plan<'_>, config: &str) -> Deployment {
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(template_labels(plan)),
-                    annotations: Some(pod_annotations(plan, config)),
+                    annotations: pod_annotations(plan, config),
                     ..ObjectMeta::default()
                 }),
                 spec: Some(pod(plan)),
@@ -159,9 +166,25 @@ pub(super) fn node_selector(plan: &Plan<'_>) -> Option<BTreeMap<String, String>>
 }
 
 fn pod(plan: &Plan<'_>) -> PodSpec {
+    let volumes = match plan.sidecar {
+        Some(_) => sidecar::volumes(),
+        None => vec![Volume {
+            name: CONFIG_VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(plan.entry.object_name().to_string()),
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }],
+    };
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
+        service_account_name: plan.sidecar.map(|_| plan.entry.object_name().to_string()),
+        init_containers: plan
+            .sidecar
+            .map(|sidecar| vec![sidecar::container(plan, sidecar)]),
         containers: vec![container(plan)],
         node_selector: node_selector(plan),
         security_context: Some(pod_security(plan)),
@@ -176,15 +199,7 @@ fn pod(plan: &Plan<'_>) -> PodSpec {
             }),
             ..TopologySpreadConstraint::default()
         }]),
-        volumes: Some(vec![Volume {
-            name: CONFIG_VOLUME.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(plan.entry.object_name().to_string()),
-                default_mode: Some(0o444),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        }]),
+        volumes: Some(volumes),
         ..PodSpec::default()
     }
 }
@@ -218,23 +233,32 @@ fn container(plan: &Plan<'_>) -> Container {
         .ports
         .iter()
         .map(|port| container_port(&port.name, port.number));
-    let config_path = format!("{CONFIG_DIRECTORY}/{CONFIG_FILE}");
+    let (directory, mount) = match plan.sidecar {
+        Some(_) => (sidecar::DIRECTORY, sidecar::directory_mount()),
+        None => (CONFIG_DIRECTORY, config_mount()),
+    };
+    let master = plan
+        .sidecar
+        .map(|_| ["-S".to_owned(), format!("{directory}/{MASTER_SOCKET},mode,600")]);
+    let config = ["-f".to_owned(), format!("{directory}/{CONFIG_FILE}")];
+    let command = ["haproxy", "-W", "-db"].map(str::to_owned).into_iter();
     Container {
         name: CONTAINER.to_owned(),
         image: Some(plan.entry.image().to_string()),
         // Ours rather than the image's, which may want to be root or a daemon.
         command: Some(
-            ["haproxy", "-W", "-db", "-f", &config_path]
-                .map(str::to_owned)
-                .into(),
+            command
+                .chain(master.into_iter().flatten())
+                .chain(config)
+                .collect(),
         ),
         ports: Some(
             balanced
                 .chain([container_port(INTERNAL_PORT_NAME, plan.internal_port())])
                 .collect(),
         ),
-        readiness_probe: Some(probe(5)),
-        liveness_probe: Some(probe(10)),
+        readiness_probe: Some(probe(HEALTH_PATH, INTERNAL_PORT_NAME, 5)),
+        liveness_probe: Some(probe(HEALTH_PATH, INTERNAL_PORT_NAME, 10)),
         lifecycle: Some(Lifecycle {
             // No command, since the image may have none but haproxy.
             pre_stop: Some(LifecycleHandler {
@@ -247,7 +271,7 @@ fn container(plan: &Plan<'_>) -> Container {
         }),
         resources: Some(resources(plan.entry.resources())),
         security_context: Some(container_security()),
-        volume_mounts: Some(vec![config_mount()]),
+        volume_mounts: Some(vec![mount]),
         ..Container::default()
     }
 }
@@ -274,7 +298,7 @@ pub(super) fn config_mount() -> VolumeMount {
     }
 }
 
-fn container_port(name: &str, number: u16) -> ContainerPort {
+pub(super) fn container_port(name: &str, number: u16) -> ContainerPort {
     ContainerPort {
         name: Some(name.to_owned()),
         container_port: i32::from(number),
@@ -283,11 +307,11 @@ fn container_port(name: &str, number: u16) -> ContainerPort {
     }
 }
 
-fn probe(period_seconds: i32) -> Probe {
+pub(super) fn probe(path: &str, port: &str, period_seconds: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
-            path: Some("/healthz".to_owned()),
-            port: IntOrString::String(INTERNAL_PORT_NAME.to_owned()),
+            path: Some(path.to_owned()),
+            port: IntOrString::String(port.to_owned()),
             ..HTTPGetAction::default()
         }),
         period_seconds: Some(period_seconds),

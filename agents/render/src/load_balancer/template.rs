@@ -11,7 +11,7 @@ use minijinja::{
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::config::{HARD_STOP_SECONDS, Internal, MAX_CONNECTIONS, TIMEOUTS, Timeouts};
+use super::config::{Internal, MAX_CONNECTIONS, TIMEOUTS, Timeouts, hard_stop_seconds};
 use super::servers::{self, Server};
 use super::{Member, Plan};
 
@@ -166,7 +166,7 @@ impl Template {
                 .collect(),
             timeouts: TIMEOUTS,
             max_connections: MAX_CONNECTIONS,
-            hard_stop_seconds: HARD_STOP_SECONDS,
+            hard_stop_seconds: hard_stop_seconds(plan),
             internal_port: plan.internal_port(),
         };
         let mut made = Bounded::default();

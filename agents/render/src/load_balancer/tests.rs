@@ -5,6 +5,7 @@ mod haproxy;
 mod large;
 mod names;
 mod running;
+mod sidecar;
 mod takeover;
 mod templates;
 
@@ -31,6 +32,7 @@ fn the_objects_in_front_of_the_api_servers() {
         service,
         budget,
         policy,
+        access,
         config,
     } = api_servers(&members());
     let data = std::mem::take(secret.data.as_mut().unwrap());
@@ -41,6 +43,7 @@ fn the_objects_in_front_of_the_api_servers() {
         [("haproxy.cfg".to_owned(), config.clone().into_bytes())]
     );
     assert_snapshot!(config);
+    assert_eq!(access, None);
     assert_yaml_snapshot!((secret, deployment, service, budget, policy));
 }
 
@@ -52,6 +55,7 @@ fn the_objects_in_front_of_the_workers() {
         service,
         budget,
         policy,
+        access: _,
         config,
     } = workers(&members());
     assert_snapshot!(config);

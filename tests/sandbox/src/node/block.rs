@@ -6,9 +6,13 @@ use std::{fmt, net::Ipv4Addr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block(u8);
 
-/// An IPv4 network of 256 addresses.
+/// An IPv4 network of 256 addresses or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Subnet([u8; 3]);
+pub(crate) struct Subnet {
+    first_three: [u8; 3],
+    /// Bits of the prefix.
+    bits: u8,
+}
 
 impl Block {
     /// All there are, in the order in which they are tried.
@@ -23,8 +27,11 @@ impl Block {
 
     /// All of it, as `ip` wants it.
     pub(super) fn whole(self) -> String {
-        let Subnet([a, b, c]) = self.part(0);
-        format!("{a}.{b}.{c}.0/22")
+        let whole = Subnet {
+            bits: 22,
+            ..self.part(0)
+        };
+        whole.to_string()
     }
 
     /// Between host and node.
@@ -59,24 +66,24 @@ impl Block {
 
     fn part(self, part: u8) -> Subnet {
         // 64 blocks in each of 198.18 and 198.19.
-        Subnet([198, 18 + (self.0 >> 6), (self.0 & 63) << 2 | part])
+        Subnet::new([198, 18 + (self.0 >> 6), (self.0 & 63) << 2 | part], 24)
     }
 }
 
 impl Subnet {
-    pub(crate) const fn new(first_three: [u8; 3]) -> Self {
-        Self(first_three)
+    pub(crate) const fn new(first_three: [u8; 3], bits: u8) -> Self {
+        Self { first_three, bits }
     }
 
     pub(crate) const fn address(self, last: u8) -> Ipv4Addr {
-        let [a, b, c] = self.0;
+        let [a, b, c] = self.first_three;
         Ipv4Addr::new(a, b, c, last)
     }
 }
 
 impl fmt::Display for Subnet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/24", self.address(0))
+        write!(formatter, "{}/{}", self.address(0), self.bits)
     }
 }
 

@@ -44,7 +44,8 @@ impl Addresses {
     /// Of a site that nobody but this machine's processes reaches.
     pub(super) const LOOPBACK: Self = Self {
         api_server: Ipv4Addr::LOCALHOST,
-        services: Subnet::new([10, 96, 0]),
+        // Enough for hundreds of clusters with two load balancers each.
+        services: Subnet::new([10, 96, 0], 16),
         real_node: false,
     };
 

@@ -91,7 +91,7 @@ async fn is_taken_over(stage: &mut Stage, shop: &Cluster, hosts: &[&str], namesp
             assert!(!is_ready || condition["status"] == "True", "{condition}");
         }
     }
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 #[tokio::test]

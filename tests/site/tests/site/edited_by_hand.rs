@@ -1,6 +1,9 @@
 //! People who write to hosts and objects: what is ours is put back, what is somebody else's is reported and left.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Secret, Service},
+};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
@@ -130,5 +133,48 @@ fn objects_of_a_load_balancer_come_back_as_they_were() {
         .await
         .unwrap();
         stage.ready(&shop).await;
+    });
+}
+
+#[test]
+fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
+    on_shared_site("configuration", async |stage| {
+        stage.load(&fleet("configuration", 1, 0, 1)).await;
+        let shop = cluster("configuration", "shop")
+            .role(Role::ControlPlane, 0)
+            .role(Role::Worker, 1)
+            .balanced(31_170);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let name = "loadbalancer-worker-shop";
+        let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "configuration");
+        let before = secrets.get(name).await.unwrap();
+
+        secrets.delete(name, &DeleteParams::default()).await.unwrap();
+        let again = wait::until(
+            secrets.clone(),
+            name,
+            "the Secret to come back",
+            PATIENCE,
+            |again: &Secret| again.metadata.uid != before.metadata.uid,
+        )
+        .await
+        .unwrap();
+        assert_eq!(again.data, before.data);
+
+        let emptied = Patch::Merge(json!({"data": {"haproxy.cfg": ""}}));
+        secrets
+            .patch(name, &PatchParams::default(), &emptied)
+            .await
+            .unwrap();
+        wait::until(
+            secrets,
+            name,
+            "the configuration to be put back",
+            PATIENCE,
+            |now: &Secret| now.data == before.data,
+        )
+        .await
+        .unwrap();
     });
 }

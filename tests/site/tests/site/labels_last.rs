@@ -113,7 +113,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     );
 
     in_this_order(&stage);
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 /// Service and Secret of both load balancers come before the first label, and each host is labelled once.

@@ -178,7 +178,7 @@ async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
     back.unwrap();
     stage.ready(&shop).await;
     assert_eq!(asked(&stage, third).await.as_deref(), Some("mine"));
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
     only_machines_that_were_named_were_written(&stage, &shop);
 }
 

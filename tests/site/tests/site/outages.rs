@@ -88,7 +88,7 @@ async fn while_the_scheduler_is_away_nothing_is_torn_down_and_a_deletion_waits()
         labelled.keys().all(|name| after.contains_key(name)),
         "{labelled:?} {after:?}"
     );
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 #[tokio::test]

@@ -174,5 +174,5 @@ async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_thr
     let _last = Proxy::at(address, api_server).await.unwrap();
     stage.says(&shop, "LoadBalancerReady", "True", "Available").await;
     after(Duration::ZERO, &tenant, at).await;
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }

@@ -97,5 +97,5 @@ async fn of_several_replicas_one_acts_and_another_goes_on_when_it_is_killed_paus
     fourth.is_ready().await.unwrap();
     stage.delete(&shop("one")).await;
     stage.gone(&shop("one")).await;
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }

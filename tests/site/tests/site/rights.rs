@@ -122,11 +122,7 @@ fn agents_may_do_what_they_need_and_no_more() {
             (Cluster, "delete", CLUSTERS, "rights", false),
             (Cluster, "patch", "apps/deployments", "rights", false),
             (Cluster, "patch", "/services", "rights", false),
-            // The load-balancer agent writes Secrets and reads none, and knows nothing of hosts.
-            (LoadBalancer, "get", "/secrets", "rights", false),
-            (LoadBalancer, "list", "/secrets", "rights", false),
-            (LoadBalancer, "watch", "/secrets", "metal", false),
-            (LoadBalancer, "get", "/secrets", "metal", false),
+            // The load-balancer agent knows nothing of hosts.
             (LoadBalancer, "get", HOSTS, "metal", false),
             (LoadBalancer, "list", HOSTS, "metal", false),
             (LoadBalancer, "patch", HOSTS, "metal", false),
@@ -154,11 +150,22 @@ fn agents_may_do_what_they_need_and_no_more() {
 #[test]
 fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
     const JOBS: &str = "batch/jobs";
+    const ROLES: &str = "rbac.authorization.k8s.io/roles";
+    const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
     const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
     const BUDGETS: &str = "policy/poddisruptionbudgets";
     const POLICIES: &str = "networking.k8s.io/networkpolicies";
     on_shared_site("rights-pods", async |stage| {
         for (verb, resource, expected) in [
+            // It can give pods nothing but what it may read itself.
+            ("watch", "/secrets", true),
+            ("patch", ROLES, true),
+            ("get", ROLES, false),
+            ("escalate", ROLES, false),
+            ("bind", ROLES, false),
+            ("escalate", CLUSTER_ROLES, false),
+            ("patch", CLUSTER_ROLES, false),
+            ("impersonate", "/serviceaccounts", false),
             ("list", "/pods", true),
             ("watch", "/pods", true),
             ("patch", "/pods", false),

@@ -89,7 +89,7 @@ async fn sip_sample_gets_ready(folder: &Path, files: &[&str], sample: &Cluster, 
     for section in skipped {
         assert!(message.contains(section), "{message}");
     }
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn of_two_clusters_with_the_same_node_ports_the_later_gets_them_when_the_e
     stage.delete(&metrics).await;
     stage.gone(&metrics).await;
     stage.ready(&blog).await;
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 #[tokio::test]
@@ -188,6 +188,6 @@ async fn treasuremaps_clusters_get_ready_each_on_its_own_site_and_share_no_ports
 
     apply_strictly(&one, "wordpress", &wordpress_file).await;
     the_later_one_names_the_earlier(&one, &lma, &wordpress).await;
-    one.nothing_was_forbidden(&[]);
-    other.nothing_was_forbidden(&[]);
+    one.nothing_was_forbidden();
+    other.nothing_was_forbidden();
 }

@@ -84,5 +84,5 @@ async fn nothing_is_written_while_nothing_changes() {
             &now[before.len().min(now.len())..]
         );
     }
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }

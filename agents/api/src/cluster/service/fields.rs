@@ -2,23 +2,24 @@
 
 use std::net::IpAddr;
 
-use super::{Image, NetworkId};
+use super::{BadImage, Image, NetworkId};
 use crate::fault::Fault;
 use crate::label::is_dns_subdomain;
 
 pub(super) fn image(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Image> {
-    match text {
-        None | Some("") => faults.push(Fault::absent(path, "must be set")),
-        Some(text) if text.contains(|c: char| c.is_control() || c.is_whitespace()) => {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        faults.push(Fault::absent(path, "must be set"));
+        return None;
+    };
+    text.parse()
+        .map_err(|BadImage| {
             faults.push(Fault::text(
                 path,
                 text,
                 "must not contain white space or control characters",
             ));
-        }
-        Some(text) => return Some(Image(text.to_owned())),
-    }
-    None
+        })
+        .ok()
 }
 
 pub(super) fn network_id(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<NetworkId> {

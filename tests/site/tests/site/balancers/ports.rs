@@ -1,6 +1,10 @@
 //! Node ports: nodes have each of them once, and who comes later is told whose they are.
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use super::{objects, workers};
@@ -109,5 +113,31 @@ fn several_entries_of_a_kind_are_as_many_load_balancers() {
         let left = of.services.list(&kube::api::ListParams::default()).await.unwrap();
         let left: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
         assert_eq!(left, ["loadbalancer-worker-shop"]);
+    });
+}
+
+#[test]
+fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_is_allowed() {
+    on_shared_site("quota", async |stage| {
+        let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), "quota");
+        let none = json!({"metadata": {"name": "few"}, "spec": {"hard": {"services.nodeports": "0"}}});
+        quotas
+            .create(&PostParams::default(), &serde_json::from_value(none).unwrap())
+            .await
+            .unwrap();
+        let shop = on_ports("quota", "shop", 31_165, 31_165);
+        stage.create(&shop).await;
+        stage
+            .says_of(
+                &shop,
+                "LoadBalancerReady",
+                "False",
+                "Refused",
+                "exceeded quota: few",
+            )
+            .await;
+
+        quotas.delete("few", &DeleteParams::default()).await.unwrap();
+        stage.ready(&shop).await;
     });
 }

@@ -180,7 +180,7 @@ async fn a_bad_template_leaves_the_last_good_one_at_work_until_there_is_a_good_o
     stage.ready(&shop).await;
     let by = deployments.get("loadbalancer-worker-shop").await.unwrap();
     assert!(!by.annotations().contains_key("sip.airshipit.org/template"));
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }
 
 /// Waits for the pod of a check, and ends it as a kubelet would.
@@ -296,5 +296,5 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
     let words = "haproxy of haproxy:3.0 refuses it";
     stage.says_of(&shop, kind, status, "BadTemplate", words).await;
     configured(&stage, "controlplane", &shop, BUILT_IN).await;
-    stage.nothing_was_forbidden(&[]);
+    stage.nothing_was_forbidden();
 }

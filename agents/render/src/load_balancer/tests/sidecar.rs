@@ -1,0 +1,114 @@
+//! Load balancers whose members come and go without a restart.
+
+use insta::assert_yaml_snapshot;
+
+use super::{fixtures, fixtures::cluster, fixtures::members, haproxy::check, workers};
+use crate::load_balancer::{
+    Access, Member, Objects, Plan, Sidecar,
+    membership::{Backend, Membership, Server},
+};
+
+fn rendered(site: &str, members: &[Member]) -> Objects {
+    let sidecar = Sidecar {
+        image: "registry.example/sip-haproxy-sidecar:1".parse().unwrap(),
+    };
+    let cluster = cluster(site);
+    Plan::worker(&cluster, &cluster.load_balancers_worker()[0])
+        .followed_by(Some(&sidecar))
+        .objects(members)
+}
+
+fn membership(objects: &Objects) -> Membership {
+    let data = objects.secret.data.as_ref().unwrap();
+    serde_json::from_slice(&data["membership.json"].0).unwrap()
+}
+
+#[test]
+fn the_objects_of_a_load_balancer_that_is_followed() {
+    let Objects {
+        secret,
+        deployment,
+        service,
+        budget: _,
+        policy,
+        access,
+        config,
+    } = rendered(fixtures::SITE, &members());
+    let Access {
+        account,
+        role,
+        binding,
+    } = access.unwrap();
+    assert_eq!(check(&config), Ok(()));
+    assert_eq!(secret.data.unwrap()["haproxy.cfg"].0, config.into_bytes());
+    assert_eq!(service, workers(&members()).service);
+    assert_yaml_snapshot!((deployment.spec.template, policy.spec, account, role, binding));
+}
+
+#[test]
+fn a_change_of_members_changes_nothing_but_the_secret() {
+    let [all, fewer] = [&members()[..], &members()[1..]].map(|members| {
+        let mut objects = rendered(fixtures::SITE, members);
+        let secret = objects.secret.data.take();
+        (
+            Objects {
+                config: String::new(),
+                ..objects
+            },
+            secret,
+        )
+    });
+    assert_eq!(all.0, fewer.0);
+    assert_ne!(all.1, fewer.1);
+}
+
+#[test]
+fn what_may_change_is_what_the_configuration_says() {
+    let objects = rendered(fixtures::SITE, &members());
+    let Membership {
+        frame,
+        keywords,
+        backends,
+        servers,
+    } = membership(&objects);
+    assert_eq!(servers.len(), members().len());
+    assert_eq!(backends.len(), 2);
+    for Backend { name, port } in &backends {
+        let (_, behind) = objects.config.split_once(&format!("\nbackend {name}\n")).unwrap();
+        let lines: Vec<&str> = behind
+            .lines()
+            .skip_while(|line| !line.starts_with("  server "))
+            .take_while(|line| line.starts_with("  server "))
+            .collect();
+        let expected: Vec<String> = servers
+            .iter()
+            .map(|Server { name, address }| format!("  server {name} {address}:{port}"))
+            .collect();
+        assert_eq!(lines, expected);
+    }
+    assert!(objects.config.contains(&format!("  default-server {keywords}\n")));
+    assert_eq!(membership(&rendered(fixtures::SITE, &[])).frame, frame);
+    let other = fixtures::SITE.replace("end: 30003", "end: 30004");
+    assert_ne!(membership(&rendered(&other, &members())).frame, frame);
+}
+
+#[test]
+fn ports_that_are_not_balanced_keep_out_of_the_way_of_those_that_are() {
+    for (start, end, expected) in [(8404, 8406, (8407, 8408)), (8405, 8405, (8404, 8406))] {
+        let site = fixtures::SITE
+            .replace("start: 30002", &format!("start: {start}"))
+            .replace("end: 30003", &format!("end: {end}"));
+        let pod = rendered(&site, &[]).deployment.spec.template.spec.unwrap();
+        let containers = pod.containers.iter().chain(pod.init_containers.iter().flatten());
+        let number = |name: &str| {
+            let mut ports = containers
+                .clone()
+                .flat_map(|container| container.ports.iter().flatten());
+            ports
+                .find(|port| port.name.as_deref() == Some(name))
+                .unwrap()
+                .container_port
+        };
+        assert_eq!((number("metrics"), number("config")), expected);
+    }
+}
