@@ -24,7 +24,12 @@ pub enum Need {
 
 /// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
 #[must_use]
-pub(super) fn to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::Host>, served: bool) -> Need {
+pub(super) fn to_hold(
+    cluster: &wire::ClusterRef,
+    member: &Member,
+    host: Option<&wire::Host>,
+    served: bool,
+) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::Blocked("its BareMetalHost is gone".to_owned());
     };

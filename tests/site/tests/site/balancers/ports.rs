@@ -5,10 +5,11 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use sandbox::wait;
 use serde_json::{Value, json};
 
 use super::{objects, workers};
-use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, on_shared_site};
 
 fn on_ports(scenario: &str, name: &str, start: u16, end: u16) -> Cluster {
     cluster(scenario, name).role(Role::Worker, 0).with(
@@ -125,6 +126,15 @@ fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_
             .create(&PostParams::default(), &serde_json::from_value(none).unwrap())
             .await
             .unwrap();
+        wait::until(
+            quotas.clone(),
+            "few",
+            "the quota to be in force",
+            PATIENCE,
+            |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.used.is_some()),
+        )
+        .await
+        .unwrap();
         let shop = on_ports("quota", "shop", 31_165, 31_165);
         stage.create(&shop).await;
         stage
