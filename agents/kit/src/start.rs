@@ -60,6 +60,18 @@ impl Elected {
     }
 }
 
+/// A client of the API server that `KUBECONFIG` names, or the pod's own `ServiceAccount`.
+///
+/// # Errors
+/// When its configuration cannot be read.
+pub async fn kubernetes() -> anyhow::Result<Client> {
+    let config = kube::Config::infer()
+        .await
+        .context("the API server's configuration cannot be read")?;
+    let client = ClientBuilder::try_from(config).context("a client of the API server cannot be made")?;
+    Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
+}
+
 impl Agent {
     /// Starts the process; connections are made when they are first used.
     ///
@@ -90,11 +102,7 @@ impl Agent {
     /// # Errors
     /// When its configuration cannot be read.
     pub async fn kubernetes(&self) -> anyhow::Result<Client> {
-        let config = kube::Config::infer()
-            .await
-            .context("the API server's configuration cannot be read")?;
-        let client = ClientBuilder::try_from(config).context("a client of the API server cannot be made")?;
-        Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
+        kubernetes().await
     }
 
     /// The namespace that the agents are in, with what is theirs: their Leases, for one.

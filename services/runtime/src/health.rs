@@ -1,6 +1,6 @@
 //! The health port: `/healthz`, `/readyz`, `/metrics`.
 //!
-//! Plain HTTP: kubelet and Prometheus read it, and nothing secret or changing is behind it.
+//! Plain HTTP: kubelet and Prometheus read it, and nothing secret or changing is behind it. A process may answer more there.
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,6 +46,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     about: About,
+    more: Router,
 }
 
 #[derive(Debug, Clone)]
@@ -70,7 +71,14 @@ impl Server {
             listener,
             address,
             about: About { readiness, metrics },
+            more: Router::new(),
         })
+    }
+
+    /// Answers these requests too. None of them may be one of its own.
+    #[must_use]
+    pub fn answering(self, more: Router) -> Self {
+        Self { more, ..self }
     }
 
     /// Where it listens; with port 0 in the arguments, the port that was chosen.
@@ -88,12 +96,14 @@ impl Server {
             listener,
             address: _,
             about,
+            more,
         } = self;
         let routes = Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .with_state(about);
+            .with_state(about)
+            .merge(more);
         // A scraper that keeps its connection open must not hold up the exit.
         tokio::select! {
             served = axum::serve(listener, routes) => served,

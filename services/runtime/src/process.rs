@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
 use futures::Stream;
 use http::Uri;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -85,6 +86,19 @@ impl Process {
     /// # Errors
     /// As [`Error`] lists.
     pub async fn start(name: &'static str, version: &'static str, args: &ProcessArgs) -> Result<Self, Error> {
+        Self::start_answering(name, version, args, Router::new()).await
+    }
+
+    /// The same; the health port answers `more` too, which must not be one of its own paths.
+    ///
+    /// # Errors
+    /// As [`Error`] lists.
+    pub async fn start_answering(
+        name: &'static str,
+        version: &'static str,
+        args: &ProcessArgs,
+        more: Router,
+    ) -> Result<Self, Error> {
         let ProcessArgs {
             telemetry,
             health,
@@ -108,7 +122,8 @@ impl Process {
         let readiness = Readiness::default();
         let health = health::Server::bind(health, readiness.clone(), metrics.clone())
             .await
-            .map_err(Error::Health)?;
+            .map_err(Error::Health)?
+            .answering(more);
         let health_address = health.address();
         let drained = CancellationToken::new();
         let mut outlasting = Tasks::new(drained.clone());

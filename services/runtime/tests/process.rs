@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::{Router, routing};
 use clap::Parser;
 use runtime::{Process, ProcessArgs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +28,10 @@ async fn a_process_is_ready_while_its_gates_are_and_drains_when_told_to_end() {
         "--log-format",
         "json",
     ]);
-    let mut process = Process::start("test", "1.2.3", &args.process).await.unwrap();
+    let more = Router::new().route("/more", routing::get(|| async { "more\n" }));
+    let mut process = Process::start_answering("test", "1.2.3", &args.process, more)
+        .await
+        .unwrap();
     let health = process.health_address();
     assert_eq!(get(health, "/healthz").await, (200, "ok\n".to_owned()));
     assert_eq!(
@@ -51,6 +55,7 @@ async fn a_process_is_ready_while_its_gates_are_and_drains_when_told_to_end() {
     );
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     assert_eq!(get(health, "/nothing").await.0, 404);
+    assert_eq!(get(health, "/more").await, (200, "more\n".to_owned()));
 
     let stop = process.shutdown.clone();
     let (asked, answer) = tokio::sync::oneshot::channel();

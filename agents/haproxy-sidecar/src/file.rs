@@ -1,0 +1,105 @@
+//! The file that HAProxy reads when it starts and when it reloads.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use render::load_balancer::CONFIG_FILE;
+use tokio::fs::{self, File, OpenOptions};
+use tokio::io::AsyncWriteExt as _;
+
+/// The file cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be written", file.display())]
+pub struct Error {
+    file: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// The file, in the directory that HAProxy's container shares. This program alone writes it.
+#[derive(Debug)]
+pub struct ConfigFile {
+    directory: PathBuf,
+    file: PathBuf,
+}
+
+impl ConfigFile {
+    /// The one in `directory`.
+    #[must_use]
+    pub fn within(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            file: directory.join(CONFIG_FILE),
+        }
+    }
+
+    /// Whether there is one, such as from before a restart of this program.
+    pub async fn exists(&self) -> bool {
+        fs::try_exists(&self.file).await.unwrap_or(false)
+    }
+
+    /// Makes `text` what is in it: a HAProxy that starts meanwhile reads all of what was there before or all of this, and a node
+    /// that loses its power has one of them.
+    ///
+    /// # Errors
+    /// When the disk is full, for one. What was there before is there still.
+    pub async fn write(&self, text: &str) -> Result<(), Error> {
+        self.try_write(text).await.map_err(|source| Error {
+            file: self.file.clone(),
+            source,
+        })
+    }
+
+    async fn try_write(&self, text: &str) -> io::Result<()> {
+        if fs::read(&self.file)
+            .await
+            .is_ok_and(|there| there == text.as_bytes())
+        {
+            return Ok(());
+        }
+        let new = self.file.with_extension("new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            // Both containers are one user. What an operator's template holds is nobody else's business.
+            .mode(0o600)
+            .open(&new)
+            .await?;
+        file.write_all(text.as_bytes()).await?;
+        file.sync_all().await?;
+        fs::rename(&new, &self.file).await?;
+        File::open(&self.directory).await?.sync_all().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = ConfigFile::within(directory.path());
+        assert!(!file.exists().await);
+        for text in ["first and longer\n", "second\n", "second\n"] {
+            file.write(text).await.unwrap();
+            assert!(file.exists().await);
+            assert_eq!(std::fs::read_to_string(&file.file).unwrap(), text);
+        }
+        let entries: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        let mode = std::fs::metadata(&file.file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_names_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = ConfigFile::within(&directory.path().join("absent"));
+        let error = file.write("text\n").await.unwrap_err().to_string();
+        assert!(error.ends_with("absent/haproxy.cfg cannot be written"), "{error}");
+    }
+}

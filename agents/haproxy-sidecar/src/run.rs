@@ -1,0 +1,105 @@
+//! The process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use runtime::{Process, ProcessArgs, health::HealthArgs, telemetry::TelemetryArgs};
+use tokio::sync::watch;
+
+use crate::follow::{Follower, Metrics};
+use crate::report::{self, Report};
+use crate::secret::{self, Source};
+
+/// Work under way may be dropped anywhere: the next process looks anew.
+const DRAIN_SECONDS: u16 = 1;
+
+/// Makes the HAProxy beside it follow the Secret with its configuration, without a restart.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "sip-haproxy-sidecar", version)]
+pub struct Args {
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+    /// Namespace of the Secret
+    #[arg(long, env = "SIP_NAMESPACE", value_name = "NAME")]
+    namespace: String,
+    /// Name of the Secret with the configuration
+    #[arg(long, env = "SIP_SECRET", value_name = "NAME")]
+    secret: String,
+    /// Directory that HAProxy's container shares: haproxy.cfg is written there, and HAProxy's master listens on master.sock there
+    #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
+    directory: PathBuf,
+    /// Address of the port for the kubelet, for Prometheus and for who asks what runs (plain HTTP)
+    #[arg(long, env = "SIP_LISTEN", value_name = "ADDRESS", default_value = "[::]:8405")]
+    listen: SocketAddr,
+    /// How long connections to a member that left may end by themselves
+    #[arg(long, env = "SIP_DRAIN", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    drain: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let signed: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(signed).map_err(|_| "it is negative".to_owned())
+}
+
+/// Runs until a signal comes or a part fails.
+///
+/// # Errors
+/// Why the process could not start, or what failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args {
+        telemetry,
+        namespace,
+        secret,
+        directory,
+        listen,
+        drain,
+    } = args;
+    let (report, reported) = watch::channel(Report::default());
+    let process = ProcessArgs {
+        telemetry,
+        health: HealthArgs {
+            health_listen: listen,
+        },
+        drain_seconds: DRAIN_SECONDS,
+    };
+    let (name, version) = ("sip-haproxy-sidecar", env!("CARGO_PKG_VERSION"));
+    let mut process = Process::start_answering(name, version, &process, report::routes(reported)).await?;
+    // Nobody is led here by it: HAProxy's own container says whether the pod is ready.
+    let gate = process.readiness.gate("configuration");
+    let client = kit::start::kubernetes().await?;
+    let (source, newest) = watch::channel(Source::default());
+    process.tasks.spawn_endless("secret", async move {
+        secret::follow(client, &namespace, &secret, source).await
+    });
+    let metrics = Metrics::registered(&process.metrics);
+    let follower = Follower::new(newest, &directory, drain, report, metrics);
+    process
+        .tasks
+        .spawn_endless("follower", async move { follower.run(&gate).await });
+    process.run().await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn the_drain_time_is_said_with_its_unit() {
+        let drain = |text: &str| {
+            let drain = format!("--drain={text}");
+            let args = ["sidecar", "--namespace=a", "--secret=b", "--directory=/c", &drain];
+            Args::try_parse_from(args).map(|args| args.drain)
+        };
+        assert_eq!(drain("30s").unwrap(), Duration::from_secs(30));
+        assert_eq!(drain("1m 30s").unwrap(), Duration::from_secs(90));
+        assert_eq!(drain("0s").unwrap(), Duration::ZERO);
+        for wrong in ["-1s", "30", "soon", ""] {
+            assert!(drain(wrong).is_err(), "{wrong}");
+        }
+    }
+}

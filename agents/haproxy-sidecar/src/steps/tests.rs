@@ -1,0 +1,358 @@
+//! Random worlds: wishes change, connections come and end, HAProxy starts again, and after each a turn is taken or not. A plain
+//! account of who may have connections is compared with what is decided.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::fixtures::server;
+use crate::tables::Seen;
+use crate::wanted::Origin;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const BACKENDS: [(&str, u16); 2] = [("p1", 1), ("p2", 2)];
+
+/// A configuration: each name's address if it is in, what is no server, and whether it is said what is.
+#[derive(Clone, Debug)]
+struct Wish {
+    members: [Option<u8>; 4],
+    frame: u8,
+    template: bool,
+}
+
+impl Wish {
+    fn members(&self) -> impl Iterator<Item = (&'static str, u8)> {
+        let named = NAMES.into_iter().zip(self.members);
+        named.filter_map(|(name, address)| Some((name, address?)))
+    }
+
+    fn wanted(&self) -> Wanted {
+        let servers: Vec<_> = self
+            .members()
+            .map(|(name, last)| json!({"name": name, "address": format!("192.0.2.{last}")}))
+            .collect();
+        let backends = BACKENDS.map(|(name, port)| json!({"name": name, "port": port}));
+        let membership = json!({
+            "frame": self.frame.to_string(),
+            "keywords": "check",
+            "backends": backends,
+            "servers": servers,
+        });
+        let text = format!("{membership}");
+        let membership = (!self.template).then_some(text.as_bytes());
+        Wanted::parse(text.as_bytes(), membership).unwrap()
+    }
+
+    /// A worker that was started from it.
+    fn worker(&self, pid: Pid) -> Worker {
+        let origin = self.wanted().file();
+        let origin = origin.split_whitespace().last().unwrap();
+        let servers = BACKENDS.iter().flat_map(|(backend, port)| {
+            self.members().map(|(name, last)| {
+                let seen = Seen {
+                    address: Some(IpAddr::from([192, 0, 2, last])),
+                    port: *port,
+                    admin: Admin::Ready,
+                    up: true,
+                    checked: true,
+                    sessions: 0,
+                };
+                (server(backend, name), seen)
+            })
+        });
+        Worker {
+            pid,
+            stopping: false,
+            origin: Origin::parse(origin),
+            servers: servers.collect(),
+        }
+    }
+
+    fn has(&self, server: &Server, seen: &Seen) -> bool {
+        self.members().any(|(name, last)| {
+            server.name.to_string() == name && seen.address == Some(IpAddr::from([192, 0, 2, last]))
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Want(Wish),
+    /// Some server of some worker gets a connection, if it may.
+    Connect(usize, usize),
+    /// All connections of some server of some worker end.
+    Disconnect(usize, usize),
+    /// A server answers, or does not.
+    Health(usize, bool),
+    /// HAProxy starts anew from an older file, or from the newest.
+    Crash(Option<Wish>),
+    /// A turn, after which some have had their time.
+    Turn(bool),
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let member = prop::option::weighted(0.6, 1..3_u8);
+    (prop::array::uniform4(member), 0..2_u8, prop::bool::weighted(0.2)).prop_map(
+        |(members, frame, template)| Wish {
+            members,
+            frame,
+            template,
+        },
+    )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        2 => wish().prop_map(Event::Want),
+        4 => (0..3_usize, 0..8_usize).prop_map(|(worker, server)| Event::Connect(worker, server)),
+        1 => (0..3_usize, 0..8_usize).prop_map(|(worker, server)| Event::Disconnect(worker, server)),
+        1 => (0..8_usize, any::<bool>()).prop_map(|(server, up)| Event::Health(server, up)),
+        1 => prop::option::of(wish()).prop_map(Event::Crash),
+        4 => any::<bool>().prop_map(Event::Turn),
+    ]
+}
+
+struct World {
+    wish: Wish,
+    look: Look,
+    next: Pid,
+}
+
+impl World {
+    fn workers(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.look.current.iter_mut().chain(&mut self.look.old)
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Want(wish) => self.wish = wish.clone(),
+            Event::Connect(worker, which) => {
+                let Some(worker) = self.workers().nth(*worker) else {
+                    return;
+                };
+                let free = !worker.stopping;
+                if let Some(seen) = worker.servers.values_mut().nth(*which)
+                    && free
+                    && seen.admin == Admin::Ready
+                    && seen.up
+                {
+                    seen.sessions += 1;
+                }
+            }
+            Event::Disconnect(worker, which) => {
+                let seen = self
+                    .workers()
+                    .nth(*worker)
+                    .and_then(|worker| worker.servers.values_mut().nth(*which));
+                if let Some(seen) = seen {
+                    seen.sessions = 0;
+                }
+            }
+            Event::Health(which, up) => {
+                let current = self.look.current.as_mut();
+                if let Some(seen) = current.and_then(|worker| worker.servers.values_mut().nth(*which)) {
+                    seen.up = *up;
+                }
+            }
+            Event::Crash(older) => {
+                self.next += 1;
+                let from = older.as_ref().unwrap_or(&self.wish);
+                self.look = Look {
+                    current: Some(from.worker(self.next)),
+                    old: Vec::new(),
+                };
+            }
+            Event::Turn(over) => {
+                self.turn(*over);
+            }
+        }
+    }
+
+    /// Does what is decided. Whether it runs is compared with the plain account.
+    fn turn(&mut self, over: bool) -> bool {
+        let wanted = self.wish.wanted();
+        let leaving = leavers(&self.look, &wanted).unwrap_or_default();
+        let overdue = if over { leaving } else { BTreeSet::new() };
+        let Decision { course, cut, runs } = decide(&self.look, &wanted, &overdue);
+        if runs {
+            self.assert_runs();
+        }
+        for worker in &mut self.look.old {
+            // They are told to stop, and do so soon.
+            worker.stopping = true;
+            for server in cut.get(&worker.pid).into_iter().flatten() {
+                assert!(
+                    over && !self.wish.has(server, &worker.servers[server]),
+                    "{server} stays, or has time"
+                );
+                worker.servers.get_mut(server).unwrap().sessions = 0;
+            }
+        }
+        self.look
+            .old
+            .retain(|worker| worker.servers.values().any(|seen| seen.sessions > 0));
+        match course {
+            Course::Wait => self.happen(&Event::Crash(None)),
+            Course::Reload(_) => {
+                self.next += 1;
+                self.look
+                    .old
+                    .extend(self.look.current.replace(self.wish.worker(self.next)));
+            }
+            Course::Change(steps) => self.change(&steps, over),
+        }
+        runs
+    }
+
+    fn change(&mut self, steps: &[Step], over: bool) {
+        let current = self.look.current.as_mut().unwrap();
+        let wish = &self.wish;
+        let served = |current: &Worker, backend: &str| {
+            let servers = current.servers.iter();
+            servers
+                .filter(|(server, _)| server.backend.to_string() == backend)
+                .any(|(_, seen)| seen.admin == Admin::Ready && seen.up)
+        };
+        let before = BACKENDS.map(|(backend, _)| served(current, backend));
+        for step in steps {
+            match step {
+                Step::Add(server, address, entry) => {
+                    let seen = Seen {
+                        address: Some(address.ip()),
+                        port: address.port(),
+                        admin: Admin::Ready,
+                        up: *entry == Entry::AtOnce,
+                        checked: true,
+                        sessions: 0,
+                    };
+                    assert!(wish.has(server, &seen));
+                    assert_eq!(
+                        current.servers.insert(server.clone(), seen),
+                        None,
+                        "{server} is there"
+                    );
+                }
+                Step::Ready(server) | Step::Trust(server) => {
+                    let seen = current.servers.get_mut(server).unwrap();
+                    assert!(wish.has(server, seen));
+                    match step {
+                        Step::Ready(_) => (seen.admin, seen.checked) = (Admin::Ready, true),
+                        _ => seen.up = true,
+                    }
+                }
+                Step::Drain(server) | Step::Cut(server) | Step::Delete(server) => {
+                    let seen = current.servers.get_mut(server).unwrap();
+                    assert!(!wish.has(server, seen), "{server} stays");
+                    match step {
+                        Step::Drain(_) => seen.admin = Admin::Drain,
+                        Step::Cut(_) => {
+                            assert!(over && seen.admin != Admin::Ready, "{server} has time");
+                            seen.sessions = 0;
+                        }
+                        _ => {
+                            assert_eq!((seen.admin != Admin::Ready, seen.sessions), (true, 0));
+                            current.servers.remove(server);
+                        }
+                    }
+                }
+            }
+        }
+        for ((backend, _), before) in BACKENDS.into_iter().zip(before) {
+            let somebody = !before || wish.members().next().is_none() || served(current, backend);
+            assert!(somebody, "nobody is left in {backend}: {current:#?}");
+        }
+    }
+
+    fn assert_runs(&self) {
+        let current = self.look.current.as_ref().unwrap();
+        let have: BTreeMap<_, _> = current
+            .servers
+            .iter()
+            .map(|(server, seen)| (server, (seen.address, seen.port)))
+            .collect();
+        let fresh = self.wish.worker(0);
+        let want: BTreeMap<_, _> = fresh
+            .servers
+            .iter()
+            .map(|(server, seen)| (server, (seen.address, seen.port)))
+            .collect();
+        assert_eq!(have, want);
+        assert!(
+            current
+                .servers
+                .values()
+                .all(|seen| seen.admin == Admin::Ready && seen.checked)
+        );
+        for worker in &self.look.old {
+            assert!(worker.stopping, "it may still get connections");
+            for (server, seen) in &worker.servers {
+                assert!(
+                    seen.sessions == 0 || self.wish.has(server, seen),
+                    "{server} is still used"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn whatever_happens_it_runs_in_the_end_and_is_not_said_to_before(
+        first in wish(),
+        events in prop::collection::vec(event(), 0..40),
+    ) {
+        let look = Look { current: Some(first.worker(1)), old: Vec::new() };
+        let mut world = World { wish: first, look, next: 1 };
+        for event in &events {
+            world.happen(event);
+        }
+        let turns = (0..8).take_while(|_| !world.turn(true)).count();
+        prop_assert!(turns < 8, "it does not run after {turns} turns: {:#?}", world.look);
+    }
+}
+
+fn wish_of(members: [Option<u8>; 4]) -> Wish {
+    Wish {
+        members,
+        frame: 0,
+        template: false,
+    }
+}
+
+#[test]
+fn who_comes_is_added_while_others_still_drain() {
+    let before = wish_of([Some(1), Some(2), None, None]);
+    let after = wish_of([Some(1), None, Some(3), None]);
+    let mut current = before.worker(1);
+    let leaver = current.servers.get_mut(&server("p1", "b")).unwrap();
+    (leaver.admin, leaver.sessions) = (Admin::Drain, 1);
+    let look = Look {
+        current: Some(current),
+        old: Vec::new(),
+    };
+    let Decision { course, cut, runs } = decide(&look, &after.wanted(), &BTreeSet::new());
+    let address = |port| SocketAddr::from(([192, 0, 2, 3], port));
+    let expected = Course::Change(vec![
+        Step::Add(server("p1", "c"), address(1), Entry::Checked),
+        Step::Add(server("p2", "c"), address(2), Entry::Checked),
+        Step::Drain(server("p2", "b")),
+    ]);
+    assert_eq!((course, cut, runs), (expected, BTreeMap::new(), false));
+}
+
+#[test]
+fn a_worker_of_somebody_elses_file_is_replaced() {
+    let wish = wish_of([Some(1), None, None, None]);
+    let mut current = wish.worker(1);
+    current.origin = None;
+    let look = Look {
+        current: Some(current),
+        old: Vec::new(),
+    };
+    let decision = decide(&look, &wish.wanted(), &BTreeSet::new());
+    assert_eq!(decision.course, Course::Reload(Reason::Configuration));
+}

@@ -1,0 +1,168 @@
+//! What HAProxy is to run: read from the Secret once, in types that need no further checks.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::members::{self, Members};
+
+/// The variable by which a worker says what it was started from: a worker that is asked for it answers with its own, whatever
+/// the file says by then.
+pub const ORIGIN_VARIABLE: &str = "SIP_ORIGIN";
+
+/// Why what the Secret holds cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration is no text.
+    #[error("haproxy.cfg is not UTF-8")]
+    NotText(#[source] std::str::Utf8Error),
+    /// The servers are no servers.
+    #[error("membership.json cannot be used")]
+    Membership(#[source] members::Error),
+}
+
+/// What a worker was started from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Origin {
+    /// SHA-256 of the Secret's text.
+    pub digest: String,
+    /// Its shape; `None` where nobody says what in it are servers.
+    pub shape: Option<String>,
+}
+
+impl Origin {
+    const NO_SHAPE: &str = "none";
+
+    /// Reads what a worker says.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (digest, shape) = text.split_once('.')?;
+        Some(Self {
+            digest: digest.to_owned(),
+            shape: (shape != Self::NO_SHAPE).then(|| shape.to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, shape } = self;
+        write!(f, "{digest}.{}", shape.as_deref().unwrap_or(Self::NO_SHAPE))
+    }
+}
+
+/// A configuration, and which servers it has if that is known.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Wanted {
+    text: String,
+    origin: Origin,
+    members: Option<Members>,
+}
+
+impl Wanted {
+    /// Reads what the Secret holds.
+    ///
+    /// # Errors
+    /// What is wrong with it: nothing of it can be used then.
+    pub fn parse(config: &[u8], membership: Option<&[u8]>) -> Result<Self, Error> {
+        let text = std::str::from_utf8(config).map_err(Error::NotText)?;
+        let members = membership
+            .map(Members::parse)
+            .transpose()
+            .map_err(Error::Membership)?;
+        Ok(Self {
+            text: text.to_owned(),
+            origin: Origin {
+                digest: hex(config),
+                shape: members.as_ref().map(|members| members.shape().to_owned()),
+            },
+            members,
+        })
+    }
+
+    /// SHA-256 of the text, in hexadecimal digits.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.origin.digest
+    }
+
+    /// Its servers, if that is known.
+    #[must_use]
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
+    /// Whether a worker that was started from `origin` can run this without being started anew.
+    #[must_use]
+    pub fn fits(&self, origin: &Origin) -> bool {
+        match (&self.origin.shape, &origin.shape) {
+            (Some(mine), Some(its)) => mine == its,
+            // Servers of such a worker are never changed, so it runs what it was started from.
+            (None, None) => self.origin.digest == origin.digest,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// The file that HAProxy reads: the text, and behind it, so that its lines keep their numbers, by what its workers are
+    /// recognised.
+    #[must_use]
+    pub fn file(&self) -> String {
+        let Self {
+            text,
+            origin,
+            members: _,
+        } = self;
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        format!(
+            "{text}{end}
+# By this the program beside HAProxy recognises what a worker was started from.
+global
+  setenv {ORIGIN_VARIABLE} {origin}
+"
+        )
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(text: &str, membership: Option<&str>) -> Wanted {
+        Wanted::parse(text.as_bytes(), membership.map(str::as_bytes)).unwrap()
+    }
+
+    const SERVERS: &str = r#"{"frame":"00","keywords":"check","backends":[],"servers":[]}"#;
+    const OTHER: &str = r#"{"frame":"01","keywords":"check","backends":[],"servers":[]}"#;
+
+    #[test]
+    fn the_file_is_the_text_and_what_its_workers_say_of_it() {
+        for text in ["global\n  maxconn 1\n", "global\n  maxconn 1"] {
+            let wanted = wanted(text, Some(SERVERS));
+            let file = wanted.file();
+            assert!(file.starts_with("global\n  maxconn 1\n\n# By this"), "{file}");
+            let said = file.split_once(&format!("setenv {ORIGIN_VARIABLE} ")).unwrap().1;
+            let origin = Origin::parse(said.trim_end()).unwrap();
+            assert_eq!(origin.digest, hex(text.as_bytes()));
+            assert!(wanted.fits(&origin));
+        }
+    }
+
+    #[test]
+    fn a_worker_fits_where_only_servers_differ() {
+        let origin = |wanted: &Wanted| wanted.origin.clone();
+        let first = wanted("first\n", Some(SERVERS));
+        let template = wanted("first\n", None);
+        assert!(wanted("second\n", Some(SERVERS)).fits(&origin(&first)));
+        assert!(!wanted("first\n", Some(OTHER)).fits(&origin(&first)));
+        assert!(template.fits(&origin(&template)));
+        assert!(!wanted("second\n", None).fits(&origin(&template)));
+        // Its servers may have been changed since, and nobody could say to what.
+        assert!(!template.fits(&origin(&first)));
+        assert!(!first.fits(&origin(&template)));
+    }
+}

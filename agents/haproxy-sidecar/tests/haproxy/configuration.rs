@@ -1,0 +1,138 @@
+//! Configurations, and the Secrets that hold them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use haproxy_sidecar::secret::Source;
+use haproxy_sidecar::wanted::Wanted;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use render::load_balancer::membership::{Backend, Membership, Server};
+use render::load_balancer::{CONFIG_FILE, MEMBERSHIP_FILE};
+
+/// Checked often, so that a member is used soon.
+const KEYWORDS: &str = "check inter 100ms fastinter 100ms downinter 100ms fall 2 rise 1";
+/// Of members.
+pub(crate) const PORT: u16 = 7_000;
+
+/// A configuration as an agent would write it.
+#[derive(Clone, Debug)]
+pub(crate) struct Configuration {
+    pub(crate) front: Ipv4Addr,
+    /// The first balanced port, and how many there are.
+    pub(crate) ports: u16,
+    pub(crate) members: BTreeMap<String, Ipv4Addr>,
+    /// Something that is no server.
+    pub(crate) note: String,
+    /// Whether it is an operator's template that made it: nobody says what in it are servers.
+    pub(crate) template: bool,
+    pub(crate) keywords: String,
+}
+
+impl Configuration {
+    pub(crate) fn new(front: Ipv4Addr) -> Self {
+        Self {
+            front,
+            ports: 1,
+            members: BTreeMap::new(),
+            note: "# first".to_owned(),
+            template: false,
+            keywords: KEYWORDS.to_owned(),
+        }
+    }
+
+    pub(crate) fn with(mut self, name: &str, address: Ipv4Addr) -> Self {
+        self.members.insert(name.to_owned(), address);
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.members.remove(name).unwrap();
+        self
+    }
+
+    pub(crate) fn noting(mut self, note: &str) -> Self {
+        note.clone_into(&mut self.note);
+        self
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u16> {
+        PORT..PORT + self.ports
+    }
+
+    fn text(&self, members: &BTreeMap<String, Ipv4Addr>) -> String {
+        let Self { note, keywords, .. } = self;
+        // No second try: a connection that is led to a member that does not answer fails.
+        let mut text = format!(
+            "global
+  log stdout format raw local0 notice
+  maxconn 2000
+  no strict-limits
+  hard-stop-after 3600s
+{note}
+defaults
+  mode tcp
+  retries 0
+  timeout queue 3s
+  timeout connect 3s
+  timeout client 60s
+  timeout server 60s
+  timeout check 2s
+  default-server {keywords}
+"
+        );
+        for port in self.numbers() {
+            write!(
+                text,
+                "frontend f{port}\n  bind {}:{port}\n  default_backend b{port}\nbackend b{port}\n  option tcp-check\n",
+                self.front
+            )
+            .unwrap();
+            for (name, address) in members {
+                writeln!(text, "  server {name} {address}:{port}").unwrap();
+            }
+        }
+        text
+    }
+
+    pub(crate) fn membership(&self) -> Membership {
+        let server = |(name, address): (&String, &Ipv4Addr)| Server {
+            name: name.clone(),
+            address: address.to_string(),
+        };
+        Membership {
+            frame: self.text(&BTreeMap::new()),
+            keywords: self.keywords.clone(),
+            backends: self
+                .numbers()
+                .map(|port| Backend {
+                    name: format!("b{port}"),
+                    port,
+                })
+                .collect(),
+            servers: self.members.iter().map(server).collect(),
+        }
+    }
+
+    pub(crate) fn secret(&self) -> Secret {
+        let config = self.text(&self.members).into_bytes();
+        let membership = (!self.template).then(|| serde_json::to_vec(&self.membership()).unwrap());
+        secret(config, membership)
+    }
+
+    pub(crate) fn digest(&self) -> String {
+        let mut source = Source::default();
+        source.take(&self.secret());
+        Wanted::digest(&source.newest.unwrap()).to_owned()
+    }
+}
+
+pub(crate) fn secret(config: Vec<u8>, membership: Option<Vec<u8>>) -> Secret {
+    let membership = membership.map(|json| (MEMBERSHIP_FILE.to_owned(), ByteString(json)));
+    let config = (CONFIG_FILE.to_owned(), ByteString(config));
+    Secret {
+        data: Some(std::iter::once(config).chain(membership).collect()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,15 @@
+//! A real haproxy follows what it is told, with real connections through it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its fixtures too"
+)]
+
+mod changes;
+mod configuration;
+mod faults;
+mod fifty;
+mod large;
+mod rig;
+mod traffic;
