@@ -53,17 +53,17 @@ impl Metrics {
                 leaving,
             } = own.clone();
             registry.register(
-                "haproxy_server_changes",
+                "sidecar_server_changes",
                 "Changes that the running HAProxy was told",
                 changes,
             );
             registry.register(
-                "haproxy_reloads",
+                "sidecar_reloads",
                 "Times that HAProxy was told to read its configuration",
                 reloads,
             );
             registry.register(
-                "haproxy_members_leaving",
+                "sidecar_members_leaving",
                 "Members that are not wanted and still have connections",
                 leaving,
             );

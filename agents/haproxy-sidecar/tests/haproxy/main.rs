@@ -11,5 +11,6 @@ mod configuration;
 mod faults;
 mod fifty;
 mod large;
+mod rendered;
 mod rig;
 mod traffic;

@@ -23,10 +23,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::configuration::{Configuration, PORT};
+use crate::configuration::{Configuration, PORT, digest};
 
-/// For what takes a second at most on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// For what takes a few seconds at most on an idle machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Loopback addresses of this process and test alone.
 #[derive(Clone, Copy, Debug)]
@@ -228,7 +228,11 @@ impl Pod {
 
     /// Waits until it is said that exactly this runs.
     pub(crate) async fn runs(&self, configuration: &Configuration) {
-        let digest = configuration.digest();
+        self.runs_secret(&configuration.secret()).await;
+    }
+
+    pub(crate) async fn runs_secret(&self, secret: &Secret) {
+        let digest = digest(secret);
         let report = self
             .until("it runs", |report| {
                 report.running.running.as_ref() == Some(&digest)
