@@ -59,6 +59,8 @@ soak: setup-checks ## the long forms of the proofs of the ledger: crashes at eve
 	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)
 	$(call step,every call of the agents,SOAK_FAULTS=1 $(PROOF) --package sip-site-tests --test site faults::matrix -- --nocapture)
+	$(call step,fifty changes of a load balancer,SOAK_CHANGES=$${SOAK_CHANGES:-50} \
+	    $(PROOF) --package sip-site-tests --test site real_node::followed -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
 fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each

@@ -68,10 +68,18 @@ pub(super) async fn look(pods: &Store<Pod>, objects: &Objects) -> Follows {
         .unwrap_or(Follows::All)
 }
 
-/// Whether HAProxy may run in it. One that is not started yet reads the newest configuration when it is.
+/// Whether HAProxy runs in it. Where it does not, it reads the newest configuration when it is started.
 fn is_live(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running")
+    let status = pod.status.as_ref();
+    let mut containers = status
+        .into_iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    containers.any(|container| {
+        container
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    })
 }
 
 /// What one pod runs: its sidecar says so; without one, it runs what it was started with.
@@ -104,5 +112,67 @@ async fn reported(pod: &Pod) -> Running {
     match ask::get(address, CONFIG_PATH).await {
         Some((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or(unknown),
         Some(_) | None => unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(annotations: &Value, state: &Value) -> Pod {
+        let container = json!({
+            "name": "loadbalancer", "image": "haproxy:0", "imageID": "", "ready": true, "restartCount": 0, "state": state,
+        });
+        let pod = json!({
+            "metadata": {"name": "lb-1", "annotations": annotations},
+            "status": {"phase": "Running", "containerStatuses": [container]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_in_which_haproxy_does_not_run_leads_nowhere() {
+        let none = json!({});
+        assert!(is_live(&pod(&none, &json!({"running": {}}))));
+        assert!(!is_live(&pod(
+            &none,
+            &json!({"waiting": {"reason": "CrashLoopBackOff"}})
+        )));
+        assert!(!is_live(&Pod::default()));
+    }
+
+    #[tokio::test]
+    async fn without_a_sidecar_a_pod_runs_what_it_was_started_with() {
+        let annotation = annotations::CONFIG_HASH;
+        let running = json!({"running": {}});
+        let new = Arc::new(pod(&json!({annotation: "new"}), &running));
+        let old = Arc::new(pod(&json!({annotation: "old"}), &running));
+        assert_eq!(says(new, "new").await, Follows::All);
+        let follows = says(old, "new").await;
+        assert_eq!(
+            follows,
+            Follows::Not {
+                pod: "lb-1".to_owned(),
+                failed: None
+            }
+        );
+        assert_eq!(follows.lack(Duration::from_secs(1)), None, "it takes a while");
+        assert_eq!(follows.lack(SLOW).unwrap().reason, "Progressing");
+    }
+
+    #[test]
+    fn that_haproxy_does_not_take_a_configuration_is_told_at_once() {
+        let refused = Follows::Not {
+            pod: "lb-1".to_owned(),
+            failed: Some("[ALERT] no".to_owned()),
+        };
+        let lack = refused.lack(Duration::ZERO).unwrap();
+        assert_eq!(lack.reason, "PodsFail");
+        assert_eq!(
+            lack.message,
+            "pod lb-1 goes on with the configuration before: [ALERT] no"
+        );
     }
 }

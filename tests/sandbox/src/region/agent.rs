@@ -7,16 +7,20 @@ use serde::Serialize;
 use super::{Error, PATIENCE, Region};
 use crate::{
     authority::Caller,
+    node::Image,
     port,
     process::{Process, Program},
     programs, readiness, repository,
-    site::Site,
+    site::{self, Site},
 };
 
 /// The namespace that the agents' `ServiceAccounts` and `Leases` are in.
 pub const AGENTS_NAMESPACE: &str = "sip-system";
 /// Where the sandbox keeps its hosts, as in `deploy/sandbox`.
 pub const HOSTS_NAMESPACE: &str = "metal";
+
+/// A real node has it, when a site is prepared.
+const HAPROXY_SIDECAR_IMAGE: &str = "localhost/sip-haproxy-sidecar:1";
 
 /// For how long a replica holds its `Lease`, where a test does not say otherwise.
 const LEASE: Duration = Duration::from_secs(15);
@@ -64,6 +68,9 @@ pub struct SiteConfig {
     pub host_namespaces: Vec<String>,
     /// Sections of a `SIPCluster` that no agent of this site answers.
     pub not_installed: Vec<String>,
+    /// Image of the container beside HAProxy; fake nodes run none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub haproxy_sidecar_image: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -140,10 +147,12 @@ impl Region {
             },
             host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
+            haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),
         }
     }
 
-    /// Applies what the agents need in a site: `deploy/sandbox`, with their `ServiceAccounts` and rights.
+    /// Applies what the agents need in a site: `deploy/sandbox`, with their `ServiceAccounts` and rights; and the image of
+    /// theirs that a real node runs.
     ///
     /// # Errors
     /// When the API server refuses it.
@@ -151,6 +160,10 @@ impl Region {
         site.create_namespace(HOSTS_NAMESPACE).await?;
         site.apply_kustomization(&repository::deploy().join("sandbox"))
             .await?;
+        if let Some(node) = site.node() {
+            let sidecar = Image::new(HAPROXY_SIDECAR_IMAGE, programs::path("sip-haproxy-sidecar")?);
+            node.import(&sidecar).await.map_err(site::Error::from)?;
+        }
         Ok(())
     }
 

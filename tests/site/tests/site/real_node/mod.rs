@@ -1,5 +1,7 @@
 //! Load balancers that really run: HAProxy in restricted pods on a real node, in front of something that listens.
 
+mod followed;
+
 use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
@@ -82,13 +84,26 @@ async fn until(address: SocketAddr, what: &str, holds: impl Fn(&io::Result<Strin
     }
 }
 
-/// A site whose node is real, with one host that is here, and a namespace that enforces restricted pods.
+/// A site whose node is real, with one host that is here.
 async fn start(scenario: &str) -> Stage {
+    let stage = start_empty(scenario).await;
+    let here = stage.site.node().unwrap().host_address();
+    let host = Host::new(
+        &format!("{scenario}-w1"),
+        &format!("{scenario}-worker"),
+        "r1",
+        here,
+    );
+    stage.load(&[host]).await;
+    stage
+}
+
+/// A site whose node is real, and a namespace that enforces restricted pods.
+async fn start_empty(scenario: &str) -> Stage {
     let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
     let site = Site::builder(scenario).nodes(Nodes::Real).image(haproxy);
     let region = Arc::new(Region::start("north").await.unwrap());
     let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
-    let here = stage.site.node().unwrap().host_address();
     stage.site.create_namespace(scenario).await.unwrap();
     stage
         .kubectl(&[
@@ -98,13 +113,6 @@ async fn start(scenario: &str) -> Stage {
             "pod-security.kubernetes.io/enforce=restricted",
         ])
         .await;
-    let host = Host::new(
-        &format!("{scenario}-w1"),
-        &format!("{scenario}-worker"),
-        "r1",
-        here,
-    );
-    stage.load(&[host]).await;
     stage
 }
 

@@ -1,0 +1,270 @@
+//! Members come and go, and the configuration changes, under connections that never pause: HAProxy follows, and no pod starts.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams},
+};
+use sandbox::{inventory::Host, node, region::AGENTS_NAMESPACE};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use super::{PORT, shop, start_empty, write_template};
+use crate::fixtures::{Cluster, Role, Stage, members};
+
+const SCENARIO: &str = "followed";
+/// Connections at any time.
+const CONNECTIONS: usize = 200;
+/// One of so many stays for as long as it can; the others renew themselves.
+const STAYS: usize = 4;
+/// Requests on a connection that renews itself, and the pause between two.
+const REQUESTS: usize = 30;
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections to a member that leaves have this long to end by themselves. Less a second, by which the clocks of a test and of
+/// what it tests may begin apart.
+const DRAIN: Duration = Duration::from_secs(29);
+
+/// A machine that answers every byte with a line: its name.
+fn machine(address: Ipv4Addr, listener: TcpListener) -> JoinSet<()> {
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut sessions = JoinSet::new();
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else {
+                continue;
+            };
+            sessions.spawn(async move {
+                let mut byte = [0];
+                // A health check hangs up at once, which is its right.
+                while stream.read_exact(&mut byte).await.is_ok() {
+                    if stream.write_all(format!("{address}\n").as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            while sessions.try_join_next().is_some() {}
+        }
+    });
+    serving
+}
+
+/// What the connections have seen.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: AtomicU64,
+    /// Connections that could not be made, or ended before the first answer.
+    refused: Mutex<Vec<String>>,
+    /// Established ones that ended though nobody on either end wanted it: to which machine, and when.
+    cut: Mutex<Vec<(Ipv4Addr, Instant)>>,
+}
+
+impl Seen {
+    /// Keeps one connection going, one after the other.
+    async fn connections(self: Arc<Self>, to: SocketAddr, stays: bool) {
+        loop {
+            if let Err(why) = self.connection(to, stays).await {
+                self.refused.lock().unwrap().push(why.to_string());
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// One connection; an error says that it was never served.
+    async fn connection(&self, to: SocketAddr, stays: bool) -> std::io::Result<()> {
+        let mut stream = BufReader::new(TcpStream::connect(to).await?);
+        let mut at = None;
+        for _ in 0..if stays { usize::MAX } else { REQUESTS } {
+            match (ask(&mut stream).await, at) {
+                (Ok(machine), _) => at = Some(machine),
+                (Err(_), Some(machine)) => {
+                    self.cut.lock().unwrap().push((machine, Instant::now()));
+                    return Ok(());
+                }
+                (Err(error), None) => return Err(error),
+            }
+            self.answers.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}
+
+/// Which machine answers.
+async fn ask(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
+    let asked = async {
+        stream.write_all(b"?").await?;
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        line.trim().parse().map_err(std::io::Error::other)
+    };
+    tokio::time::timeout(Duration::from_secs(10), asked).await?
+}
+
+/// A member that left: since when that was wanted.
+struct Left {
+    machine: Ipv4Addr,
+    since: Instant,
+}
+
+async fn workers(stage: &Stage, shop: &Cluster, wanted: u64) {
+    stage
+        .edit(shop, json!({"nodes": {"Worker": {"count": {"active": wanted}}}}))
+        .await;
+}
+
+/// Hosts of the cluster, by name.
+async fn held(stage: &Stage, shop: &Cluster, wanted: usize) -> BTreeSet<String> {
+    let object = stage
+        .until(shop, "hold as many hosts as are wanted", |object| {
+            let members = members(object);
+            members.len() == wanted && members.iter().all(|member| member.state == "Bound")
+        })
+        .await;
+    members(&object).into_iter().map(|member| member.name).collect()
+}
+
+async fn pods(stage: &Stage) -> BTreeSet<String> {
+    let pods: Api<Pod> = Api::namespaced(stage.site.client(), SCENARIO);
+    let found = pods
+        .list(&ListParams::default().labels("app.kubernetes.io/name=haproxy"))
+        .await;
+    let pods = found.unwrap().items.into_iter();
+    // Checks of templates come and go.
+    pods.filter(|pod| {
+        pod.owner_references()
+            .iter()
+            .any(|owner| owner.kind == "ReplicaSet")
+    })
+    .map(|pod| {
+        let restarts: Value = serde_json::to_value(&pod.status.as_ref().unwrap().container_statuses).unwrap();
+        format!("{} {}", pod.name_any(), restarts[0]["restartCount"])
+    })
+    .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_and_configuration_change_under_two_hundred_connections_and_none_is_lost() {
+    if let Some(why) = node::obstacle() {
+        println!("not shown here: {why}");
+        return;
+    }
+    let changes: usize = std::env::var("SOAK_CHANGES").map_or(6, |text| text.parse().unwrap());
+    let stage = start_empty(SCENARIO).await;
+    let node = stage.site.node().unwrap();
+    let at_node = SocketAddr::from((node.address(), PORT));
+    let machines = node.machines();
+    let mut serving = Vec::new();
+    for address in machines {
+        serving.push(machine(
+            address,
+            TcpListener::bind((address, PORT)).await.unwrap(),
+        ));
+    }
+    let name = |number: usize| format!("{SCENARIO}-w{number}");
+    let hosts = machines.iter().enumerate().map(|(number, address)| {
+        Host::new(
+            &name(number),
+            &format!("{SCENARIO}-worker"),
+            &format!("r{number}"),
+            *address,
+        )
+    });
+    stage.load(&hosts.collect::<Vec<_>>()).await;
+    let shop = shop(SCENARIO).role(Role::Worker, 3);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let before = pods(&stage).await;
+
+    let seen = Arc::new(Seen::default());
+    let mut connections = JoinSet::new();
+    for number in 0..CONNECTIONS {
+        connections.spawn(seen.clone().connections(at_node, number % STAYS == 0));
+    }
+    let mut left: Vec<Left> = Vec::new();
+    let mut there = held(&stage, &shop, 3).await;
+    for change in 0..changes {
+        match change % 6 {
+            0 | 3 => {
+                let since = Instant::now();
+                workers(&stage, &shop, 2).await;
+                let now = held(&stage, &shop, 2).await;
+                let gone: Vec<_> = there.difference(&now).cloned().collect();
+                let number = (0..3).find(|number| name(*number) == gone[0]).unwrap();
+                left.push(Left {
+                    machine: machines[number],
+                    since,
+                });
+                there = now;
+            }
+            1 | 4 => {
+                workers(&stage, &shop, 3).await;
+                there = held(&stage, &shop, 3).await;
+            }
+            2 => {
+                write_template(&stage, &format!("# change {change}\n")).await;
+                config(&stage, &shop, |text| {
+                    text.starts_with(&format!("# change {change}\n"))
+                })
+                .await;
+            }
+            _ => {
+                let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), AGENTS_NAMESPACE);
+                maps.delete("loadbalancerworker", &DeleteParams::default())
+                    .await
+                    .unwrap();
+                config(&stage, &shop, |text| !text.starts_with("# change")).await;
+            }
+        }
+        assert!(
+            connections.try_join_next().is_none(),
+            "connections are kept going"
+        );
+    }
+
+    stage.ready(&shop).await;
+    let answers = seen.answers.load(Ordering::Relaxed);
+    println!(
+        "{changes} changes, {answers} answers, {} cut, {} refused",
+        seen.cut.lock().unwrap().len(),
+        seen.refused.lock().unwrap().len(),
+    );
+    assert_eq!(*seen.refused.lock().unwrap(), Vec::<String>::new());
+    for (machine, at) in seen.cut.lock().unwrap().iter() {
+        let allowed = left
+            .iter()
+            .any(|left| left.machine == *machine && *at >= left.since + DRAIN);
+        assert!(
+            allowed,
+            "a connection to {machine} was cut, which had not left for {DRAIN:?}"
+        );
+    }
+    assert!(answers > 10_000, "{answers}");
+    assert_eq!(pods(&stage).await, before, "no pod was started, and no container");
+    stage.nothing_was_forbidden();
+}
+
+/// Waits until the configuration is such a one. That pods run it is seen by the next member that leaves.
+async fn config(stage: &Stage, shop: &Cluster, is: impl Fn(&str) -> bool) {
+    let started = Instant::now();
+    while !is(&stage.haproxy_config(shop, "worker").await) {
+        assert!(
+            started.elapsed() < crate::fixtures::PATIENCE,
+            "the configuration does not change"
+        );
+        tokio::time::sleep(PAUSE).await;
+    }
+}
