@@ -297,14 +297,18 @@ async fn grant(client: &Client, access: &Access) -> Result<(), Error> {
         role,
         binding,
     } = access;
-    let granted = tokio::try_join!(
+    let failed = || Error::kubernetes("apply what the pods may read");
+    let (account, role) = tokio::join!(
         apply::apply::<ServiceAccount>(client, MANAGER, account),
         apply::apply::<Role>(client, MANAGER, role),
-        apply::apply::<RoleBinding>(client, MANAGER, binding),
     );
-    granted
+    account.map_err(failed())?;
+    role.map_err(failed())?;
+    // A binding is only taken when the API server finds its Role, to see that we have as many rights.
+    apply::apply::<RoleBinding>(client, MANAGER, binding)
+        .await
         .map(drop)
-        .map_err(Error::kubernetes("apply what the pods may read"))
+        .map_err(failed())
 }
 
 /// What the API server refuses is for the condition; what else went wrong is tried again.
