@@ -10,7 +10,7 @@ mod findings;
 pub mod hosts;
 mod machines;
 mod metrics;
-mod need;
+pub mod need;
 mod orphans;
 mod services;
 mod status;

@@ -24,12 +24,7 @@ pub enum Need {
 
 /// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
 #[must_use]
-pub(super) fn to_hold(
-    cluster: &wire::ClusterRef,
-    member: &Member,
-    host: Option<&wire::Host>,
-    served: bool,
-) -> Need {
+pub fn to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::Host>, served: bool) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::Blocked("its BareMetalHost is gone".to_owned());
     };
@@ -56,7 +51,7 @@ pub(super) fn to_hold(
 
 /// What the host of a releasing member needs. `served`: no load balancer leads to it any more.
 #[must_use]
-pub(super) fn to_release(
+pub fn to_release(
     cluster: &wire::ClusterRef,
     member: &Member,
     host: Option<&wire::Host>,

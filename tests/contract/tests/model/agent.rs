@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cluster_agent::reconcile::hosts::{Need, need_to_hold, need_to_release};
+use cluster_agent::reconcile::need::{self, Need};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use crate::{
@@ -159,9 +159,9 @@ impl Agent {
         let seen = self.seen.hosts[index].map(|host| world::reported(index, host));
         let reference = world::cluster_reference(cluster, uid);
         let need = if releasing {
-            need_to_release(&reference, &member, seen.as_ref())
+            need::to_release(&reference, &member, seen.as_ref(), true)
         } else {
-            need_to_hold(&reference, &member, seen.as_ref(), true)
+            need::to_hold(&reference, &member, seen.as_ref(), true)
         };
         match need {
             Need::Label => Some(Deed::Label),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use cluster_agent::reconcile::hosts::{Need, need_to_hold, need_to_release};
+use cluster_agent::reconcile::need::{self, Need};
 use proto::{
     inventory::v1::{
         self as wire, ClusterSpec, Hello, HostChanges, LabelSelector, MemberState, ReportHostsRequest, Role,
@@ -255,9 +255,9 @@ impl Agent {
 
 fn need(reference: &wire::ClusterRef, member: &Member, seen: &wire::Host) -> Need {
     if member.state() == MemberState::Releasing {
-        need_to_release(reference, member, Some(seen))
+        need::to_release(reference, member, Some(seen), true)
     } else {
-        need_to_hold(reference, member, Some(seen), true)
+        need::to_hold(reference, member, Some(seen), true)
     }
 }
 
