@@ -181,6 +181,13 @@ impl Members {
         ))
     }
 
+    /// Whether a server is one of those that come and go, and is not wanted. Backends that are not named here are HAProxy's own:
+    /// versions before 2.4 show one.
+    #[must_use]
+    pub fn is_unwanted(&self, server: &Server) -> bool {
+        self.backends.contains_key(&server.backend) && !self.servers.contains_key(&server.name)
+    }
+
     /// Whether there is such a member.
     #[must_use]
     pub fn has(&self, name: &Word, address: Option<IpAddr>) -> bool {

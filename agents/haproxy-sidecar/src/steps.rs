@@ -103,7 +103,7 @@ pub fn leavers(look: &Look, wanted: &Wanted) -> Option<BTreeSet<Member>> {
         .filter(|(server, _)| {
             wanted
                 .members()
-                .is_some_and(|members| members.address(server).is_none())
+                .is_some_and(|members| members.is_unwanted(server))
         })
         .map(|(server, seen)| member(server, seen.address));
     let connected = look.old.iter().flat_map(|worker| leaving(worker, &staying));
@@ -172,7 +172,7 @@ fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>)
     // Those who come are let in before those who leave are kept out.
     let (mut keep_out, mut losing) = (Vec::new(), BTreeSet::new());
     for (server, seen) in &current.servers {
-        if members.address(server).is_some() {
+        if !members.is_unwanted(server) {
             continue;
         }
         let over = overdue.contains(&member(server, seen.address));

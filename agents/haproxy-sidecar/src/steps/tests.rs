@@ -62,11 +62,20 @@ impl Wish {
                 (server(backend, name), seen)
             })
         });
+        // Of HAProxy's own: versions before 2.4 show it.
+        let own = Seen {
+            address: None,
+            port: 0,
+            admin: Admin::Ready,
+            up: true,
+            checked: false,
+            sessions: 0,
+        };
         Worker {
             pid,
             stopping: false,
             origin: Origin::parse(origin),
-            servers: servers.collect(),
+            servers: servers.chain([(server("MASTER", "cur-1"), own)]).collect(),
         }
     }
 
@@ -135,6 +144,7 @@ impl World {
                 let free = !worker.stopping;
                 if let Some(seen) = worker.servers.values_mut().nth(*which)
                     && free
+                    && seen.address.is_some()
                     && seen.admin == Admin::Ready
                     && seen.up
                 {
@@ -283,7 +293,7 @@ impl World {
             current
                 .servers
                 .values()
-                .all(|seen| seen.admin == Admin::Ready && seen.checked)
+                .all(|seen| seen.admin == Admin::Ready && (seen.checked || seen.address.is_none()))
         );
         for worker in &self.look.old {
             assert!(worker.stopping, "it may still get connections");
