@@ -11,9 +11,14 @@ async fn may(stage: &Stage, agent: Agent, verb: &str, resource: &str, namespace:
 }
 
 /// The same for the one object of a name.
-async fn may_one(
+async fn may_one(stage: &Stage, agent: Agent, verb: &str, of: (&str, &str), name: Option<&str>) -> bool {
+    account_may(stage, user(agent), verb, of, name).await
+}
+
+/// The same for a `ServiceAccount` by its user name.
+pub(crate) async fn account_may(
     stage: &Stage,
-    agent: Agent,
+    user: String,
     verb: &str,
     (resource, namespace): (&str, &str),
     name: Option<&str>,
@@ -22,7 +27,7 @@ async fn may_one(
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: Some(user(agent)),
+            user: Some(user),
             groups: Some(vec![
                 "system:serviceaccounts".to_owned(),
                 "system:authenticated".to_owned(),

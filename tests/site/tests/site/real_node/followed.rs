@@ -24,7 +24,10 @@ use tokio::{
 };
 
 use super::{PORT, shop, start_empty, write_template};
-use crate::fixtures::{Cluster, Role, Stage, members};
+use crate::{
+    fixtures::{Cluster, Role, Stage, members},
+    rights::account_may,
+};
 
 const SCENARIO: &str = "followed";
 /// Connections at any time.
@@ -187,6 +190,7 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
     let shop = shop(SCENARIO).role(Role::Worker, 3);
     stage.create(&shop).await;
     stage.ready(&shop).await;
+    its_pods_may_read_their_secret_and_nothing_else(&stage).await;
     let before = pods(&stage).await;
 
     let seen = Arc::new(Seen::default());
@@ -266,5 +270,40 @@ async fn config(stage: &Stage, shop: &Cluster, is: impl Fn(&str) -> bool) {
             "the configuration does not change"
         );
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn its_pods_may_read_their_secret_and_nothing_else(stage: &Stage) {
+    let (own, another) = ("loadbalancer-worker-shop", "loadbalancer-worker-other");
+    for (verb, resource, name, expected) in [
+        ("get", "/secrets", Some(own), true),
+        ("watch", "/secrets", Some(own), true),
+        ("get", "/secrets", Some(another), false),
+        ("get", "/secrets", None, false),
+        ("list", "/secrets", None, false),
+        ("watch", "/secrets", None, false),
+        ("patch", "/secrets", Some(own), false),
+        ("delete", "/secrets", Some(own), false),
+        ("get", "/configmaps", None, false),
+        ("get", "/pods", None, false),
+        ("get", "/services", Some(own), false),
+        ("create", "/serviceaccounts/token", Some(own), false),
+        ("get", "airship.airshipit.org/sipclusters", Some("shop"), false),
+    ] {
+        let account = format!("system:serviceaccount:{SCENARIO}:{own}");
+        let may = account_may(stage, account, verb, (resource, SCENARIO), name).await;
+        assert_eq!(may, expected, "{verb} {resource} {name:?}");
+    }
+    let containers = Api::<Pod>::namespaced(stage.site.client(), SCENARIO)
+        .list(&ListParams::default().labels("app.kubernetes.io/name=haproxy"))
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .flat_map(|pod| pod.spec.unwrap().containers);
+    for container in containers {
+        let mounts: Vec<_> = container.volume_mounts.unwrap_or_default();
+        let paths: Vec<_> = mounts.iter().map(|mount| &*mount.mount_path).collect();
+        assert_eq!(paths, ["/run/haproxy"], "the user's image has no token");
     }
 }
