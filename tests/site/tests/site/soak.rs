@@ -251,6 +251,8 @@ impl Soak {
     /// Waits until every cluster has been answered for what it asks now, and every promise is held.
     async fn is_settled(&self) {
         let begun = Instant::now();
+        // What is answered only then is only begun when nothing that was left behind is in its way any more.
+        let mut free = begun;
         loop {
             let clusters = self.stage.clusters(SCENARIO);
             let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
@@ -272,8 +274,10 @@ impl Soak {
                 return;
             }
             let left_behind = broken.iter().any(|what| what.contains(LEFT_BEHIND));
-            let limit = if left_behind { REPAIRED } else { PATIENCE };
-            assert!(begun.elapsed() < limit, "{}", broken.join("\n"));
+            if left_behind && begun.elapsed() < REPAIRED {
+                free = Instant::now();
+            }
+            assert!(free.elapsed() < PATIENCE, "{}", broken.join("\n"));
             sleep(Duration::from_millis(200)).await;
         }
     }
