@@ -25,7 +25,7 @@ const HOSTS: &str = "metal";
 const RACK: u32 = 50;
 /// Creations under way at once.
 const CONCURRENT: usize = 32;
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(15);
 /// What is under way is through when nobody has called for so long.
 const SETTLED: Duration = Duration::from_secs(2);
 
