@@ -50,6 +50,18 @@ pub struct Seen {
     pub sessions: u64,
 }
 
+impl Seen {
+    /// One of which nothing is said but that it has sessions: HAProxy's own, or of a worker that lists no servers any more.
+    pub(crate) const UNLISTED: Self = Self {
+        address: None,
+        port: 0,
+        admin: Admin::Ready,
+        up: true,
+        checked: false,
+        sessions: 0,
+    };
+}
+
 #[derive(Deserialize)]
 struct StateRow {
     #[serde(rename = "be_name")]
@@ -182,14 +194,7 @@ pub fn count_listed_sessions(answer: &str, servers: &mut BTreeMap<Server, Seen>)
         *counts.entry(server).or_default() += 1;
     }
     for (server, count) in counts {
-        let seen = servers.entry(server).or_insert(Seen {
-            address: None,
-            port: 0,
-            admin: Admin::Ready,
-            up: true,
-            checked: false,
-            sessions: 0,
-        });
+        let seen = servers.entry(server).or_insert(Seen::UNLISTED);
         seen.sessions = seen.sessions.max(count);
     }
 }

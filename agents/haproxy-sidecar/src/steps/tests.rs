@@ -63,14 +63,7 @@ impl Wish {
             })
         });
         // Of HAProxy's own: versions before 2.4 show it.
-        let own = Seen {
-            address: None,
-            port: 0,
-            admin: Admin::Ready,
-            up: true,
-            checked: false,
-            sessions: 0,
-        };
+        let own = Seen::UNLISTED;
         Worker {
             pid,
             stopping: false,

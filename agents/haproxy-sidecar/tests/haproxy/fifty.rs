@@ -1,5 +1,7 @@
 //! Changes of all kinds, one upon the other, under steady traffic.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -67,25 +69,21 @@ async fn nobody_is_cut_or_refused_by_fifty_changes_but_who_is_led_to_members_tha
 
     let traffic = Traffic::start((front, PORT).into(), STEADY);
     let mut absences = Absences::default();
-    let member = |(name, address): (&String, &std::net::Ipv4Addr)| format!("{name}@{address}");
+    let of = |members: &BTreeMap<String, Ipv4Addr>| -> BTreeSet<String> {
+        let members = members.iter();
+        members
+            .map(|(name, address)| format!("{name}@{address}"))
+            .collect()
+    };
     let mut waited = 0;
     for _ in 0..CHANGES {
         let next = another(&mut random, &now, addresses);
-        for left in now
-            .members
-            .iter()
-            .map(member)
-            .filter(|left| !next.members.iter().map(member).any(|m| m == *left))
-        {
-            absences.left(&left);
+        let (before, after) = (of(&now.members), of(&next.members));
+        for left in before.difference(&after) {
+            absences.left(left);
         }
-        for came in next
-            .members
-            .iter()
-            .map(member)
-            .filter(|came| !now.members.iter().map(member).any(|m| m == *came))
-        {
-            absences.came(&came);
+        for came in after.difference(&before) {
+            absences.came(came);
         }
         now = next;
         pod.want(&now);

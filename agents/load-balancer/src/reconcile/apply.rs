@@ -1,6 +1,6 @@
 //! A load balancer's objects onto the API server, and how far its pods are.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::{
     Cluster, SIPCluster,
@@ -49,8 +49,8 @@ pub(super) enum Applied {
         unserved: bool,
         /// What is wrong with the template that it should be rendered by.
         template: Option<Lack>,
-        /// Whether every pod follows the configuration, as far as that is known by now.
-        followed: bool,
+        /// When its pods are asked again what they run; `None`: every one follows the configuration.
+        ask_again: Option<Duration>,
     },
     /// What the spec asks for cannot be had. Nothing of it was applied, or the API server refused the rest.
     Refused(Lack),
@@ -65,11 +65,11 @@ impl Applied {
         }
     }
 
-    /// Whether no pod has to follow any more.
-    pub(super) fn is_followed(&self) -> bool {
+    /// When its pods are to be asked again.
+    pub(super) fn ask_again(&self) -> Option<Duration> {
         match self {
-            Self::Done { followed, .. } => *followed,
-            Self::Refused(_) => true,
+            Self::Done { ask_again, .. } => *ask_again,
+            Self::Refused(_) => None,
         }
     }
 }
@@ -117,11 +117,11 @@ impl Joined<'_> {
         self.applied(
             lacks(deployment.unwrap_or(&self.rendered.objects.deployment)),
             false,
-            false,
+            Some(running::ASK_AGAIN),
         )
     }
 
-    fn applied(&self, lacks: Option<Lack>, unserved: bool, followed: bool) -> Applied {
+    fn applied(&self, lacks: Option<Lack>, unserved: bool, ask_again: Option<Duration>) -> Applied {
         let address = self.balancer.entry().cluster_ip();
         Applied::Done {
             name: self.balancer.name().to_owned(),
@@ -131,7 +131,7 @@ impl Joined<'_> {
             without_address: self.rendered.without_address.clone(),
             unserved,
             template: self.rendered.template.clone(),
-            followed,
+            ask_again,
         }
     }
 }
@@ -236,8 +236,9 @@ pub(super) async fn run(
         .or_else(|| attachments::not_joined(&pods, cluster, balancer.entry()));
     let unserved = rendered.balanced > 0 && context.unserved.contains(cluster.namespace(), balancer.name());
     let follows = follow(context, objects).await;
-    let lacks = lacks.or_else(|| follows.lack(at.elapsed()));
-    Ok(joined.applied(lacks, unserved, follows == Follows::All))
+    let elapsed = at.elapsed();
+    let lacks = lacks.or_else(|| follows.lack(elapsed));
+    Ok(joined.applied(lacks, unserved, follows.ask_again(elapsed)))
 }
 
 /// Whether every pod follows the configuration; once they all do, they are not asked again.
@@ -274,16 +275,20 @@ async fn deploy(
         ownership::take_over::<Deployment>(client, &namespace, &name).await?;
     }
     // Pods cannot be made without their account.
-    if let Some(access) = access {
-        grant(client, access).await?;
+    if let Some(access) = access
+        && let Err(error) = grant(client, access).await
+    {
+        return refused(&name, "apply what the pods may read", error).map(Err);
     }
     let (deployment, policy, budget) = tokio::join!(
         apply::apply::<Deployment>(client, MANAGER, deployment),
         apply::apply::<NetworkPolicy>(client, MANAGER, policy),
         self::budget(client, object, &name, budget.as_ref()),
     );
-    policy.map_err(Error::kubernetes("apply the NetworkPolicy"))?;
     budget?;
+    if let Err(error) = policy {
+        return refused(&name, "apply the NetworkPolicy", error).map(Err);
+    }
     match deployment {
         Ok(deployment) => Ok(Ok(deployment)),
         Err(error) => refused(&name, "apply the Deployment", error).map(Err),
@@ -291,24 +296,22 @@ async fn deploy(
 }
 
 /// What the sidecar needs to read the Secret.
-async fn grant(client: &Client, access: &Access) -> Result<(), Error> {
+async fn grant(client: &Client, access: &Access) -> kube::Result<()> {
     let Access {
         account,
         role,
         binding,
     } = access;
-    let failed = || Error::kubernetes("apply what the pods may read");
     let (account, role) = tokio::join!(
         apply::apply::<ServiceAccount>(client, MANAGER, account),
         apply::apply::<Role>(client, MANAGER, role),
     );
-    account.map_err(failed())?;
-    role.map_err(failed())?;
+    account?;
+    role?;
     // A binding is only taken when the API server finds its Role, to see that we have as many rights.
     apply::apply::<RoleBinding>(client, MANAGER, binding)
         .await
         .map(drop)
-        .map_err(failed())
 }
 
 /// What the API server refuses is for the condition; what else went wrong is tried again.
@@ -339,7 +342,8 @@ async fn budget(
 fn lacks(deployment: &Deployment) -> Option<Lack> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
-    let seen = status.observed_generation >= deployment.metadata.generation;
+    let seen =
+        status.observed_generation.is_some() && status.observed_generation >= deployment.metadata.generation;
     let updated = if seen {
         status.updated_replicas.unwrap_or(0)
     } else {
@@ -392,5 +396,10 @@ mod tests {
         ] {
             assert_eq!(lacks(&deployment).is_none(), complete, "{name}");
         }
+        let mut rendered = deployment(2, 2, 0, 0, 0);
+        rendered.spec.replicas = Some(0);
+        assert_eq!(lacks(&rendered), None, "no pod is wanted");
+        (rendered.metadata.generation, rendered.status) = (None, None);
+        assert!(lacks(&rendered).is_some(), "it is not applied yet");
     }
 }

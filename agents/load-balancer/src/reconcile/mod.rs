@@ -220,13 +220,13 @@ async fn report(
             .warning(&object.object_ref(&()), reason, &message)
             .await;
     }
-    let again = if applied.iter().any(|applied| !applied.is_followed()) {
-        running::ASK_AGAIN
-    } else if applied.iter().any(Applied::is_tried_again) {
-        REFUSED_RETRY
-    } else {
-        REFRESH
-    };
+    let refused = applied.iter().any(Applied::is_tried_again);
+    let again = applied
+        .iter()
+        .filter_map(Applied::ask_again)
+        .chain(refused.then_some(REFUSED_RETRY))
+        .min()
+        .unwrap_or(REFRESH);
     Ok(Action::requeue(again))
 }
 

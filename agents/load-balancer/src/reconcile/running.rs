@@ -17,8 +17,9 @@ use render::load_balancer::{
 
 use super::{apply::Lack, ask, pods};
 
-/// When pods that do not run the newest configuration yet are asked again.
+/// When pods that do not run the newest configuration yet are asked again; and when they are slow.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
 /// A pod that does not run it after this time is told of: connections of members that left may take a while to end.
 const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
 
@@ -32,6 +33,15 @@ pub(super) enum Follows {
 }
 
 impl Follows {
+    /// When to ask again, `elapsed` after the configuration was applied.
+    pub(super) fn ask_again(&self, elapsed: Duration) -> Option<Duration> {
+        match self {
+            Self::All => None,
+            Self::Not { .. } if elapsed >= SLOW => Some(ASK_SLOW_AGAIN),
+            Self::Not { .. } => Some(ASK_AGAIN),
+        }
+    }
+
     /// What to tell people, `elapsed` after the configuration was applied.
     pub(super) fn lack(&self, elapsed: Duration) -> Option<Lack> {
         match self {
@@ -160,6 +170,8 @@ mod tests {
         );
         assert_eq!(follows.lack(Duration::from_secs(1)), None, "it takes a while");
         assert_eq!(follows.lack(SLOW).unwrap().reason, "Progressing");
+        assert!(follows.ask_again(SLOW) > follows.ask_again(Duration::ZERO));
+        assert_eq!(Follows::All.ask_again(SLOW), None);
     }
 
     #[test]

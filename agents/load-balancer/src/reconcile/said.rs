@@ -39,7 +39,7 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
                 without_address,
                 unserved,
                 template,
-                followed,
+                ask_again,
             } => {
                 if *unserved {
                     unreachable.push(name.as_str());
@@ -49,7 +49,7 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
                     epoch: held.epoch,
                     revision: balancers::revision(held),
                     generation: held.generation,
-                    left: left(object, held, name, *followed),
+                    left: left(object, held, name, ask_again.is_none()),
                 });
                 let (reached, pending) = self::endpoints(name, service, address.as_deref());
                 endpoints.extend(reached);
@@ -182,7 +182,7 @@ mod tests {
             without_address: Vec::new(),
             unserved,
             template: None,
-            followed: true,
+            ask_again: None,
         }
     }
 
@@ -267,8 +267,8 @@ mod tests {
             (false, held(2, "Releasing"), None),
         ] {
             let mut applied = done("loadbalancer-a", None, false, json!({}));
-            if let Applied::Done { followed: known, .. } = &mut applied {
-                *known = followed;
+            if let Applied::Done { ask_again, .. } = &mut applied {
+                *ask_again = (!followed).then_some(std::time::Duration::ZERO);
             }
             let said = of(&cluster(&said), &held, &[applied]);
             assert_eq!(said.applied[0].left, expected, "{held:?}");

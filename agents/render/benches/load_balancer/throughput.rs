@@ -15,7 +15,8 @@ const PORT: u16 = 31_020;
 const ANSWER: [u8; 16_384] = [b'x'; 16_384];
 const PAIRS: usize = 10;
 const CLIENTS: usize = 4;
-const RUN: Duration = Duration::from_secs(1);
+/// Long enough that what else the machine does hardly shows.
+const RUN: Duration = Duration::from_secs(3);
 
 const BY_HAND: &str = "
 global
@@ -100,10 +101,13 @@ pub(crate) fn run() {
         })
         .collect();
     pairs.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-    let (ours, by_hand) = pairs[PAIRS / 2];
+    // They are an even number: the median is between the two in the middle.
+    let middle = [pairs[PAIRS / 2 - 1], pairs[PAIRS / 2]];
+    let median = middle.iter().map(|(ours, by_hand)| ours / by_hand).sum::<f64>() / 2.0;
+    let (ours, by_hand) = middle[0];
     println!(
         "{:<64} median {:>7.1} %           goal ≥ 95 %   ({ours:.0} of {by_hand:.0} connections/s)",
         "throughput, of a minimal configuration by hand",
-        100.0 * ours / by_hand
+        100.0 * median
     );
 }

@@ -155,22 +155,11 @@ fn agents_may_do_what_they_need_and_no_more() {
 #[test]
 fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
     const JOBS: &str = "batch/jobs";
-    const ROLES: &str = "rbac.authorization.k8s.io/roles";
-    const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
     const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
     const BUDGETS: &str = "policy/poddisruptionbudgets";
     const POLICIES: &str = "networking.k8s.io/networkpolicies";
     on_shared_site("rights-pods", async |stage| {
         for (verb, resource, expected) in [
-            // It can give pods nothing but what it may read itself.
-            ("watch", "/secrets", true),
-            ("patch", ROLES, true),
-            ("get", ROLES, false),
-            ("escalate", ROLES, false),
-            ("bind", ROLES, false),
-            ("escalate", CLUSTER_ROLES, false),
-            ("patch", CLUSTER_ROLES, false),
-            ("impersonate", "/serviceaccounts", false),
             ("list", "/pods", true),
             ("watch", "/pods", true),
             ("patch", "/pods", false),
@@ -239,6 +228,30 @@ fn machines_of_cluster_api_are_read_by_name_and_annotated() {
             let allowed = may(stage, Agent::Cluster, verb, resource, "rights-machines").await;
             assert_eq!(allowed, expected, "{verb} {resource}");
             assert!(!may(stage, Agent::LoadBalancer, verb, resource, "rights-machines").await);
+        }
+    });
+}
+
+#[test]
+fn pods_of_load_balancers_can_be_given_no_right_that_the_agent_has_not() {
+    const ROLES: &str = "rbac.authorization.k8s.io/roles";
+    const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
+    on_shared_site("rights-given", async |stage| {
+        for (verb, resource, expected) in [
+            ("watch", "/secrets", true),
+            ("patch", ROLES, true),
+            ("get", ROLES, false),
+            ("escalate", ROLES, false),
+            ("bind", ROLES, false),
+            ("escalate", CLUSTER_ROLES, false),
+            ("patch", CLUSTER_ROLES, false),
+            ("impersonate", "/serviceaccounts", false),
+        ] {
+            assert_eq!(
+                may(stage, Agent::LoadBalancer, verb, resource, "rights-given").await,
+                expected,
+                "{verb} {resource}"
+            );
         }
     });
 }

@@ -22,22 +22,48 @@ use crate::fixtures::{Cluster, Role, Stage, cluster, given_back, held, host, mem
 pub(crate) struct Faulty {
     pub(crate) stage: Stage,
     pub(crate) proxies: BTreeMap<Agent, ApiProxy>,
+    /// Pods of each load balancer.
+    replicas: u8,
 }
 
 impl Faulty {
     pub(crate) async fn start(agents: &[Agent]) -> Self {
+        Self::start_with(agents, None, 2).await
+    }
+
+    /// The same with pods that a sidecar is to make follow their configuration. Nodes that are none run no sidecar, which could be
+    /// asked what it follows: so there are no pods, but all else that they need.
+    pub(super) async fn start_with_sidecars(agents: &[Agent]) -> Self {
+        Self::start_with(agents, Some("localhost/sip-haproxy-sidecar:1"), 0).await
+    }
+
+    async fn start_with(agents: &[Agent], sidecar: Option<&str>, replicas: u8) -> Self {
         let region = Arc::new(Region::start("north").await.unwrap());
         let mut stage = Stage::start_in(region, "site-a", &[HOSTS_NAMESPACE], &[]).await;
+        let mut config = stage.config(&[HOSTS_NAMESPACE]);
+        config.haproxy_sidecar_image = sidecar.map(str::to_owned);
         let mut proxies = BTreeMap::new();
         for agent in agents {
             let proxy = ApiProxy::to(&stage.site).await;
-            stage
-                .start_agent_by(*agent, &[HOSTS_NAMESPACE], proxy.url())
-                .await;
+            stage.start_agent_by(*agent, &config, proxy.url()).await;
             proxies.insert(*agent, proxy);
         }
         stage.agents_are_ready().await;
-        Self { stage, proxies }
+        Self {
+            stage,
+            proxies,
+            replicas,
+        }
+    }
+
+    /// The cluster of a number, in whose life this is to fail.
+    pub(super) fn cell(&self, number: u16, step: &Step) -> Cell {
+        Cell {
+            name: format!("cell{number:03}"),
+            port: 30_000 + number,
+            replicas: self.replicas,
+            step: step.clone(),
+        }
     }
 
     /// The cluster agent's.
@@ -59,7 +85,7 @@ pub(super) struct Step {
     pub(super) phase: Phase,
     pub(super) agent: Agent,
     verb: String,
-    resource: String,
+    pub(super) resource: String,
     /// Which of those of its kind.
     pub(super) nth: usize,
 }
@@ -81,23 +107,21 @@ impl fmt::Display for Step {
 pub(super) struct Cell {
     pub(super) name: String,
     port: u16,
+    replicas: u8,
     pub(super) step: Step,
 }
 
 impl Cell {
-    pub(super) fn new(number: u16, step: &Step) -> Self {
-        Self {
-            name: format!("cell{number:03}"),
-            port: 30_000 + number,
-            step: step.clone(),
-        }
-    }
-
     /// Two of its three hosts, behind a load balancer.
     pub(super) fn cluster(&self) -> Cluster {
         cluster(&self.name, "shop").role(Role::ControlPlane, 2).with(
             "/services/loadBalancerControlPlane",
-            json!([{"image": "haproxy:2.8", "nodeInterfaceId": NETWORK, "nodePort": self.port}]),
+            json!([{
+                "image": "haproxy:2.8",
+                "nodeInterfaceId": NETWORK,
+                "nodePort": self.port,
+                "replicas": self.replicas,
+            }]),
         )
     }
 
@@ -151,6 +175,7 @@ pub(super) async fn steps(site: &Faulty) -> Vec<Step> {
     let probe = Cell {
         name: "probe".to_owned(),
         port: 32_000,
+        replicas: site.replicas,
         step: Step {
             phase: Phase::Placement,
             agent: Agent::Cluster,
@@ -231,12 +256,17 @@ pub(super) async fn nothing_is_left(site: &Faulty, cells: &[Cell]) {
         "secrets",
         "poddisruptionbudgets",
         "networkpolicies",
+        "serviceaccounts",
+        "roles",
+        "rolebindings",
     ] {
         let left = stage
             .kubectl(&[
                 "get",
                 kind,
                 "-A",
+                "-l",
+                "app.kubernetes.io/part-of=sip",
                 "-o",
                 "jsonpath={range .items[*]}{.metadata.namespace} {end}",
             ])

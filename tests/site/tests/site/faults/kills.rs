@@ -110,7 +110,7 @@ async fn whenever_an_agent_is_killed_it_comes_to_the_same() {
         batches
             .entry((step.agent, step.phase))
             .or_default()
-            .push((Cell::new(number, step), killed));
+            .push((site.cell(number, step), killed));
     }
     let mut done = Vec::new();
     for ((agent, phase), cells) in batches {

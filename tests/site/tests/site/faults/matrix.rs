@@ -6,7 +6,7 @@ use futures::{StreamExt as _, stream};
 
 use super::{
     Fault,
-    cells::{Cell, Faulty, Phase, nothing_is_left, steps},
+    cells::{Cell, Faulty, Phase, Step, nothing_is_left, steps},
 };
 use crate::fixtures::AGENTS;
 
@@ -43,11 +43,11 @@ async fn live(site: &Faulty, cell: &Cell, fault: Fault) -> bool {
     injected.times() > 0
 }
 
-#[tokio::test]
-async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
-    let site = Faulty::start(&AGENTS).await;
-    let steps = steps(&site).await;
-    assert!(steps.len() >= 15, "{steps:?}");
+/// What a pod needs to follow its configuration.
+const ACCESS: [&str; 3] = ["serviceaccounts", "roles", "rolebindings"];
+
+/// A life for each of these steps and each way in which it can fail; then nothing is left.
+async fn lives(site: &Faulty, steps: &[Step]) {
     let all = env::var_os("SOAK_FAULTS").is_some();
     let planned = steps.iter().enumerate().flat_map(|(index, step)| {
         let of = faults(index, all).into_iter();
@@ -55,11 +55,11 @@ async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
     });
     let cells: Vec<(Cell, Fault)> = planned
         .zip(1..)
-        .map(|((step, fault), number)| (Cell::new(number, step), fault))
+        .map(|((step, fault), number)| (site.cell(number, step), fault))
         .collect();
 
     let failed: Vec<bool> = stream::iter(&cells)
-        .map(|(cell, fault)| live(&site, cell, *fault))
+        .map(|(cell, fault)| live(site, cell, *fault))
         .buffered(AT_ONCE)
         .collect()
         .await;
@@ -86,5 +86,22 @@ async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
         failed.iter().filter(|failed| **failed).count()
     );
     let cells: Vec<Cell> = cells.into_iter().map(|(cell, _)| cell).collect();
-    nothing_is_left(&site, &cells).await;
+    nothing_is_left(site, &cells).await;
+}
+
+#[tokio::test]
+async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
+    let site = Faulty::start(&AGENTS).await;
+    let steps = steps(&site).await;
+    assert!(steps.len() >= 15, "{steps:?}");
+    lives(&site, &steps).await;
+}
+
+#[tokio::test]
+async fn what_gives_pods_the_right_to_their_configuration_fails_and_it_comes_to_the_same() {
+    let site = Faulty::start_with_sidecars(&AGENTS).await;
+    let mut steps = steps(&site).await;
+    steps.retain(|step| ACCESS.contains(&&*step.resource));
+    assert!(steps.len() >= ACCESS.len(), "{steps:?}");
+    lives(&site, &steps).await;
 }

@@ -1,7 +1,7 @@
 //! Members come and go, and the configuration changes, under connections that never pause: HAProxy follows, and no pod starts.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
@@ -69,6 +69,8 @@ fn machine(address: Ipv4Addr, listener: TcpListener) -> JoinSet<()> {
 #[derive(Debug, Default)]
 struct Seen {
     answers: AtomicU64,
+    /// When a machine answered last.
+    last: Mutex<BTreeMap<Ipv4Addr, Instant>>,
     /// Connections that could not be made, or ended before the first answer.
     refused: Mutex<Vec<String>>,
     /// Established ones that ended though nobody on either end wanted it: to which machine, and when.
@@ -76,6 +78,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// A host that is given back may be anybody's: nobody is led to its machine any more, now and for many requests.
+    async fn leads_nowhere(&self, machine: Ipv4Addr) {
+        let given_back = Instant::now();
+        tokio::time::sleep(PAUSE * 10).await;
+        let last = self.last.lock().unwrap().get(&machine).copied();
+        assert!(
+            last.is_none_or(|last| last <= given_back),
+            "{machine} answers though its host was given back"
+        );
+    }
+
     /// Keeps one connection going, one after the other.
     async fn connections(self: Arc<Self>, to: SocketAddr, stays: bool) {
         loop {
@@ -92,7 +105,10 @@ impl Seen {
         let mut at = None;
         for _ in 0..if stays { usize::MAX } else { REQUESTS } {
             match (ask(&mut stream).await, at) {
-                (Ok(machine), _) => at = Some(machine),
+                (Ok(machine), _) => {
+                    at = Some(machine);
+                    self.last.lock().unwrap().insert(machine, Instant::now());
+                }
                 (Err(_), Some(machine)) => {
                     self.cut.lock().unwrap().push((machine, Instant::now()));
                     return Ok(());
@@ -208,10 +224,9 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
                 let now = held(&stage, &shop, 2).await;
                 let gone: Vec<_> = there.difference(&now).cloned().collect();
                 let number = (0..3).find(|number| name(*number) == gone[0]).unwrap();
-                left.push(Left {
-                    machine: machines[number],
-                    since,
-                });
+                let machine = machines[number];
+                seen.leads_nowhere(machine).await;
+                left.push(Left { machine, since });
                 there = now;
             }
             1 | 4 => {

@@ -2,8 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use anyhow::{Context as _, bail};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::{self, BoxFuture},
+    stream,
+};
 use kube::{Api, ResourceExt as _, api::DynamicObject, api::PostParams, runtime::watcher};
 use sandbox::{
     crds, inventory,
@@ -26,6 +30,8 @@ const RACK: u32 = 50;
 /// Creations under way at once.
 const CONCURRENT: usize = 32;
 const PATIENCE: Duration = Duration::from_mins(15);
+/// Of each agent, shown when a wait is in vain.
+const LOG_LINES: usize = 25;
 /// What is under way is through when nobody has called for so long.
 const SETTLED: Duration = Duration::from_secs(2);
 
@@ -100,12 +106,13 @@ impl Scene {
         self.site.create_namespace(NAMESPACE).await?;
         let cluster = self.next(NAMESPACE, shape)?;
         let label = format!("{}={}", sip_clusters::CLUSTER_NAME, cluster.name_any());
-        let labelled = self.labelled(&label, shape.hosts());
+        let labelled = labelled(&self.site, &label, shape.hosts());
         let created = async {
             create(&self.site, NAMESPACE, &cluster).await?;
             anyhow::Ok(Instant::now())
         };
-        let (labelled, created) = tokio::try_join!(labelled, created)?;
+        let (labelled, created) =
+            while_running(&mut self.running, Box::pin(future::try_join(labelled, created))).await?;
         Ok(labelled.saturating_duration_since(created))
     }
 
@@ -117,24 +124,15 @@ impl Scene {
             .map(|_| self.next(&namespace, shape))
             .collect::<Result<_, _>>()?;
         let label = format!("{}={namespace}", sip_clusters::CLUSTER_NAMESPACE);
-        let labelled = self.labelled(&label, u32::from(count) * shape.hosts());
+        let labelled = labelled(&self.site, &label, u32::from(count) * shape.hosts());
         let begun = Instant::now();
         let created = stream::iter(&clusters)
             .map(|cluster| create(&self.site, &namespace, cluster))
             .buffer_unordered(CONCURRENT)
             .try_collect::<()>();
-        let (labelled, ()) = tokio::try_join!(labelled, created)?;
+        let (labelled, ()) =
+            while_running(&mut self.running, Box::pin(future::try_join(labelled, created))).await?;
         Ok(labelled.saturating_duration_since(begun))
-    }
-
-    /// Waits until so many hosts carry a label.
-    async fn labelled(&self, label: &str, count: u32) -> anyhow::Result<Instant> {
-        let wanted = usize::try_from(count)?;
-        let config = watcher::Config::default().labels(label);
-        let what = format!("{count} hosts to carry {label}");
-        let hosts = inventory::api(self.site.client(), HOSTS);
-        wait::until_all(hosts, config, &what, PATIENCE, |hosts| hosts.len() == wanted).await?;
-        Ok(Instant::now())
     }
 
     /// Waits until the agents have nothing to do any more.
@@ -185,6 +183,41 @@ impl Scene {
         });
         figures.collect()
     }
+}
+
+/// Waits for what the agents do. One that ends, as one does that could not renew its Lease, ends the wait: nobody starts it
+/// again here, and what it has not done would be measured as slowness.
+async fn while_running<T>(
+    running: &mut [(Agent, AgentProcess)],
+    work: BoxFuture<'_, anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let ended = running
+        .iter_mut()
+        .map(|(_, process)| Box::pin(process.process().ended()));
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        (status, ..) = future::select_all(ended) => status.map(|_| ()).map_err(anyhow::Error::from).and_then(|()| {
+            bail!("an agent has ended")
+        }),
+    };
+    outcome.with_context(|| {
+        let logs = running.iter_mut().map(|(agent, process)| {
+            let tail = process.process().log_tail(LOG_LINES);
+            format!("The end of the log of {}:\n{tail}", agent.program())
+        });
+        logs.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Waits until so many hosts carry a label.
+async fn labelled(site: &Site, label: &str, count: u32) -> anyhow::Result<Instant> {
+    let wanted = usize::try_from(count)?;
+    let config = watcher::Config::default().labels(label);
+    let what = format!("{count} hosts to carry {label}");
+    let hosts = inventory::api(site.client(), HOSTS);
+    let labelled = wait::until_all(hosts, config, &what, PATIENCE, |hosts| hosts.len() == wanted);
+    Box::pin(labelled).await?;
+    Ok(Instant::now())
 }
 
 async fn create(site: &Site, namespace: &str, cluster: &DynamicObject) -> anyhow::Result<()> {
