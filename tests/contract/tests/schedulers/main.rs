@@ -18,3 +18,4 @@ mod moving;
 mod partition;
 mod region;
 mod service;
+mod spans;

@@ -94,7 +94,7 @@ impl Region {
         self.add_with(&["--ledger", path.to_str().unwrap()]);
     }
 
-    fn add_with(&mut self, arguments: &[&str]) {
+    pub(crate) fn add_with(&mut self, arguments: &[&str]) {
         let (listen, health) = (port::reserve().unwrap(), port::reserve().unwrap());
         let address = format!("127.0.0.1:{listen}");
         let name = format!("scheduler-{}", self.schedulers.len());
