@@ -26,7 +26,7 @@ pub use bare_metal_host::{
     SecretReference,
 };
 pub use cluster::{
-    Auth, BadImage, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
+    Auth, BadImage, Balance, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
     MAX_PORTS_PER_RANGE, MAX_REPLICAS, NetworkId, ObjectName, Operator, Override, PortRange, PortSet,
     Requirement, Resources, Role, RoleName, Selector, Service, WorkerBalancer,
 };

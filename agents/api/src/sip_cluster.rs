@@ -152,10 +152,14 @@ pub struct LoadBalancerControlPlaneSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
     /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
-    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
+    /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
+    /// the fewest. Left out: `roundrobin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<String>,
     /// Port on the site's nodes that leads to port 6443 of the API servers. Left out: the site picks one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -187,10 +191,18 @@ pub struct LoadBalancerWorkerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
     /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
-    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
+    /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
+    /// the fewest. Left out: `roundrobin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<String>,
+    /// Whether workers are told the address of the client at the beginning of each connection, by version 2 of the PROXY
+    /// protocol: what listens there must understand it, on every port. Left out: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<bool>,
     /// Accepted because older manifests carry it, and ignored: `nodePortRange` says the ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
@@ -237,7 +249,7 @@ pub struct JumpHostSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
     /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
-    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
@@ -294,7 +306,7 @@ pub struct AuthSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
     /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
-    /// `.loadBalancerClass` and `.allocateLoadBalancerNodePorts`.
+    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,

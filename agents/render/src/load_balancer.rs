@@ -13,7 +13,7 @@ pub mod template;
 
 use std::net::IpAddr;
 
-use api::{Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer, annotations};
+use api::{Balance, Cluster, ControlPlaneBalancer, Service as Entry, WorkerBalancer, annotations};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -104,7 +104,7 @@ enum Health {
 }
 
 /// One balanced port: listener, Service port and the members' port are the same number.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Port {
     name: String,
     number: u16,
@@ -120,11 +120,14 @@ impl Port {
 }
 
 /// A load balancer without its members: what both kinds come down to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan<'a> {
     cluster: &'a Cluster,
     entry: &'a Entry,
     health: Health,
+    balance: Balance,
+    /// Whether members are told the client's address.
+    proxy_protocol: bool,
     ports: Vec<Port>,
     sidecar: Option<&'a Sidecar>,
 }
@@ -143,6 +146,9 @@ impl<'a> Plan<'a> {
             cluster,
             entry: balancer.service(),
             health: Health::ApiServer,
+            balance: balancer.balance(),
+            // API servers do not understand it.
+            proxy_protocol: false,
             ports: vec![port],
             sidecar: None,
         }
@@ -161,6 +167,8 @@ impl<'a> Plan<'a> {
             cluster,
             entry: balancer.service(),
             health: Health::Connect,
+            balance: balancer.balance(),
+            proxy_protocol: balancer.proxy_protocol(),
             ports: ports.collect(),
             sidecar: None,
         }
@@ -170,6 +178,23 @@ impl<'a> Plan<'a> {
     #[must_use]
     pub fn followed_by(self, sidecar: Option<&'a Sidecar>) -> Self {
         Self { sidecar, ..self }
+    }
+
+    /// The same for a tenant that has chosen otherwise what can be chosen.
+    fn chosen_otherwise(&self) -> Self {
+        let balance = match self.balance {
+            Balance::RoundRobin => Balance::LeastConn,
+            Balance::LeastConn => Balance::RoundRobin,
+        };
+        let proxy_protocol = match self.health {
+            Health::ApiServer => false,
+            Health::Connect => !self.proxy_protocol,
+        };
+        Self {
+            balance,
+            proxy_protocol,
+            ..self.clone()
+        }
     }
 
     /// Everything, with the built-in configuration.

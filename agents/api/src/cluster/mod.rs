@@ -11,8 +11,8 @@ pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::{Role, RoleName};
 pub use selector::{Operator, Requirement, Selector};
 pub use service::{
-    Auth, BadImage, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, NetworkId, ObjectName,
-    Override, Resources, Service, WorkerBalancer,
+    Auth, BadImage, Balance, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, NetworkId,
+    ObjectName, Override, Resources, Service, WorkerBalancer,
 };
 
 use crate::fault::{Fault, Invalid};

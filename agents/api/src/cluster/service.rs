@@ -145,10 +145,32 @@ impl Service {
     }
 }
 
+/// Which of the members that answer gets a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Balance {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Who has the fewest.
+    LeastConn,
+}
+
+impl Balance {
+    /// As in the spec, which is as HAProxy calls it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "roundrobin",
+            Self::LeastConn => "leastconn",
+        }
+    }
+}
+
 /// A load balancer in front of the API servers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ControlPlaneBalancer {
     service: Service,
+    balance: Balance,
     node_port: Option<NonZeroU16>,
 }
 
@@ -156,6 +178,8 @@ pub struct ControlPlaneBalancer {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkerBalancer {
     service: Service,
+    balance: Balance,
+    proxy_protocol: bool,
     ports: PortRange,
 }
 
@@ -201,7 +225,20 @@ macro_rules! node_port {
     )* };
 }
 
+macro_rules! balance {
+    ($($type:ident)*) => { $(
+        impl $type {
+            /// Which member gets a connection.
+            #[must_use]
+            pub fn balance(&self) -> Balance {
+                self.balance
+            }
+        }
+    )* };
+}
+
 service!(ControlPlaneBalancer WorkerBalancer JumpHost Auth);
+balance!(ControlPlaneBalancer WorkerBalancer);
 node_port!(ControlPlaneBalancer JumpHost Auth);
 
 impl WorkerBalancer {
@@ -209,6 +246,12 @@ impl WorkerBalancer {
     #[must_use]
     pub fn ports(&self) -> PortRange {
         self.ports
+    }
+
+    /// Whether workers are told the client's address, by version 2 of the PROXY protocol.
+    #[must_use]
+    pub fn proxy_protocol(&self) -> bool {
+        self.proxy_protocol
     }
 }
 

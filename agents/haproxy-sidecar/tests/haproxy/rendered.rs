@@ -1,13 +1,16 @@
 //! What the load balancer agent writes.
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use api::{Cluster, SIPCluster};
 use k8s_openapi::api::core::v1::Secret;
 use render::load_balancer::{CONFIG_FILE, Member, Plan, Sidecar};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::rig::Pod;
+use crate::rig::{Haproxy, PATIENCE, Pod};
 
 const SITE: &str = "
 apiVersion: airship.airshipit.org/v1
@@ -21,12 +24,16 @@ spec:
     loadBalancerControlPlane: [{image: 'haproxy:2.6', nodeInterfaceId: oam-ipv4}]
     loadBalancerWorker:
     - {image: 'haproxy:2.6', nodeInterfaceId: oam-ipv4, nodePortRange: {start: 30002, end: 30004}}
+    - {image: 'haproxy:2.6', nodeInterfaceId: oam-ipv4, nodePortRange: {start: 30005, end: 30005}, balance: leastconn,
+       proxyProtocol: true}
 ";
 
 #[derive(Clone, Copy)]
 enum Kind {
     ControlPlane,
     Worker,
+    /// Workers that are told who connects.
+    Told,
 }
 
 /// The Secret, listening on an address of the test's own.
@@ -39,6 +46,7 @@ fn secret(kind: Kind, front: Ipv4Addr, members: &[Member]) -> Secret {
     let plan = match kind {
         Kind::ControlPlane => Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]),
         Kind::Worker => Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
+        Kind::Told => Plan::worker(&cluster, &cluster.load_balancers_worker()[1]),
     };
     let mut secret = plan.followed_by(Some(&sidecar)).objects(members).secret;
     let text = secret.data.as_mut().unwrap().get_mut(CONFIG_FILE).unwrap();
@@ -77,7 +85,7 @@ async fn follows_without_a_reload(kind: Kind) {
         pod.runs_secret(&secret).await;
         let current = pod.look().await.current.unwrap();
         let backends = match kind {
-            Kind::ControlPlane => 1,
+            Kind::ControlPlane | Kind::Told => 1,
             Kind::Worker => 3,
         };
         assert_eq!(current.servers.len(), backends * members.len(), "{current:#?}");
@@ -94,4 +102,64 @@ async fn members_of_a_control_plane_come_and_go_by_orders() {
 #[tokio::test]
 async fn members_of_workers_come_and_go_by_orders() {
     follows_without_a_reload(Kind::Worker).await;
+}
+
+#[tokio::test]
+async fn members_that_are_told_who_connects_come_and_go_by_orders() {
+    follows_without_a_reload(Kind::Told).await;
+}
+
+/// What is answered to a request, as soon as anything is.
+async fn answer(to: SocketAddr) -> String {
+    let ask = async || {
+        let mut connection = TcpStream::connect(to).await?;
+        connection.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await?;
+        if answer.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok::<_, io::Error>(answer)
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_comes_by_orders_is_told_who_connects() {
+    let mut pod = Pod::empty(Duration::from_secs(1));
+    let [front, address] = [0, 1].map(|which| pod.addresses.get(which));
+    // A real receiver of the PROXY protocol, which answers with the address that it was told.
+    let receiver = format!(
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n  timeout server 5s\nfrontend told\n  \
+         bind {address}:30005 accept-proxy\n  \
+         http-request return status 200 content-type text/plain lf-string \"spoke to %[dst]\"\n"
+    );
+    let receiving = tempfile::tempdir().unwrap();
+    std::fs::write(receiving.path().join("receiver.cfg"), receiver).unwrap();
+    let _receiver = Haproxy::start(receiving.path(), "master.sock", "receiver.cfg");
+
+    let without = secret(Kind::Told, front, &[]);
+    pod.put(&without);
+    pod.until("a configuration is written", |report| report.started)
+        .await;
+    pod.start_haproxy();
+    pod.runs_secret(&without).await;
+    let member = Member {
+        namespace: "rack-a".to_owned(),
+        name: "node-1".to_owned(),
+        address: address.into(),
+    };
+    let with = secret(Kind::Told, front, &[member]);
+    pod.put(&with);
+    pod.runs_secret(&with).await;
+    let answer = answer((front, 30_005).into()).await;
+    assert!(answer.ends_with(&format!("spoke to {front}")), "{answer}");
+    assert_eq!(pod.metrics.reloads(), 0, "{}", pod.log());
 }

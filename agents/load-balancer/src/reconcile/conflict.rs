@@ -124,10 +124,17 @@ fn asked_for(cluster: &Cluster) -> impl Iterator<Item = u16> {
     single.chain(ranges).map(std::num::NonZeroU16::get)
 }
 
+/// Those too on which nodes say whether they have a pod of it (`externalTrafficPolicy: Local`).
 fn node_ports(service: &Service) -> PortSet {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let spec = service.spec.iter();
+    let ports = spec.flat_map(|spec| {
+        let ports = spec.ports.iter().flatten();
+        ports
+            .map(|port| port.node_port)
+            .chain([spec.health_check_node_port])
+    });
     ports
-        .filter_map(|port| port.node_port)
+        .flatten()
         .filter_map(|port| u16::try_from(port).ok())
         .filter(|port| *port != 0)
         .collect()

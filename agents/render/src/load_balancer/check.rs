@@ -64,8 +64,8 @@ fn name(id: &str) -> String {
     format!("loadbalancer-check-{id}")
 }
 
-/// With the members that there are, and as far as there is room with none and with hosts of every kind: members come and go
-/// without another check.
+/// With the members that there are, and as far as there is room with none, with hosts of every kind, and with what tenants may
+/// choose chosen otherwise: members come and go, and choices change, without another check.
 pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Result<Check, Error> {
     let image = plan.entry.image().as_str();
     let mut hasher = Sha256::new();
@@ -83,10 +83,17 @@ pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Re
     };
     let mut configs: Vec<(&str, String)> = Vec::new();
     let mut together = 0;
-    for (case, with, members) in [
-        ("members", "", members),
-        ("none", " (with no servers)", &[]),
-        ("sample", " (with three servers)", &sample(plan.cluster)),
+    let (sample, otherwise) = (sample(plan.cluster), plan.chosen_otherwise());
+    let chosen = format!(
+        " (with three servers, balance {}, proxy_protocol {})",
+        otherwise.balance.as_str(),
+        otherwise.proxy_protocol
+    );
+    for (case, with, plan, members) in [
+        ("members", "", plan, members),
+        ("none", " (with no servers)", plan, &[]),
+        ("sample", " (with three servers)", plan, &sample),
+        ("otherwise", &chosen, &otherwise, &sample),
     ] {
         let config = template
             .config(plan, &once_each(members))

@@ -79,7 +79,7 @@ defaults
   option log-health-checks
   option redispatch 1
   retries 1
-  balance roundrobin
+  balance {}
   timeout queue {queue}
   timeout connect {connect}
   timeout client {client}
@@ -89,7 +89,8 @@ defaults
 
 {}",
             hard_stop_seconds(plan),
-            keywords(plan.health),
+            plan.balance.as_str(),
+            keywords(plan),
             Internal(plan),
         )?;
         let servers = servers::of(members, plan.ports.len());
@@ -158,14 +159,16 @@ impl fmt::Display for Internal<'_> {
 }
 
 /// What follows each server's address. An address that does not answer is noticed after at most 2 s + 2 × 1 s between checks
-/// and 3 × 2 s of waiting.
-pub(super) fn keywords(health: Health) -> &'static str {
-    match health {
+/// and 3 × 2 s of waiting. Checks speak the PROXY protocol where connections do.
+pub(super) fn keywords(plan: &Plan<'_>) -> String {
+    let checks = match plan.health {
         Health::ApiServer => {
             "check check-ssl verify none inter 2s fastinter 1s downinter 2s fall 3 rise 2 on-marked-down shutdown-sessions"
         }
         Health::Connect => "check inter 2s fastinter 1s downinter 2s fall 3 rise 2",
-    }
+    };
+    let proxy_protocol = if plan.proxy_protocol { " send-proxy-v2" } else { "" };
+    format!("{checks}{proxy_protocol}")
 }
 
 fn backend_checks(health: Health) -> &'static str {

@@ -51,7 +51,7 @@ pub(super) fn of(plan: &Plan<'_>, members: &[&Member]) -> Membership {
     let frame = config::Config { plan, members: &[] }.to_string();
     Membership {
         frame: format!("{:x}", Sha256::digest(frame.as_bytes())),
-        keywords: config::keywords(plan.health).to_owned(),
+        keywords: config::keywords(plan),
         backends: plan
             .ports
             .iter()

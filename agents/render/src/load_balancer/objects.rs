@@ -95,6 +95,7 @@ pub(super) fn service(plan: &Plan<'_>) -> Service {
             type_: Some(kind.to_owned()),
             load_balancer_class: class,
             allocate_load_balancer_node_ports: allocate,
+            external_traffic_policy: changes.keeps_clients().then(|| "Local".to_owned()),
             selector: Some(pod_labels(plan)),
             ports: Some(ports.collect()),
             ..ServiceSpec::default()

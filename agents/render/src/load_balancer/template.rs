@@ -86,6 +86,9 @@ struct Data<'a> {
     cluster: Named<'a>,
     servers: Vec<ServerData<'a>>,
     ports: Vec<PortData<'a>>,
+    balance: &'static str,
+    /// Never of API servers.
+    proxy_protocol: bool,
     timeouts: Timeouts,
     max_connections: u32,
     hard_stop_seconds: i64,
@@ -164,6 +167,8 @@ impl Template {
                     number: port.number,
                 })
                 .collect(),
+            balance: plan.balance.as_str(),
+            proxy_protocol: plan.proxy_protocol,
             timeouts: TIMEOUTS,
             max_connections: MAX_CONNECTIONS,
             hard_stop_seconds: hard_stop_seconds(plan),

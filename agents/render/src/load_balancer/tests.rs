@@ -203,6 +203,18 @@ fn the_resources_of_the_spec_replace_our_own() {
 }
 
 #[test]
+fn connections_go_to_who_has_the_fewest_and_members_are_told_the_clients_address_where_that_is_asked_for() {
+    let cluster = cluster(&fixtures::otherwise());
+    let api_servers = control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &members()).config;
+    let workers = worker(&cluster, &cluster.load_balancers_worker()[0], &members()).config;
+    for (config, told) in [(&api_servers, false), (&workers, true)] {
+        assert!(config.contains("  balance leastconn\n"), "{config}");
+        assert_eq!(config.contains(" send-proxy-v2\n"), told, "{config}");
+        assert_eq!(haproxy::check(config), Ok(()));
+    }
+}
+
+#[test]
 fn what_the_spec_changes_in_the_service_leaves_selector_and_owner_alone() {
     let changed = fixtures::SITE.replace(
         "replicas: 3",
@@ -213,7 +225,7 @@ fn what_the_spec_changes_in_the_service_leaves_selector_and_owner_alone() {
           metadata:
             labels: {team: blue}
             annotations: {metallb.universe.tf/loadBalancerIPs: 192.0.2.7}
-          spec: {type: LoadBalancer, loadBalancerClass: example.org/metallb, allocateLoadBalancerNodePorts: false}",
+          spec: {type: LoadBalancer, loadBalancerClass: example.org/metallb, allocateLoadBalancerNodePorts: false, externalTrafficPolicy: Local}",
     );
     let cluster = cluster(&changed);
     let objects = worker(&cluster, &cluster.load_balancers_worker()[0], &[]);

@@ -10,6 +10,7 @@ use crate::label::{LabelKey, LabelValue};
 use crate::labels;
 
 const TYPES: &str = "must be NodePort or LoadBalancer";
+const POLICIES: &str = "must be Cluster or Local";
 const ONLY_LOAD_BALANCER: &str = "may only be set with type LoadBalancer";
 /// Labels by which the agents and users find what was made for a SIPCluster.
 const RESERVED: [&str; 4] = [labels::PART_OF, labels::COMPONENT, labels::NAME, labels::INSTANCE];
@@ -20,6 +21,7 @@ pub struct Override {
     labels: BTreeMap<LabelKey, LabelValue>,
     annotations: BTreeMap<LabelKey, String>,
     exposure: Exposure,
+    keeps_clients: bool,
 }
 
 /// Where a Service is reached.
@@ -55,6 +57,12 @@ impl Override {
     pub fn exposure(&self) -> &Exposure {
         &self.exposure
     }
+
+    /// Whether pods see the addresses of clients (`externalTrafficPolicy: Local`): nodes without a pod do not answer then.
+    #[must_use]
+    pub fn keeps_clients(&self) -> bool {
+        self.keeps_clients
+    }
 }
 
 impl Exposure {
@@ -82,7 +90,12 @@ pub(super) fn parse(value: Option<&Value>, path: &str, faults: &mut Vec<Fault>) 
     let spec = read.object(
         service.get("spec").copied(),
         &at_spec,
-        &["type", "loadBalancerClass", "allocateLoadBalancerNodePorts"],
+        &[
+            "type",
+            "loadBalancerClass",
+            "allocateLoadBalancerNodePorts",
+            "externalTrafficPolicy",
+        ],
     );
     Override {
         labels: read.labels(metadata.get("labels").copied(), &format!("{at_metadata}.labels")),
@@ -91,6 +104,7 @@ pub(super) fn parse(value: Option<&Value>, path: &str, faults: &mut Vec<Fault>) 
             &format!("{at_metadata}.annotations"),
         ),
         exposure: read.exposure(&spec, &at_spec),
+        keeps_clients: read.keeps_clients(&spec, &at_spec),
     }
 }
 
@@ -204,6 +218,22 @@ impl Reader<'_> {
             }
         }
         Exposure::NodePort
+    }
+
+    fn keeps_clients(&mut self, spec: &Fields<'_>, path: &str) -> bool {
+        match spec
+            .get("externalTrafficPolicy")
+            .map(|policy| (*policy, policy.as_str()))
+        {
+            None | Some((_, Some("Cluster"))) => false,
+            Some((_, Some("Local"))) => true,
+            Some((policy, _)) => {
+                let path = format!("{path}.externalTrafficPolicy");
+                self.faults
+                    .push(Fault::text(&path, &policy.to_string(), POLICIES));
+                false
+            }
+        }
     }
 
     /// A class has the form of a label's key.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{BadImage, Image, NetworkId};
+use super::{BadImage, Balance, Image, NetworkId};
 use crate::fault::Fault;
 use crate::label::is_dns_subdomain;
 
@@ -47,6 +47,18 @@ pub(super) fn cluster_ip(text: Option<&str>, path: &str, faults: &mut Vec<Fault>
     text.parse()
         .map_err(|_| faults.push(Fault::text(path, text, "must be an IPv4 or IPv6 address")))
         .ok()
+}
+
+pub(super) fn balance(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Balance> {
+    let Some(text) = text else {
+        return Some(Balance::default());
+    };
+    let known = [Balance::RoundRobin, Balance::LeastConn];
+    let balance = known.into_iter().find(|balance| balance.as_str() == text);
+    if balance.is_none() {
+        faults.push(Fault::text(path, text, "must be roundrobin or leastconn"));
+    }
+    balance
 }
 
 /// Each once, in the order of the spec.

@@ -118,6 +118,7 @@ fn control_plane_balancer(
         resources,
         network_attachments,
         changes,
+        balance,
         node_port,
     } = spec;
     let common = Common {
@@ -131,9 +132,11 @@ fn control_plane_balancer(
         changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
+    let balance = fields::balance(balance.as_deref(), &entry.field("balance"), faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
     Some(ControlPlaneBalancer {
         service: service?,
+        balance: balance?,
         node_port,
     })
 }
@@ -153,6 +156,8 @@ fn worker_balancer(
         resources,
         network_attachments,
         changes,
+        balance,
+        proxy_protocol,
         // treasuremap's schema required it; the range alone says the ports.
         node_port: _,
         node_port_range,
@@ -168,13 +173,19 @@ fn worker_balancer(
         changes: changes.as_ref(),
     };
     let service = self::service(entry, &common, faults);
+    let balance = fields::balance(balance.as_deref(), &entry.field("balance"), faults);
     let path = entry.field("nodePortRange");
     let ports = ports::range(node_port_range.as_ref(), &path, faults)?;
     let service = service?;
     if service.changes.exposure().has_node_ports() {
         claims.add(ports.ports(), &path, faults);
     }
-    Some(WorkerBalancer { service, ports })
+    Some(WorkerBalancer {
+        service,
+        balance: balance?,
+        proxy_protocol: proxy_protocol.unwrap_or_default(),
+        ports,
+    })
 }
 
 fn jump_host(

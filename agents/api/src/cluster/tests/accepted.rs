@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::fixtures::{faults, parse, real, sample, sample_with};
-use crate::{Cluster, NetworkId, SIPCluster};
+use crate::{Balance, Cluster, NetworkId, SIPCluster};
 
 #[test]
 fn the_sample_is_read_in_full() {
@@ -47,6 +47,23 @@ fn a_role_that_opts_in_to_replacement_after_an_error_need_not_say_after_how_long
             .unwrap();
         let grace = worker.replace_after_error().map(|grace| grace.as_secs());
         assert_eq!(grace, Some(seconds), "{said:?}");
+    }
+}
+
+#[test]
+fn how_connections_are_led_is_read() {
+    for (balance, proxy_protocol, expected) in [
+        (Value::Null, Value::Null, (Balance::RoundRobin, false)),
+        (json!("roundrobin"), json!(false), (Balance::RoundRobin, false)),
+        (json!("leastconn"), json!(true), (Balance::LeastConn, true)),
+    ] {
+        let mut object = sample_with("/services/loadBalancerWorker/0/balance", balance.clone());
+        object["spec"]["services"]["loadBalancerWorker"][0]["proxyProtocol"] = proxy_protocol;
+        object["spec"]["services"]["loadBalancerControlPlane"][0]["balance"] = balance;
+        let cluster = parse(object).unwrap();
+        let worker = &cluster.load_balancers_worker()[0];
+        assert_eq!((worker.balance(), worker.proxy_protocol()), expected);
+        assert_eq!(cluster.load_balancers_control_plane()[0].balance(), expected.0);
     }
 }
 

@@ -193,6 +193,21 @@ fn fields_of_every_service() {
 }
 
 #[test]
+fn ways_to_balance() {
+    for section in ["loadBalancerControlPlane", "loadBalancerWorker"] {
+        for (value, said) in [
+            ("least\nconn", "least\\nconn"),
+            ("", ""),
+            ("LeastConn", "LeastConn"),
+        ] {
+            let expected =
+                format!("spec.services.{section}[0].balance is \"{said}\": must be roundrobin or leastconn");
+            refused(&format!("/services/{section}/0/balance"), json!(value), &expected);
+        }
+    }
+}
+
+#[test]
 fn port_ranges() {
     let at = "spec.services.loadBalancerWorker[0].nodePortRange";
     for (range, expected) in [
@@ -280,7 +295,7 @@ fn changes_that_would_break_a_service_or_are_not_known() {
         (
             json!({"service": {"spec": {"selector": {"app": "mine"}}}}),
             format!(
-                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is not known here; what is: type, loadBalancerClass, allocateLoadBalancerNodePorts"
+                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is not known here; what is: type, loadBalancerClass, allocateLoadBalancerNodePorts, externalTrafficPolicy"
             ),
         ),
         (
@@ -300,6 +315,10 @@ fn changes_that_would_break_a_service_or_are_not_known() {
         (
             json!({"service": {"spec": {"type": "ExternalName"}}}),
             format!("{at}.service.spec.type is \"\\\"ExternalName\\\"\": must be NodePort or LoadBalancer"),
+        ),
+        (
+            json!({"service": {"spec": {"externalTrafficPolicy": "local"}}}),
+            format!("{at}.service.spec.externalTrafficPolicy is \"\\\"local\\\"\": must be Cluster or Local"),
         ),
         (
             json!({"service": {"spec": {"loadBalancerClass": "a/b"}}}),

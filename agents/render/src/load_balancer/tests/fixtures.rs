@@ -27,6 +27,15 @@ spec:
         end: 30003
 ";
 
+/// With what tenants may choose chosen otherwise.
+pub(super) fn otherwise() -> String {
+    SITE.replace("nodePort: 30001", "nodePort: 30001\n      balance: leastconn")
+        .replace(
+            "replicas: 3",
+            "replicas: 3\n      balance: leastconn\n      proxyProtocol: true",
+        )
+}
+
 pub(super) fn cluster(yaml: &str) -> Cluster {
     let object: SIPCluster = serde_saphyr::from_str(yaml).unwrap();
     Cluster::parse(&object).unwrap()

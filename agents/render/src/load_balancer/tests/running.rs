@@ -110,6 +110,52 @@ fn haproxy_answers_probes_and_leads_to_the_member() {
     serving.join().unwrap();
 }
 
+/// Asks until there is an answer of this kind, or says what there was.
+fn answers(address: SocketAddr, question: &[u8], expected: &str) -> Result<String, String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let answer = ask(address, question);
+        match answer {
+            Ok(answer) if answer.starts_with(expected) => return Ok(answer),
+            other if Instant::now() > deadline => return Err(format!("{other:?}")),
+            Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_asks_for_it_is_told_who_connects_and_its_checks_end_well() {
+    let [member_address, front] = own_addresses(4);
+    let site = fixtures::otherwise();
+    let cluster = cluster(&site);
+    // A real receiver of the PROXY protocol, which answers with the address that it was told.
+    let receiver = format!(
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n  timeout server 5s\nfrontend told\n  \
+         bind {member_address}:30002 accept-proxy\n  bind {member_address}:30003 accept-proxy\n  \
+         http-request return status 200 content-type text/plain lf-string \"%[src] spoke to %[dst]\"\n"
+    );
+    let (receivers, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_receiver, _its_log) = start(&receiver, receivers.path());
+    let members = [member("lab", "a", &member_address.to_string())];
+    let config = worker(&cluster, &cluster.load_balancers_worker()[0], &members).config;
+    let (_running, _log) = start(&listening_on(front, &config), directory.path());
+
+    let answer = answers((front, 30_002).into(), b"GET / HTTP/1.0\r\n\r\n", "HTTP/1.1 200");
+    // All of loopback speaks as 127.0.0.1; to whom the client spoke, and not HAProxy, only the PROXY protocol can tell.
+    assert!(
+        answer
+            .as_ref()
+            .is_ok_and(|answer| answer.ends_with(&format!("127.0.0.1 spoke to {front}"))),
+        "{answer:?}"
+    );
+    let served = answers(
+        (front, INTERNAL_PORT).into(),
+        b"GET /members HTTP/1.0\r\n\r\n",
+        "HTTP/1.1 200",
+    );
+    assert!(served.is_ok(), "{served:?}");
+}
+
 /// The log says when a member leaves. Reading it ends with the process, at the latest when the test does.
 fn leaves_within_ten_seconds(config: &str, front: Ipv4Addr) {
     let directory = tempfile::tempdir().unwrap();

@@ -45,17 +45,16 @@ fn sections(config: &str) -> BTreeMap<&str, Vec<&str>> {
 
 #[test]
 fn the_templates_to_begin_with_make_what_is_built_in() {
-    let cluster = cluster(fixtures::SITE);
-    for (plan, text) in [
-        (
-            Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]),
-            CONTROL_PLANE,
-        ),
-        (
-            Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
-            WORKER,
-        ),
-    ] {
+    let clusters = [fixtures::SITE, &fixtures::otherwise()].map(cluster);
+    for (plan, text) in clusters.iter().flat_map(|cluster| {
+        [
+            (
+                Plan::control_plane(cluster, &cluster.load_balancers_control_plane()[0]),
+                CONTROL_PLANE,
+            ),
+            (Plan::worker(cluster, &cluster.load_balancers_worker()[0]), WORKER),
+        ]
+    }) {
         let template = Template::parse(text).unwrap();
         for members in [members(), Vec::new()] {
             let made = plan.objects_by(&members, &template, "haproxy:2.3.2").unwrap();
@@ -164,7 +163,7 @@ fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
         .collect();
     assert_eq!(
         texts.keys().collect::<Vec<_>>(),
-        ["members.cfg", "none.cfg", "sample.cfg"]
+        ["members.cfg", "none.cfg", "otherwise.cfg", "sample.cfg"]
     );
     assert_eq!(texts["members.cfg"], used);
     assert_eq!(
@@ -174,6 +173,7 @@ fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
         ),
         (0, 3)
     );
+    assert!(texts["otherwise.cfg"].contains("balance leastconn"));
     for text in texts.values() {
         assert_eq!(check(text), Ok(()));
     }

@@ -25,7 +25,10 @@ fn a_service_becomes_a_load_balancers_and_a_node_ports_again() {
         let endpoint = json!([{"name": NAME, "address": "192.0.2.20", "port": 31_130, "protocol": "https"}]);
         assert_eq!(ready.data["status"]["endpoints"], endpoint);
 
-        let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/metallb", "allocateLoadBalancerNodePorts": false});
+        let spec = json!({
+            "type": "LoadBalancer", "loadBalancerClass": "example.org/metallb", "allocateLoadBalancerNodePorts": false,
+            "externalTrafficPolicy": "Local",
+        });
         let mut fields = changes(&spec);
         fields["nodePort"] = Value::Null;
         stage
@@ -49,6 +52,7 @@ fn a_service_becomes_a_load_balancers_and_a_node_ports_again() {
         let spec = serde_json::to_value(service.spec.unwrap()).unwrap();
         assert_eq!(spec["type"], "LoadBalancer");
         assert_eq!(spec["loadBalancerClass"], "example.org/metallb");
+        assert_eq!(spec["externalTrafficPolicy"], "Local");
         assert_eq!(spec["selector"]["app.kubernetes.io/instance"], NAME);
         let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.9"}]}}});
         of.services
@@ -71,8 +75,12 @@ fn a_service_becomes_a_load_balancers_and_a_node_ports_again() {
         assert_eq!(service.metadata.annotations, None);
         let spec = serde_json::to_value(service.spec.unwrap()).unwrap();
         assert_eq!(
-            (&spec["type"], &spec["loadBalancerClass"]),
-            (&json!("NodePort"), &Value::Null)
+            (
+                &spec["type"],
+                &spec["loadBalancerClass"],
+                &spec["externalTrafficPolicy"]
+            ),
+            (&json!("NodePort"), &Value::Null, &json!("Cluster"))
         );
     });
 }

@@ -1,6 +1,6 @@
 //! Node ports: nodes have each of them once, and who comes later is told whose they are.
 
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{ResourceQuota, Service};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams},
@@ -148,6 +148,36 @@ fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_
             .await;
 
         quotas.delete("few", &DeleteParams::default()).await.unwrap();
+        stage.ready(&shop).await;
+    });
+}
+
+#[test]
+fn a_port_on_which_nodes_say_whether_they_have_a_pod_is_taken_too() {
+    on_shared_site("health-port", async |stage| {
+        let theirs: Service = serde_json::from_value(json!({
+            "metadata": {"name": "theirs", "namespace": "health-port"},
+            "spec": {
+                "type": "LoadBalancer", "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false,
+                "healthCheckNodePort": 31_181, "ports": [{"port": 80}],
+            },
+        }))
+        .unwrap();
+        let services = objects(stage, "health-port").services;
+        services.create(&PostParams::default(), &theirs).await.unwrap();
+        let shop = on_ports("health-port", "shop", 31_180, 31_182);
+        stage.create(&shop).await;
+        stage
+            .says_of(
+                &shop,
+                "LoadBalancerReady",
+                "False",
+                "PortConflict",
+                "31181 by Service health-port/theirs",
+            )
+            .await;
+        nothing_was_written(stage, "health-port", "loadbalancer-worker-shop");
+        services.delete("theirs", &DeleteParams::default()).await.unwrap();
         stage.ready(&shop).await;
     });
 }

@@ -202,7 +202,7 @@ async fn play(stage: &Stage, phase: &str, ended: &Value) -> String {
     .unwrap();
     let found = pods.list(&ListParams::default().labels(checks)).await.unwrap();
     let pod = found.items.into_iter().find(open).unwrap();
-    let containers = ["members", "none", "sample"].map(|name| {
+    let containers = ["members", "none", "sample", "otherwise"].map(|name| {
         json!({
             "name": name, "image": "haproxy:2.8", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": ended},
