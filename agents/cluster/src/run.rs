@@ -2,18 +2,15 @@
 
 use std::{convert::Infallible, pin::pin, sync::Arc};
 
-use api::SIPCluster;
 use futures::StreamExt as _;
 use kit::{
+    clusters,
     events::Events,
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, Watched},
     start::{Agent, AgentArgs},
 };
-use kube::{
-    Api, Client,
-    runtime::{Controller, controller, watcher},
-};
+use kube::{Client, runtime::controller};
 use runtime::readiness::Gate;
 
 use crate::{
@@ -145,7 +142,6 @@ async fn control(
     orphans: Orphans,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
-    let clusters: Api<SIPCluster> = Api::all(context.client.clone());
     let triggers = context.triggers.clone();
     // The controller lets go of the names of clusters that do not exist.
     let named = triggers.named().inspect(move |cluster| {
@@ -154,7 +150,7 @@ async fn control(
             name: cluster.name.clone(),
         });
     });
-    Controller::new(clusters, watcher::Config::default())
+    clusters::controller(&context.client)
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
         .reconcile_on(named)

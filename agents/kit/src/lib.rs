@@ -5,6 +5,7 @@
 //! | [`config`] | [`config::SiteConfig`], the one file that says where an agent works |
 //! | [`scheduler`] | [`scheduler::Scheduler`]: calls with deadlines, and a watch that reconnects |
 //! | [`apply`] | server-side apply and conditional patches, one field manager per agent |
+//! | [`clusters`] | a controller over the site's SIPClusters |
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
@@ -13,6 +14,7 @@
 //! | [`start`] | a process with both clients, ready to run controllers |
 
 pub mod apply;
+pub mod clusters;
 pub mod conditions;
 pub mod config;
 pub mod election;

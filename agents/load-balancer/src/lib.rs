@@ -3,7 +3,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`reconcile`] | one `SIPCluster`: validate → render → apply → status |
-//! | [`run`] | the process |
+//! | [`run`] | the process, and what it watches |
 
 pub mod reconcile;
 pub mod run;
+mod watches;

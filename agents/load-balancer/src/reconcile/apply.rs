@@ -25,6 +25,7 @@ use super::{
     balancers::{Balancer, Rendered},
     children::Unchanged,
     conflict,
+    guards::{self, Versions},
     ownership::{self, Ownership},
     pods, remove,
     running::{self, Follows},
@@ -223,11 +224,14 @@ pub(super) async fn run(
     let deployment = if let Some(deployment) = deployment {
         deployment
     } else {
-        written = match deploy(context, object, objects).await? {
-            Ok(deployment) => deployment,
+        let before = context.children.guards(objects);
+        let Deployed { deployment, guards } = match deploy(context, object, objects).await? {
+            Ok(deployed) => deployed,
             Err(lack) => return Ok(Applied::Refused(lack)),
         };
-        context.children.deployed(objects, &written);
+        let guards = guards::Applied::new(before, guards, Instant::now());
+        context.children.deployed(objects, &deployment, guards);
+        written = deployment;
         &written
     };
     let pods = pods::of(&context.pods, objects);
@@ -253,12 +257,18 @@ async fn follow(context: &Context, objects: &Objects) -> Follows {
     follows
 }
 
+/// What runs a load balancer, as the API server has it.
+struct Deployed {
+    deployment: Deployment,
+    guards: Versions,
+}
+
 /// Applies the Deployment, whose pods mount the Secret, and what guards its pods.
 async fn deploy(
     context: &Context,
     object: &SIPCluster,
     objects: &Objects,
-) -> Result<Result<Deployment, Lack>, Error> {
+) -> Result<Result<Deployed, Lack>, Error> {
     let Objects {
         deployment,
         budget,
@@ -275,28 +285,35 @@ async fn deploy(
         ownership::take_over::<Deployment>(client, &namespace, &name).await?;
     }
     // Pods cannot be made without their account.
-    if let Some(access) = access
-        && let Err(error) = grant(client, access).await
-    {
-        return refused(&name, "apply what the pods may read", error).map(Err);
-    }
+    let granted = match access {
+        Some(access) => grant(client, access).await.map(Some),
+        None => Ok(None),
+    };
+    let access = match granted {
+        Ok(access) => access,
+        Err(error) => return refused(&name, "apply what the pods may read", error).map(Err),
+    };
     let (deployment, policy, budget) = tokio::join!(
         apply::apply::<Deployment>(client, MANAGER, deployment),
         apply::apply::<NetworkPolicy>(client, MANAGER, policy),
         self::budget(client, object, &name, budget.as_ref()),
     );
-    budget?;
-    if let Err(error) = policy {
-        return refused(&name, "apply the NetworkPolicy", error).map(Err);
-    }
+    let budget = budget?;
+    let policy = match policy {
+        Ok(policy) => policy,
+        Err(error) => return refused(&name, "apply the NetworkPolicy", error).map(Err),
+    };
     match deployment {
-        Ok(deployment) => Ok(Ok(deployment)),
+        Ok(deployment) => Ok(Ok(Deployed {
+            deployment,
+            guards: Versions::of(budget.as_ref(), &policy, access.as_ref()),
+        })),
         Err(error) => refused(&name, "apply the Deployment", error).map(Err),
     }
 }
 
 /// What the sidecar needs to read the Secret.
-async fn grant(client: &Client, access: &Access) -> kube::Result<()> {
+async fn grant(client: &Client, access: &Access) -> kube::Result<Access> {
     let Access {
         account,
         role,
@@ -306,12 +323,14 @@ async fn grant(client: &Client, access: &Access) -> kube::Result<()> {
         apply::apply::<ServiceAccount>(client, MANAGER, account),
         apply::apply::<Role>(client, MANAGER, role),
     );
-    account?;
-    role?;
+    let (account, role) = (account?, role?);
     // A binding is only taken when the API server finds its Role, to see that we have as many rights.
-    apply::apply::<RoleBinding>(client, MANAGER, binding)
-        .await
-        .map(drop)
+    let binding = apply::apply::<RoleBinding>(client, MANAGER, binding).await?;
+    Ok(Access {
+        account,
+        role,
+        binding,
+    })
 }
 
 /// What the API server refuses is for the condition; what else went wrong is tried again.
@@ -328,13 +347,13 @@ async fn budget(
     object: &SIPCluster,
     name: &str,
     budget: Option<&PodDisruptionBudget>,
-) -> Result<(), Error> {
+) -> Result<Option<PodDisruptionBudget>, Error> {
     match budget {
         Some(budget) => apply::apply(client, MANAGER, budget)
             .await
-            .map(drop)
+            .map(Some)
             .map_err(Error::kubernetes("apply the PodDisruptionBudget")),
-        None => remove::budget(client, object, name).await,
+        None => remove::budget(client, object, name).await.map(|()| None),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fmt::Debug,
     hash::{DefaultHasher, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use k8s_openapi::api::{
@@ -14,23 +14,19 @@ use k8s_openapi::api::{
 };
 use kube::{
     ResourceExt as _,
-    core::PartialObjectMeta,
     runtime::reflector::{ObjectRef, Store},
 };
 use render::load_balancer::Objects;
 
-/// Objects are applied again after this time though nothing is seen to have changed: not all are watched.
-pub const REFRESH: Duration = Duration::from_mins(5);
-
-/// What is known of a Secret without its content.
-pub type SecretMeta = PartialObjectMeta<Secret>;
+use super::guards::{self, Guards, Meta, Versions};
 
 /// The objects of this agent as the API server has them, and what this process applied last.
 #[derive(Debug)]
 pub struct Children {
     deployments: Store<Deployment>,
     services: Store<Service>,
-    secrets: Store<SecretMeta>,
+    secrets: Store<Meta<Secret>>,
+    guards: Guards,
     last: Mutex<BTreeMap<(String, String), Last>>,
 }
 
@@ -51,7 +47,7 @@ struct Last {
 struct Runs {
     rendered: u64,
     generation: Option<i64>,
-    at: Instant,
+    guards: guards::Applied,
 }
 
 /// A load balancer whose Service and configuration are as they were applied not long ago.
@@ -65,11 +61,17 @@ pub(super) struct Unchanged {
 impl Children {
     /// Over watches of the objects.
     #[must_use]
-    pub fn new(deployments: Store<Deployment>, services: Store<Service>, secrets: Store<SecretMeta>) -> Self {
+    pub fn new(
+        deployments: Store<Deployment>,
+        services: Store<Service>,
+        secrets: Store<Meta<Secret>>,
+        guards: Guards,
+    ) -> Self {
         Self {
             deployments,
             services,
             secrets,
+            guards,
             last: Mutex::default(),
         }
     }
@@ -93,8 +95,7 @@ impl Children {
         let last = last.get(&key(objects))?;
         let same = last.exposed == exposed(objects)
             && last.service == service.resource_version()
-            && last.secret == secret.resource_version()
-            && last.at.elapsed() < REFRESH;
+            && last.secret == secret.resource_version();
         same.then(|| Unchanged {
             service: Service::clone(&service),
             at: last.at,
@@ -104,11 +105,12 @@ impl Children {
     /// The Deployment of a load balancer, if it and what guards its pods are as they were applied last.
     pub(super) fn runs(&self, objects: &Objects) -> Option<Deployment> {
         let deployment = self.deployments.get(&ObjectRef::from_obj(&objects.deployment))?;
-        let last = self.last();
-        let runs = last.get(&key(objects))?.runs.as_ref()?;
+        let guards = self.guards.versions(objects);
+        let mut last = self.last();
+        let runs = last.get_mut(&key(objects))?.runs.as_mut()?;
         let same = runs.rendered == running(objects)
             && runs.generation == deployment.metadata.generation
-            && runs.at.elapsed() < REFRESH;
+            && runs.guards.stands(&guards, Instant::now());
         same.then(|| Deployment::clone(&deployment))
     }
 
@@ -132,13 +134,18 @@ impl Children {
         all.insert(key(objects), last);
     }
 
-    /// This is the Deployment as it is after it was applied.
-    pub(super) fn deployed(&self, objects: &Objects, deployment: &Deployment) {
+    /// What guards the pods of a load balancer, as the watches have it.
+    pub(super) fn guards(&self, objects: &Objects) -> Versions {
+        self.guards.versions(objects)
+    }
+
+    /// This is the Deployment, and what guards its pods, as they are after they were applied.
+    pub(super) fn deployed(&self, objects: &Objects, deployment: &Deployment, guards: guards::Applied) {
         if let Some(last) = self.last().get_mut(&key(objects)) {
             last.runs = Some(Runs {
                 rendered: running(objects),
                 generation: deployment.metadata.generation,
-                at: Instant::now(),
+                guards,
             });
         }
     }
@@ -168,7 +175,7 @@ fn key(objects: &Objects) -> (String, String) {
     )
 }
 
-fn meta(secret: &Secret) -> ObjectRef<SecretMeta> {
+fn meta(secret: &Secret) -> ObjectRef<Meta<Secret>> {
     ObjectRef::new(&secret.name_any()).within(&secret.namespace().unwrap_or_default())
 }
 

@@ -7,6 +7,7 @@ mod balancers;
 mod check;
 mod children;
 mod conflict;
+mod guards;
 mod kept;
 mod ownership;
 mod pods;
@@ -45,8 +46,9 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use apply::{Applied, Joined};
-pub use children::{Children, REFRESH, SecretMeta};
-pub use pods::owner_of;
+pub use children::Children;
+pub use guards::{Guards, Meta};
+pub use pods::{owner_of, trim};
 pub use reachability::Unserved;
 pub use templates::{CONTROL_PLANE, Place, Templates, WORKER};
 pub use turn::Unlabelled;
@@ -57,6 +59,8 @@ pub const MANAGER: Manager = Manager("sip-load-balancer-agent");
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause after which what was refused is tried again: the port is free, or the network there.
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
+/// Pause after which a cluster is looked at again of which nothing is heard. Nothing is written unless something has changed.
+const LOOK_AGAIN: Duration = Duration::from_mins(5);
 
 /// What every look at a cluster needs.
 pub struct Context {
@@ -226,7 +230,7 @@ async fn report(
         .filter_map(Applied::ask_again)
         .chain(refused.then_some(REFUSED_RETRY))
         .min()
-        .unwrap_or(REFRESH);
+        .unwrap_or(LOOK_AGAIN);
     Ok(Action::requeue(again))
 }
 

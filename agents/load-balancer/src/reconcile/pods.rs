@@ -1,13 +1,13 @@
 //! The pods of load balancers: whose they are, and why they do not work.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use api::{
     SIPCluster,
     conditions::load_balancer::{IMAGE_PULL, PODS_FAIL},
     labels,
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec};
 use kube::{
     ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
@@ -40,6 +40,27 @@ const FAILING: [&str; 5] = [
 pub fn owner_of(pod: Pod) -> Option<ObjectRef<SIPCluster>> {
     let cluster = pod.labels().get(labels::CLUSTER_NAME)?;
     Some(ObjectRef::new(cluster).within(&pod.namespace()?))
+}
+
+/// Leaves of a pod what is asked of it here: there are many.
+pub fn trim(pod: &mut Pod) {
+    let Some(spec) = &mut pod.spec else {
+        return;
+    };
+    let ports = |containers: Vec<Container>| -> Vec<Container> {
+        let containers = containers.into_iter();
+        let trimmed = containers.map(|Container { name, ports, .. }| Container {
+            name,
+            ports,
+            ..Container::default()
+        });
+        trimmed.collect()
+    };
+    *spec = PodSpec {
+        containers: ports(mem::take(&mut spec.containers)),
+        init_containers: spec.init_containers.take().map(ports),
+        ..PodSpec::default()
+    };
 }
 
 /// The pods of a load balancer that are to stay, by name.

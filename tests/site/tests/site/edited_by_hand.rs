@@ -3,10 +3,12 @@
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use sandbox::{
     sip_clusters::{CLUSTER_NAME, NODE_TYPE},
@@ -90,16 +92,7 @@ fn objects_of_a_load_balancer_come_back_as_they_were() {
             deployments.get(name).await.unwrap(),
         );
 
-        services.delete(name, &DeleteParams::default()).await.unwrap();
-        let again = wait::until(
-            services,
-            name,
-            "the Service to come back",
-            PATIENCE,
-            |again: &Service| again.metadata.uid != service.metadata.uid,
-        )
-        .await
-        .unwrap();
+        let again = stage.deleted_comes_back(&services, name).await;
         let ports = |service: &Service| {
             let ports = service.spec.clone().unwrap().ports.unwrap_or_default();
             ports
@@ -150,16 +143,7 @@ fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
         let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "configuration");
         let before = secrets.get(name).await.unwrap();
 
-        secrets.delete(name, &DeleteParams::default()).await.unwrap();
-        let again = wait::until(
-            secrets.clone(),
-            name,
-            "the Secret to come back",
-            PATIENCE,
-            |again: &Secret| again.metadata.uid != before.metadata.uid,
-        )
-        .await
-        .unwrap();
+        let again = stage.deleted_comes_back(&secrets, name).await;
         assert_eq!(again.data, before.data);
 
         let emptied = Patch::Merge(json!({"data": {"haproxy.cfg": ""}}));
@@ -173,6 +157,40 @@ fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
             "the configuration to be put back",
             PATIENCE,
             |now: &Secret| now.data == before.data,
+        )
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn what_guards_pods_comes_back_at_once_and_is_put_back() {
+    on_shared_site("guards", async |stage| {
+        stage.load(&fleet("guards", 1, 0, 1)).await;
+        let shop = cluster("guards", "shop")
+            .role(Role::ControlPlane, 0)
+            .role(Role::Worker, 1)
+            .balanced(31_190);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let name = "loadbalancer-worker-shop";
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(stage.site.client(), "guards");
+        let policies: Api<NetworkPolicy> = Api::namespaced(stage.site.client(), "guards");
+        let meant = policies.get(name).await.unwrap().spec;
+
+        stage.deleted_comes_back(&budgets, name).await;
+        stage.deleted_comes_back(&policies, name).await;
+        let opened = Patch::Merge(json!({"spec": {"ingress": [{}]}}));
+        policies
+            .patch(name, &PatchParams::default(), &opened)
+            .await
+            .unwrap();
+        wait::until(
+            policies,
+            name,
+            "the policy to be put back",
+            PATIENCE,
+            |now: &NetworkPolicy| now.spec == meant,
         )
         .await
         .unwrap();

@@ -153,7 +153,7 @@ fn agents_may_do_what_they_need_and_no_more() {
 }
 
 #[test]
-fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
+fn pods_and_networks_are_looked_at_and_what_guards_pods_is_written_too() {
     const JOBS: &str = "batch/jobs";
     const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
     const BUDGETS: &str = "policy/poddisruptionbudgets";
@@ -175,9 +175,11 @@ fn pods_and_networks_are_looked_at_and_what_guards_pods_is_only_written() {
             ("list", NETWORKS, false),
             ("create", NETWORKS, false),
             ("patch", BUDGETS, true),
+            ("watch", BUDGETS, true),
             ("get", BUDGETS, false),
             ("patch", POLICIES, true),
-            ("list", POLICIES, false),
+            ("watch", POLICIES, true),
+            ("get", POLICIES, false),
         ] {
             let allowed = may(stage, Agent::LoadBalancer, verb, resource, "rights-pods").await;
             assert_eq!(allowed, expected, "{verb} {resource}");

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Pod},
+    rbac::v1 as rbac,
+};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ListParams},
@@ -254,6 +257,11 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
         );
     }
 
+    let (namespace, own) = (SCENARIO, "loadbalancer-worker-shop");
+    let roles: Api<rbac::Role> = Api::namespaced(stage.site.client(), namespace);
+    let bindings: Api<rbac::RoleBinding> = Api::namespaced(stage.site.client(), namespace);
+    stage.deleted_comes_back(&roles, own).await;
+    stage.deleted_comes_back(&bindings, own).await;
     stage.ready(&shop).await;
     let answers = seen.answers.load(Ordering::Relaxed);
     println!(

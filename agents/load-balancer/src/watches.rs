@@ -1,0 +1,191 @@
+//! What the agent watches besides `SIPCluster`s: each watch fills a store, and names the cluster that a change concerns.
+
+use api::{SIPCluster, labels};
+use futures::{Stream, try_join};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, PodTemplateSpec, Secret, Service},
+};
+use kit::retries::watch_pauses;
+use kube::{
+    Api, Client, Resource,
+    runtime::{
+        Controller, WatchStreamExt as _,
+        reflector::{
+            ObjectRef, Store,
+            store::{Writer, WriterDropped},
+        },
+        watcher,
+    },
+};
+use serde::de::DeserializeOwned;
+
+use crate::reconcile::{CONTROL_PLANE, Guards, Meta, Place, WORKER, owner_of, trim};
+
+/// What the watches show.
+#[derive(Clone, Debug)]
+pub(crate) struct Stores {
+    /// Without the pods' templates.
+    pub(crate) deployments: Store<Deployment>,
+    /// All of the site: whose a node port is says its Service, whoever made it.
+    pub(crate) services: Store<Service>,
+    pub(crate) secrets: Store<Meta<Secret>>,
+    pub(crate) guards: Guards,
+    pub(crate) pods: Store<Pod>,
+    /// Of API servers, and of workers.
+    pub(crate) templates: (Store<ConfigMap>, Store<ConfigMap>),
+}
+
+impl Stores {
+    /// Waits until every watch, but that of pods, has shown once what there is. A store wakes one of those that wait for it: only one may.
+    ///
+    /// # Errors
+    /// When a watch has ended.
+    pub(crate) async fn listed(self) -> Result<(), WriterDropped> {
+        let Self {
+            deployments,
+            services,
+            secrets,
+            guards:
+                Guards {
+                    budgets,
+                    policies,
+                    accounts,
+                    roles,
+                    bindings,
+                },
+            pods: _,
+            templates: (control_plane, worker),
+        } = self;
+        try_join!(
+            deployments.wait_until_ready(),
+            services.wait_until_ready(),
+            secrets.wait_until_ready(),
+            budgets.wait_until_ready(),
+            policies.wait_until_ready(),
+            accounts.wait_until_ready(),
+            roles.wait_until_ready(),
+            bindings.wait_until_ready(),
+            control_plane.wait_until_ready(),
+            worker.wait_until_ready(),
+        )
+        .map(drop)
+    }
+}
+
+/// Adds the watches to a controller. `namespace`: the agents' own, which has the templates.
+pub(crate) fn add(
+    controller: Controller<SIPCluster>,
+    client: &Client,
+    namespace: &str,
+    pods: Writer<Pod>,
+) -> (Controller<SIPCluster>, Stores) {
+    let (controller, deployments) = owned(controller, client, made(), |deployment: &mut Deployment| {
+        deployment.spec.template = PodTemplateSpec::default();
+    });
+    let (controller, services) = owned(controller, client, watcher::Config::default(), |_| ());
+    let (controller, secrets) = versions(controller, client);
+    let (controller, budgets) = versions(controller, client);
+    let (controller, policies) = versions(controller, client);
+    let (controller, accounts) = versions(controller, client);
+    let (controller, roles) = versions(controller, client);
+    let (controller, bindings) = versions(controller, client);
+    let seen = pods.as_reader();
+    let pods = touched(Api::all(client.clone()), made(), pods, trim);
+    let controller = controller.watches_stream(pods, owner_of);
+    let maps = Api::namespaced(client.clone(), namespace);
+    let (controller, control_plane) = template(controller, &maps, CONTROL_PLANE);
+    let (controller, worker) = template(controller, &maps, WORKER);
+    let stores = Stores {
+        deployments,
+        services,
+        secrets,
+        guards: Guards {
+            budgets,
+            policies,
+            accounts,
+            roles,
+            bindings,
+        },
+        pods: seen,
+        templates: (control_plane, worker),
+    };
+    (controller, stores)
+}
+
+/// What the agent has made.
+fn made() -> watcher::Config {
+    watcher::Config::default().labels(&format!(
+        "{}={},{}={}",
+        labels::PART_OF,
+        labels::PART_OF_SIP,
+        labels::COMPONENT,
+        labels::COMPONENT_LOAD_BALANCER
+    ))
+}
+
+/// A template concerns every cluster.
+fn template(
+    controller: Controller<SIPCluster>,
+    maps: &Api<ConfigMap>,
+    place: Place,
+) -> (Controller<SIPCluster>, Store<ConfigMap>) {
+    let clusters = controller.store();
+    let every_cluster = move |_| {
+        let clusters = clusters.state().into_iter();
+        clusters.map(|cluster| ObjectRef::from_obj(&*cluster))
+    };
+    let by_name = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
+    let writer = Writer::default();
+    let store = writer.as_reader();
+    let maps = touched(maps.clone(), by_name, writer, |_| ());
+    (controller.watches_stream(maps, every_cluster), store)
+}
+
+/// Objects that clusters own, of which only the versions and the owners are kept.
+fn versions<K>(
+    controller: Controller<SIPCluster>,
+    client: &Client,
+) -> (Controller<SIPCluster>, Store<Meta<K>>)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    owned(controller, client, made(), |object: &mut Meta<K>| {
+        object.metadata.labels = None;
+        object.metadata.annotations = None;
+    })
+}
+
+/// Objects that clusters own; `trim` takes from them what nobody asks for.
+fn owned<K>(
+    controller: Controller<SIPCluster>,
+    client: &Client,
+    config: watcher::Config,
+    trim: fn(&mut K),
+) -> (Controller<SIPCluster>, Store<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let writer = Writer::default();
+    let store = writer.as_reader();
+    let objects = touched(Api::all(client.clone()), config, writer, trim);
+    (controller.owns_stream(objects), store)
+}
+
+fn touched<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    writer: Writer<K>,
+    trim: fn(&mut K),
+) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let trimmed = watcher::watcher(api, config)
+        .backoff(watch_pauses())
+        .modify(move |object| {
+            object.meta_mut().managed_fields = None;
+            trim(object);
+        });
+    trimmed.reflect(writer).touched_objects()
+}
