@@ -40,7 +40,7 @@ async fn live(site: &Faulty, cell: &Cell, fault: Fault) -> bool {
     let injected = placing.unwrap_or_else(|| cell.inject(site, fault));
     stage.delete(&cell.cluster()).await;
     cell.is_released(stage).await;
-    injected.times() > 0
+    injected.came().await
 }
 
 /// What a pod needs to follow its configuration.

@@ -46,6 +46,8 @@ struct Rule {
 /// What has come of a rule.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
+    /// So many calls it was for.
+    taken: usize,
     /// So often it was done.
     done: usize,
     /// Who waits may go on.
@@ -81,6 +83,7 @@ impl Rules {
                 rule.pass -= 1;
             } else if rule.times > 0 {
                 rule.times -= 1;
+                rule.state.send_modify(|state| state.taken += 1);
                 return Some((rule.fault, Injected(rule.state.clone())));
             }
         }
@@ -96,6 +99,14 @@ impl Injected {
     /// How often it was done.
     pub(crate) fn times(&self) -> usize {
         self.0.borrow().done
+    }
+
+    /// Whether a call came that it was for: says so when it was done to that. What a call brings about is seen before it has
+    /// come to its end.
+    pub(crate) async fn came(&self) -> bool {
+        let mut seen = self.0.subscribe();
+        let done = timeout(PATIENCE, seen.wait_for(|state| state.done == state.taken)).await;
+        done.unwrap().unwrap().taken > 0
     }
 
     /// Waits until it has been done.
