@@ -1,14 +1,18 @@
 //! What the agent watches besides `SIPCluster`s: each watch fills a store, and names the cluster that a change concerns.
 
 use api::{SIPCluster, labels};
-use futures::{Stream, try_join};
+use futures::{Stream, TryStreamExt as _, try_join};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Pod, PodTemplateSpec, Secret, Service},
+    core::v1::{ConfigMap, Pod, PodTemplateSpec, Secret, Service, ServiceAccount},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{Role, RoleBinding},
 };
 use kit::retries::watch_pauses;
 use kube::{
     Api, Client, Resource,
+    core::PartialObjectMeta,
     runtime::{
         Controller, WatchStreamExt as _,
         reflector::{
@@ -20,7 +24,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::reconcile::{CONTROL_PLANE, Guards, Meta, Place, WORKER, owner_of, trim};
+use crate::reconcile::{CONTROL_PLANE, Guards, Place, Shown, WORKER, owner_of, trim};
 
 /// What the watches show.
 #[derive(Clone, Debug)]
@@ -29,7 +33,7 @@ pub(crate) struct Stores {
     pub(crate) deployments: Store<Deployment>,
     /// All of the site: whose a node port is says its Service, whoever made it.
     pub(crate) services: Store<Service>,
-    pub(crate) secrets: Store<Meta<Secret>>,
+    pub(crate) secrets: Shown,
     pub(crate) guards: Guards,
     pub(crate) pods: Store<Pod>,
     /// Of API servers, and of workers.
@@ -57,15 +61,12 @@ impl Stores {
             pods: _,
             templates: (control_plane, worker),
         } = self;
+        for shown in [secrets, budgets, policies, accounts, roles, bindings] {
+            shown.listed().await;
+        }
         try_join!(
             deployments.wait_until_ready(),
             services.wait_until_ready(),
-            secrets.wait_until_ready(),
-            budgets.wait_until_ready(),
-            policies.wait_until_ready(),
-            accounts.wait_until_ready(),
-            roles.wait_until_ready(),
-            bindings.wait_until_ready(),
             control_plane.wait_until_ready(),
             worker.wait_until_ready(),
         )
@@ -82,14 +83,17 @@ pub(crate) fn add(
 ) -> (Controller<SIPCluster>, Stores) {
     let (controller, deployments) = owned(controller, client, made(), |deployment: &mut Deployment| {
         deployment.spec.template = PodTemplateSpec::default();
+        if let Some(status) = &mut deployment.status {
+            status.conditions = None;
+        }
     });
     let (controller, services) = owned(controller, client, watcher::Config::default(), |_| ());
-    let (controller, secrets) = versions(controller, client);
-    let (controller, budgets) = versions(controller, client);
-    let (controller, policies) = versions(controller, client);
-    let (controller, accounts) = versions(controller, client);
-    let (controller, roles) = versions(controller, client);
-    let (controller, bindings) = versions(controller, client);
+    let (controller, secrets) = shown::<Secret>(controller, client);
+    let (controller, budgets) = shown::<PodDisruptionBudget>(controller, client);
+    let (controller, policies) = shown::<NetworkPolicy>(controller, client);
+    let (controller, accounts) = shown::<ServiceAccount>(controller, client);
+    let (controller, roles) = shown::<Role>(controller, client);
+    let (controller, bindings) = shown::<RoleBinding>(controller, client);
     let seen = pods.as_reader();
     let pods = touched(Api::all(client.clone()), made(), pods, trim);
     let controller = controller.watches_stream(pods, owner_of);
@@ -142,18 +146,18 @@ fn template(
     (controller.watches_stream(maps, every_cluster), store)
 }
 
-/// Objects that clusters own, of which only the versions and the owners are kept.
-fn versions<K>(
-    controller: Controller<SIPCluster>,
-    client: &Client,
-) -> (Controller<SIPCluster>, Store<Meta<K>>)
+/// Objects that clusters own, of which only the versions are kept.
+fn shown<K>(controller: Controller<SIPCluster>, client: &Client) -> (Controller<SIPCluster>, Shown)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    owned(controller, client, made(), |object: &mut Meta<K>| {
-        object.metadata.labels = None;
-        object.metadata.annotations = None;
-    })
+    let shown = Shown::default();
+    let taking = shown.clone();
+    let objects = watcher::watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), made())
+        .backoff(watch_pauses())
+        .inspect_ok(move |event| taking.take(event))
+        .touched_objects();
+    (controller.owns_stream(objects), shown)
 }
 
 /// Objects that clusters own; `trim` takes from them what nobody asks for.

@@ -18,14 +18,17 @@ use kube::{
 };
 use render::load_balancer::Objects;
 
-use super::guards::{self, Guards, Meta, Versions};
+use super::{
+    guards::{self, Guards, Versions},
+    shown::{Shown, version},
+};
 
 /// The objects of this agent as the API server has them, and what this process applied last.
 #[derive(Debug)]
 pub struct Children {
     deployments: Store<Deployment>,
     services: Store<Service>,
-    secrets: Store<Meta<Secret>>,
+    secrets: Shown,
     guards: Guards,
     last: Mutex<BTreeMap<(String, String), Last>>,
 }
@@ -64,7 +67,7 @@ impl Children {
     pub fn new(
         deployments: Store<Deployment>,
         services: Store<Service>,
-        secrets: Store<Meta<Secret>>,
+        secrets: Shown,
         guards: Guards,
     ) -> Self {
         Self {
@@ -90,12 +93,12 @@ impl Children {
     /// The Service and the configuration of a load balancer, if they are as they were applied last.
     pub(super) fn exposes(&self, objects: &Objects) -> Option<Unchanged> {
         let service = self.service(objects)?;
-        let secret = self.secrets.get(&meta(&objects.secret))?;
+        let secret = self.secrets.of(&objects.secret)?;
         let last = self.last();
         let last = last.get(&key(objects))?;
         let same = last.exposed == exposed(objects)
             && last.service == service.resource_version()
-            && last.secret == secret.resource_version();
+            && last.secret == Some(secret);
         same.then(|| Unchanged {
             service: Service::clone(&service),
             at: last.at,
@@ -126,7 +129,7 @@ impl Children {
         let last = Last {
             exposed: exposed(objects),
             service: service.resource_version(),
-            secret: secret.resource_version(),
+            secret: version(secret),
             at,
             runs,
             followed: false,
@@ -173,10 +176,6 @@ fn key(objects: &Objects) -> (String, String) {
         objects.service.namespace().unwrap_or_default(),
         objects.service.name_any(),
     )
-}
-
-fn meta(secret: &Secret) -> ObjectRef<Meta<Secret>> {
-    ObjectRef::new(&secret.name_any()).within(&secret.namespace().unwrap_or_default())
 }
 
 fn exposed(objects: &Objects) -> u64 {

@@ -2,69 +2,43 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::{
-    core::v1::ServiceAccount,
-    networking::v1::NetworkPolicy,
-    policy::v1::PodDisruptionBudget,
-    rbac::v1::{Role, RoleBinding},
-};
-use kube::{
-    Resource, ResourceExt as _,
-    core::PartialObjectMeta,
-    runtime::reflector::{ObjectRef, Store},
-};
+use k8s_openapi::api::{networking::v1::NetworkPolicy, policy::v1::PodDisruptionBudget};
 use render::load_balancer::{Access, Objects};
+
+use super::shown::{Shown, version};
 
 /// A watch shows what was applied within this time, or it was changed.
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
-
-/// What is known of an object without its content.
-pub type Meta<K> = PartialObjectMeta<K>;
 
 /// The watches. All objects have the name of their load balancer.
 #[derive(Clone, Debug)]
 pub struct Guards {
     /// That lets people who empty nodes take one pod at a time.
-    pub budgets: Store<Meta<PodDisruptionBudget>>,
+    pub budgets: Shown,
     /// Who may connect.
-    pub policies: Store<Meta<NetworkPolicy>>,
+    pub policies: Shown,
     /// Whose rights the sidecars have.
-    pub accounts: Store<Meta<ServiceAccount>>,
+    pub accounts: Shown,
     /// These rights.
-    pub roles: Store<Meta<Role>>,
+    pub roles: Shown,
     /// That the accounts have them.
-    pub bindings: Store<Meta<RoleBinding>>,
+    pub bindings: Shown,
 }
 
 impl Guards {
     /// As the watches have them.
     pub(super) fn versions(&self, objects: &Objects) -> Versions {
-        let account = objects.access.as_ref().map(|access| &access.account);
+        let named = &objects.service;
+        // Without a sidecar nobody needs an account, and nobody looks what became of one.
+        let access = |shown: &Shown| objects.access.as_ref().and_then(|_| shown.of(named));
         Versions {
-            budget: seen(&self.budgets, objects),
-            policy: seen(&self.policies, objects),
-            // Without a sidecar nobody needs them, and nobody looks what became of them.
-            account: account.and_then(|_| seen(&self.accounts, objects)),
-            role: account.and_then(|_| seen(&self.roles, objects)),
-            binding: account.and_then(|_| seen(&self.bindings, objects)),
+            budget: self.budgets.of(named),
+            policy: self.policies.of(named),
+            account: access(&self.accounts),
+            role: access(&self.roles),
+            binding: access(&self.bindings),
         }
     }
-}
-
-fn seen<K>(store: &Store<Meta<K>>, objects: &Objects) -> Option<String>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + 'static,
-{
-    let (name, namespace) = (objects.service.name_any(), objects.service.namespace());
-    let found = ObjectRef::new(&name).within(&namespace.unwrap_or_default());
-    store.get(&found).and_then(|object| version(&*object))
-}
-
-/// What changes with everything in an object that we have set: where objects have a generation, their status does not count.
-fn version(object: &impl Resource) -> Option<String> {
-    let meta = object.meta();
-    let generation = meta.generation.map(|generation| generation.to_string());
-    generation.or_else(|| meta.resource_version.clone())
 }
 
 /// Which version there is of each, and `None` of what is not there.

@@ -15,6 +15,7 @@ mod reachability;
 mod remove;
 mod running;
 mod said;
+mod shown;
 mod status;
 mod templates;
 mod turn;
@@ -47,9 +48,10 @@ use tonic::Status;
 
 use apply::{Applied, Joined};
 pub use children::Children;
-pub use guards::{Guards, Meta};
+pub use guards::Guards;
 pub use pods::{owner_of, trim};
 pub use reachability::Unserved;
+pub use shown::Shown;
 pub use templates::{CONTROL_PLANE, Place, Templates, WORKER};
 pub use turn::Unlabelled;
 

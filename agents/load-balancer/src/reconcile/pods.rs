@@ -16,6 +16,8 @@ use render::load_balancer::Objects;
 
 use super::apply::Lack;
 
+/// The condition of a pod that serves.
+const READY: &str = "Ready";
 /// Reasons of the kubelet for a container that waits for its image.
 const IMAGE: [&str; 6] = [
     "ErrImagePull",
@@ -44,6 +46,13 @@ pub fn owner_of(pod: Pod) -> Option<ObjectRef<SIPCluster>> {
 
 /// Leaves of a pod what is asked of it here: there are many.
 pub fn trim(pod: &mut Pod) {
+    let conditions = pod
+        .status
+        .iter_mut()
+        .filter_map(|status| status.conditions.as_mut());
+    for conditions in conditions {
+        conditions.retain(|condition| condition.type_ == READY);
+    }
     let Some(spec) = &mut pod.spec else {
         return;
     };
@@ -91,7 +100,7 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
         .flat_map(|status| status.conditions.iter().flatten());
     conditions
         .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        .any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
 /// Why the pods do not work, in the kubelet's words. An image that cannot be had says more than what comes of it.

@@ -1,0 +1,291 @@
+//! Entries of `spec.services`.
+
+use serde_json::{Value, json};
+
+use super::refused;
+use crate::fixtures::{faults, parse, sample, sample_with};
+
+#[test]
+fn fields_of_every_service() {
+    for (index, section) in [
+        "loadBalancerControlPlane",
+        "loadBalancerWorker",
+        "jumpHost",
+        "auth",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = format!("spec.services.{section}[0]");
+        for (field, value, rest) in [
+            ("image", Value::Null, "absent: must be set".to_owned()),
+            ("image", json!(""), "absent: must be set".to_owned()),
+            (
+                "image",
+                json!("haproxy latest"),
+                "\"haproxy latest\": must not contain white space or control characters".to_owned(),
+            ),
+            (
+                "nodeInterfaceId",
+                json!(""),
+                "absent: must be set: the id of a network in the hosts' networkData".to_owned(),
+            ),
+            (
+                "nodeInterfaceId",
+                json!("a\u{7}"),
+                "\"a\\u{7}\": must not contain control characters".to_owned(),
+            ),
+            (
+                "clusterIP",
+                json!("vip.example.org"),
+                "\"vip.example.org\": must be an IPv4 or IPv6 address".to_owned(),
+            ),
+            ("replicas", json!(-1), "-1: must be 0 to 32".to_owned()),
+            ("replicas", json!(33), "33: must be 0 to 32".to_owned()),
+        ] {
+            let pointer = format!("/services/{section}/0/{field}");
+            refused(&pointer, value, &format!("{path}.{field} is {rest}"));
+        }
+        refused(
+            &format!("/services/{section}/0/nodeLabels"),
+            json!({ "os": "a b" }),
+            &format!("{path}.nodeLabels[os] is \"a b\": {}", crate::LabelError::Value),
+        );
+        if index != 1 {
+            for port in [-1, 0, 65_536] {
+                let pointer = format!("/services/{section}/0/nodePort");
+                let expected = format!("{path}.nodePort is {port}: must be a port, 1 to 65535");
+                refused(&pointer, json!(port), &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn ways_to_balance() {
+    for section in ["loadBalancerControlPlane", "loadBalancerWorker"] {
+        for (value, said) in [
+            ("least\nconn", "least\\nconn"),
+            ("", ""),
+            ("LeastConn", "LeastConn"),
+        ] {
+            let expected =
+                format!("spec.services.{section}[0].balance is \"{said}\": must be roundrobin or leastconn");
+            refused(&format!("/services/{section}/0/balance"), json!(value), &expected);
+        }
+    }
+}
+
+#[test]
+fn port_ranges() {
+    let at = "spec.services.loadBalancerWorker[0].nodePortRange";
+    for (range, expected) in [
+        (
+            Value::Null,
+            format!("{at} is absent: must be set: it says which ports are balanced"),
+        ),
+        (json!({ "start": 1 }), format!("{at}.end is absent: must be set")),
+        (
+            json!({ "start": 0, "end": 1 }),
+            format!("{at}.start is 0: must be a port, 1 to 65535"),
+        ),
+        (
+            json!({ "start": 2, "end": 70_000 }),
+            format!("{at}.end is 70000: must be a port, 1 to 65535"),
+        ),
+        (
+            json!({ "start": 30_003, "end": 30_002 }),
+            format!("{at} is 30003-30002: start must not be greater than end"),
+        ),
+        (
+            json!({ "start": 1, "end": 1_001 }),
+            format!("{at} is 1-1001: must be at most 1000 ports"),
+        ),
+    ] {
+        refused("/services/loadBalancerWorker/0/nodePortRange", range, &expected);
+    }
+    assert!(
+        parse(sample_with(
+            "/services/loadBalancerWorker/0/nodePortRange",
+            json!({ "start": 1, "end": 1_000 })
+        ))
+        .is_ok()
+    );
+}
+
+#[test]
+fn ports_asked_for_twice() {
+    let taken =
+        |owner: &str| format!("already asked for by spec.services.{owner}, and nodes have every port once");
+    refused(
+        "/services/auth/0/nodePort",
+        json!(30_000),
+        &format!(
+            "spec.services.auth[0].nodePort is 30000: {}",
+            taken("jumpHost[0].nodePort")
+        ),
+    );
+    refused(
+        "/services/jumpHost/0/nodePort",
+        json!(30_005),
+        &format!(
+            "spec.services.jumpHost[0].nodePort is 30005: {}",
+            taken("loadBalancerWorker[0].nodePortRange")
+        ),
+    );
+    let second = json!({ "image": "haproxy", "nodeInterfaceId": "oam", "nodePortRange": { "start": 30_009, "end": 30_018 } });
+    refused(
+        "/services/loadBalancerWorker/1",
+        second,
+        &format!(
+            "spec.services.loadBalancerWorker[1].nodePortRange is 30009-30011: {}",
+            taken("loadBalancerWorker[0].nodePortRange")
+        ),
+    );
+}
+
+#[test]
+fn ports_that_no_node_has_are_nobodys() {
+    let without =
+        json!({"service": {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false}}});
+    let second = json!({
+        "image": "haproxy", "nodeInterfaceId": "oam", "nodePortRange": {"start": 30_000, "end": 30_018},
+        "override": without,
+    });
+    assert!(parse(sample_with("/services/loadBalancerWorker/1", second)).is_ok());
+}
+
+#[test]
+fn changes_that_would_break_a_service_or_are_not_known() {
+    let at = "spec.services.loadBalancerWorker[0].override";
+    let load_balancer = "may only be set with type LoadBalancer";
+    for (changes, expected) in [
+        (json!([]), format!("{at} is \"[]\": must be an object")),
+        (
+            json!({"service": {"spec": {"selector": {"app": "mine"}}}}),
+            format!(
+                "{at}.service.spec.selector is \"{{\\\"app\\\":\\\"mine\\\"}}\": is not known here; what is: type, loadBalancerClass, allocateLoadBalancerNodePorts, externalTrafficPolicy"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"ownerReferences": []}}}),
+            format!(
+                "{at}.service.metadata.ownerReferences is \"[]\": is not known here; what is: labels, annotations"
+            ),
+        ),
+        (
+            json!({"service": {"status": 1}}),
+            format!("{at}.service.status is \"1\": is not known here; what is: metadata, spec"),
+        ),
+        (
+            json!({"deployment\n": {}}),
+            format!("{at}.deployment\\n is \"{{}}\": is not known here; what is: service"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "ExternalName"}}}),
+            format!("{at}.service.spec.type is \"\\\"ExternalName\\\"\": must be NodePort or LoadBalancer"),
+        ),
+        (
+            json!({"service": {"spec": {"externalTrafficPolicy": "local"}}}),
+            format!("{at}.service.spec.externalTrafficPolicy is \"\\\"local\\\"\": must be Cluster or Local"),
+        ),
+        (
+            json!({"service": {"spec": {"loadBalancerClass": "a/b"}}}),
+            format!("{at}.service.spec.loadBalancerClass is \"\\\"a/b\\\"\": {load_balancer}"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "NodePort", "allocateLoadBalancerNodePorts": false}}}),
+            format!("{at}.service.spec.allocateLoadBalancerNodePorts is \"false\": {load_balancer}"),
+        ),
+        (
+            json!({"service": {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": "no"}}}),
+            format!(
+                "{at}.service.spec.allocateLoadBalancerNodePorts is \"\\\"no\\\"\": must be true or false"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"labels": {"app.kubernetes.io/part-of": "mine"}}}}),
+            format!(
+                "{at}.service.metadata.labels[app.kubernetes.io/part-of] is \"\\\"mine\\\"\": is set by the agent"
+            ),
+        ),
+        (
+            json!({"service": {"metadata": {"annotations": {"a": 1}}}}),
+            format!("{at}.service.metadata.annotations[a] is \"1\": must be a text"),
+        ),
+    ] {
+        refused("/services/loadBalancerWorker/0/override", changes, &expected);
+    }
+}
+
+#[test]
+fn networks_and_resources() {
+    let at = "spec.services.loadBalancerWorker[0]";
+    let rule = "must be the name of a NetworkAttachmentDefinition in the same namespace: at most 253 lowercase letters, digits, '-' and '.'";
+    let entry = "/services/loadBalancerWorker/0";
+    for (field, value, expected) in [
+        (
+            "networkAttachments",
+            json!(["other/net"]),
+            format!("{at}.networkAttachments[0] is \"other/net\": {rule}"),
+        ),
+        (
+            "networkAttachments",
+            json!(["a", "a\"},{"]),
+            format!("{at}.networkAttachments[1] is \"a\\\"}},{{\": {rule}"),
+        ),
+        (
+            "networkAttachments",
+            json!(["a", "b", "a"]),
+            format!("{at}.networkAttachments[2] is \"a\": is named twice"),
+        ),
+        (
+            "resources",
+            json!({"limits": {"memory": "lots"}}),
+            format!(
+                "{at}.resources.limits[memory] is \"lots\": must be an amount that is not negative, such as 500m, 2 or 256Mi"
+            ),
+        ),
+        (
+            "resources",
+            json!({"requests": {"cpu": -1}}),
+            format!(
+                "{at}.resources.requests[cpu] is \"-1\": must be an amount that is not negative, such as 500m, 2 or 256Mi"
+            ),
+        ),
+    ] {
+        refused(&format!("{entry}/{field}"), value, &expected);
+    }
+}
+
+#[test]
+fn keys_and_secrets_of_a_jump_host() {
+    refused(
+        "/services/jumpHost/0/sshAuthorizedKeys/1",
+        json!("ssh-ed25519 AAAA\ncommand=\"x\" ssh-rsa BBBB"),
+        "spec.services.jumpHost[0].sshAuthorizedKeys[1] is \"ssh-ed25519 AAAA\\ncommand=\\\"x\\\" ssh-rsa BBBB\": must be one line without control characters",
+    );
+    refused(
+        "/services/jumpHost/0/nodeSSHPrivateKeys",
+        json!("../other"),
+        "spec.services.jumpHost[0].nodeSSHPrivateKeys is \"../other\": must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'",
+    );
+}
+
+#[test]
+fn names_that_no_service_can_have() {
+    let mut object = sample();
+    object["metadata"]["name"] = "a.b".into();
+    let faults = faults(object.clone());
+    assert_eq!(faults.len(), 4, "one per service: {faults:#?}");
+    object["spec"]["services"] = json!({});
+    assert!(parse(object.clone()).is_ok(), "only services need DNS labels");
+    object["metadata"]["name"] = "n".repeat(64).into();
+    let invalid = parse(object).unwrap_err();
+    assert!(
+        invalid.faults()[0]
+            .rule()
+            .starts_with("must be at most 63 characters, since hosts carry it"),
+        "{invalid}"
+    );
+}
