@@ -100,7 +100,7 @@ impl Region {
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
     ) -> Self {
         let Contents {
-            position,
+            position: _,
             records,
             mut removals,
             mut fences,
@@ -118,7 +118,7 @@ impl Region {
                 let fence = fences.remove(&name);
                 let policy = policy::of(&policies, &name);
                 let removed = removals.remove(&name).unwrap_or_default();
-                let site = Site::new(name.clone(), policy, records, removed, fence, position.revision);
+                let site = Site::new(name.clone(), policy, records, removed, fence);
                 (name, Arc::new(SharedSite::new(site)))
             })
             .collect();
@@ -177,9 +177,8 @@ impl Region {
     fn site_or_new(&self, name: &str) -> Arc<SharedSite> {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let revision = self.inner.committer.watch().borrow().revision;
             let policy = self.policy_of(name);
-            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), 0, None, revision);
+            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), 0, None);
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };

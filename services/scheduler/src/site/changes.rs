@@ -16,7 +16,7 @@ const REMEMBERED: usize = 4096;
 pub(super) struct Changes {
     changed: BTreeMap<u64, ClusterName>,
     removed: BTreeMap<u64, inventory::ClusterRef>,
-    /// Before this revision removals are not known.
+    /// Removals up to this revision are not known any more. At first it is that of the last one, which the ledger holds.
     horizon: u64,
 }
 

@@ -89,7 +89,6 @@ impl Site {
         records: BTreeMap<ClusterName, Arc<Record>>,
         removed: u64,
         fence: Option<SiteFence>,
-        revision: u64,
     ) -> Self {
         let mut site = Self {
             name,
@@ -107,7 +106,7 @@ impl Site {
             latest: removed,
             highest_mark: 0,
             records: BTreeMap::new(),
-            changes: changes::Changes::new(revision),
+            changes: changes::Changes::new(removed),
             session: session::Sessions::new(fence),
             last_report: None,
             notes: notes::Notes::default(),

@@ -1,6 +1,9 @@
 //! What watchers are told.
 
-use scheduler::site::{Changed, Cursor};
+use scheduler::{
+    region::SharedSite,
+    site::{Changed, Cursor},
+};
 
 use crate::fixtures::{SITE, Stage, host, released};
 
@@ -60,17 +63,36 @@ async fn a_watcher_that_resumes_is_told_what_went_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_watcher_from_before_a_restart_begins_anew_since_removals_are_not_remembered() {
+async fn a_watcher_from_before_a_restart_goes_on_unless_a_removal_was_not_told_to_it() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2")]).await;
     let first = stage.apply("one", 1, 1).await.unwrap().revision;
     let second = stage.apply("two", 1, 1).await.unwrap().revision;
 
-    let stage = stage.restart();
+    let restarted = stage.restart();
+    let site = restarted.region.site(SITE).unwrap();
+    let resumed = |site: &SharedSite, at, upto| site.lock().changes(Cursor::resume(at), upto, 64);
+    assert_eq!(told(resumed(&site, first, second)), [(second, false)]);
+    assert_eq!(told(resumed(&site, second, second)), []);
 
-    let site = stage.region.site(SITE).unwrap();
-    assert!(site.lock().changes(Cursor::resume(first), second, 64).is_none());
-    assert_eq!(told(site.lock().changes(Cursor::resume(second), second, 64)), []);
+    let session = restarted.sync(&[host("h1"), host("h2")]).await;
+    let releasing = restarted.release("one").await.unwrap();
+    let held = releasing.members.keys().next().unwrap().name.name();
+    restarted
+        .report(&session, &[released(held, releasing.revision)])
+        .await;
+    restarted.confirm(&releasing).await;
+    let removed = restarted.region.committer().watch().borrow().revision;
+
+    let two = restarted.record("two").await.unwrap().revision;
+
+    let again = restarted.restart();
+    let site = again.region.site(SITE).unwrap();
+    assert!(
+        resumed(&site, second, removed).is_none(),
+        "nobody knows any more what was removed: it begins anew"
+    );
+    assert_eq!(told(resumed(&site, removed, removed)), []);
     let beginning = site.lock().beginning();
-    assert_eq!(told(site.lock().changes(beginning, second, 64)).len(), 2);
+    assert_eq!(told(site.lock().changes(beginning, removed, 64)), [(two, false)]);
 }
