@@ -131,14 +131,7 @@ impl Scheduler {
             highest: fence(transitions),
             retired: BTreeSet::new(),
         });
-        let site = Site::new(
-            SITE.to_owned(),
-            Policy::default(),
-            records.collect(),
-            0,
-            fence,
-            ledger.revision,
-        );
+        let site = Site::new(SITE.to_owned(), Policy::default(), records.collect(), 0, fence);
         Self {
             seen: Seen::of(&site),
             site: Arc::new(site),
