@@ -258,8 +258,12 @@ impl Soak {
             let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
                 .await
                 .unwrap();
+            let mut left_behind = false;
             for wanted in self.clusters.values() {
                 let object = clusters.get(&wanted.name).await.unwrap();
+                // One that waits for hosts too says only that.
+                let balancers = wait::condition(&object, "LoadBalancerReady");
+                left_behind |= balancers.is_some_and(|(_, _, message)| message.contains(LEFT_BEHIND));
                 let refused =
                     wait::condition(&object, "Ready").is_some_and(|(_, reason, _)| reason == "Unschedulable");
                 if !wait::is_true(&object, "Ready") && !refused {
@@ -273,7 +277,6 @@ impl Soak {
             if broken.is_empty() {
                 return;
             }
-            let left_behind = broken.iter().any(|what| what.contains(LEFT_BEHIND));
             if left_behind && begun.elapsed() < REPAIRED {
                 free = Instant::now();
             }
