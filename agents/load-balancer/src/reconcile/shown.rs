@@ -67,7 +67,8 @@ fn versioned(object: &impl Resource) -> Option<((String, String), String)> {
     version(object).map(|version| (key(object), version))
 }
 
-/// What changes with everything in an object that we have set: where objects have a generation, their status does not count.
+/// What changes with what an object asks for: where objects have a generation, neither their status nor their labels and
+/// annotations count.
 pub(super) fn version(object: &impl Resource) -> Option<String> {
     let meta = object.meta();
     let generation = meta.generation.map(|generation| generation.to_string());
