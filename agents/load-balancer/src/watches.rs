@@ -3,8 +3,8 @@
 use api::{SIPCluster, labels};
 use futures::{Stream, TryStreamExt as _, try_join};
 use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{ConfigMap, Pod, PodTemplateSpec, Secret, Service, ServiceAccount},
+    apps::v1::{Deployment, DeploymentSpec},
+    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{Role, RoleBinding},
@@ -29,9 +29,9 @@ use crate::reconcile::{CONTROL_PLANE, Guards, Place, Shown, WORKER, owner_of, tr
 /// What the watches show.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
-    /// Without the pods' templates.
+    /// How many pods they ask for, and how many there are; of the rest only annotations.
     pub(crate) deployments: Store<Deployment>,
-    /// All of the site: whose a node port is says its Service, whoever made it.
+    /// All of the site: whose a node port is says its Service, whoever made it. Without labels, annotations and selectors.
     pub(crate) services: Store<Service>,
     pub(crate) secrets: Shown,
     pub(crate) guards: Guards,
@@ -82,12 +82,27 @@ pub(crate) fn add(
     pods: Writer<Pod>,
 ) -> (Controller<SIPCluster>, Stores) {
     let (controller, deployments) = owned(controller, client, made(), |deployment: &mut Deployment| {
-        deployment.spec.template = PodTemplateSpec::default();
+        deployment.metadata.labels = None;
+        deployment.spec = DeploymentSpec {
+            replicas: deployment.spec.replicas,
+            ..DeploymentSpec::default()
+        };
         if let Some(status) = &mut deployment.status {
             status.conditions = None;
         }
     });
-    let (controller, services) = owned(controller, client, watcher::Config::default(), |_| ());
+    let (controller, services) = owned(
+        controller,
+        client,
+        watcher::Config::default(),
+        |service: &mut Service| {
+            service.metadata.labels = None;
+            service.metadata.annotations = None;
+            if let Some(spec) = &mut service.spec {
+                spec.selector = None;
+            }
+        },
+    );
     let (controller, secrets) = shown::<Secret>(controller, client);
     let (controller, budgets) = shown::<PodDisruptionBudget>(controller, client);
     let (controller, policies) = shown::<NetworkPolicy>(controller, client);

@@ -36,6 +36,9 @@ const FAILING: [&str; 5] = [
     "StartError",
 ];
 
+/// What tells whose it is, and what for.
+const LABELS: [&str; 3] = [labels::CLUSTER_NAME, labels::INSTANCE, labels::TEMPLATE_CHECK];
+
 /// The cluster whose load balancer a pod belongs to.
 #[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
@@ -46,6 +49,7 @@ pub fn owner_of(pod: Pod) -> Option<ObjectRef<SIPCluster>> {
 
 /// Leaves of a pod what is asked of it here: there are many.
 pub fn trim(pod: &mut Pod) {
+    pod.labels_mut().retain(|label, _| LABELS.contains(&&**label));
     let conditions = pod
         .status
         .iter_mut()
