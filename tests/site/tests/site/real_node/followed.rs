@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -69,18 +69,51 @@ fn machine(address: Ipv4Addr, listener: TcpListener) -> JoinSet<()> {
 }
 
 /// What the connections have seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
+    began: Instant,
+    /// How many changes have begun.
+    changes: AtomicUsize,
     answers: AtomicU64,
     /// When a machine answered last.
     last: Mutex<BTreeMap<Ipv4Addr, Instant>>,
-    /// Connections that could not be made, or ended before the first answer.
+    /// Connections that could not be made, or ended before the first answer: when, and why.
     refused: Mutex<Vec<String>>,
     /// Established ones that ended though nobody on either end wanted it: to which machine, and when.
     cut: Mutex<Vec<(Ipv4Addr, Instant)>>,
 }
 
 impl Seen {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            changes: AtomicUsize::default(),
+            answers: AtomicU64::default(),
+            last: Mutex::default(),
+            refused: Mutex::default(),
+            cut: Mutex::default(),
+        }
+    }
+
+    fn refused(&self, why: &std::io::Error) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        let when = format!("after {:?}, {changes} changes begun: {why}", self.began.elapsed());
+        self.refused.lock().unwrap().push(when);
+    }
+
+    /// Connections were cut to members only that had left for long enough.
+    fn cut_only(&self, left: &[Left]) {
+        for (machine, at) in self.cut.lock().unwrap().iter() {
+            let allowed = left
+                .iter()
+                .any(|left| left.machine == *machine && *at >= left.since + DRAIN);
+            assert!(
+                allowed,
+                "a connection to {machine} was cut, which had not left for {DRAIN:?}"
+            );
+        }
+    }
+
     /// A host that is given back may be anybody's: nobody is led to its machine any more, now and for many requests.
     async fn leads_nowhere(&self, machine: Ipv4Addr) {
         let given_back = Instant::now();
@@ -96,7 +129,7 @@ impl Seen {
     async fn connections(self: Arc<Self>, to: SocketAddr, stays: bool) {
         loop {
             if let Err(why) = self.connection(to, stays).await {
-                self.refused.lock().unwrap().push(why.to_string());
+                self.refused(&why);
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -212,7 +245,7 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
     its_pods_may_read_their_secret_and_nothing_else(&stage).await;
     let before = pods(&stage).await;
 
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Seen::new());
     let mut connections = JoinSet::new();
     for number in 0..CONNECTIONS {
         connections.spawn(seen.clone().connections(at_node, number % STAYS == 0));
@@ -220,6 +253,7 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
     let mut left: Vec<Left> = Vec::new();
     let mut there = held(&stage, &shop, 3).await;
     for change in 0..changes {
+        seen.changes.store(change + 1, Ordering::Relaxed);
         match change % 6 {
             0 | 3 => {
                 let since = Instant::now();
@@ -269,19 +303,25 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
         seen.cut.lock().unwrap().len(),
         seen.refused.lock().unwrap().len(),
     );
-    assert_eq!(*seen.refused.lock().unwrap(), Vec::<String>::new());
-    for (machine, at) in seen.cut.lock().unwrap().iter() {
-        let allowed = left
-            .iter()
-            .any(|left| left.machine == *machine && *at >= left.since + DRAIN);
-        assert!(
-            allowed,
-            "a connection to {machine} was cut, which had not left for {DRAIN:?}"
-        );
-    }
+    nobody_was_refused(&stage, &seen).await;
+    seen.cut_only(&left);
     assert!(answers > 10_000, "{answers}");
     assert_eq!(pods(&stage).await, before, "no pod was started, and no container");
     stage.nothing_was_forbidden();
+}
+
+/// Or it is shown what HAProxy and the sidecars have said so far.
+async fn nobody_was_refused(stage: &Stage, seen: &Seen) {
+    let refused = seen.refused.lock().unwrap().clone();
+    if !refused.is_empty() {
+        let of = ["-n", SCENARIO, "-l", "app.kubernetes.io/name=haproxy"];
+        let all = ["--all-containers", "--prefix", "--timestamps", "--tail=-1"];
+        println!(
+            "{}",
+            stage.kubectl(&[&["logs"], &of[..], &all[..]].concat()).await
+        );
+    }
+    assert_eq!(refused, Vec::<String>::new());
 }
 
 /// Waits until the configuration is such a one. That pods run it is seen by the next member that leaves.
