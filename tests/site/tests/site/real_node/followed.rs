@@ -169,6 +169,20 @@ async fn ask(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
     tokio::time::timeout(Duration::from_secs(10), asked).await?
 }
 
+/// Waits until the node leads to the pods: kube-proxy learns that they are ready up to a second after the API server.
+async fn reached(node: SocketAddr) {
+    let started = Instant::now();
+    loop {
+        let one = async { ask(&mut BufReader::new(TcpStream::connect(node).await?)).await };
+        let Err(why) = one.await else { return };
+        assert!(
+            started.elapsed() < crate::fixtures::PATIENCE,
+            "nobody answers at the node: {why}"
+        );
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// A member that left: since when that was wanted.
 struct Left {
     machine: Ipv4Addr,
@@ -244,6 +258,7 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
     stage.ready(&shop).await;
     its_pods_may_read_their_secret_and_nothing_else(&stage).await;
     let before = pods(&stage).await;
+    reached(at_node).await;
 
     let seen = Arc::new(Seen::new());
     let mut connections = JoinSet::new();
