@@ -29,7 +29,7 @@ use crate::reconcile::{CONTROL_PLANE, Guards, Place, Shown, WORKER, owner_of, tr
 /// What the watches show.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
-    /// How many pods they ask for, and how many there are; of the rest only annotations.
+    /// Of the spec only how many pods it asks for; without labels and conditions.
     pub(crate) deployments: Store<Deployment>,
     /// All of the site: whose a node port is says its Service, whoever made it. Without labels, annotations and selectors.
     pub(crate) services: Store<Service>,
