@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixtures::{HostExt, ROOM, any_rack, apply, flavor_is, host, id, request, role, rooms, site_with};
 use placement::{
-    Decision, FailReason, Host, HostId, Member, MemberState, Policy, RoleName, Selector, Site, decide,
+    Decision, FailReason, Host, HostId, Member, MemberState, Policy, Request, RoleName, Selector, Site,
+    decide, reports,
 };
 use proptest::prelude::*;
 
@@ -127,6 +128,10 @@ impl World {
     }
 
     fn decide(&self) -> Decision {
+        decide(&self.site, &self.request(), &self.members)
+    }
+
+    fn request(&self) -> Request {
         let names = ["ControlPlane", "Storage", "Worker"];
         let roles = names
             .iter()
@@ -139,7 +144,7 @@ impl World {
                 role
             }
         });
-        decide(&self.site, &request(roles), &self.members)
+        request(roles)
     }
 }
 
@@ -216,6 +221,9 @@ proptest! {
             let again = world.decide();
             prop_assert!(again.take.is_empty(), "a second decision takes {:?} after {:?}", again.take, decision);
             prop_assert!(again.release.is_empty(), "a second decision releases {:?} after {:?}", again.release, decision);
+            if again.refusal.is_none() {
+                prop_assert_eq!(reports(&world.site, &world.request(), &world.members), again.reports, "said without a decision");
+            }
         }
     }
 }

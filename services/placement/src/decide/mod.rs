@@ -24,7 +24,7 @@ use pool::Stages;
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
-use crate::decision::{Decision, Keep, ReleaseReason, Take};
+use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
 use crate::names::{HostId, Namespace};
 use crate::request::{FailReason, Member, MemberState, Request};
 use crate::site::Site;
@@ -80,6 +80,13 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
     decision.refusal = refuse::refusal(&inputs, request, &solution, quota, &decision.funnels);
     sort(&mut decision);
     decision
+}
+
+/// What people should know of a cluster's members while nothing is decided for it: as [`decide`] reports it for members
+/// that are what the request wants. It reads the members' hosts only, however many the site has.
+#[must_use]
+pub fn reports(site: &Site, request: &Request, members: &[Member]) -> Vec<Report> {
+    reports::of_members(site, request, &Accounts::new(site, request, members))
 }
 
 /// Whether a member that stays has failed.

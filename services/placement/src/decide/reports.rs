@@ -8,11 +8,12 @@ use super::solve::to_usize;
 use crate::decision::{Decision, Report, ReportKind};
 use crate::host::Provisioning;
 use crate::ineligible::{Ineligible, all_reasons};
-use crate::names::{LabelValue, Namespace};
+use crate::names::{HostId, LabelValue, Namespace};
 use crate::policy::Domain;
 use crate::request::{Member, Request};
 use crate::site::Site;
 
+/// Of a decision.
 pub(crate) fn add(
     site: &Site,
     request: &Request,
@@ -23,15 +24,7 @@ pub(crate) fn add(
 ) {
     let mut reports = Vec::new();
     for (account, found) in accounts.roles.iter().zip(&solution.found) {
-        let staying = || {
-            account
-                .present
-                .iter()
-                .chain(&account.failed)
-                .chain(account.outgoing.iter().map(|(old, _)| old))
-        };
-        staying().for_each(|known| about_member(site, request, account, known, &mut reports));
-        shared_domains(account, staying(), &mut reports);
+        about_members(site, request, account, &mut reports);
         waiting(account, found.replaced, decision, &mut reports);
     }
     for take in &decision.take {
@@ -48,9 +41,37 @@ pub(crate) fn add(
             });
         }
     }
-    reports.extend(spans(decision));
+    let kept = decision.keep.iter().map(|keep| &keep.host);
+    reports.extend(spans(kept.chain(decision.take.iter().map(|take| &take.host))));
     debug_assert!(members.len() >= decision.keep.len());
     decision.reports = reports;
+}
+
+/// Of the members alone.
+pub(crate) fn of_members(site: &Site, request: &Request, accounts: &Accounts<'_>) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for account in &accounts.roles {
+        about_members(site, request, account, &mut reports);
+        being_replaced(account, &mut reports);
+    }
+    let members = accounts.roles.iter().flat_map(staying);
+    reports.extend(spans(members.map(|known| &known.member.host)));
+    reports.sort();
+    reports
+}
+
+/// Members that are kept until somebody decides otherwise.
+fn staying<'a>(account: &'a Account<'_>) -> impl Iterator<Item = &'a Known<'a>> {
+    account
+        .present
+        .iter()
+        .chain(&account.failed)
+        .chain(account.outgoing.iter().map(|(old, _)| old))
+}
+
+fn about_members(site: &Site, request: &Request, account: &Account<'_>, reports: &mut Vec<Report>) {
+    staying(account).for_each(|known| about_member(site, request, account, known, reports));
+    shared_domains(account, staying(account), reports);
 }
 
 fn report(known: &Known<'_>, kind: ReportKind) -> Report {
@@ -149,11 +170,15 @@ fn shared_domains<'a>(
     }
 }
 
-/// Failed members that are kept, and why.
-fn waiting(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
+fn being_replaced(account: &Account<'_>, reports: &mut Vec<Report>) {
     for (known, by) in &account.outgoing {
         reports.push(report(known, ReportKind::BeingReplaced { by: by.name.clone() }));
     }
+}
+
+/// Failed members that are kept, and why.
+fn waiting(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
+    being_replaced(account, reports);
     let candidates = account.candidates().count();
     for (index, known) in account.failed.iter().enumerate() {
         let Some(reason) = known.failed else { continue };
@@ -185,15 +210,8 @@ fn waiting(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &
     debug_assert!(to_usize(replaced) <= account.failed.len());
 }
 
-fn spans(decision: &Decision) -> Option<Report> {
-    let taken = decision.take.iter().map(|take| &take.host);
-    let namespaces: BTreeSet<&Namespace> = decision
-        .keep
-        .iter()
-        .map(|keep| &keep.host)
-        .chain(taken)
-        .map(|host| host.name.namespace())
-        .collect();
+fn spans<'a>(hosts: impl Iterator<Item = &'a HostId>) -> Option<Report> {
+    let namespaces: BTreeSet<&Namespace> = hosts.map(|host| host.name.namespace()).collect();
     (namespaces.len() > 1).then(|| Report {
         role: None,
         host: None,

@@ -52,7 +52,7 @@ impl Region {
             let clusters = site.lock().set_policy(self.policy_of(&name), &author(), permit);
             for cluster in clusters {
                 let permit = self.reserve().await?;
-                site.lock().reconsider(&cluster, &author(), permit);
+                site.lock().settle(&cluster, &author(), permit);
             }
             site.retry.notify_one();
         }

@@ -211,13 +211,17 @@ impl Site {
         self.store(record, author, permit)
     }
 
-    /// Compares a record with the inventory. Whether another decision is due is told by [`Site::waiting`].
+    /// Compares a record with the inventory and the policy, and says what people should know of its members as they are
+    /// now. Whether another decision is due is told by [`Site::waiting`].
+    ///
+    /// Its agent may have declared the cluster before this was reported, and asks again only when the record changes.
     pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
         let Some(known) = self.records.get(cluster) else {
             return;
         };
         let mut record = Record::clone(known);
         self.settle_record(&mut record, author.now);
+        self.report_record(&mut record, author.now);
         self.store_alone(record, author, permit);
     }
 

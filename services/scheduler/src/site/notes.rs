@@ -9,7 +9,6 @@ use super::{Author, Site};
 use crate::{
     ledger::{Change, SiteFence, commit::Permit},
     policy,
-    record::Record,
 };
 
 /// Most notes that wait to be written; more are only counted.
@@ -86,7 +85,8 @@ impl Site {
         self.stage_entry(self.session.fence(), cluster, what, author, permit);
     }
 
-    /// Decides by another policy from now on. Returns the clusters to be decided again; none when it is the same policy.
+    /// Decides by another policy from now on. Returns the clusters whose records must be settled; none when it is the same
+    /// policy.
     pub fn set_policy(&mut self, next: Policy, author: &Author<'_>, permit: Permit) -> Vec<ClusterName> {
         if *self.model.policy() == next {
             return Vec::new();
@@ -96,22 +96,6 @@ impl Site {
         self.model.set_policy(next);
         self.stage_entry(self.session.fence(), None, what, author, permit);
         self.records.keys().cloned().collect()
-    }
-
-    /// Decides again for a cluster that does not wait: what is reported of its members may be another. Those that wait
-    /// have their turn, in their order.
-    pub fn reconsider(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        let known = self.records.get(cluster);
-        let Some(known) = known.filter(|known| !known.releasing && !self.absent.contains(cluster)) else {
-            return;
-        };
-        if self.require_synced().is_err() || self.is_due(known) {
-            return;
-        }
-        let mut record = Record::clone(known);
-        self.settle_record(&mut record, author.now);
-        self.decide_record(&mut record, author.now);
-        self.store_alone(record, author, permit);
     }
 
     /// Stages an entry of the log that is about the site; its fence is written with it. Returns the revision.

@@ -8,7 +8,7 @@ use std::{
 use ::placement::{
     ClusterName, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, RoleName, whatif::Turn,
 };
-use proto::inventory::v1 as wire;
+use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use super::{
     ABSENT, Site,
@@ -223,12 +223,35 @@ impl Site {
     /// Whether another decision could bring the cluster nearer to what it wants, or its releases to an end.
     pub(super) fn is_due(&self, record: &Record) -> bool {
         let mut members = record.members.iter();
-        // For a SIPCluster that does not exist nothing more is claimed.
-        if self.absent.contains(&record.cluster) {
+        // For a SIPCluster that does not exist nothing more is claimed, and one that wants something else by now says so.
+        if self.absent.contains(&record.cluster) || self.is_outdated(record) {
             return false;
         }
         record.waits()
             || !record.releasing && members.any(|(id, member)| self.is_request(&record.cluster, id, member))
+    }
+
+    /// Whether the `SIPCluster` was changed since it was declared: what is surplus by the record, as that of a backup, may
+    /// be wanted by now.
+    fn is_outdated(&self, record: &Record) -> bool {
+        self.is_observed(&record.cluster, &record.uid)
+            && self
+                .clusters
+                .get(&record.cluster)
+                .is_some_and(|observed| observed.generation > record.generation)
+    }
+
+    /// Says what people should know of members for which nothing is to be decided; a decision says it of the others.
+    pub(super) fn report_record(&self, record: &mut Record, now: SystemTime) {
+        if record.releasing
+            || record.waits()
+            || self.absent.contains(&record.cluster)
+            || !self.session.synced()
+        {
+            return;
+        }
+        let (request, members) = self.question(record, now);
+        record.reports = reports(&::placement::reports(&self.model, &request, &members));
     }
 
     pub(super) fn decide_record(&self, record: &mut Record, now: SystemTime) {
@@ -253,10 +276,7 @@ impl Site {
                 begin_release(member, answer::release_reason(release.reason));
             }
         }
-        record.reports = answer::reports(&decision.reports);
-        // That a host is gone is a conflict already.
-        let gone = ReportKind::HostMissing.kind();
-        record.reports.retain(|report| report.kind != gone);
+        record.reports = reports(&decision.reports);
         record.refusal = decision.refusal.as_ref().map(answer::refusal);
         record.conflicts = self.conflicts(record);
     }
@@ -274,6 +294,14 @@ fn seconds(time: SystemTime) -> i64 {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
     }
+}
+
+/// Reports as a record has them. That a host is gone is a conflict already.
+fn reports(found: &[::placement::Report]) -> Vec<api::Report> {
+    let mut reports = answer::reports(found);
+    let gone = ReportKind::HostMissing.kind();
+    reports.retain(|report| report.kind != gone);
+    reports
 }
 
 /// A member as the decision reads it.

@@ -1,5 +1,7 @@
 //! What operators do by hand: marks on hosts and changes of the policy, seen by decisions and in their log.
 
+use std::collections::BTreeMap;
+
 use placement::MemberState::{Bound, Claimed};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 use scheduler::policy::Policies;
@@ -65,6 +67,67 @@ async fn a_domain_that_is_cordoned_gets_no_new_claim_and_loses_no_member() {
             .any(|entry| entry.found.iter().any(|report| report.kind == "cordoned-domain")),
         "{seen:?}"
     );
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_members_host_is_said_though_the_cluster_was_declared_before_it_was_reported() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let well = || labelled("h1", "one");
+    stage.report(&session, &[well()]).await;
+    let in_error = wire::OperationalStatus::Error.into();
+    let cases: [(wire::Host, &[&str]); 6] = [
+        (
+            wire::Host {
+                cordoned: true,
+                ..well()
+            },
+            &["cordoned"],
+        ),
+        (
+            wire::Host {
+                paused: true,
+                ..well()
+            },
+            &["paused"],
+        ),
+        (
+            wire::Host {
+                operational_status: in_error,
+                ..well()
+            },
+            &["in-error"],
+        ),
+        (
+            wire::Host {
+                addresses: BTreeMap::new(),
+                ..well()
+            },
+            &["no-address"],
+        ),
+        (elsewhere(well()), &["domain-changed"]),
+        (well(), &[]),
+    ];
+    for (reported, kinds) in cases {
+        // The agent is told of the host by the same watch that it reports from: its declaration may be the faster.
+        let early = stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, std::slice::from_ref(&reported)).await;
+        let said = stage.record("one").await.unwrap();
+        let found: Vec<&str> = said.reports.iter().map(|report| &*report.kind).collect();
+        assert_eq!(found, kinds, "{reported:?}");
+        assert!(said.revision > early.revision, "watchers are told");
+        assert_eq!(members(&said), [("h1".to_owned(), Bound)]);
+
+        stage.report(&session, &[reported]).await;
+        let again = stage.record("one").await.unwrap();
+        assert_eq!(again.revision, said.revision, "nothing is new");
+    }
+}
+
+fn elsewhere(mut host: wire::Host) -> wire::Host {
+    host.labels.insert("rack".to_owned(), "another".to_owned());
+    host
 }
 
 #[tokio::test]
