@@ -285,3 +285,28 @@ async fn a_mark_above_the_ledgers_revision_raises_the_epoch_before_anything_is_d
     let two = stage.apply("two", 1, 1).await.unwrap();
     assert!((900..1000).contains(&two.revision), "{}", two.revision);
 }
+
+#[tokio::test]
+async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_was_changed_since() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let waits = stage.apply("one", 1, 2).await.unwrap();
+    assert!(waits.refusal.is_some(), "there is one host for two");
+    let backup = stage.ledger.load().unwrap();
+    let hosts = ["h1", "h2", "h3"];
+    stage.sync(&hosts.map(host)).await;
+    let grown = stage.apply("one", 2, 3).await.unwrap();
+    assert_eq!(grown.members.len(), 3);
+
+    let stage = Stage::on(restored(&backup));
+    let now = wire::ObservedCluster {
+        generation: 2,
+        ..with_status(&grown, 1)
+    };
+    let clusters = [now];
+    let labelled = hosts.map(|name| labelled(name, "one"));
+    stage.sync_with(&labelled, &clusters, seen(&clusters)).await;
+    stage.retry().await;
+    let one = stage.apply("one", 2, 3).await.unwrap();
+    assert_eq!(members(&one), hosts.map(|name| (name.to_owned(), Bound)));
+}
