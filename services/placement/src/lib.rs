@@ -15,7 +15,7 @@ mod sentences;
 mod site;
 pub mod whatif;
 
-pub use decide::{decide, explain, failure, reports};
+pub use decide::{decide, explain, failure, settled};
 pub use decision::{
     Decision, Funnel, Help, Keep, Need, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report,
     ReportKind, Take, Tight,

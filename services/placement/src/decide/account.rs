@@ -156,6 +156,12 @@ impl<'a> Accounts<'a> {
         one_move_at_a_time(&mut roles);
         Self { roles, release }
     }
+
+    /// Whether every role has what it wants, and nobody has to go.
+    pub(crate) fn are_settled(&self) -> bool {
+        let is_settled = |account: &Account<'_>| account.growth == 0 && account.failed.is_empty();
+        self.release.is_empty() && self.roles.iter().all(is_settled)
+    }
 }
 
 pub(crate) fn given_back(known: &Known<'_>, reason: ReleaseReason) -> Release {

@@ -82,11 +82,16 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
     decision
 }
 
-/// What people should know of a cluster's members while nothing is decided for it: as [`decide`] reports it for members
-/// that are what the request wants. It reads the members' hosts only, however many the site has.
+/// What people should know of the members of a cluster for which there is nothing to decide, as [`decide`] says it too: it
+/// has what the request wants, and nobody is to be replaced. None where there is something to decide.
+///
+/// It reads the members' hosts only, however many the site has.
 #[must_use]
-pub fn reports(site: &Site, request: &Request, members: &[Member]) -> Vec<Report> {
-    reports::of_members(site, request, &Accounts::new(site, request, members))
+pub fn settled(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
+    let accounts = Accounts::new(site, request, members);
+    accounts
+        .are_settled()
+        .then(|| reports::of_members(site, request, &accounts))
 }
 
 /// Whether a member that stays has failed.

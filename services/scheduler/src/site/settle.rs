@@ -6,7 +6,8 @@ use std::{
 };
 
 use ::placement::{
-    ClusterName, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, RoleName, whatif::Turn,
+    ClusterName, Decision, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, RoleName,
+    whatif::Turn,
 };
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
@@ -182,7 +183,7 @@ impl Site {
         member
     }
 
-    pub(super) fn decision(&self, record: &Record, now: SystemTime) -> ::placement::Decision {
+    pub(super) fn decision(&self, record: &Record, now: SystemTime) -> Decision {
         let (request, members) = self.question(record, now);
         ::placement::decide(&self.model, &request, &members)
     }
@@ -251,11 +252,21 @@ impl Site {
             return;
         }
         let (request, members) = self.question(record, now);
-        record.reports = reports(&::placement::reports(&self.model, &request, &members));
+        if let Some(found) = ::placement::settled(&self.model, &request, &members) {
+            record.reports = reports(&found);
+        }
     }
 
     pub(super) fn decide_record(&self, record: &mut Record, now: SystemTime) {
-        let decision = self.decision(record, now);
+        let (request, members) = self.question(record, now);
+        // Most declarations change nothing: agents repeat them with every change of a host.
+        let decision = match ::placement::settled(&self.model, &request, &members) {
+            Some(reports) => Decision {
+                reports,
+                ..Decision::default()
+            },
+            None => ::placement::decide(&self.model, &request, &members),
+        };
         for (id, member) in &mut record.members {
             let goes = decision.release.iter().any(|release| release.host == *id);
             if !goes && self.is_request(&record.cluster, id, member) {
