@@ -3,6 +3,7 @@
 mod agents;
 mod clusters;
 mod figure;
+mod room;
 mod scene;
 
 use std::time::Duration;
@@ -52,6 +53,7 @@ const SMALL: Shape = Shape {
 };
 
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    room::require(&options)?;
     let steps = Steps::new();
     let mut figures = Vec::new();
     let last = options.hosts.len().saturating_sub(1);

@@ -35,6 +35,11 @@ const LOG_LINES: usize = 25;
 /// What is under way is through when nobody has called for so long.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// In how many racks so many hosts are.
+pub(super) fn racks(hosts: u32) -> u32 {
+    hosts.div_ceil(RACK)
+}
+
 pub(super) struct Scene {
     pub(super) hosts: u32,
     /// How many have been created.
@@ -60,7 +65,7 @@ impl Scene {
                 anyhow::Ok((site?, region?))
             })
             .await?;
-        let fleet = inventory::fleet(hosts, hosts.div_ceil(RACK));
+        let fleet = inventory::fleet(hosts, racks(hosts));
         let client = site.client();
         let load = inventory::load(&client, HOSTS, &fleet);
         steps.step(&format!("{hosts} BareMetalHosts"), load).await?;
