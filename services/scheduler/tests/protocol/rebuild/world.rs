@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use placement::MemberState::Bound;
+use placement::MemberState::{Bound, Releasing};
 use prop::collection::vec;
 use proptest::prelude::*;
 use proto::inventory::v1 as wire;
@@ -33,6 +33,8 @@ enum Step {
     Delete { name: usize },
     /// A backup is made.
     Backup,
+    /// The scheduler decides again for all that wait.
+    Retry,
     /// The ledger is lost; what there is of it is the backup.
     Lose { backup: bool },
 }
@@ -44,6 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => name.clone().prop_map(|name| Step::Act { name }),
         2 => name.prop_map(|name| Step::Delete { name }),
         1 => Just(Step::Backup),
+        1 => Just(Step::Retry),
         2 => any::<bool>().prop_map(|backup| Step::Lose { backup }),
     ]
 }
@@ -92,6 +95,7 @@ impl World {
             Step::Act { name } => self.act(&format!("c{name}")).await,
             Step::Delete { name } => self.delete(&format!("c{name}")).await,
             Step::Backup => self.backup = self.stage.ledger.load().unwrap(),
+            Step::Retry => self.stage.retry().await,
             Step::Lose { backup } => {
                 let ledger = if backup { restored(&self.backup) } else { lost() };
                 self.rebuild(ledger).await;
@@ -117,6 +121,7 @@ impl World {
             return;
         }
         cluster.workers = workers;
+        cluster.status.generation = self.generation;
         let uid = cluster.uid.clone();
         // Refused while a record of this very SIPCluster is being released.
         if let Ok(record) = self.stage.apply_as(name, &uid, self.generation, workers).await {
@@ -156,7 +161,10 @@ impl World {
     fn write_status(&mut self, record: &Record) {
         let epoch = self.stage.region.committer().staged().epoch;
         if let Some(cluster) = self.clusters.get_mut(record.cluster.name()) {
-            cluster.status = with_status(record, epoch);
+            cluster.status = wire::ObservedCluster {
+                generation: cluster.status.generation,
+                ..with_status(record, epoch)
+            };
         }
     }
 
@@ -230,6 +238,8 @@ impl World {
             .collect();
         self.session = self.stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
         let promised = self.promised();
+        // It may be quicker than the agents.
+        self.stage.retry().await;
 
         // A stranger takes all it can get, and that is nothing that was promised.
         let most = u32::try_from(self.hosts.len()).unwrap();
@@ -276,6 +286,15 @@ impl World {
                     "{host} was promised to {holder}; {name} holds it: {held}"
                 );
             }
+            let promised = promised.values().filter(|holder| **holder == name).count();
+            let stay = members(&record)
+                .into_iter()
+                .filter(|(_, state)| *state != Releasing);
+            let wanted = promised.min(usize::try_from(workers).unwrap());
+            assert!(
+                stay.count() >= wanted,
+                "{name} gives back what it wants: {record:?}"
+            );
         }
     }
 
