@@ -81,6 +81,18 @@ impl Site {
         observed.r#ref.as_ref().map(|known| &*known.uid)
     }
 
+    /// Whether the `SIPCluster` of that name is another than the record's, as far as the site has reported.
+    pub(super) fn is_made_again(&self, record: &Record) -> bool {
+        self.observed_uid(&record.cluster)
+            .is_some_and(|uid| uid != record.uid)
+    }
+
+    /// Whether the record only gives back what an earlier `SIPCluster` of the name had: what the site shows of the present
+    /// one is not given back with that, and taken over when it declares itself.
+    pub(super) fn is_survived(&self, record: &Record) -> bool {
+        record.releasing && self.is_made_again(record)
+    }
+
     /// `SIPCluster`s that are remembered as gone, by name and uid.
     pub fn gone_clusters(&self) -> impl Iterator<Item = (&ClusterName, &str)> {
         self.gone.known.iter().map(|(cluster, uid)| (cluster, &**uid))

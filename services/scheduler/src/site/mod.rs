@@ -237,7 +237,10 @@ impl Site {
         } else {
             self.absent.remove(name);
             self.unseen.remove(name);
-            self.withdraw_promises(name);
+            match before.as_deref() {
+                Some(before) if self.is_made_again(before) => self.renew_promises(name),
+                Some(_) | None => self.withdraw_promises(name),
+            }
         }
         if !freed.is_empty() && !self.promising.is_empty() {
             self.hold_all(false);

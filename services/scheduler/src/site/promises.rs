@@ -107,7 +107,10 @@ impl Site {
 
     /// What a record has taken over is no promise any more.
     pub(super) fn keep_unknown(&mut self, name: &ClusterName) {
-        let Some((promised, record)) = self.promised.get_mut(name).zip(self.records.get(name)) else {
+        let Some(record) = self.records.get(name).filter(|record| !self.is_survived(record)) else {
+            return;
+        };
+        let Some(promised) = self.promised.get_mut(name) else {
             return;
         };
         promised.retain(|id, _| !record.members.contains_key(id));

@@ -93,6 +93,9 @@ impl Site {
 
     /// Members that a newer status names are what it says, whatever became of them since the record was written.
     fn keep_promises(&self, record: &mut Record) {
+        if self.is_survived(record) {
+            return;
+        }
         for (id, Promise { role, state }) in self.promised.get(&record.cluster).into_iter().flatten() {
             let Some(member) = record.members.get_mut(id) else {
                 continue;
@@ -112,7 +115,7 @@ impl Site {
     /// Hosts that carry the cluster's labels or that its status names, and that nobody else holds, become members: SIP
     /// placed them, or a ledger that is lost.
     fn adopt(&self, record: &mut Record) {
-        if record.uid == ABSENT {
+        if record.uid == ABSENT || self.is_survived(record) {
             return;
         }
         let none = BTreeMap::new();
@@ -232,14 +235,11 @@ impl Site {
             || !record.releasing && members.any(|(id, member)| self.is_request(&record.cluster, id, member))
     }
 
-    /// Whether the `SIPCluster` was changed since it was declared: what is surplus by the record, as that of a backup, may
-    /// be wanted by now.
+    /// Whether the site shows the `SIPCluster` as another than was declared, changed or made again: what is surplus by the
+    /// record, as that of a backup, may be wanted by now.
     fn is_outdated(&self, record: &Record) -> bool {
-        self.is_observed(&record.cluster, &record.uid)
-            && self
-                .clusters
-                .get(&record.cluster)
-                .is_some_and(|observed| observed.generation > record.generation)
+        let observed = self.clusters.get(&record.cluster);
+        self.is_made_again(record) || observed.is_some_and(|observed| observed.generation > record.generation)
     }
 
     /// Says what people should know of members for which nothing is to be decided; a decision says it of the others.

@@ -287,7 +287,7 @@ async fn a_mark_above_the_ledgers_revision_raises_the_epoch_before_anything_is_d
 }
 
 #[tokio::test]
-async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_was_changed_since() {
+async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_is_another_by_now() {
     let stage = Stage::empty();
     stage.sync(&[host("h1")]).await;
     let waits = stage.apply("one", 1, 2).await.unwrap();
@@ -298,15 +298,84 @@ async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_was_ch
     let grown = stage.apply("one", 2, 3).await.unwrap();
     assert_eq!(grown.members.len(), 3);
 
-    let stage = Stage::on(restored(&backup));
-    let now = wire::ObservedCluster {
+    let changed = wire::ObservedCluster {
         generation: 2,
         ..with_status(&grown, 1)
     };
-    let clusters = [now];
-    let labelled = hosts.map(|name| labelled(name, "one"));
-    stage.sync_with(&labelled, &clusters, seen(&clusters)).await;
-    stage.retry().await;
-    let one = stage.apply("one", 2, 3).await.unwrap();
-    assert_eq!(members(&one), hosts.map(|name| (name.to_owned(), Bound)));
+    let mut made_again = with_status(&grown, 1);
+    made_again.r#ref.as_mut().unwrap().uid = "uid-again".to_owned();
+    for now in [changed, made_again] {
+        let (uid, generation) = (now.r#ref.clone().unwrap().uid, now.generation);
+        let stage = Stage::on(restored(&backup));
+        let clusters = [now];
+        let labelled = hosts.map(|name| labelled(name, "one"));
+        stage.sync_with(&labelled, &clusters, seen(&clusters)).await;
+        stage.retry().await;
+        let one = stage.apply_as("one", &uid, generation, 3).await.unwrap();
+        assert_eq!(members(&one), hosts.map(|name| (name.to_owned(), Bound)), "{uid}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_in_a_backup_takes_nothing_from_a_sipcluster_that_was_made_again_since() {
+    let stage = Stage::empty();
+    stage.sync(&["h1", "h2"].map(host)).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    let backup = stage.ledger.load().unwrap();
+    let freed = [released("h1", releasing.revision), host("h2")];
+    stage.sync(&freed).await;
+    assert!(stage.confirm(&releasing).await.is_none(), "it is gone");
+    let again = stage.apply_as("one", "uid-again", 1, 2).await.unwrap();
+    assert_eq!(again.members.len(), 2);
+
+    let marked = wire::Host {
+        release_mark: releasing.revision,
+        ..labelled("h1", "one")
+    };
+    let hosts = [marked, labelled("h2", "one")];
+    let claimed = freed.clone();
+    for (what, hosts, state) in [("labelled", hosts, Bound), ("claimed", claimed, Claimed)] {
+        let stage = Stage::on(restored(&backup));
+        let clusters = [with_status(&again, 1)];
+        stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+        stage.retry().await;
+        let one = stage.apply_as("one", "uid-again", 1, 2).await.unwrap();
+        assert_eq!(
+            members(&one),
+            ["h1", "h2"].map(|name| (name.to_owned(), state)),
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_sipcluster_that_was_made_again_was_promised_outlives_the_record_of_the_one_before() {
+    let stage = Stage::empty();
+    stage.sync(&["h1", "h2"].map(host)).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    let backup = stage.ledger.load().unwrap();
+    let given = wire::Host {
+        release_mark: releasing.revision,
+        ..labelled("h1", "two")
+    };
+    stage
+        .sync(&[released("h1", releasing.revision), host("h2")])
+        .await;
+    stage.confirm(&releasing).await;
+    let two = stage.apply("two", 1, 1).await.unwrap();
+    stage.sync(&[given.clone(), host("h2")]).await;
+    let again = stage.apply_as("one", "uid-again", 1, 1).await.unwrap();
+    assert_eq!(members(&again), [("h2".to_owned(), Claimed)]);
+
+    let stage = Stage::on(restored(&backup));
+    let clusters = [with_status(&again, 1), with_status(&two, 1)];
+    stage
+        .sync_with(&[given, host("h2")], &clusters, seen(&clusters))
+        .await;
+    assert_eq!(stage.record("one").await, None, "what it had is somebody else's");
+    assert_eq!(members(&stage.apply("thief", 1, 1).await.unwrap()), []);
+    let one = stage.apply_as("one", "uid-again", 1, 1).await.unwrap();
+    assert_eq!(members(&one), [("h2".to_owned(), Claimed)]);
 }
