@@ -48,6 +48,8 @@ soak-site: setup-checks ## a site in which everything happens at random, for hal
 
 soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
+	$(call step,lost ledgers,SOAK_REBUILDS=$${SOAK_REBUILDS:-10000} \
+	    $(PROOF) --package sip-scheduler --test protocol whenever_the_ledger_is_lost -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --package sip-scheduler --bins)
 	$(call step,kills,SOAK_KILLS=$${SOAK_KILLS:-500} \
 	    $(PROOF) --package sip-contract-tests --test schedulers killed::file -- --nocapture)

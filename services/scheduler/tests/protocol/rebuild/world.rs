@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
 
 use placement::MemberState::{Bound, Releasing};
 use prop::collection::vec;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
@@ -358,8 +359,26 @@ impl World {
     }
 }
 
+/// So many as `SOAK_REBUILDS` says, or a few; their seed is printed.
+fn histories() -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let seed = match given.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => RandomState::new().hash_one("histories"),
+    };
+    let soak = std::env::var("SOAK_REBUILDS").ok();
+    let cases = soak.and_then(|cases| cases.parse().ok()).unwrap_or(300);
+    println!("{cases} histories, PROPTEST_RNG_SEED={seed}");
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..given
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories())]
 
     #[test]
     fn whenever_the_ledger_is_lost_nothing_promised_is_lost_and_nothing_is_held_twice(steps in vec(step(), 1..30)) {
