@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// After a new leader begins: until an agent has connected, has reported all hosts, and is answered. Its pauses are the most
-/// of it.
-const AGENT: Duration = Duration::from_secs(5);
+/// of it, a few seconds; a busy machine may take as long again. Who is kept by one that does not lead waits for ever.
+const AGENT: Duration = Duration::from_secs(20);
 
 /// Agents of a site, connected to the leader through a Service.
 struct Site {
@@ -154,7 +154,7 @@ async fn a_standby_says_what_it_is_and_keeps_nobody() {
     let connections = through.connections();
     let begun = Instant::now();
     while through.connections() < connections + 2 {
-        assert!(begun.elapsed() < Duration::from_secs(8), "clients are kept");
+        assert!(begun.elapsed() < PATIENCE, "clients are kept");
         let status = client.list().await.unwrap_err();
         let told = matches!(reason(&status).0.as_str(), "NOT_LEADER");
         // The client has learnt that the connection ends before it has sent this by it.
