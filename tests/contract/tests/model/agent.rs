@@ -129,6 +129,19 @@ impl Agent {
         }
     }
 
+    /// Whether it sees no such cluster: what is on its way out is then looked after without one.
+    pub(crate) fn misses(&self, cluster: u8) -> bool {
+        self.listed && self.seen.clusters[usize::from(cluster)].is_none()
+    }
+
+    /// Reads what the ledger says of a cluster that it does not see: what is given back is acted on, and nothing else. See
+    /// `agents/cluster/src/reconcile/orphans.rs`.
+    pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Told) {
+        let mut releasing = placement;
+        releasing.members.retain(|(_, _, releasing)| *releasing);
+        self.told[usize::from(cluster)] = Some((uid, releasing));
+    }
+
     /// What it would do now.
     pub(crate) fn deeds(&self) -> Vec<(u8, HostKey, Deed)> {
         let mut deeds = Vec::new();

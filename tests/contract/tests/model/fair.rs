@@ -27,6 +27,12 @@ pub(crate) fn round(state: &mut State, agent: u8) {
         drain(state, agent);
     }
     state.step(Action::Look(agent));
+    let releasing: Vec<u8> = state.ledger.releasing().collect();
+    for cluster in releasing {
+        if state.agents[usize::from(agent)].misses(cluster) {
+            state.step(Action::Find(agent, cluster));
+        }
+    }
     for (cluster, host, deed) in state.agents[usize::from(agent)].deeds() {
         state.step(Action::Act(agent, cluster, host, deed));
     }

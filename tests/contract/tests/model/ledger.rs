@@ -14,7 +14,10 @@ use scheduler::{
     record::Record,
 };
 
-use crate::world::{self, Member};
+use crate::{
+    messages::Told,
+    world::{self, Member},
+};
 
 /// A record of the ledger.
 #[derive(Clone, PartialEq)]
@@ -79,6 +82,17 @@ impl Held {
     }
 }
 
+impl Held {
+    /// What `GetPlacement` answers, with the uid of the cluster.
+    pub(crate) fn placement(&self) -> (u8, Told) {
+        let placement = Told {
+            revision: self.0.revision,
+            members: self.members().collect(),
+        };
+        (world::uid_of(&self.0.uid), placement)
+    }
+}
+
 /// Records by cluster.
 pub(crate) type Records = BTreeMap<u8, Held>;
 
@@ -105,6 +119,13 @@ pub(crate) enum Staged {
 }
 
 impl Ledger {
+    /// Clusters that give hosts back.
+    pub(crate) fn releasing(&self) -> impl Iterator<Item = u8> + '_ {
+        let releasing = |held: &Held| held.members().any(|(_, _, releasing)| releasing);
+        let records = self.records.iter().filter(move |(_, held)| releasing(held));
+        records.map(|(cluster, _)| *cluster)
+    }
+
     /// Makes one change durable.
     pub(crate) fn commit(&mut self, change: Staged) {
         match change {

@@ -98,7 +98,7 @@ pub(crate) fn observed(site: &Site) -> Observed {
             (key(member.host.as_ref()), member.revision, releasing)
         };
         observed.clusters[usize::from(world::cluster_index(name))] = Some(Cluster {
-            uid: reference.uid["cluster-".len()..].parse().unwrap(),
+            uid: world::uid_of(&reference.uid),
             generation: cluster.generation,
             want: 0,
             deleting: cluster.deleting,

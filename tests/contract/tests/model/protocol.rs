@@ -86,6 +86,8 @@ pub(crate) enum Action {
     /// The scheduler notices.
     Notice,
     Act(u8, u8, HostKey, Deed),
+    /// An agent reads the placement of a cluster that it does not see.
+    Find(u8, u8),
     /// The next change is on disk.
     Commit,
     Crash,
@@ -164,6 +166,12 @@ impl State {
                 let actor = &self.agents[usize::from(agent)];
                 let confirmed = actor.act(agent, cluster, host, deed, &mut self.world);
                 self.requests.extend(confirmed);
+            }
+            Action::Find(agent, cluster) => {
+                if let Some(held) = self.ledger.records.get(&cluster) {
+                    let (uid, placement) = held.placement();
+                    self.agents[usize::from(agent)].find(cluster, uid, placement);
+                }
             }
             Action::Commit => self.commit(),
             Action::Crash => {
@@ -329,6 +337,8 @@ impl State {
                 request.is_some_and(|request| !self.requests.contains(&request))
             });
             actions.extend(declared.map(|cluster| Action::Declare(number, cluster)));
+            let missed = self.ledger.releasing().filter(|cluster| agent.misses(*cluster));
+            actions.extend(missed.map(|cluster| Action::Find(number, cluster)));
             let deeds = agent.deeds().into_iter();
             actions.extend(deeds.map(|(cluster, host, deed)| Action::Act(number, cluster, host, deed)));
         }

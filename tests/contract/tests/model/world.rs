@@ -149,6 +149,11 @@ pub(crate) fn cluster_uid(uid: u8) -> String {
     format!("cluster-{uid}")
 }
 
+/// The uid of that name.
+pub(crate) fn uid_of(uid: &str) -> u8 {
+    uid["cluster-".len()..].parse().unwrap()
+}
+
 pub(crate) fn cluster_reference(cluster: u8, uid: u8) -> wire::ClusterRef {
     wire::ClusterRef {
         namespace: "tenant".to_owned(),

@@ -42,7 +42,7 @@ async fn one_of_three_leads_and_the_others_say_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_killed_leader_is_replaced_within_five_seconds_and_its_promises_are_kept() {
+async fn a_killed_leader_is_replaced_and_its_promises_are_kept() {
     let mut region = Region::start(1, 3).await;
     let leader = region.leader(None).await;
     let _reports = region.reported(leader).await;
