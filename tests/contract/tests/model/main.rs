@@ -15,6 +15,7 @@
 
 mod agent;
 mod fair;
+mod invariants;
 mod ledger;
 mod messages;
 mod protocol;

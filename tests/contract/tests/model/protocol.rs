@@ -56,7 +56,7 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) spent: Spent,
     /// Cluster and host of every answer that was given, until the host was given back.
-    promised: BTreeSet<(u8, HostKey)>,
+    pub(crate) promised: BTreeSet<(u8, HostKey)>,
     /// A host that was freed too early.
     freed_early: Option<HostKey>,
     /// Indices into [`SEEN`].
@@ -266,49 +266,6 @@ impl State {
             }
         }
         self.ledger.commit(change);
-    }
-
-    /// Hosts that more than one record has.
-    fn held_twice(&self) -> bool {
-        [&self.ledger.records, self.scheduler.records()]
-            .into_iter()
-            .any(|records| {
-                let mut seen = BTreeSet::new();
-                !records
-                    .values()
-                    .flat_map(Held::members)
-                    .all(|(host, _, _)| seen.insert(host))
-            })
-    }
-
-    /// Whether every label on a host is backed by the ledger.
-    pub(crate) fn labels_are_claims(&self) -> bool {
-        (0u8..).zip(&self.world.now.hosts).all(|(index, host)| {
-            let Some(host) = host else { return true };
-            let key = HostKey { index, uid: host.uid };
-            host.label.is_none_or(|cluster| {
-                let record = self.ledger.records.get(&cluster);
-                record.is_some_and(|held| held.members().any(|(host, _, _)| host == key))
-            })
-        })
-    }
-
-    fn promises_are_kept(&self) -> bool {
-        self.promised.iter().all(|(cluster, promised)| {
-            let record = self.ledger.records.get(cluster);
-            record.is_some_and(|held| held.members().any(|(host, _, _)| host == *promised))
-        })
-    }
-
-    /// Whether a cluster is on its way out that nobody deletes.
-    fn released_unasked(&self) -> bool {
-        self.ledger.records.iter().any(|(cluster, held)| {
-            let there = self.world.now.clusters[usize::from(*cluster)].as_ref();
-            held.0.releasing
-                && there.is_some_and(|there| {
-                    !there.deleting && crate::world::cluster_uid(there.uid) == held.0.uid
-                })
-        })
     }
 
     fn wishes(&self, actions: &mut Vec<Action>) {

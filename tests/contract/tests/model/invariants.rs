@@ -1,0 +1,52 @@
+//! What must hold in every state.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    ledger::Held,
+    protocol::State,
+    world::{self, HostKey},
+};
+
+impl State {
+    /// Hosts that more than one record has.
+    pub(crate) fn held_twice(&self) -> bool {
+        [&self.ledger.records, self.scheduler.records()]
+            .into_iter()
+            .any(|records| {
+                let mut seen = BTreeSet::new();
+                !records
+                    .values()
+                    .flat_map(Held::members)
+                    .all(|(host, _, _)| seen.insert(host))
+            })
+    }
+
+    /// Whether every label on a host is backed by the ledger.
+    pub(crate) fn labels_are_claims(&self) -> bool {
+        (0u8..).zip(&self.world.now.hosts).all(|(index, host)| {
+            let Some(host) = host else { return true };
+            let key = HostKey { index, uid: host.uid };
+            host.label.is_none_or(|cluster| {
+                let record = self.ledger.records.get(&cluster);
+                record.is_some_and(|held| held.members().any(|(host, _, _)| host == key))
+            })
+        })
+    }
+
+    pub(crate) fn promises_are_kept(&self) -> bool {
+        self.promised.iter().all(|(cluster, promised)| {
+            let record = self.ledger.records.get(cluster);
+            record.is_some_and(|held| held.members().any(|(host, _, _)| host == *promised))
+        })
+    }
+
+    /// Whether a cluster is on its way out that nobody deletes.
+    pub(crate) fn released_unasked(&self) -> bool {
+        self.ledger.records.iter().any(|(cluster, held)| {
+            let there = self.world.now.clusters[usize::from(*cluster)].as_ref();
+            held.0.releasing
+                && there.is_some_and(|there| !there.deleting && world::cluster_uid(there.uid) == held.0.uid)
+        })
+    }
+}
