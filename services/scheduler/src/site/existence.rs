@@ -81,10 +81,14 @@ impl Site {
         observed.r#ref.as_ref().map(|known| &*known.uid)
     }
 
-    /// Whether the `SIPCluster` of that name is another than the record's, as far as the site has reported.
+    /// Whether the `SIPCluster` of that name is another than the record's, and not one from before it that the reports still
+    /// show.
     pub(super) fn is_made_again(&self, record: &Record) -> bool {
-        self.observed_uid(&record.cluster)
-            .is_some_and(|uid| uid != record.uid)
+        let Some(there) = self.clusters.get(&record.cluster) else {
+            return false;
+        };
+        !self.is_observed(&record.cluster, &record.uid)
+            && !is_older(convert::time(there.created), record.created)
     }
 
     /// Whether the record only gives back what an earlier `SIPCluster` of the name had: what the site shows of the present

@@ -27,8 +27,10 @@ impl Site {
     pub(super) fn settle_record(&self, record: &mut Record, now: SystemTime) {
         let synced = self.session.synced();
         self.follow(record);
-        self.keep_promises(record);
-        self.adopt(record);
+        if !self.is_survived(record) {
+            self.keep_promises(record);
+            self.adopt(record);
+        }
         let cluster = record.cluster.clone();
         let spec = record.spec.clone();
         record.members.retain(|id, member| {
@@ -93,9 +95,6 @@ impl Site {
 
     /// Members that a newer status names are what it says, whatever became of them since the record was written.
     fn keep_promises(&self, record: &mut Record) {
-        if self.is_survived(record) {
-            return;
-        }
         for (id, Promise { role, state }) in self.promised.get(&record.cluster).into_iter().flatten() {
             let Some(member) = record.members.get_mut(id) else {
                 continue;
@@ -115,7 +114,7 @@ impl Site {
     /// Hosts that carry the cluster's labels or that its status names, and that nobody else holds, become members: SIP
     /// placed them, or a ledger that is lost.
     fn adopt(&self, record: &mut Record) {
-        if record.uid == ABSENT || self.is_survived(record) {
+        if record.uid == ABSENT {
             return;
         }
         let none = BTreeMap::new();

@@ -269,3 +269,27 @@ async fn nothing_more_is_claimed_for_a_sipcluster_that_is_gone() {
 
     assert_eq!(members(&stage.record("one").await.unwrap()), []);
 }
+
+#[tokio::test]
+async fn a_sipcluster_that_was_made_again_is_placed_though_the_reports_still_show_the_one_before() {
+    let stage = Stage::empty();
+    let before = wire::ObservedCluster {
+        created: Some(at(8).into()),
+        ..observed("one")
+    };
+    let session = stage.sync_with(&[], &[before], None).await;
+    let again = Apply {
+        cluster: cluster("one"),
+        uid: "uid-again".to_owned(),
+        generation: 1,
+        created: Some(at(9)),
+        spec: Spec::parse(spec(1), "spec").unwrap(),
+    };
+    let waits = stage.region.apply(SITE, again, CALLER).await.unwrap();
+    assert!(waits.record.unwrap().refusal.is_some(), "there is no host");
+
+    stage.report(&session, &[host("h1")]).await;
+    stage.retry().await;
+    let placed = stage.record("one").await.unwrap();
+    assert_eq!(members(&placed), [("h1".to_owned(), Claimed)]);
+}

@@ -80,9 +80,7 @@ impl Held {
             (world::host_key(id), member.revision, releasing)
         })
     }
-}
 
-impl Held {
     /// What `GetPlacement` answers, with the uid of the cluster.
     pub(crate) fn placement(&self) -> (u8, Told) {
         let placement = Told {
