@@ -53,6 +53,7 @@ list) case "$*" in *kwok*) echo "$FAKE_ROOT/kwok" ;; *) echo v1.36.3 ;; esac ;;
 build)
   for last in "$@"; do :; done
   echo "$last" >>"$FAKE_ROOT/built"
+  mkdir -p "$GOCACHE" && echo compiled >"$GOCACHE/$$"
   while [ "$1" != -o ]; do shift; done
   printf half >"$2"
   if [ -e "$FAKE_ROOT/fail" ]; then echo "cannot find module" >&2; exit 1; fi
@@ -227,6 +228,26 @@ fn two_runs_at_once_build_every_tool_once_and_a_third_builds_nothing() {
             .matches("kind: Stage")
             .count(),
         5
+    );
+}
+
+#[test]
+fn only_the_tools_stay_of_what_go_has_compiled() {
+    let machine = Machine::new();
+
+    let output = machine.run(&[]);
+
+    assert!(output.status.success(), "{}", errors(&output));
+    let tools = machine.path("cache/sip-sandbox/tools");
+    let directories: Vec<_> = fs::read_dir(tools)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    assert_eq!(
+        directories.len(),
+        4,
+        "etcd, grpcurl, kubernetes and kwok: {directories:?}"
     );
 }
 
