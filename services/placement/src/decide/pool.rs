@@ -1,9 +1,11 @@
 //! The hosts that a role could get: its funnel, and per topology domain the few that matter.
 
+use std::collections::BTreeSet;
+
 use fixedbitset::FixedBitSet;
 
 use super::account::{Account, count};
-use super::best::Best;
+use super::best::{Best, asked_for};
 use super::leaves::{Candidate, Leaves};
 use super::score::{Class, Score};
 use super::tree::{Node, Tree};
@@ -98,7 +100,7 @@ pub(crate) struct Pool {
     pub(crate) domains: Option<u32>,
 }
 
-/// Reads a role's hosts once.
+/// Looks at a role's hosts once, at most.
 ///
 /// Let D be how many hosts the request needs in all. Of the spots on one path the best D are enough, in the order of
 /// their best hosts: a placement that uses another spot there leaves one of those D untouched, since each of its other
@@ -143,24 +145,31 @@ pub(crate) fn pool(
     let Some((number, column)) = site.column(key) else {
         return Pool::default();
     };
-    let values = site.values(number);
     let value = |text: &crate::names::LabelValue| column.number(text.as_str());
-    let mut best = Best::new(column.width());
-    let closed: Vec<Value> = account.closed().iter().filter_map(value).collect();
-    for value in &closed {
-        best.close(*value);
-    }
-    each_offer(site, &mask, &scope.others, |offer| {
-        best.add(values.of(offer.host), offer);
+    let closed: BTreeSet<Value> = account.closed().iter().filter_map(value).collect();
+    let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
+    let asked = few.then(|| {
+        let ideal = ideal(site, &mask, &scope.others);
+        asked_for(column, &mask, &closed, ideal, |host| {
+            offer(site, &scope.others, host)
+        })
+    });
+    let best = asked.flatten().unwrap_or_else(|| {
+        let mut best = Best::new(column.width(), &closed);
+        let values = site.values(number);
+        each_offer(site, &mask, &scope.others, |offer| {
+            best.add(values.of(offer.host), offer);
+        });
+        best.domains()
     });
     let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
     let mut leaves = Leaves::keeping(depth.spots);
-    for (domain, best) in best.domains() {
+    for (domain, best) in &best {
         leaves.add(Candidate {
-            domain,
+            domain: *domain,
             leaf: tree.leaf(site, best.host),
-            yields: yielding.contains(&domain),
-            best,
+            yields: yielding.contains(domain),
+            best: *best,
         });
     }
     let (kept, cut) = leaves.best();
@@ -172,8 +181,19 @@ pub(crate) fn pool(
     Pool {
         spots: kept.into_iter().map(|one| one.spot(offers(&one))).collect(),
         cut,
-        domains: whole.then(|| count(best.domains().count() + closed())),
+        domains: whole.then(|| count(best.len() + closed())),
     }
+}
+
+/// Domains are asked for their best host when they are fewer than hosts by this much; otherwise each host is read. Asking is
+/// dearer than reading one host, and most domains answer with one of their first hosts.
+const FEWER: usize = 2;
+
+/// Better is none of these hosts.
+fn ideal(site: &Site, hosts: &FixedBitSet, others: &[&FixedBitSet]) -> Class {
+    let all = |bits: &FixedBitSet| u32::from(hosts.is_subset(bits));
+    let scarce = others.iter().map(|matched| all(matched)).sum();
+    Class::new(scarce, all(site.uninspected()), all(site.unpowered()))
 }
 
 /// So many are kept in order by inserting; more are sorted at the end.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fixedbitset::FixedBitSet;
 use smol_str::SmolStr;
 
+use super::rank::Ranks;
 use super::set::{Set, Slot, at};
 
 /// A number of a value in its [`Column`]; given again after no host has the value.
@@ -53,7 +54,12 @@ impl Column {
         self.values.get(at(value)).map(|entry| &entry.text)
     }
 
-    /// The hosts of a mask that have a value, in the order of slots.
+    /// The values by number with their hosts; a number that is not in use has none.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Value, &Set)> {
+        (0..).zip(self.values.iter().map(|entry| &entry.hosts))
+    }
+
+    /// The hosts of a mask that have a value.
     pub(crate) fn hosts_of<'a>(
         &'a self,
         value: Value,
@@ -96,36 +102,37 @@ impl Column {
         self.of.as_deref()
     }
 
-    /// `site`: how many slots the site has.
-    pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, site: usize) -> Value {
+    /// `ranks` has the host.
+    pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, ranks: &Ranks) -> Value {
         let value = self
             .numbers
             .get(text)
             .copied()
             .unwrap_or_else(|| self.new_value(text));
         if let Some(entry) = self.values.get_mut(at(value)) {
-            entry.hosts.insert(host, site);
+            entry.hosts.insert(host, ranks);
         }
-        self.exists.insert(host, site);
+        self.exists.insert(host, ranks);
         if !text.is_empty() {
-            self.not_empty.insert(host, site);
+            self.not_empty.insert(host, ranks);
         }
-        self.note(host, value, site);
+        self.note(host, value, ranks.width());
         value
     }
 
-    pub(crate) fn remove(&mut self, host: Slot, value: Value, site: usize) {
+    /// `ranks` still has the host.
+    pub(crate) fn remove(&mut self, host: Slot, value: Value, ranks: &Ranks) {
         if let Some(entry) = self.values.get_mut(at(value)) {
-            entry.hosts.remove(host, site);
+            entry.hosts.remove(host, ranks);
             if entry.hosts.is_empty() {
                 self.numbers.remove(&entry.text);
                 *entry = Entry::default();
                 self.unused.push(value);
             }
         }
-        self.exists.remove(host, site);
-        self.not_empty.remove(host, site);
-        self.note(host, NONE, site);
+        self.exists.remove(host, ranks);
+        self.not_empty.remove(host, ranks);
+        self.note(host, NONE, ranks.width());
     }
 
     fn new_value(&mut self, text: &SmolStr) -> Value {

@@ -171,26 +171,30 @@ impl Site {
     }
 
     fn index(&mut self, number: Slot, host: Host) {
-        let site = self.rows.len();
         let mut labels = Vec::with_capacity(host.labels.len());
         for (key, value) in &host.labels {
             let key = self.key_number(key);
-            labels.push((key, self.columns[at(key)].1.insert(number, value.shared(), site)));
+            labels.push((
+                key,
+                self.columns[at(key)]
+                    .1
+                    .insert(number, value.shared(), &self.ranks),
+            ));
         }
         labels.sort_unstable();
         let mut networks = Vec::with_capacity(host.networks.len());
         for network in &host.networks {
             let network = self.network_number(network);
-            self.network_hosts[at(network)].1.insert(number, site);
+            self.network_hosts[at(network)].1.insert(number, &self.ranks);
             networks.push(network);
         }
         networks.sort_unstable();
         let namespace = host.id.name.namespace();
         if let Some(hosts) = self.namespaces.get_mut(namespace) {
-            hosts.insert(number, site);
+            hosts.insert(number, &self.ranks);
         } else {
             let mut hosts = Set::default();
-            hosts.insert(number, site);
+            hosts.insert(number, &self.ranks);
             self.namespaces.insert(namespace.clone(), hosts);
         }
         assign(&mut self.live, number, true);
@@ -212,19 +216,18 @@ impl Site {
     }
 
     fn unindex(&mut self, number: Slot) {
-        let site = self.rows.len();
         let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else {
             return;
         };
         for (key, value) in &row.labels {
-            self.columns[at(*key)].1.remove(number, *value, site);
+            self.columns[at(*key)].1.remove(number, *value, &self.ranks);
         }
         for network in &row.networks {
-            self.network_hosts[at(*network)].1.remove(number, site);
+            self.network_hosts[at(*network)].1.remove(number, &self.ranks);
         }
         let namespace = row.id.name.namespace();
         if let Some(hosts) = self.namespaces.get_mut(namespace) {
-            hosts.remove(number, site);
+            hosts.remove(number, &self.ranks);
             if hosts.is_empty() {
                 self.namespaces.remove(namespace);
             }

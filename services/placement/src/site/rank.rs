@@ -31,6 +31,11 @@ impl Ranks {
         self.by_name.len()
     }
 
+    /// One more than the greatest slot there has been.
+    pub(crate) fn width(&self) -> usize {
+        self.label.len()
+    }
+
     /// Slots in the order of names.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.by_name.values().copied()

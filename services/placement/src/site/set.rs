@@ -1,6 +1,8 @@
-//! Sets of hosts by slot number: sorted numbers while there are few, bits when there are many.
+//! Sets of hosts by slot number: numbers in the order of names while there are few, bits when there are many.
 
 use fixedbitset::FixedBitSet;
+
+use super::rank::Ranks;
 
 /// A number of a host in a [`crate::Site`]; given again after the host is gone.
 pub(crate) type Slot = u32;
@@ -20,8 +22,12 @@ pub(crate) fn slot(index: usize) -> Slot {
 /// Which hosts. Few hosts in a big site take 4 bytes each; many take one bit for every host of the site.
 #[derive(Debug, Clone)]
 pub(crate) enum Set {
+    /// By name.
     Few(Vec<Slot>),
-    Many { bits: FixedBitSet, len: usize },
+    Many {
+        bits: FixedBitSet,
+        len: usize,
+    },
 }
 
 impl Default for Set {
@@ -48,16 +54,24 @@ impl Set {
         self.len() == 0
     }
 
-    /// `site`: how many slots the site has.
-    pub(crate) fn insert(&mut self, host: Slot, site: usize) {
+    /// The hosts by name, while they are few.
+    pub(crate) fn by_name(&self) -> Option<&[Slot]> {
+        match self {
+            Self::Few(slots) => Some(slots),
+            Self::Many { .. } => None,
+        }
+    }
+
+    /// `ranks` has the host.
+    pub(crate) fn insert(&mut self, host: Slot, ranks: &Ranks) {
         match self {
             Self::Few(slots) => {
-                if let Err(place) = slots.binary_search(&host) {
+                if let Err(place) = place(slots, host, ranks) {
                     slots.insert(place, host);
                 }
-                if slots.len() > many(site) {
+                if slots.len() > many(ranks.width()) {
                     let len = slots.len();
-                    let mut bits = FixedBitSet::with_capacity(site);
+                    let mut bits = FixedBitSet::with_capacity(ranks.width());
                     for host in slots.iter() {
                         put(&mut bits, *host);
                     }
@@ -73,10 +87,11 @@ impl Set {
         }
     }
 
-    pub(crate) fn remove(&mut self, host: Slot, site: usize) {
+    /// `ranks` still has the host.
+    pub(crate) fn remove(&mut self, host: Slot, ranks: &Ranks) {
         match self {
             Self::Few(slots) => {
-                if let Ok(place) = slots.binary_search(&host) {
+                if let Ok(place) = place(slots, host, ranks) {
                     slots.remove(place);
                 }
             }
@@ -85,14 +100,16 @@ impl Set {
                     bits.set(at(host), false);
                     *len -= 1;
                 }
-                if *len < many(site) / 4 {
-                    *self = Self::Few(bits.ones().map(slot).collect());
+                if *len < many(ranks.width()) / 4 {
+                    let mut slots: Vec<Slot> = bits.ones().map(slot).collect();
+                    slots.sort_unstable_by_key(|host| ranks.label(*host));
+                    *self = Self::Few(slots);
                 }
             }
         }
     }
 
-    /// The hosts that are in both, in order.
+    /// The hosts that are in both.
     pub(crate) fn among<'a>(&'a self, mask: &'a FixedBitSet) -> impl Iterator<Item = Slot> + 'a {
         let (few, many) = match self {
             Self::Few(slots) => (Some(slots), None),
@@ -146,6 +163,11 @@ impl Set {
             Self::Many { bits, .. } => mask.union_with(bits),
         }
     }
+}
+
+/// Where a host is among others that are in the order of names, or would be.
+fn place(slots: &[Slot], host: Slot, ranks: &Ranks) -> Result<usize, usize> {
+    slots.binary_search_by_key(&ranks.label(host), |other| ranks.label(*other))
 }
 
 /// Sets one bit, growing the set when needed.
