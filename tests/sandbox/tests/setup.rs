@@ -20,12 +20,13 @@ struct Machine {
 }
 
 /// Commands that every Debian has.
-const ESSENTIAL: [&str; 22] = [
+const ESSENTIAL: [&str; 23] = [
     "bash",
     "cat",
     "chmod",
     "cut",
     "date",
+    "df",
     "dirname",
     "env",
     "flock",
@@ -249,6 +250,22 @@ fn only_the_tools_stay_of_what_go_has_compiled() {
         4,
         "etcd, grpcurl, kubernetes and kwok: {directories:?}"
     );
+}
+
+#[test]
+fn a_disk_that_may_be_too_small_for_all_tests_is_mentioned() {
+    for (free, mentioned) in [(2_097_152, true), (5_242_880, false)] {
+        let machine = Machine::new().without("df");
+        machine.install(
+            "df",
+            &format!("#!/bin/sh\necho Filesystem 1024-blocks Used Available Capacity Mounted on\necho /dev/vda 264000000 1000 {free} 97% /\n"),
+        );
+
+        let output = machine.run(&["--checks"]);
+
+        let says = "setup: 2048 MB of disk are free; a fresh clone compiles 4 GB";
+        assert_eq!(errors(&output).contains(says), mentioned, "{}", errors(&output));
+    }
 }
 
 #[test]
