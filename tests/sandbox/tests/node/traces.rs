@@ -14,8 +14,22 @@ pub(crate) struct Traces {
     /// As `/proc` names it, such as `pid:[4026532290]`.
     pid_namespace: PathBuf,
     network_namespace: PathBuf,
-    interface: PathBuf,
+    interface: Interface,
     cgroup: String,
+}
+
+/// The host's end of the wire. The next node may be given the name, but never the index.
+#[derive(Debug)]
+struct Interface {
+    /// `/sys/class/net/NAME`.
+    path: PathBuf,
+    index: String,
+}
+
+impl Interface {
+    fn exists(&self) -> bool {
+        index(&self.path).is_some_and(|index| index == self.index)
+    }
 }
 
 impl Traces {
@@ -114,7 +128,7 @@ impl Traces {
             if left == (vec![], false, vec![], vec![], false) {
                 return;
             }
-            assert!(started.elapsed() < Duration::from_secs(15), "{left:#?}");
+            assert!(started.elapsed() < Duration::from_mins(1), "{left:#?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -136,8 +150,12 @@ fn init(site: &Path) -> String {
     children.trim().to_owned()
 }
 
-/// The host's end of the wire, as `/sys/class/net/NAME`.
-fn peer_of_eth0(init: &str) -> PathBuf {
+fn index(interface: &Path) -> Option<String> {
+    let index = fs::read_to_string(interface.join("ifindex")).ok()?;
+    Some(index.trim().to_owned())
+}
+
+fn peer_of_eth0(init: &str) -> Interface {
     let output = Command::new("nsenter")
         .args([
             "--target", init, "--net", "ip", "-oneline", "link", "show", "eth0",
@@ -145,12 +163,14 @@ fn peer_of_eth0(init: &str) -> PathBuf {
         .output()
         .unwrap();
     let line = String::from_utf8(output.stdout).unwrap();
-    let (index, _) = line.split_once("eth0@if").unwrap().1.split_once(':').unwrap();
-    fs::read_dir("/sys/class/net")
+    let (peer, _) = line.split_once("eth0@if").unwrap().1.split_once(':').unwrap();
+    let path = fs::read_dir("/sys/class/net")
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|interface| {
-            fs::read_to_string(interface.join("ifindex")).is_ok_and(|found| found.trim() == index)
-        })
-        .unwrap()
+        .find(|interface| index(interface).is_some_and(|index| index == peer))
+        .unwrap();
+    Interface {
+        path,
+        index: peer.to_owned(),
+    }
 }
