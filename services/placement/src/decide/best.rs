@@ -29,11 +29,13 @@ pub(crate) fn asked_for(
         }
         best
     };
-    let mut found = Vec::new();
-    for (domain, all) in column.each().filter(|(domain, _)| !closed.contains(domain)) {
-        found.extend(best(all.by_name()?).map(|best| (domain, best)));
-    }
-    Some(found)
+    let open = column.each().filter(|(domain, _)| !closed.contains(domain));
+    let open: Option<Vec<(Value, &[Slot])>> =
+        open.map(|(domain, all)| Some((domain, all.by_name()?))).collect();
+    let asked = open?
+        .into_iter()
+        .filter_map(|(domain, all)| Some((domain, best(all)?)));
+    Some(asked.collect())
 }
 
 /// Most hosts are no better than what their domain has already: that is seen from one small cell per value.

@@ -100,7 +100,7 @@ pub(crate) struct Pool {
     pub(crate) domains: Option<u32>,
 }
 
-/// Looks at a role's hosts once, at most.
+/// Finds what a role may choose from.
 ///
 /// Let D be how many hosts the request needs in all. Of the spots on one path the best D are enough, in the order of
 /// their best hosts: a placement that uses another spot there leaves one of those D untouched, since each of its other
