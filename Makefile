@@ -50,6 +50,8 @@ soak: setup-checks ## the long forms of the proofs of the ledger: crashes at eve
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
 	$(call step,lost ledgers,SOAK_REBUILDS=$${SOAK_REBUILDS:-10000} \
 	    $(PROOF) --package sip-scheduler --test protocol whenever_the_ledger_is_lost -- --nocapture)
+	$(call step,histories of the decision,SOAK=$${SOAK_HISTORIES:-667} \
+	    $(PROOF) --release --package sip-placement --test history -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --package sip-scheduler --bins)
 	$(call step,kills,SOAK_KILLS=$${SOAK_KILLS:-500} \
 	    $(PROOF) --package sip-contract-tests --test schedulers killed::file -- --nocapture)
@@ -61,8 +63,12 @@ soak: setup-checks ## the long forms of the proofs of the ledger: crashes at eve
 	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)
 	$(call step,every call of the agents,SOAK_FAULTS=1 $(PROOF) --package sip-site-tests --test site faults::matrix -- --nocapture)
+	$(call step,claims that race with releases,SOAK_CLAIMS=$${SOAK_CLAIMS:-1000} \
+	    $(PROOF) --package sip-site-tests --test site capm3::race -- --nocapture --test-threads 1)
 	$(call step,fifty changes of a load balancer,SOAK_CHANGES=$${SOAK_CHANGES:-50} \
 	    $(PROOF) --package sip-site-tests --test site real_node::followed -- --nocapture)
+	$(call step,a host that moves between tenants,SOAK_MOVES=$${SOAK_MOVES:-40} \
+	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
 fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each

@@ -6,6 +6,8 @@ pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
 pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// On a host: Cluster API's metal3 provider found the machine on it unhealthy.
 pub const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
+/// The same, by CAPM3 before 1.10. CAPM3 passes over hosts with either.
+pub const UNHEALTHY_BEFORE: &str = "capi.metal3.io/unhealthy";
 /// On a host: an operator declares it failed; a member on it is replaced.
 pub const FAILED: &str = "sip.airshipit.org/failed";
 /// On a host: a member on it is moved off, and stays until its replacement is bound; no new claim may take it.
@@ -14,6 +16,9 @@ pub const REPLACE: &str = "sip.airshipit.org/replace";
 pub const CORDONED: &str = "sip.airshipit.org/cordoned";
 /// On a host: revision of the placement that last wrote its labels. Makes any older writer's patch fail.
 pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
+/// On a SIPCluster, and by the cluster agent on each of its hosts: the Cluster API cluster whose Machines may use the hosts, as
+/// `NAME` or `NAMESPACE/NAME`. Absent: the one of the SIPCluster's own name.
+pub const CLUSTER_API_CLUSTER: &str = "sip.airshipit.org/cluster-api-cluster";
 /// On a pod template: hash of everything that the pod was rendered from, so that a change rolls out.
 pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
 /// On the Deployment of a load balancer: SHA-256 of the template that it is rendered by. Absent: the built-in one.

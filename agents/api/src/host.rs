@@ -131,7 +131,7 @@ impl Host {
             paused: annotated(annotations::PAUSED),
             detached: annotated(annotations::DETACHED) || operational_status == OperationalStatus::Detached,
             deleting: metadata.deletion_timestamp.is_some(),
-            unhealthy: annotated(annotations::UNHEALTHY),
+            unhealthy: annotated(annotations::UNHEALTHY) || annotated(annotations::UNHEALTHY_BEFORE),
             failed: annotated(annotations::FAILED),
             cordoned: annotated(annotations::CORDONED),
             replace_requested: annotated(annotations::REPLACE),

@@ -7,6 +7,13 @@ pub const CLUSTER_NAME: &str = "sip.airshipit.org/cluster-name";
 /// On a placed host: the role that it serves.
 pub const NODE_TYPE: &str = "sip.airshipit.org/node-type";
 
+/// On a host that Cluster API uses: name of the Cluster that the Machine on it belongs to. CAPM3 writes it with the consumer.
+pub const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
+
+/// On a host, by CAPM3 where a template says `nodeReuse`: kept for the Machines of this owner. It stays when the Machine is gone, and
+/// CAPM3 passes over the host for everybody else without a word.
+pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
+
 /// On a child of a SIPCluster: always [`PART_OF_SIP`].
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// On a child of a SIPCluster: kind of service, for example [`COMPONENT_LOAD_BALANCER`].

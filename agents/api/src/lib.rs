@@ -7,6 +7,7 @@
 
 mod bare_metal_host;
 mod cluster;
+mod cluster_api;
 mod crd;
 mod fault;
 #[cfg(test)]
@@ -27,9 +28,10 @@ pub use bare_metal_host::{
 };
 pub use cluster::{
     Auth, BadImage, Balance, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
-    MAX_PORTS_PER_RANGE, MAX_REPLICAS, NetworkId, ObjectName, Operator, Override, PortRange, PortSet,
-    Requirement, Resources, Role, RoleName, Selector, Service, WorkerBalancer,
+    MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts, NetworkId, ObjectName, Operator, Override, PortRange,
+    PortSet, Requirement, Resources, Role, RoleName, Selector, Service, WorkerBalancer,
 };
+pub use cluster_api::{Belongs, ClusterApiCluster, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
 pub use host::{BmcAddress, Host, OperationalStatus, ProvisioningState};
@@ -40,7 +42,7 @@ pub use sip_cluster::{
     AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
     NodeSet, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, Services,
 };
-pub use status::{Applied, Counts, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
+pub use status::{Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
 
 /// Finalizer that keeps a SIPCluster until its hosts are released and its children are gone. Users' manifests carry it too.
 pub const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";

@@ -130,6 +130,10 @@ pub struct ResourcesSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerControlPlaneSpec {
+    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// only digits. Without it the entry is known by its ports, and its objects are named by its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -169,6 +173,10 @@ pub struct LoadBalancerControlPlaneSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerWorkerSpec {
+    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// only digits. Without it the entry is known by its ports, and its objects are named by its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Container image with HAProxy 2.2 or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -12,6 +12,9 @@ pub struct SIPClusterStatus {
     /// Generation of the spec that the cluster agent last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// When the cluster agent first acted on that generation: from then on the other agents' answers are awaited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_since: Option<Time>,
     /// Whether each step is done. Every type has one owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -23,6 +26,9 @@ pub struct SIPClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
     pub applied: Vec<Applied>,
+    /// Up to which revision no pod of any load balancer routes to hosts that the cluster gives back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<Drained>,
     /// Where the cluster's services are reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -112,10 +118,19 @@ pub struct Applied {
     pub revision: u64,
     /// Generation of the spec that was applied.
     pub generation: i64,
-    /// Revision of the placement whose releasing members nothing that runs leads to any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<i64>", range(min = 0))]
-    pub left: Option<u64>,
+}
+
+/// The releases that no pod of any load balancer is in the way of: load balancers that exist count, whether the spec names
+/// them or not.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drained {
+    /// Epoch of the placement.
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: u64,
+    /// Revision of the placement: no pod routes to a member that was releasing then.
+    #[schemars(with = "i64", range(min = 0))]
+    pub revision: u64,
 }
 
 /// Where a service of the cluster is reached.

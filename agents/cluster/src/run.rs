@@ -14,6 +14,7 @@ use kube::{Client, runtime::controller};
 use runtime::readiness::Gate;
 
 use crate::{
+    fence::{self, Fence},
     inventory::{self, Inventory, Key, Listed},
     reconcile::{self, Context, MANAGER, Orphans, Triggers, Unseen},
 };
@@ -36,9 +37,20 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
+    // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
+    let checked = inventory::no_held_hosts_outside(&client, agent.config.host_namespaces());
+    match agent.process.shutdown.run_until_cancelled(checked).await {
+        Some(checked) => checked?,
+        None => return agent.run(None).await,
+    }
     let Some(elected) = agent.elected(&client).await else {
         return agent.run(None).await;
     };
+    let checked = inventory::no_held_hosts_outside(&client, agent.config.host_namespaces());
+    match agent.process.shutdown.run_until_cancelled(checked).await {
+        Some(checked) => checked?,
+        None => return agent.run(Some(elected)).await,
+    }
     let inventory = Inventory::default();
     let triggers = Triggers::default();
     let listed = watch(&mut agent, &client, &inventory, &triggers);
@@ -68,7 +80,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let complaints = inventory.complaints().tell(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("complaints", complaints);
 
+    let fence = Fence::new(agent.config.claims_in_flight());
+    let namespaces = agent.config.host_namespaces().clone();
+    agent.process.tasks.spawn_endless(
+        "watch the policy on consumers",
+        fence::watch_policy(client.clone(), namespaces, fence.clone()),
+    );
+    agent
+        .process
+        .tasks
+        .spawn_endless("releases", fence.clone().run(triggers.clone()));
+
     let context = Arc::new(Context {
+        fence,
         client,
         scheduler: agent.scheduler.clone(),
         inventory,

@@ -71,12 +71,48 @@ pub async fn apply_status<K>(
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
+    let metadata = json!({ "name": name });
+    patch_status(client, manager, (namespace, name), metadata, status).await
+}
+
+/// The same, to the object as it was observed: the API server answers 409 when it is another one, or has changed since.
+///
+/// # Errors
+/// What the API server answers.
+pub async fn apply_status_of<K>(
+    client: &Client,
+    manager: Manager,
+    observed: &K,
+    status: &impl Serialize,
+) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
+    let (namespace, name) = (observed.namespace().unwrap_or_default(), observed.name_any());
+    let metadata = json!({
+        "name": name,
+        "uid": observed.uid(),
+        "resourceVersion": observed.resource_version().unwrap_or_default(),
+    });
+    patch_status(client, manager, (&namespace, &name), metadata, status).await
+}
+
+async fn patch_status<K>(
+    client: &Client,
+    manager: Manager,
+    (namespace, name): (&str, &str),
+    metadata: Value,
+    status: &impl Serialize,
+) -> kube::Result<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
+{
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     // A partial object: the typed one would claim every field that serde fills in.
     let partial = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
-        "metadata": { "name": name },
+        "metadata": metadata,
         "status": status,
     });
     api.patch_status(name, &manager.params(), &Patch::Apply(partial))

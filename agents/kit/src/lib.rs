@@ -9,6 +9,7 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`load_balancers`] | which load balancers' objects belong to a cluster |
 //! | [`retries`] | pauses between looks at an object that keep failing |
 //! | [`takeover`] | fields that another program wrote, made an applier's own |
 //! | [`start`] | a process with both clients, ready to run controllers |
@@ -19,6 +20,7 @@ pub mod conditions;
 pub mod config;
 pub mod election;
 pub mod events;
+pub mod load_balancers;
 pub mod retries;
 pub mod scheduler;
 pub mod start;

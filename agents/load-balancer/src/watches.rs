@@ -1,6 +1,6 @@
 //! What the agent watches besides `SIPCluster`s: each watch fills a store, and names the cluster that a change concerns.
 
-use api::{SIPCluster, labels};
+use api::SIPCluster;
 use futures::{Stream, TryStreamExt as _, try_join};
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec},
@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     rbac::v1::{Role, RoleBinding},
 };
-use kit::retries::watch_pauses;
+use kit::{load_balancers::selector, retries::watch_pauses};
 use kube::{
     Api, Client, Resource,
     core::PartialObjectMeta,
@@ -41,7 +41,8 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Waits until every watch, but that of pods, has shown once what there is. A store wakes one of those that wait for it: only one may.
+    /// Waits until every watch, but that of pods, has shown once what there is: what pods run is never concluded from a watch
+    /// alone. A store wakes one of those that wait for it: only one may.
     ///
     /// # Errors
     /// When a watch has ended.
@@ -134,13 +135,7 @@ pub(crate) fn add(
 
 /// What the agent has made.
 fn made() -> watcher::Config {
-    watcher::Config::default().labels(&format!(
-        "{}={},{}={}",
-        labels::PART_OF,
-        labels::PART_OF_SIP,
-        labels::COMPONENT,
-        labels::COMPONENT_LOAD_BALANCER
-    ))
+    watcher::Config::default().labels(&selector())
 }
 
 /// A template concerns every cluster.

@@ -11,7 +11,7 @@ mod sites;
 use std::hint::black_box;
 use std::time::Duration;
 
-use placement::{Decision, Member, MemberState, Request, Site, Take, decide};
+use placement::{Decision, Domain, Member, MemberState, Request, Site, Take, decide};
 use rustix::time::{ClockId, clock_gettime};
 use sites::{PLAIN, Shape};
 
@@ -259,7 +259,11 @@ fn member(take: Take) -> Member {
         host,
         role,
         state: MemberState::Bound,
-        domain,
+        requested: false,
+        domain: domain.map(|value| Domain {
+            key: sites::key("airshipit.org/rack"),
+            value,
+        }),
         failed: None,
         replaces,
     }

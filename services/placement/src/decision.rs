@@ -6,10 +6,10 @@ use crate::host::Consumer;
 use crate::ineligible::Ineligible;
 use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
 use crate::policy::Domain;
-use crate::request::FailReason;
+use crate::request::{FailReason, Replaces};
 
 /// What a cluster keeps, gets and gives back. Every list is sorted by role, then host. Members that are already being
-/// released appear in none of the lists.
+/// released appear in none of the lists; one whose release is only asked for is kept, or released once more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
     /// Members that stay.
@@ -64,6 +64,8 @@ pub struct Keep {
     pub host: HostId,
     /// Its value of the role's topology key; None without a key, or when the host has no such label.
     pub domain: Option<LabelValue>,
+    /// What it still replaces, to be recorded in [`crate::Member::replaces`]; None once it is bound.
+    pub replaces: Option<Replaces>,
 }
 
 /// A host to claim.
@@ -75,8 +77,8 @@ pub struct Take {
     pub host: HostId,
     /// Its value of the role's topology key; None without a key.
     pub domain: Option<LabelValue>,
-    /// The failed member whose place it takes; to be recorded in [`crate::Member::replaces`].
-    pub replaces: Option<HostId>,
+    /// The member in whose place it comes; to be recorded in [`crate::Member::replaces`].
+    pub replaces: Option<Replaces>,
 }
 
 /// A member to give back.

@@ -6,6 +6,7 @@ mod decision;
 mod host;
 mod ineligible;
 mod kinds;
+pub mod life;
 mod limits;
 mod names;
 mod policy;
@@ -28,6 +29,6 @@ pub use names::{
     Uid,
 };
 pub use policy::{Domain, Policy};
-pub use request::{FailReason, Holder, Member, MemberState, Request, Role};
+pub use request::{FailReason, Holder, Member, MemberState, Replaces, Request, Role};
 pub use selector::{Error as SelectorError, Expression, Requirement, Selector};
 pub use site::Site;

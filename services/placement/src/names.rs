@@ -11,10 +11,17 @@ use smol_str::SmolStr;
 pub struct Error {
     /// What the text was meant to be, e.g. "label key".
     pub what: &'static str,
-    /// The text as it was given.
+    /// The text as it was given, its first part only if it is long.
     pub value: String,
     /// The rule that it breaks, as a sentence for people.
     pub rule: &'static str,
+}
+
+/// Most characters of a text in an error: a text may have megabytes.
+const SHOWN: usize = 300;
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 const SUBDOMAIN: &str =
@@ -74,7 +81,7 @@ macro_rules! text_type {
                 if valid(text) {
                     Ok(Self(SmolStr::new(text)))
                 } else {
-                    Err(Error { what: $what, value: text.to_owned(), rule: $rule })
+                    Err(Error { what: $what, value: shown(text), rule: $rule })
                 }
             }
 
@@ -201,7 +208,7 @@ macro_rules! object_name {
             pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Result<Self, Error> {
                 let name = name.as_ref();
                 if !is_subdomain(name) {
-                    return Err(Error { what: $what, value: name.to_owned(), rule: SUBDOMAIN });
+                    return Err(Error { what: $what, value: shown(name), rule: SUBDOMAIN });
                 }
                 Ok(Self { namespace: Namespace::new(namespace)?, name: SmolStr::new(name) })
             }
@@ -231,7 +238,7 @@ macro_rules! object_name {
             fn from_str(text: &str) -> Result<Self, Error> {
                 let (namespace, name) = text.split_once('/').ok_or_else(|| Error {
                     what: $what,
-                    value: text.to_owned(),
+                    value: shown(text),
                     rule: "namespace/name",
                 })?;
                 Self::new(namespace, name)

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::names::{ClusterName, HostId, LabelKey, LabelValue, NetworkId, RoleName};
+use crate::names::{ClusterName, HostId, LabelKey, NetworkId, RoleName};
+use crate::policy::Domain;
 use crate::selector::Selector;
 
 /// One role of a cluster.
@@ -32,7 +33,7 @@ pub struct Request {
     pub networks: BTreeSet<NetworkId>,
 }
 
-/// A host that a cluster has.
+/// A host that a cluster has: the facts that its record holds. What they mean is [`crate::life::Stage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Which host.
@@ -41,13 +42,49 @@ pub struct Member {
     pub role: RoleName,
     /// How far its claim is.
     pub state: MemberState,
-    /// The value of the role's topology key as last known; used while the host is not in the inventory.
-    pub domain: Option<LabelValue>,
+    /// It is releasing as surplus, and that can still be taken back: it has its labels, and somebody uses it.
+    pub requested: bool,
+    /// Its topology domain as last known, with the key that the role had then; used while the host is not in the
+    /// inventory and the role still has that key.
+    pub domain: Option<Domain>,
     /// Why it must be replaced, if so (see [`crate::failure`]).
     pub failed: Option<FailReason>,
-    /// The member whose place this one was taken for, from [`crate::Take::replaces`]; it counts against the limit of
-    /// replacements until it is bound.
-    pub replaces: Option<HostId>,
+    /// What it was taken for, from [`crate::Take::replaces`] and since then from [`crate::Keep::replaces`].
+    pub replaces: Option<Replaces>,
+}
+
+impl Member {
+    /// Whether it may stay: not releasing, or only asked to.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.requested || self.state != MemberState::Releasing
+    }
+
+    /// Whether it was claimed in place of another one and is not bound yet.
+    #[must_use]
+    pub fn is_unbound_replacement(&self) -> bool {
+        self.state == MemberState::Claimed && self.replaces.is_some()
+    }
+}
+
+/// The member in whose place a claimed one comes. Only the decision says so, and it says when that is over: a host that
+/// was given back, and is taken again, has nothing to do with who replaced it before.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Replaces {
+    /// That one was asked to be moved, and is kept beside it until it is bound.
+    Beside(HostId),
+    /// That one was given back, or its move was withdrawn. It says only that this one is a replacement under way.
+    Alone(HostId),
+}
+
+impl Replaces {
+    /// That member's host.
+    #[must_use]
+    pub fn host(&self) -> &HostId {
+        match self {
+            Self::Beside(host) | Self::Alone(host) => host,
+        }
+    }
 }
 
 /// How far a member's claim is.

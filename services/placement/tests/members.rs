@@ -4,7 +4,8 @@ mod fixtures;
 
 use fixtures::*;
 use placement::{
-    FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, ReportKind, Selector, decide, failure,
+    FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, Replaces, ReportKind, Selector, decide,
+    failure,
 };
 
 #[test]
@@ -161,7 +162,7 @@ fn a_failed_member_yields_its_domain_to_its_replacement() {
         &members,
     );
     assert_eq!(taken(&decision), ["ControlPlane/b"]);
-    assert_eq!(decision.take[0].replaces, Some(id("a")));
+    assert_eq!(decision.take[0].replaces, Some(Replaces::Alone(id("a"))));
     assert_eq!(
         decision.release[0].reason,
         ReleaseReason::Failed(FailReason::Marked)
@@ -190,13 +191,13 @@ fn replacements_are_limited_and_the_rest_waits() {
         Some(RefusalKind::ReplacementLimit)
     );
     // The first replacement is not bound yet, so the second failed member waits.
-    let claimed = apply(&decision, &members, false);
+    let claimed = apply(&decision, &wanted, &members, false);
     let second = decide(&site, &wanted, &claimed);
     assert_eq!(
         (released(&second).len(), taken(&second).len(), second.outcome()),
         (0, 0, Outcome::Partial)
     );
-    let bound = apply(&decision, &members, true);
+    let bound = apply(&decision, &wanted, &members, true);
     let third = decide(&site, &wanted, &bound);
     assert_eq!(
         (released(&third), taken(&third)),
@@ -240,31 +241,34 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         (vec!["Worker/b".to_owned()], 0, 2)
     );
     assert_eq!(first.outcome(), Outcome::Placed);
-    let claimed = apply(&first, &members, false);
+    let claimed = apply(&first, &wanted, &members, false);
     let second = decide(&site, &wanted, &claimed);
     assert_eq!(
         (second.take.len(), second.release.len(), second.keep.len()),
         (0, 0, 3)
     );
-    let bound = apply(&first, &members, true);
+    let bound = apply(&first, &wanted, &members, true);
     let third = decide(&site, &wanted, &bound);
     assert_eq!(
         (released(&third), third.take.len()),
         (vec!["Worker/a".to_owned()], 0)
     );
     assert_eq!(third.release[0].reason, ReleaseReason::Moved);
-    // A shrink in between gives back exactly the surplus: the pair counts as one.
+    // A shrink in between gives back one place: that of the pair, which is on its way out.
     let smaller = request([role("Worker", Selector::default(), 1)]);
     let shrunk = decide(&site, &smaller, &claimed);
     assert_eq!(
-        (released(&shrunk), kept(&shrunk).len()),
-        (vec!["Worker/c".to_owned()], 2)
+        (released(&shrunk), kept(&shrunk)),
+        (
+            vec!["Worker/a".to_owned(), "Worker/b".to_owned()],
+            vec!["Worker/c".to_owned()]
+        )
     );
-    let left = apply(&shrunk, &claimed, false);
+    let left = apply(&shrunk, &smaller, &claimed, false);
     let settled = decide(&site, &smaller, &left);
     assert_eq!(
         (settled.take.len(), settled.release.len(), settled.keep.len()),
-        (0, 0, 2)
+        (0, 0, 1)
     );
 }
 
@@ -296,7 +300,7 @@ fn a_host_that_came_back_with_another_uid_is_another_host() {
     let decision = decide(&site, &request([role("Worker", Selector::default(), 1)]), &gone);
     assert_eq!(
         (decision.take[0].host.clone(), decision.take[0].replaces.clone()),
-        (again.id, Some(id("a"))),
+        (again.id, Some(Replaces::Alone(id("a")))),
         "it can take the place of the one that is gone"
     );
 }

@@ -24,11 +24,7 @@ fn taken<'a>(world: &'a World, roles: &[Role1<'_>], decision: &Decision) -> Vec<
 
 /// The namespaces in which the request is tried first: that of the members that stay, or any when there are none.
 fn namespaces(roles: &[Role1<'_>]) -> Vec<&'static str> {
-    let kept: BTreeSet<&str> = roles
-        .iter()
-        .flat_map(|role| &role.present)
-        .map(|m| m.host.name.namespace().as_str())
-        .collect();
+    let kept = oracle::home(roles);
     ["lab", "metal"]
         .into_iter()
         .filter(|ns| kept.is_empty() || (kept.len() == 1 && kept.contains(ns)))

@@ -167,6 +167,12 @@ impl Disk {
         std::fs::rename(new, self.path(file)).unwrap();
     }
 
+    /// Gives a site an authority of its own.
+    pub(crate) fn trust_site(&self, site: &str, authority: &Authority) {
+        std::fs::create_dir_all(self.path("sites")).unwrap();
+        self.write(&format!("sites/{site}.crt"), authority.pem());
+    }
+
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.0.path().join(file)
     }
@@ -176,6 +182,8 @@ impl Disk {
             tls_cert: Some(self.path("cert.pem")),
             tls_key: Some(self.path("key.pem")),
             tls_client_ca: Some(self.path("ca.pem")),
+            tls_site_ca_dir: self.path("sites").is_dir().then(|| self.path("sites")),
+            tls_deny: self.path("denied").is_file().then(|| self.path("denied")),
             plaintext_loopback: false,
             tls_reload_seconds: LOOK,
         }

@@ -1,20 +1,44 @@
 //! The health port: `/healthz`, `/readyz`, `/metrics`.
 //!
 //! Plain HTTP: kubelet and Prometheus read it, and nothing secret or changing is behind it. A process may answer more there.
+//! Anybody who reaches the port may connect, so connections share places ([`Places`]), have to send their requests in time,
+//! and end after a while.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use crate::metrics::Metrics;
+use crate::places::{Place, Places};
+use crate::quiet::Quiet;
 use crate::readiness::Readiness;
+
+/// Connections at once. The next one takes the place of one that has asked nothing.
+const CONNECTIONS: usize = 64;
+/// How long a request may take to arrive, and a connection to ask something again.
+const HEADERS: Duration = Duration::from_secs(10);
+/// How long a connection is kept; whoever reads its answers more slowly is cut off.
+const AGE: Duration = Duration::from_mins(2);
+/// How long to leave the listener alone when the system is out of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -104,11 +128,54 @@ impl Server {
             .route("/metrics", get(metrics))
             .with_state(about)
             .merge(more);
-        // A scraper that keeps its connection open must not hold up the exit.
+        // A scraper that keeps its connection open must not hold up the exit: the connections end with this.
+        let _ = stop.run_until_cancelled(accept(&listener, &routes)).await;
+        Ok(())
+    }
+}
+
+async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
+    let places = Places::new(CONNECTIONS);
+    let log = Arc::new(Quiet::default());
+    let mut connections = JoinSet::new();
+    loop {
         tokio::select! {
-            served = axum::serve(listener, routes) => served,
-            () = stop.cancelled() => Ok(()),
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    let place = places.take(address.ip());
+                    connections.spawn(connection(stream, place, routes.clone(), Arc::clone(&log)));
+                }
+                Err(error) => {
+                    if let Some(withheld) = log.line() {
+                        tracing::warn!(%error, withheld, "a connection to the health port is not accepted");
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
         }
+    }
+}
+
+async fn connection(stream: TcpStream, place: Place, routes: Router, log: Arc<Quiet>) {
+    let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
+        place.spoke();
+        routes.clone().oneshot(request.map(Body::new))
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    let served = pin!(timeout(AGE, http.serve_connection(TokioIo::new(stream), service)));
+    let why = tokio::select! {
+        () = place.evicted() => "a newer connection has got its place",
+        ended = served => match ended {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) if error.is_timeout() => "it has asked nothing in time",
+            Ok(Err(_)) => "it was broken off",
+            Err(_elapsed) => "it has its age",
+        },
+    };
+    if let Some(withheld) = log.line() {
+        tracing::debug!(why, withheld, "a connection to the health port ends");
     }
 }
 

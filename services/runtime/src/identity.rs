@@ -98,6 +98,18 @@ pub enum Error {
         #[source]
         source: NameError,
     },
+    /// An agent of a site that has no authority here.
+    #[error("no authority of site `{site}` is known, so nobody can be an agent of it")]
+    NoAuthority {
+        /// The site.
+        site: Name,
+    },
+    /// The certificate or its holder was revoked.
+    #[error("`{id}`, or its certificate, is on the list of those who are denied")]
+    Denied {
+        /// The id.
+        id: String,
+    },
     /// A good id, but not the one that was asked for.
     #[error("the peer is `{found}`; expected `{expected}`")]
     Unexpected {

@@ -24,12 +24,15 @@
 //! | [`serving`] | how long clients stay connected, and how they are told to go |
 //! | [`telemetry`] | logs, spans, trace context over gRPC |
 //! | [`readiness`], [`health`], [`metrics`] | what the process says about itself |
+//! | [`quiet`] | log lines that others can cause, so many a second |
 //! | [`tasks`], [`shutdown`] | nothing runs unsupervised |
 
 pub mod health;
 pub mod identity;
 pub mod metrics;
+mod places;
 pub mod process;
+pub mod quiet;
 pub mod readiness;
 pub mod serving;
 pub mod shutdown;

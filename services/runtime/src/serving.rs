@@ -30,6 +30,12 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Silence after which a client is asked for a sign of life, and how long it may take to give one.
 const HTTP2_KEEPALIVE: Duration = Duration::from_secs(15);
 
+/// Calls and streams of one connection at once; more wait in the client. Limits of identities are elsewhere: this one bounds
+/// what a connection costs before anything is known of its calls.
+const STREAMS: u32 = 2048;
+/// Bytes of a call's headers.
+const HEADERS: u32 = 16 << 10;
+
 /// How long clients may stay connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
@@ -175,6 +181,8 @@ fn server(age: Duration) -> Server {
         .http2_keepalive_interval(Some(HTTP2_KEEPALIVE))
         .http2_keepalive_timeout(Some(HTTP2_KEEPALIVE))
         .max_connection_age(age)
+        .max_concurrent_streams(STREAMS)
+        .http2_max_header_list_size(HEADERS)
         .trace_fn(telemetry::server_span)
 }
 
@@ -214,6 +222,8 @@ mod tests {
                 tls_cert: None,
                 tls_key: None,
                 tls_client_ca: None,
+                tls_site_ca_dir: None,
+                tls_deny: None,
                 plaintext_loopback: true,
                 tls_reload_seconds: PATIENCE,
             };

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use placement::{
     ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, MemberState, NetworkId,
-    OperationalStatus, Provisioning, RoleName, SipLabels, Uid,
+    OperationalStatus, Provisioning, Replaces, RoleName, SipLabels, Uid,
 };
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
 use crate::{
     error::{Error, Violation},
-    ledger::Position,
+    ledger::SitePosition,
     record::{Member, Record},
 };
 
@@ -41,10 +41,13 @@ pub fn cluster(wire: Option<&inventory::ClusterRef>, path: &str) -> Result<Clust
 /// The uid of a cluster in a request that needs one.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is missing.
+/// [`Error::Invalid`] when it is missing, or cannot be a uid.
 pub fn uid(wire: Option<&inventory::ClusterRef>) -> Result<String, Error> {
     match wire {
-        Some(wire) if !wire.uid.is_empty() => Ok(wire.uid.clone()),
+        Some(wire) if !wire.uid.is_empty() => match Uid::new(&wire.uid) {
+            Ok(uid) => Ok(uid.as_str().to_owned()),
+            Err(error) => Err(Error::Invalid(vec![Violation::new("cluster.uid", error)])),
+        },
         _ => Err(Error::Invalid(vec![Violation::new("cluster.uid", "is missing")])),
     }
 }
@@ -183,13 +186,7 @@ pub fn placement(site: &str, epoch: u64, record: &Record) -> api::Placement {
         site: site.to_owned(),
         cluster: Some(record.reference()),
         generation: record.generation,
-        revision: Some(
-            Position {
-                epoch,
-                revision: record.revision,
-            }
-            .into(),
-        ),
+        revision: Some(SitePosition::new(epoch, record.revision).into()),
         members: record
             .members
             .iter()
@@ -225,7 +222,14 @@ fn member(id: &HostId, member: &Member) -> api::Member {
     api::Member {
         host: Some(host_ref(id)),
         role: role.as_str().to_owned(),
-        domain: domain.as_ref().map(ToString::to_string).unwrap_or_default(),
+        domain: domain
+            .as_ref()
+            .map(|domain| domain.value.to_string())
+            .unwrap_or_default(),
+        domain_key: domain
+            .as_ref()
+            .map(|domain| domain.key.to_string())
+            .unwrap_or_default(),
         state: self::state(*state).into(),
         revision: *revision,
         addresses: addresses
@@ -236,7 +240,11 @@ fn member(id: &HostId, member: &Member) -> api::Member {
         failed_since: failed_since.map(Into::into),
         unwell_since: unwell_since.map(Into::into),
         suspended: *suspended,
-        replaces: replaces.as_ref().map(host_ref),
+        replaces: replaces.as_ref().map(|old| host_ref(old.host())),
+        replaces_alone: match replaces {
+            Some(Replaces::Alone(_)) => true,
+            Some(Replaces::Beside(_)) | None => false,
+        },
         release_reason: release_reason
             .map(|reason| reason.as_str().to_owned())
             .unwrap_or_default(),

@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
 use crate::{
+    admission::Limit,
     ledger::{self, weight::TooLarge},
     load,
 };
@@ -42,14 +43,20 @@ pub enum Error {
     #[error("the connection carries no identity")]
     Unauthenticated,
     /// The caller may not do that.
-    #[error("{caller} may not call {call} for {site}")]
+    #[error("{caller} may not call {call}{}", for_site(site.as_deref()))]
     Forbidden {
         /// Who called.
         caller: String,
         /// Method.
         call: &'static str,
-        /// Site, or `every site`.
-        site: String,
+        /// Site, or `every site`; `None`: the caller may not call it for any.
+        site: Option<String>,
+    },
+    /// There is no such method.
+    #[error("there is no method at {path:?}")]
+    UnknownMethod {
+        /// What was called.
+        path: String,
     },
     /// There is no such thing.
     #[error("{what} is not known")]
@@ -115,6 +122,20 @@ pub enum Error {
     /// The cluster is larger than the ledger takes.
     #[error("{0}; nothing was done")]
     TooLarge(#[from] TooLarge),
+    /// The storage works, and does not take what the caller asked for.
+    #[error("the ledger's storage refuses this change: {cause}; nothing was done")]
+    Refused {
+        /// What the storage says.
+        cause: String,
+    },
+    /// What was decided or read rests on a change of the same site that the storage has refused.
+    #[error(
+        "another change of the same site was refused by the ledger's storage: {cause}; nothing was done, so ask again"
+    )]
+    SiteReset {
+        /// What the storage says.
+        cause: String,
+    },
     /// A message was not read.
     #[error(
         "a message may have at most {} MiB: send hosts in chunks of at most 1,000, and ask for less at once ({found})",
@@ -124,9 +145,24 @@ pub enum Error {
         /// What the transport says of it.
         found: String,
     },
-    /// Too much to do.
-    #[error("more calls are under way than can be answered; nothing was done")]
-    Overloaded,
+    /// The caller is at a limit of its own.
+    #[error("{identity}: {why} (limit `{}`); nothing was done, come again in {again:?}", limit.name())]
+    Limited {
+        /// Who called.
+        identity: String,
+        /// Which limit.
+        limit: Limit,
+        /// What there is too much of.
+        why: String,
+        /// When a call may succeed.
+        again: Duration,
+    },
+    /// A message did not arrive in time.
+    #[error("the request did not arrive within {within:?}; nothing was done")]
+    TooSlow {
+        /// How long it was waited for.
+        within: Duration,
+    },
     /// The ledger was never open since the process began.
     #[error("the ledger is being opened")]
     Opening,
@@ -167,6 +203,10 @@ fn at(leader: Option<&str>) -> String {
         .unwrap_or_default()
 }
 
+fn for_site(site: Option<&str>) -> String {
+    site.map(|site| format!(" for {site}")).unwrap_or_default()
+}
+
 fn too_late(maybe: bool) -> &'static str {
     if maybe {
         "the deadline passed before the ledger had answered; it may have been done, which the same call finds out"
@@ -204,6 +244,7 @@ impl From<Error> for Status {
                 call: _,
                 site: _,
             } => (Code::PermissionDenied, "FORBIDDEN"),
+            Error::UnknownMethod { path: _ } => (Code::Unimplemented, "UNKNOWN_METHOD"),
             Error::NotFound { what: _ } => (Code::NotFound, "NOT_FOUND"),
             Error::NotSynced { site, why } => {
                 precondition(&mut details, "SITE", site, why);
@@ -235,24 +276,28 @@ impl From<Error> for Status {
                 details.set_bad_request(vec![FieldViolation::new("spec", &*message)]);
                 (Code::InvalidArgument, "TOO_LARGE")
             }
+            Error::Refused { cause: _ } => (Code::InvalidArgument, "LEDGER_REFUSED"),
+            Error::SiteReset { cause: _ } => {
+                details.set_retry_info(Some(Duration::from_secs(1)));
+                (Code::Unavailable, "SITE_RESET")
+            }
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
             Error::Unread { found: _ } => (Code::OutOfRange, "MESSAGE_TOO_LARGE"),
-            Error::Overloaded => {
-                details.set_retry_info(Some(Duration::from_millis(100)));
+            Error::Limited {
+                identity,
+                limit,
+                why: _,
+                again,
+            } => {
+                details.set_retry_info(Some(again));
+                let limit = limit.name().to_owned();
+                metadata.extend([("identity".to_owned(), identity), ("limit".to_owned(), limit)]);
                 (Code::ResourceExhausted, "OVERLOADED")
             }
-            Error::Opening => {
-                details.set_retry_info(Some(Duration::from_secs(1)));
-                (Code::Unavailable, "LEDGER_OPENING")
-            }
-            Error::Ending => {
-                details.set_retry_info(Some(Duration::from_secs(1)));
-                (Code::Unavailable, "SHUTTING_DOWN")
-            }
-            Error::ReadOnly { cause: _ } => {
-                details.set_retry_info(Some(Duration::from_secs(5)));
-                (Code::Unavailable, "LEDGER_READ_ONLY")
-            }
+            Error::TooSlow { within: _ } => (Code::DeadlineExceeded, "TOO_SLOW"),
+            Error::Opening => again(&mut details, 1, "LEDGER_OPENING"),
+            Error::Ending => again(&mut details, 1, "SHUTTING_DOWN"),
+            Error::ReadOnly { cause: _ } => again(&mut details, 5, "LEDGER_READ_ONLY"),
             Error::NotLeader { leader, cause: _ } => {
                 details.set_retry_info(Some(Duration::from_secs(1)));
                 metadata.extend(leader.map(|leader| ("leader".to_owned(), leader)));
@@ -262,10 +307,7 @@ impl From<Error> for Status {
                 let reason = if maybe { "MAYBE_DECIDED" } else { "NOT_DECIDED" };
                 (Code::DeadlineExceeded, reason)
             }
-            Error::Stopped(_) => {
-                details.set_retry_info(Some(Duration::from_secs(1)));
-                (Code::Unavailable, "LEDGER_STOPPED")
-            }
+            Error::Stopped(_) => again(&mut details, 1, "LEDGER_STOPPED"),
             Error::Ledger(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -278,6 +320,12 @@ impl From<Error> for Status {
         details.set_error_info(reason, DOMAIN, metadata);
         Status::with_error_details(code, message, details)
     }
+}
+
+/// Nothing can be said at present: calling again after so many seconds helps.
+fn again(details: &mut ErrorDetails, seconds: u64, reason: &'static str) -> (Code, &'static str) {
+    details.set_retry_info(Some(Duration::from_secs(seconds)));
+    (Code::Unavailable, reason)
 }
 
 /// What must be so first, and is not.

@@ -9,14 +9,18 @@
 //! | [`ledger`] | durable storage, group commit |
 //! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
 //! | [`term`] | when this process may write: terms, read-only, standby |
+//! | [`backup`] | exports that are written by themselves |
 //! | [`policy`] | a site's policy, from its file |
-//! | [`load`] | so many calls at once, deadlines, panics |
+//! | [`admission`] | what stands before every call: authorization, limits of each identity, audit |
+//! | [`load`] | deadlines, sizes of messages, panics |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
 //! The decision itself is the pure crate `placement`.
 
+pub mod admission;
 pub mod answer;
 pub mod api;
+pub mod backup;
 pub mod convert;
 pub mod error;
 pub mod ledger;

@@ -1,51 +1,24 @@
-//! What stands before every call: so many at once and no more, its deadline, and no panic for a client.
+//! Deadlines, the size of messages, and no panic for a client.
 //!
 //! | what | answer |
 //! |---|---|
-//! | more calls than [`IN_FLIGHT`] | `RESOURCE_EXHAUSTED` (`OVERLOADED`) at once, with when to try again |
 //! | its deadline has passed before it was decided | `DEADLINE_EXCEEDED` (`NOT_DECIDED`), nothing was done |
 //! | its deadline passes while the ledger writes | `DEADLINE_EXCEEDED` (`MAYBE_DECIDED`): calling again finds out |
 //! | a message larger than [`MESSAGE`] | `OUT_OF_RANGE` (`MESSAGE_TOO_LARGE`), with what to do instead |
 //! | a panic | `INTERNAL` without its text, which is in the log |
-//!
-//! Health, reflection and reports are never shed: without reports a site would fall out of sync when it is needed most.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
 
-use axum::{
-    extract::Request,
-    middleware::{self, Next},
-    response::Response,
-};
 use futures::{Stream, StreamExt as _};
 use http::HeaderMap;
-use tokio::{sync::Semaphore, time::Instant};
-use tonic::{Code, Status, body::Body, service::Routes};
+use tokio::time::Instant;
+use tonic::{Status, body::Body};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::Error;
 
-/// Calls under way at once. A decision takes well under a millisecond, so this is a queue of less than a second; it is
-/// more than the ledger's queue holds, so those that wait for the ledger leave room for those that only ask.
-pub const IN_FLIGHT: usize = 2048;
-
 /// Largest message that a client may send, in bytes: a snapshot comes in chunks of 1,000 hosts.
 pub const MESSAGE: usize = 16 << 20;
-
-/// Methods that change the ledger: whether they did is not known when their deadline passes.
-const WRITES: [&str; 5] = [
-    "/sip.placement.v1.PlacementService/ApplyCluster",
-    "/sip.placement.v1.PlacementService/ReleaseCluster",
-    "/sip.placement.v1.PlacementService/ConfirmHosts",
-    "/sip.placement.v1.PlacementService/ReleaseOrphan",
-    "/sip.inventory.v1.InventoryService/ResetSiteFence",
-];
-/// What is never shed: the name of a service, or a method.
-const ALWAYS: [&str; 3] = [
-    "/grpc.health.",
-    "/grpc.reflection.",
-    "/sip.inventory.v1.InventoryService/ReportHosts",
-];
 
 /// So much before its deadline a call is answered, so that the answer arrives: a tenth of the time it had, at most this.
 const HEADROOM: Duration = Duration::from_millis(200);
@@ -55,16 +28,29 @@ tokio::task_local! {
     static DEADLINE: Option<Instant>;
 }
 
-/// Puts the limits before every service. At most `in_flight` calls are under way.
-#[must_use]
-pub fn guarded(routes: Routes, in_flight: usize) -> Routes {
-    let places = Arc::new(Semaphore::new(in_flight));
-    let guard = middleware::from_fn(move |request: Request, next: Next| {
-        let places = Arc::clone(&places);
-        async move { guard(&places, request, next).await }
-    });
-    let panics = CatchPanicLayer::custom(|panic: Box<dyn Any + Send>| panicked(&*panic).into_http::<Body>());
-    Routes::from(routes.into_axum_router().layer(guard).layer(panics))
+/// Answers a panic of a handler.
+type Panicked = fn(Box<dyn Any + Send>) -> http::Response<Body>;
+
+/// The layer that answers a panic of a handler.
+pub(crate) fn panics() -> CatchPanicLayer<Panicked> {
+    CatchPanicLayer::custom((|panic| panicked(&*panic).into_http()) as Panicked)
+}
+
+/// When a call must be answered: by its caller's deadline, with some room for the answer to arrive, and `longest` after it
+/// began at the latest.
+pub(crate) fn deadline(headers: &HeaderMap, begun: Instant, longest: Option<Duration>) -> Option<Instant> {
+    let own = timeout(headers).map(|timeout| timeout.saturating_sub((timeout / 10).min(HEADROOM)));
+    let time = own.into_iter().chain(longest).min()?;
+    begun.checked_add(time)
+}
+
+/// Serves a call until its deadline. `None`: that has passed.
+pub(crate) async fn within<T>(deadline: Option<Instant>, call: impl Future<Output = T>) -> Option<T> {
+    let call = DEADLINE.scope(deadline, call);
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, call).await.ok(),
+        None => Some(call.await),
+    }
 }
 
 /// Refuses to decide for a caller who does not wait any more.
@@ -95,41 +81,6 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
     Status::internal("the scheduler failed at this call; its log says why")
 }
 
-async fn guard(places: &Semaphore, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let sheddable = !ALWAYS.iter().any(|prefix| path.starts_with(prefix));
-    let writes = WRITES.contains(&path);
-    let _place = if sheddable {
-        match places.try_acquire() {
-            Ok(place) => Some(place),
-            Err(_) => return refusal(Error::Overloaded),
-        }
-    } else {
-        None
-    };
-    let deadline = timeout(request.headers()).and_then(|timeout| {
-        let headroom = (timeout / 10).min(HEADROOM);
-        Instant::now().checked_add(timeout.saturating_sub(headroom))
-    });
-    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-        return refusal(Error::TooLate { maybe: false });
-    }
-    let answer = DEADLINE.scope(deadline, next.run(request));
-    let answer = match deadline {
-        Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
-            Ok(answer) => answer,
-            Err(_) => return refusal(Error::TooLate { maybe: writes }),
-        },
-        None => answer.await,
-    };
-    match Status::from_header_map(answer.headers()) {
-        Some(status) if status.code() == Code::OutOfRange => {
-            too_large(&status).into_http::<axum::body::Body>()
-        }
-        Some(_) | None => answer,
-    }
-}
-
 /// The status of a message that was not read: what tonic says of it does not say what to do. Nothing else here is out of
 /// range.
 pub(crate) fn too_large(unread: &Status) -> Status {
@@ -137,10 +88,6 @@ pub(crate) fn too_large(unread: &Status) -> Status {
         found: unread.message().to_owned(),
     }
     .into()
-}
-
-fn refusal(error: Error) -> Response {
-    Status::from(error).into_http::<axum::body::Body>()
 }
 
 /// `grpc-timeout`: at most eight digits and a unit.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
-use placement::{ClusterName, HostId, LabelValue, MemberState, NetworkId, RoleName};
+use placement::{ClusterName, Domain, HostId, MemberState, NetworkId, Replaces, RoleName};
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
 use crate::spec::Spec;
@@ -39,8 +39,8 @@ pub struct Record {
 pub struct Member {
     /// Role that it serves.
     pub role: RoleName,
-    /// Its domain when it was claimed.
-    pub domain: Option<LabelValue>,
+    /// Its topology domain when it was claimed, or when its role got that key.
+    pub domain: Option<Domain>,
     /// How far the claim has come.
     pub state: MemberState,
     /// Revision of the claim, or of the release once releasing.
@@ -55,8 +55,8 @@ pub struct Member {
     pub unwell_since: Option<SystemTime>,
     /// Its host was paused or detached when it was seen last: metal3 was told to leave it alone.
     pub suspended: bool,
-    /// The failed member that it was taken for.
-    pub replaces: Option<HostId>,
+    /// The member in whose place it comes, until it is bound; only the decision sets it.
+    pub replaces: Option<Replaces>,
     /// Why it is releasing.
     pub release_reason: Option<ReleaseReason>,
     /// The agent has confirmed that the release is written on the host.
@@ -106,6 +106,17 @@ impl ReleaseReason {
     }
 }
 
+impl Member {
+    /// Whether another member is kept until this one is bound.
+    #[must_use]
+    pub fn is_beside(&self) -> bool {
+        match self.replaces {
+            Some(Replaces::Beside(_)) => true,
+            Some(Replaces::Alone(_)) | None => false,
+        }
+    }
+}
+
 impl Record {
     /// An empty record for a cluster that has just been applied for the first time.
     #[must_use]
@@ -146,9 +157,8 @@ impl Record {
     pub fn waits(&self) -> bool {
         !self.releasing
             && (self.refusal.is_some()
-                || self
-                    .members
-                    .values()
-                    .any(|m| m.failed_since.is_some() && m.state != MemberState::Releasing))
+                || self.members.values().any(|m| {
+                    (m.failed_since.is_some() || m.is_beside()) && m.state != MemberState::Releasing
+                }))
     }
 }

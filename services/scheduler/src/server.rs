@@ -15,7 +15,9 @@ use tonic::{server::NamedService as _, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
+    admission::{self, CallMetrics, LimitArgs, Limits},
     api::{Inventory, LedgerApi, Placements},
+    backup::{BackupArgs, BackupMetrics, Backups},
     load, policy,
     term::{LedgerArgs, Supervisor, Terms},
 };
@@ -35,6 +37,8 @@ pub struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     ledger: LedgerArgs,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Address of the gRPC port as others reach it: said by schedulers that do not lead [default: that of --listen]
     #[arg(long, env = "SIP_ADVERTISE", value_name = "ADDRESS")]
     advertise: Option<String>,
@@ -42,6 +46,8 @@ pub struct Args {
     /// per site; `*` is every site without one of its own
     #[arg(long = "site-policy", env = "SIP_SITE_POLICY", value_name = "SITE=FILE", value_delimiter = ',', value_parser = policy::named)]
     site_policies: Vec<(String, PathBuf)>,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 /// Runs until a signal comes or a part fails.
@@ -55,8 +61,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         tls,
         listen,
         ledger,
+        backup,
         advertise,
         site_policies,
+        limits,
     } = args;
     let (policies, following) = policy::follow(site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
@@ -73,8 +81,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     });
 
     process.tasks.spawn_endless("policies", following);
+    let metrics = BackupMetrics::registered(&process.metrics);
+    if let Some(backups) =
+        Backups::new(&backup, terms.clone(), metrics).context("backups cannot be written")?
+    {
+        process.tasks.spawn_endless("backups", backups.run());
+    }
     let listener = process.bind(listen, &tls, &realm.realm()).await?;
-    let (health, routes) = routes(&terms)?;
+    let listener = listener.limited(limits.connections());
+    let calls = CallMetrics::registered(&process.metrics);
+    let (health, routes) = guarded_routes(&terms, limits.limits(), calls)?;
     let stays = WatchStream::new(terms.watch()).map(|standing| standing.stay());
     process.serve("grpc", listener, routes, stays);
     let shutdown = process.shutdown.clone();
@@ -89,6 +105,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// # Errors
 /// When the descriptors of the services cannot be read.
 pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
+    guarded_routes(terms, Limits::default(), CallMetrics::default())
+}
+
+/// The same with other limits, counted in these metrics.
+///
+/// # Errors
+/// As [`routes`].
+pub fn guarded_routes(
+    terms: &Terms,
+    limits: Limits,
+    calls: CallMetrics,
+) -> anyhow::Result<(HealthReporter, Routes)> {
     let (health, health_service) = tonic_health::server::health_reporter();
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -107,7 +135,7 @@ pub fn routes(terms: &Terms) -> anyhow::Result<(HealthReporter, Routes)> {
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
-    Ok((health, load::guarded(routes, load::IN_FLIGHT)))
+    Ok((health, admission::guarded(routes, limits, calls)))
 }
 
 /// Says by grpc.health.v1 whether there is a term.

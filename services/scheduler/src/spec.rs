@@ -20,6 +20,22 @@ struct Shape {
 }
 
 impl Spec {
+    /// Most bytes of a shape that somebody declares. SIP's have some hundred.
+    pub const DECLARED: usize = 64 << 10;
+
+    /// Parses a shape that comes from outside: one of the ledger's own may be larger, when it was taken by an earlier version.
+    ///
+    /// # Errors
+    /// As [`Spec::parse`], and when it is too large to be looked at.
+    pub fn declared(wire: inventory::ClusterSpec, path: &str) -> Result<Self, Vec<Violation>> {
+        let bytes = prost::Message::encoded_len(&wire);
+        if bytes > Self::DECLARED {
+            let rule = format!("{bytes} bytes, at most {} are allowed", Self::DECLARED);
+            return Err(vec![Violation::new(path, rule)]);
+        }
+        Self::parse(wire, path)
+    }
+
     /// Parses a shape; every violation is returned, with paths below `path`.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use http::Uri;
 use placement::{ClusterName, HostName, Namespace};
-use runtime::identity::RealmArgs;
+use runtime::identity::{Name, RealmArgs};
 use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
@@ -38,6 +38,12 @@ pub enum Command {
         /// What to do with it.
         #[command(subcommand)]
         action: Ledger,
+    },
+    /// Make authorities and certificates in a directory, deny them, and say what expires when
+    Certs {
+        /// What to do with them.
+        #[command(subcommand)]
+        action: Certs,
     },
     /// Override what protects a site; for operators only
     Site {
@@ -125,6 +131,24 @@ pub enum Site {
     /// Forget which agents of a site were let in, after its API server was restored and its Lease counts from an earlier number
     #[command(after_help = OVERRIDE_HELP)]
     ResetFence(ResetFence),
+    /// Continue a site's history above every release mark and status that it shows, so that hosts with marks of a lost ledger or of
+    /// another site can be claimed again. Claims stay as they are
+    #[command(after_help = OVERRIDE_HELP)]
+    Repair(Repair),
+}
+
+/// Raise a site's position.
+#[derive(Debug, clap::Args)]
+pub struct Repair {
+    /// The site
+    #[arg(value_name = "SITE")]
+    pub site: String,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The scheduler.
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 /// Forget which agents were let in.
@@ -210,6 +234,91 @@ pub enum Ledger {
         after_help = "Exit code: 0 when nothing is wrong, 2 when something is, 1 when it cannot be read."
     )]
     Check(Check),
+}
+
+/// What to do with certificates.
+#[derive(Debug, Subcommand)]
+pub enum Certs {
+    /// Make a directory with the authority of a region
+    Init(Init),
+    /// Make the authority of a site, which certifies that site's agents and nobody else
+    Site(SiteAuthority),
+    /// Make a certificate and its key, or renew them
+    Issue(Issue),
+    /// Deny a certificate, or all of an identity's
+    Deny(Deny),
+    /// Say what there is, and what expires when
+    #[command(
+        after_help = "Exit code: 0 when nothing is due, 2 when something is, 1 when the directory cannot be read."
+    )]
+    Show(Show),
+}
+
+/// Make a directory.
+#[derive(Debug, clap::Args)]
+pub struct Init {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// The region.
+    #[command(flatten)]
+    pub realm: RealmArgs,
+    /// Days until the authority expires
+    #[arg(long, value_name = "DAYS", default_value_t = 3650)]
+    pub days: u32,
+}
+
+/// Make a site's authority.
+#[derive(Debug, clap::Args)]
+pub struct SiteAuthority {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// The site
+    #[arg(value_name = "SITE")]
+    pub site: Name,
+    /// Days until the authority expires
+    #[arg(long, value_name = "DAYS", default_value_t = 1825)]
+    pub days: u32,
+}
+
+/// Make a certificate.
+#[derive(Debug, clap::Args)]
+pub struct Issue {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// For whom: scheduler, operator/NAME, reader/NAME or site/SITE/agent/NAME
+    #[arg(value_name = "IDENTITY")]
+    pub identity: String,
+    /// Days until it expires
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub days: u32,
+}
+
+/// Deny somebody.
+#[derive(Debug, clap::Args)]
+pub struct Deny {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// A certificate's file, or an identity
+    #[arg(value_name = "FILE_OR_IDENTITY")]
+    pub who: String,
+    /// Why, for people
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub why: String,
+}
+
+/// Say what expires when.
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Days before its end from which a certificate is due
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    pub warn_days: u32,
 }
 
 /// Back a ledger up.

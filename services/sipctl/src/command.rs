@@ -9,7 +9,7 @@ use crate::cli::{Adopt, Cli, Command, Lose, Output, Plan, Site};
 use crate::input::Input;
 use crate::operate::{self, Said};
 use crate::plan::{self, plan};
-use crate::{adopt, files, hands, ledger, loss, one_line, site, table};
+use crate::{adopt, certs, files, hands, ledger, loss, one_line, repair, site, table};
 
 /// How a command ended, when it could do its work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,6 +24,8 @@ pub enum Ending {
     MajorityLost,
     /// Something is wrong with a ledger.
     Damaged,
+    /// A certificate has expired, or will soon.
+    CertificatesDue,
     /// The scheduler has said no.
     Refused,
 }
@@ -43,9 +45,17 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
             write(out, text.as_bytes())?;
             Ok(ending)
         }
+        Command::Certs { action } => {
+            let (text, ending) = certs::run(action)?;
+            write(out, text.as_bytes())?;
+            Ok(ending)
+        }
         Command::Site {
             action: Site::ResetFence(command),
         } => overridden(&operate::reset_fence(command)?, out, notes),
+        Command::Site {
+            action: Site::Repair(command),
+        } => overridden(&repair::repair(command)?, out, notes),
         Command::ReleaseOrphan(command) => overridden(&operate::release_orphan(command)?, out, notes),
         Command::Cordon(command) => overridden(&hands::cordon(command, true)?, out, notes),
         Command::Uncordon(command) => overridden(&hands::cordon(command, false)?, out, notes),

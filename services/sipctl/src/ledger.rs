@@ -119,7 +119,7 @@ fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(
     runtime.block_on(backend.end());
     imported?;
     Ok((
-        format!("{place}: {} at {}\n", amount(report.counts), report.position),
+        format!("{place}: {} at {}\n", amount(report.counts), report.last),
         Ending::Done,
     ))
 }
@@ -181,6 +181,7 @@ fn look(file: &File) -> Result<Report, FileError> {
 
 fn amount(counts: Counts) -> String {
     let Counts {
+        histories: _,
         records,
         removals: _,
         fences,
@@ -191,9 +192,10 @@ fn amount(counts: Counts) -> String {
 
 fn table(report: &Report) -> String {
     let Report {
-        position,
+        last,
         counts:
             Counts {
+                histories: _,
                 records,
                 removals: _,
                 fences,
@@ -209,7 +211,7 @@ fn table(report: &Report) -> String {
         .load_style(UTF8_FULL)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(["what", "number"]);
-    table.add_row(["stands at", &position.to_string()]);
+    table.add_row(["stands at", &last.to_string()]);
     for (what, number) in [
         ("sites", sites),
         ("clusters", records),

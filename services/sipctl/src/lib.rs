@@ -2,11 +2,12 @@
 //!
 //! `sipctl plan` decides offline, on files, what the scheduler would decide: [`input`] is the door (documents become types
 //! that cannot be wrong), [`plan()`] is pure, [`report`] is what it says as a stable contract, [`table`] is the same for
-//! people. `sipctl lose` says what clusters would lose with a domain: [`loss`]. `sipctl ledger` backs a ledger up, moves it and checks it: [`ledger`]. `sipctl site reset-fence` and
+//! people. `sipctl lose` says what clusters would lose with a domain: [`loss`]. `sipctl ledger` backs a ledger up, moves it and checks it: [`ledger`]. `sipctl certs` makes certificates: [`certs`]. `sipctl site reset-fence`, `sipctl site repair` and
 //! `sipctl release-orphan` override what protects a site: [`operate`]. `sipctl adopt` checks a site before it is switched over from SIP: [`adopt`]. `sipctl cordon`, `uncordon`,
 //! `replace` and `mark-failed` are people's hands on hosts and domains: [`hands`]. [`files`], [`cli`] and [`command`] are the thin shells around them.
 
 pub mod adopt;
+pub mod certs;
 pub mod cli;
 pub mod command;
 mod connection;
@@ -18,6 +19,7 @@ mod line;
 pub mod loss;
 pub mod operate;
 mod plan;
+mod repair;
 pub mod report;
 mod site;
 pub mod table;

@@ -35,7 +35,12 @@ fn main() -> ExitCode {
     match run(cli, &mut stdout().lock(), &mut stderr().lock()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,
         Ok(
-            Ending::NotPlaced | Ending::InConflict | Ending::MajorityLost | Ending::Damaged | Ending::Refused,
+            Ending::NotPlaced
+            | Ending::InConflict
+            | Ending::MajorityLost
+            | Ending::Damaged
+            | Ending::CertificatesDue
+            | Ending::Refused,
         ) => ExitCode::from(NOT_PLACED),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}"), SHOWN));

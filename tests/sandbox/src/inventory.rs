@@ -104,10 +104,20 @@ impl Host {
         format!("{}-network-data", self.name)
     }
 
+    /// A MAC address made of its first address, so that no two hosts share one.
+    fn mac(&self) -> String {
+        let address = self.addresses.values().next().copied();
+        let [a, b, c, d] = address.unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
+        // Locally administered.
+        format!("52:54:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+    }
+
     fn object(&self, namespace: &str) -> DynamicObject {
         let mut object = DynamicObject::new(&self.name, &resource()).within(namespace).data(json!({
             "spec": {
                 "online": true,
+                // The baremetal-operator's webhook refuses every write to a host that it reaches by Redfish without it.
+                "bootMACAddress": self.mac(),
                 "bmc": {
                     "address": format!("redfish+http://127.0.0.1:8000/redfish/v1/Systems/{}", self.system),
                     "credentialsName": CREDENTIALS,

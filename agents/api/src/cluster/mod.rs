@@ -1,5 +1,6 @@
 //! A `SIPCluster` that has been checked: everything an agent acts on.
 
+mod names;
 mod ports;
 mod role;
 mod selector;
@@ -7,6 +8,7 @@ mod service;
 
 use std::collections::BTreeSet;
 
+pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::{Role, RoleName};
 pub use selector::{Operator, Requirement, Selector};
@@ -15,6 +17,7 @@ pub use service::{
     ObjectName, Override, Resources, Service, WorkerBalancer,
 };
 
+use crate::cluster_api::ClusterApiCluster;
 use crate::fault::{Fault, Invalid};
 use crate::label::LabelValue;
 use crate::sip_cluster::{SIPCluster, SIPClusterSpec};
@@ -68,6 +71,7 @@ impl Cluster {
     pub fn parse(object: &SIPCluster) -> Result<Self, Invalid> {
         let mut faults = Vec::new();
         let reference = reference(object, &mut faults);
+        faults.extend(ClusterApiCluster::parse(object).err());
         let SIPClusterSpec { nodes, services } = &object.spec;
         let roles = nodes
             .iter()
@@ -95,6 +99,20 @@ impl Cluster {
             let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
             Err(Invalid::new(&object, faults))
         }
+    }
+
+    /// The same with every load balancer under the name of what was made for it. Entries that the spec gives no name are known
+    /// by their ports: who has other ports than anything that exists is named by its index.
+    #[must_use]
+    pub fn keep_names(mut self, made: &MadePorts) -> Self {
+        let cluster = self.reference.name.as_str();
+        let entries = self.load_balancers_control_plane.iter_mut();
+        let entries = entries.map(ControlPlaneBalancer::entry_mut);
+        service::keep_names((service::CONTROL_PLANE, cluster), entries, made);
+        let entries = self.load_balancers_worker.iter_mut();
+        let entries = entries.map(WorkerBalancer::entry_mut);
+        service::keep_names((service::WORKER, cluster), entries, made);
+        self
     }
 
     /// Which SIPCluster this is.

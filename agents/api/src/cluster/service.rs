@@ -5,12 +5,13 @@ mod fields;
 mod parse;
 mod resources;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use super::names::{self, MadePorts, Wanted};
 use super::ports::PortRange;
 use crate::label::{LabelKey, LabelValue};
 
@@ -53,6 +54,50 @@ macro_rules! text {
 
 text!(Image NetworkId ObjectName);
 
+/// What the names of load balancers' objects begin with, by SIP.
+pub(super) const CONTROL_PLANE: &str = "loadbalancer-controlplane";
+pub(super) const WORKER: &str = "loadbalancer-worker";
+
+/// SIP's name of the objects of an entry: from the second of a kind on with its index.
+fn indexed(prefix: &str, cluster: &str, index: usize) -> String {
+    match index {
+        0 => format!("{prefix}-{cluster}"),
+        index => format!("{prefix}-{cluster}-{index}"),
+    }
+}
+
+impl ObjectName {
+    /// Of an object that the API server has.
+    pub(super) fn made(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+/// Gives the entries of a kind the names of the objects that were made for them.
+pub(super) fn keep_names<'a>(
+    (prefix, cluster): (&str, &str),
+    entries: impl Iterator<Item = (&'a mut Service, BTreeSet<u16>)>,
+    made: &MadePorts,
+) {
+    let made = made.iter().filter(|(name, _)| name.starts_with(prefix));
+    let made = made.map(|(name, ports)| (name.clone(), ports.clone())).collect();
+    let (mut services, mut wanted) = (Vec::new(), Vec::new());
+    for (service, ports) in entries {
+        wanted.push(Wanted {
+            name: service.object_name.clone(),
+            named: service.named,
+            ports,
+        });
+        services.push(service);
+    }
+    let by_index = |index| ObjectName(indexed(prefix, cluster, index));
+    let by_index: Vec<_> = (0..wanted.len()).map(by_index).collect();
+    let names = names::assign(&wanted, &by_index, &made);
+    for (service, name) in services.into_iter().zip(names) {
+        service.object_name = name;
+    }
+}
+
 impl FromStr for Image {
     type Err = BadImage;
 
@@ -79,6 +124,8 @@ impl NetworkId {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Service {
     object_name: ObjectName,
+    /// Whether the spec says the name.
+    named: bool,
     image: Image,
     node_labels: BTreeMap<LabelKey, LabelValue>,
     network_id: NetworkId,
@@ -241,7 +288,19 @@ service!(ControlPlaneBalancer WorkerBalancer JumpHost Auth);
 balance!(ControlPlaneBalancer WorkerBalancer);
 node_port!(ControlPlaneBalancer JumpHost Auth);
 
+impl ControlPlaneBalancer {
+    pub(super) fn entry_mut(&mut self) -> (&mut Service, BTreeSet<u16>) {
+        let ports = self.node_port.map(NonZeroU16::get).into_iter().collect();
+        (&mut self.service, ports)
+    }
+}
+
 impl WorkerBalancer {
+    pub(super) fn entry_mut(&mut self) -> (&mut Service, BTreeSet<u16>) {
+        let ports = self.ports.ports().map(NonZeroU16::get).collect();
+        (&mut self.service, ports)
+    }
+
     /// Ports that are balanced: service port, node port and the workers' port are the same number.
     #[must_use]
     pub fn ports(&self) -> PortRange {

@@ -59,6 +59,13 @@ fn a_host_of_which_nothing_is_known_is_read() {
 }
 
 #[test]
+fn the_older_annotation_of_capm3_counts_too() {
+    let host =
+        parse("metadata: {name: a, namespace: b, uid: c, annotations: {capi.metal3.io/unhealthy: ''}}");
+    assert!(host.is_unhealthy());
+}
+
+#[test]
 fn annotations_count_by_being_there() {
     type Flag = fn(&Host) -> bool;
     let flags: [(&str, Flag); 6] = [

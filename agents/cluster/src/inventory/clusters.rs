@@ -10,7 +10,10 @@ pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
         .status
         .as_ref()
         .and_then(|status| status.placement.as_ref());
-    let members = placement.map(|placement| placement.members.iter().map(member).collect());
+    let members = placement.map(|placement| {
+        let one = |one| member(one, &placement.members);
+        placement.members.iter().map(one).collect()
+    });
     wire::ObservedCluster {
         r#ref: Some(reference(object)),
         generation: object.metadata.generation.unwrap_or_default(),
@@ -34,7 +37,7 @@ pub fn reference(object: &SIPCluster) -> wire::ClusterRef {
     }
 }
 
-fn member(member: &api::Member) -> wire::ObservedMember {
+fn member(member: &api::Member, of: &[api::Member]) -> wire::ObservedMember {
     let state = match member.state {
         MemberState::Claimed => wire::MemberState::Claimed,
         MemberState::Bound => wire::MemberState::Bound,
@@ -49,5 +52,20 @@ fn member(member: &api::Member) -> wire::ObservedMember {
         role: member.role.clone(),
         state: state.into(),
         revision: member.revision,
+        replaces: member.replaces.as_deref().and_then(|old| replaced(old, of)),
+        release_reason: member.release_reason.clone().unwrap_or_default(),
     }
+}
+
+/// The host that a status names as `namespace/name`, with its uid if it is a member still.
+fn replaced(old: &str, of: &[api::Member]) -> Option<wire::HostRef> {
+    let (namespace, name) = old.split_once('/')?;
+    let member = of
+        .iter()
+        .find(|other| other.namespace == namespace && other.name == name);
+    Some(wire::HostRef {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: member.map(|member| member.uid.clone()).unwrap_or_default(),
+    })
 }

@@ -41,6 +41,23 @@ impl Complaints {
         }
     }
 
+    /// The scheduler has found a fault in what a host shows.
+    pub(super) fn found(&self, fault: wire::HostFault) {
+        let wire::HostFault { host, message } = fault;
+        let Some(host) = host else { return };
+        let key = Key {
+            namespace: host.namespace.clone(),
+            name: host.name.clone(),
+        };
+        let host = wire::Host {
+            r#ref: Some(host),
+            problems: vec![message],
+            ..wire::Host::default()
+        };
+        self.lock().insert(key, host);
+        self.noticed.notify_one();
+    }
+
     /// A host that is gone.
     pub(super) fn gone(&self, key: &Key) {
         self.lock().remove(key);
@@ -115,6 +132,14 @@ mod tests {
         seen(&[], &["bad"]);
         seen(&["bad"], &[]);
         assert!(told().is_empty(), "it was put right");
+        complaints.found(wire::HostFault {
+            host: host(&[]).r#ref.or(Some(wire::HostRef {
+                name: key("h1").name,
+                ..wire::HostRef::default()
+            })),
+            message: "forged".to_owned(),
+        });
+        assert_eq!(told(), [["forged"]], "the scheduler has found it");
         seen(&[], &["bad"]);
         complaints.gone(&key("h1"));
         assert!(told().is_empty(), "the host is gone");

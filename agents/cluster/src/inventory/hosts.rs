@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use api::{BareMetalHost, Host, NetworkData, OperationalStatus, ProvisioningState, SecretName};
+use api::{
+    BareMetalHost, Belongs, ClusterApiCluster, Host, NetworkData, OperationalStatus, ProvisioningState,
+    SecretName, annotations, describe_consumer, labels,
+};
 use proto::inventory::v1 as wire;
 
 use super::{Key, kept::KeptNetworkData};
@@ -19,6 +22,8 @@ pub struct HostState {
     pub resource_version: String,
     /// The Secret with its addresses.
     pub secret: Option<SecretName>,
+    /// Annotation [`annotations::CLUSTER_API_CLUSTER`].
+    pub cluster_api: Option<String>,
     /// What could not be read of the object itself.
     pub(super) faults: Vec<String>,
 }
@@ -39,8 +44,12 @@ impl HostState {
                 name,
             })
         });
+        let annotations = object.metadata.annotations.as_ref();
+        let cluster_api = annotations.and_then(|all| all.get(annotations::CLUSTER_API_CLUSTER).cloned());
+        let faults = host.reports().iter().map(ToString::to_string);
         Some(Self {
-            faults: host.reports().iter().map(ToString::to_string).collect(),
+            faults: faults.chain(stranger(&host, cluster_api.as_deref())).collect(),
+            cluster_api,
             host: reported(&host),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             secret,
@@ -91,6 +100,32 @@ impl HostState {
                 Some(now.into())
             }
         });
+    }
+}
+
+/// Says who uses a host that its labels do not give to them: for people, and for the scheduler.
+fn stranger(host: &Host, cluster_api: Option<&str>) -> Option<String> {
+    let consumer = host.consumer()?;
+    let label = |key: &str| {
+        host.labels()
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    };
+    let cluster = label(labels::CLUSTER_API);
+    let user = describe_consumer(consumer, cluster);
+    match [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE].map(label) {
+        [Some(namespace), Some(name), Some(_)] => {
+            let meant = ClusterApiCluster::meant(cluster_api, name);
+            (meant.owns(consumer, namespace, cluster) == Belongs::No).then(|| {
+                format!("it is used by {user}, and its labels give it to SIPCluster {namespace}/{name}, which serves {meant}")
+            })
+        }
+        // A host that never was SIP's is not reported.
+        _ if host.placement_revision().is_some() => Some(format!(
+            "it is used by {user}, and was given back: no SIPCluster holds it"
+        )),
+        _ => None,
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) struct KeptHost {
     host: Box<[u8]>,
     resource_version: Box<str>,
     secret: Option<SecretName>,
+    cluster_api: Option<Box<str>>,
     faults: Box<[String]>,
 }
 
@@ -26,12 +27,14 @@ impl KeptHost {
             host,
             resource_version,
             secret,
+            cluster_api,
             faults,
         } = state;
         Self {
             host: host.encode_to_vec().into(),
             resource_version: resource_version.into(),
             secret,
+            cluster_api: cluster_api.map(Into::into),
             faults: faults.into(),
         }
     }
@@ -42,6 +45,7 @@ impl KeptHost {
             host: self.host(),
             resource_version: self.resource_version.to_string(),
             secret: self.secret.clone(),
+            cluster_api: self.cluster_api.as_deref().map(str::to_owned),
             faults: self.faults.to_vec(),
         }
     }

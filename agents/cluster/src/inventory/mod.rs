@@ -4,6 +4,7 @@
 
 mod clusters;
 mod complaints;
+mod dropped;
 mod hosts;
 mod kept;
 mod report;
@@ -11,6 +12,7 @@ mod store;
 mod watch;
 
 pub use complaints::Complaints;
+pub use dropped::{Dropped, no_held_hosts_outside};
 pub use hosts::HostState;
 pub use report::report;
 pub use store::{Changes, Inventory, Key};

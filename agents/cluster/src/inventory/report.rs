@@ -92,11 +92,15 @@ impl Session<'_> {
             Err(status) => return status,
         };
         let snapshot_end = tokio::sync::watch::Sender::new(None);
+        let complaints = self.inventory.complaints();
         let acknowledged = async {
             let mut answers = answers;
             loop {
                 match answers.next().await {
                     Some(Ok(answer)) => {
+                        for fault in answer.faults {
+                            complaints.found(fault);
+                        }
                         let end = *snapshot_end.borrow();
                         if let Some(end) = end.filter(|end| answer.acknowledged >= *end) {
                             gate.ready();

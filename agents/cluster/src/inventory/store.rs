@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use api::{BareMetalHost, NetworkData, SecretName};
+use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName};
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
 
@@ -57,6 +57,8 @@ pub struct Inventory {
 struct State {
     hosts: BTreeMap<Key, KeptHost>,
     clusters: BTreeMap<Key, wire::ObservedCluster>,
+    /// What the annotation [`api::annotations::CLUSTER_API_CLUSTER`] of a `SIPCluster` names.
+    cluster_api: BTreeMap<Key, ClusterApiCluster>,
     /// Addresses by the Secret that holds them.
     networks: BTreeMap<SecretName, KeptNetworkData>,
     /// Hosts by the Secret that their `networkData` names.
@@ -186,6 +188,21 @@ impl Inventory {
         self.lock().clusters.contains_key(key)
     }
 
+    /// The Cluster API cluster that a `SIPCluster` names by its annotation.
+    #[must_use]
+    pub fn cluster_api(&self, key: &Key) -> Option<ClusterApiCluster> {
+        self.lock().cluster_api.get(key).cloned()
+    }
+
+    /// Takes in what a `SIPCluster` names by its annotation.
+    pub fn put_cluster_api(&self, key: &Key, named: Option<ClusterApiCluster>) {
+        let mut state = self.lock();
+        match named {
+            Some(named) => state.cluster_api.insert(key.clone(), named),
+            None => state.cluster_api.remove(key),
+        };
+    }
+
     /// Takes a `SIPCluster` in.
     pub fn put_cluster(&self, key: Key, cluster: wire::ObservedCluster) {
         let mut state = self.lock();
@@ -202,6 +219,7 @@ impl Inventory {
     /// Forgets a `SIPCluster`.
     pub fn delete_cluster(&self, key: &Key) {
         let mut state = self.lock();
+        state.cluster_api.remove(key);
         if let Some(cluster) = state.clusters.remove(key) {
             state.dirty_clusters.remove(key);
             state

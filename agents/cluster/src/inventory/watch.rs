@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
 
-use api::{BareMetalHost, NetworkData, SIPCluster, SecretName};
+use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kit::retries::watch_pauses;
@@ -145,8 +145,11 @@ struct Clusters {
 
 impl Sink<SIPCluster> for Clusters {
     fn put(&self, object: SIPCluster) {
+        let key = key(&object);
+        // What cannot be read is refused when the cluster is reconciled.
         self.inventory
-            .put_cluster(key(&object), clusters::observed(&object));
+            .put_cluster_api(&key, ClusterApiCluster::parse(&object).ok().flatten());
+        self.inventory.put_cluster(key, clusters::observed(&object));
     }
 
     fn delete(&self, object: SIPCluster) {

@@ -1,4 +1,4 @@
-//! A `SIPCluster` that is being deleted: hosts are released and unlabelled first, then each agent deletes its own
+//! A `SIPCluster` that is being deleted: hosts are released as they are by every other way, then each agent deletes its own
 //! children, then the finalizer goes.
 
 use std::time::Duration;
@@ -30,24 +30,30 @@ pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action
     context
         .triggers
         .holds(&key(object), placement.members.iter().map(hosts::key).collect());
+    let epoch = placement.revision.unwrap_or_default().epoch;
     let steps: Vec<Step<'_>> = placement
         .members
         .iter()
-        .map(|member| Step::of(&reference, member, &context.inventory, true))
+        .map(|member| {
+            let drained = services::drained(&context.not_installed, object, epoch, member);
+            Step::of(&reference, member, &context.inventory, drained)
+        })
         .collect();
     let own = |refused: &[(hosts::Key, String)]| status::Own {
-        findings: conditions_of(&progress(&steps, refused), is_stuck(&steps, refused)),
+        findings: conditions_of(&progress(object, &steps, refused), is_stuck(&steps, refused)),
         placement: Some(status::placement(&placement)),
         ..status::Own::default()
     };
     // A status that says what is given back is written before it is done, and then again only if that was refused.
     let held = holds(object, &placement);
-    if !held {
-        write(object, context, own(&[])).await?;
-    }
+    let written = if held {
+        None
+    } else {
+        write(object, context, own(&[])).await?
+    };
     let (again, refused) = act_on_hosts(object, &placement, &steps, context).await?;
     if held || !refused.is_empty() {
-        write(object, context, own(&refused)).await?;
+        write(written.as_ref().unwrap_or(object), context, own(&refused)).await?;
     }
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
@@ -57,23 +63,31 @@ fn is_stuck(steps: &[Step<'_>], refused: &[(hosts::Key, String)]) -> bool {
     !refused.is_empty() || steps.iter().any(|step| matches!(step.need, Need::Blocked(_)))
 }
 
-fn progress(steps: &[Step<'_>], refused: &[(hosts::Key, String)]) -> String {
+fn progress(object: &SIPCluster, steps: &[Step<'_>], refused: &[(hosts::Key, String)]) -> String {
     let refused = (!refused.is_empty()).then(|| findings::refused_in_words(refused));
     let waits: Vec<String> = steps
         .iter()
-        .filter_map(|step| match &step.need {
-            Need::Waits(why) | Need::Blocked(why) => {
-                let hosts::Key { namespace, name } = hosts::key(step.member);
-                Some(format!("{namespace}/{name}: {why}"))
-            }
-            Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm | Need::ConfirmGone => None,
+        .filter_map(|step| {
+            let why = match &step.need {
+                Need::Waits(why) | Need::Blocked(why) => why.clone(),
+                Need::Drains => services::drains(object, step.member),
+                Need::Nothing | Need::Label | Need::Unlabel | Need::Confirm | Need::ConfirmGone => {
+                    return None;
+                }
+            };
+            let hosts::Key { namespace, name } = hosts::key(step.member);
+            Some(format!("{namespace}/{name}: {why}"))
         })
         .chain(refused)
         .collect();
     if waits.is_empty() {
         format!("{} hosts are being given back", steps.len())
     } else {
-        format!("{} hosts are being given back; {}", steps.len(), waits.join("; "))
+        format!(
+            "{} hosts are being given back; {}",
+            steps.len(),
+            findings::named(&waits)
+        )
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn all(
     gating: &[Section],
     skipped: &[Section],
 ) -> Vec<Finding> {
-    let labeled = labeled(steps, machines, placement.refusal.is_some());
+    let labeled = labeled(object, steps, machines, placement.refusal.is_some());
     let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
     let ready = ready(placement, &labeled, &standing, is_taken_over(object));
     let mut findings = vec![scheduled_finding(placement), labeled, ready];
@@ -132,7 +132,7 @@ pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
     })
 }
 
-fn labeled(steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
+fn labeled(object: &SIPCluster, steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
     let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
     for step in steps {
         let hosts::Key { namespace, name } = hosts::key(step.member);
@@ -155,6 +155,10 @@ fn labeled(steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
                 waiting.push(format!("{namespace}/{name}: to be released, {why}{asked}"));
             }
             Need::Waits(why) => waiting.push(format!("{namespace}/{name}: {why}")),
+            Need::Drains => {
+                let why = services::drains(object, step.member);
+                waiting.push(format!("{namespace}/{name}: to be released, {why}"));
+            }
             Need::Blocked(why) => blocked.push(format!("{namespace}/{name}: {why}")),
         }
     }
@@ -222,14 +226,18 @@ fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing, 
     }
 }
 
-/// Since when the other agents could have answered this generation.
+/// Since when the other agents could have answered this generation: since this agent has acted on it, and since `Scheduled`
+/// has its status. `None` while this agent has not acted on it.
 fn asked(object: &SIPCluster) -> Option<Time> {
-    let said = object
-        .status
-        .as_ref()
-        .map(|status| &*status.conditions)
-        .unwrap_or_default();
-    find(said, conditions::SCHEDULED).map(|condition| condition.last_transition_time.clone())
+    let status = object.status.as_ref()?;
+    let generation = object.metadata.generation.unwrap_or_default();
+    if status.observed_generation != Some(generation) {
+        return None;
+    }
+    let scheduled = find(&status.conditions, conditions::SCHEDULED)?;
+    let scheduled = scheduled.last_transition_time.clone();
+    let observed = status.observed_since.clone();
+    Some(observed.map_or(scheduled.clone(), |observed| observed.max(scheduled)))
 }
 
 /// When to look again though nothing changes: an agent that does not answer is to be named.
@@ -257,19 +265,45 @@ pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{host, inventory, labelled, member, reference};
+    use crate::fixtures::{cluster, host, inventory, labelled, member, reference};
+
+    #[test]
+    fn answers_are_awaited_since_the_generation_was_observed() {
+        let asked = |generation: i64, since: Option<&str>| {
+            let scheduled = serde_json::json!({
+                "type": "Scheduled", "status": "True", "reason": "Placed", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let mut status =
+                serde_json::json!({ "observedGeneration": generation, "conditions": [scheduled] });
+            if let Some(since) = since {
+                status["observedSince"] = since.into();
+            }
+            super::asked(&cluster(&status)).map(|time| time.0.to_string())
+        };
+        let (before, scheduled, after) = (
+            "2025-01-01T00:00:00Z",
+            "2026-01-01T00:00:00Z",
+            "2026-01-02T00:00:00Z",
+        );
+        assert_eq!(asked(2, Some(after)), None, "an earlier generation was observed");
+        assert_eq!(asked(3, Some(after)).as_deref(), Some(after));
+        assert_eq!(asked(3, Some(before)).as_deref(), Some(scheduled));
+        assert_eq!(asked(3, None).as_deref(), Some(scheduled));
+    }
 
     #[test]
     fn a_cluster_without_hosts_is_labelled_only_when_it_wants_none() {
         let none = Machines::default();
-        assert_eq!(labeled(&[], &none, false).status, Some(true));
-        let refused = labeled(&[], &none, true);
+        let cluster = cluster(&serde_json::json!({}));
+        assert_eq!(labeled(&cluster, &[], &none, false).status, Some(true));
+        let refused = labeled(&cluster, &[], &none, true);
         assert_eq!((refused.status, refused.reason), (Some(false), "Waiting"));
         let bound = member("h1", wire::MemberState::Bound);
         let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
         let steps = [Step::of(&reference(), &bound, &inventory, true)];
         assert_eq!(
-            labeled(&steps, &none, true).status,
+            labeled(&cluster, &steps, &none, true).status,
             Some(true),
             "what it holds is labelled, though it wants more"
         );

@@ -3,7 +3,7 @@
 //! Each write is one merge patch that is conditioned on the host's uid and resourceVersion, as the inventory has them. If
 //! the host has changed since, the API server answers 409, and the change comes in by the watch.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{BareMetalHost, annotations, labels};
 use futures::{FutureExt as _, StreamExt as _};
@@ -13,15 +13,19 @@ use proto::{
     inventory::v1 as wire,
     placement::v1::{Member, ReleaseConfirmation},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Unseen,
+    consumers::{self, Serves},
     metrics::{HostWrite, Metrics},
     need::{self, Need},
 };
-use crate::inventory::Inventory;
 pub use crate::inventory::Key;
+use crate::{
+    fence::{Evidence, Released},
+    inventory::Inventory,
+};
 
 /// Host writes under way at once, for one cluster.
 const CONCURRENT: usize = 16;
@@ -60,6 +64,8 @@ pub struct Step<'a> {
     pub need: Need,
     /// The host's `resourceVersion` when that was found: the write is conditioned on it.
     seen: String,
+    /// The annotation that is written with the labels, where the host has another one.
+    meant: Option<Value>,
 }
 
 impl<'a> Step<'a> {
@@ -73,7 +79,19 @@ impl<'a> Step<'a> {
         } else {
             need::to_hold(cluster, member, reported, served)
         };
+        let named = inventory.cluster_api(&Key {
+            namespace: cluster.namespace.clone(),
+            name: cluster.name.clone(),
+        });
+        let serves = Serves::new(cluster, named.as_ref());
+        let shown = host.as_ref().and_then(|host| host.cluster_api.as_deref());
+        let need = match reported {
+            Some(reported) => consumers::considered(need, &serves, member, reported, shown),
+            None => need,
+        };
+        let meant = serves.change(shown);
         Self {
+            meant,
             member,
             need,
             seen: host.map(|host| host.resource_version).unwrap_or_default(),
@@ -82,10 +100,13 @@ impl<'a> Step<'a> {
 }
 
 impl Step<'_> {
-    fn confirmation(&self) -> ReleaseConfirmation {
-        ReleaseConfirmation {
-            host: self.member.host.clone(),
-            revision: self.member.revision,
+    fn released(&self, evidence: Evidence) -> Released {
+        Released {
+            confirmation: ReleaseConfirmation {
+                host: self.member.host.clone(),
+                revision: self.member.revision,
+            },
+            evidence,
         }
     }
 }
@@ -113,7 +134,7 @@ pub struct Taken {
     /// Hosts that the API server refused to write; its words.
     pub refused: Vec<(Key, String)>,
     /// Releases that are on the API server: the scheduler must be told.
-    pub released: Vec<ReleaseConfirmation>,
+    pub released: Vec<Released>,
 }
 
 impl Writer<'_> {
@@ -126,7 +147,10 @@ impl Writer<'_> {
             .collect();
         let mut taken = Taken::default();
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
-        taken.released.extend(confirmed.map(Step::confirmation));
+        taken
+            .released
+            .extend(confirmed.map(|step| step.released(Evidence::Seen)));
+        let before = Instant::now();
         for (step, written) in due.iter().zip(self.write(&due).await) {
             // That one is a look.
             if step.need != Need::ConfirmGone {
@@ -137,7 +161,12 @@ impl Writer<'_> {
                 });
             }
             match written {
-                Written::Done if step.need != Need::Label => taken.released.push(step.confirmation()),
+                Written::Done if step.need == Need::ConfirmGone => {
+                    taken.released.push(step.released(Evidence::Gone));
+                }
+                Written::Done if step.need != Need::Label => {
+                    taken.released.push(step.released(Evidence::Written { before }));
+                }
                 Written::Done => {}
                 Written::Changed => taken.again = Some(LOOK_AGAIN),
                 Written::Refused(words) => {
@@ -157,21 +186,37 @@ impl Writer<'_> {
     }
 
     async fn one(&self, step: &Step<'_>) -> Written {
-        let Step { member, need, seen } = step;
+        let Step {
+            member,
+            need,
+            seen,
+            meant,
+        } = step;
         let key = key(member);
         let uid = member.host.as_ref().map_or("", |host| &*host.uid);
         let hosts: Api<BareMetalHost> = Api::namespaced(self.client.clone(), &key.namespace);
         let change = match need {
-            Need::Label => json!({ "labels": {
-                labels::CLUSTER_NAMESPACE: self.cluster.namespace,
-                labels::CLUSTER_NAME: self.cluster.name,
-                labels::NODE_TYPE: member.role,
-            }}),
+            Need::Label => {
+                let mut change = json!({ "labels": {
+                    labels::CLUSTER_NAMESPACE: self.cluster.namespace,
+                    labels::CLUSTER_NAME: self.cluster.name,
+                    labels::NODE_TYPE: member.role,
+                }});
+                if let Some(meant) = meant {
+                    change["annotations"] = json!({ annotations::CLUSTER_API_CLUSTER: meant });
+                }
+                // Kept for Machines of a cluster that had it before: those of this one would never find it.
+                if member.state() == wire::MemberState::Claimed {
+                    change["labels"][labels::NODE_REUSE] = Value::Null;
+                }
+                change
+            }
             Need::Unlabel => json!({
                 "labels": {
                     labels::CLUSTER_NAMESPACE: null,
                     labels::CLUSTER_NAME: null,
                     labels::NODE_TYPE: null,
+                    labels::NODE_REUSE: null,
                 },
                 "annotations": { annotations::PLACEMENT_REVISION: member.revision.to_string() },
             }),
@@ -190,7 +235,9 @@ impl Writer<'_> {
                     Err(error) => Written::Refused(apply::reason(&error)),
                 };
             }
-            Need::Nothing | Need::Confirm | Need::Blocked(_) | Need::Waits(_) => return Written::Done,
+            Need::Nothing | Need::Confirm | Need::Blocked(_) | Need::Waits(_) | Need::Drains => {
+                return Written::Done;
+            }
         };
         match apply::merge_metadata(&hosts, self.manager, &key.name, (uid, seen), change).await {
             Ok(_) => {

@@ -2,8 +2,10 @@
 //!
 //! Nothing acts on a claim before the status holds it. Labels come last: they are what Cluster API consumes.
 
+mod consumers;
 mod delete;
 mod desired;
+mod error;
 mod events;
 mod finalizer;
 mod findings;
@@ -12,12 +14,14 @@ mod machines;
 mod metrics;
 pub mod need;
 mod orphans;
+mod pods;
 mod services;
 mod status;
 mod triggers;
 mod unseen;
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
@@ -36,12 +40,17 @@ use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action}
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 use tonic::{Code, Status};
 
+pub use error::Error;
 pub use metrics::Metrics;
 pub use orphans::{Orphans, run as look_after_orphans};
+pub use services::is_drained;
 pub use triggers::Triggers;
 pub use unseen::Unseen;
 
-use crate::inventory::{self, Inventory, Key};
+use crate::{
+    fence::{self, Fence},
+    inventory::{self, Inventory, Key},
+};
 use hosts::{Step, Taken, Writer};
 use machines::Machines;
 use metrics::{Answer, Look};
@@ -62,6 +71,8 @@ pub struct Context {
     pub triggers: Triggers,
     /// Hosts that were written, and not seen since.
     pub unseen: Unseen,
+    /// When a release may be confirmed.
+    pub fence: Fence,
     /// Pauses after failures.
     pub retries: Retries,
     /// What is counted.
@@ -72,39 +83,9 @@ pub struct Context {
     pub not_installed: BTreeSet<Section>,
 }
 
-/// Why a look at a cluster was cut short; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server did not do what was asked.
-    #[error("the API server: {action}")]
-    Kubernetes {
-        /// What was tried.
-        action: &'static str,
-        /// What it said.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// The scheduler did not answer.
-    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
-    Scheduler(Box<Status>),
-    /// The scheduler is at an older epoch than the status.
-    #[error("the scheduler answers from epoch {answered}, and epoch {seen} was seen already")]
-    OldEpoch {
-        /// In the answer.
-        answered: u64,
-        /// In the status.
-        seen: u64,
-    },
-}
-
-impl Error {
-    fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Kubernetes {
-            action,
-            source: Box::new(source),
-        }
-    }
-}
+/// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered
+/// it by then.
+const CHANGED: Duration = Duration::from_secs(2);
 
 /// Looks at one cluster and does what is to be done now.
 ///
@@ -112,11 +93,16 @@ impl Error {
 /// What cut it short.
 pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
     let began = Instant::now();
-    let looked = look(&object, &context).await;
+    let looked = match look(&object, &context).await {
+        // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
+        Err(Error::Changed) => Ok(Action::requeue(CHANGED)),
+        Err(Error::Gone) => Ok(Action::await_change()),
+        other => other,
+    };
     let outcome = match &looked {
         Ok(_) => Look::Done,
-        Err(Error::Kubernetes { .. }) => Look::Kubernetes,
-        Err(Error::Scheduler(_) | Error::OldEpoch { .. }) => Look::Scheduler,
+        Err(Error::Kubernetes { .. } | Error::Drains(_) | Error::Changed | Error::Gone) => Look::Kubernetes,
+        Err(Error::Scheduler(_) | Error::OldEpoch { .. } | Error::OldRevision { .. }) => Look::Scheduler,
     };
     context.metrics.looked(outcome, began.elapsed());
     let action = looked?;
@@ -132,7 +118,16 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
         Ok(cluster) => cluster,
         Err(invalid) => return refuse(object, context, &invalid.to_string()).await,
     };
-    finalizer::ensure(&context.client, object).await?;
+    let version = finalizer::ensure(&context.client, object).await?;
+    let observed;
+    let object = if version == object.metadata.resource_version {
+        object
+    } else {
+        let mut finalized = object.clone();
+        finalized.metadata.resource_version = version;
+        observed = finalized;
+        &observed
+    };
     let answer = context
         .scheduler
         .apply(desired::declaration(object, &cluster))
@@ -168,7 +163,7 @@ async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Act
         .collect(),
         ..status::Own::default()
     };
-    if write(object, context, own).await? {
+    if write(object, context, own).await?.is_some() {
         context
             .events
             .warning(&object.object_ref(&()), "InvalidSpec", why)
@@ -192,10 +187,15 @@ async fn stale(object: &SIPCluster, context: &Context, status: Status) -> Error 
     Error::Scheduler(Box::new(status))
 }
 
-async fn write(object: &SIPCluster, context: &Context, own: status::Own) -> Result<bool, Error> {
+/// Writes the status if it differs, to the object as it was observed. Returns the object that was written.
+async fn write(
+    object: &SIPCluster,
+    context: &Context,
+    own: status::Own,
+) -> Result<Option<SIPCluster>, Error> {
     status::write(&context.client, MANAGER, object, own)
         .await
-        .map_err(Error::kubernetes("write the status"))
+        .map_err(Error::write("write the status"))
 }
 
 /// Writes the placement into the status, and then acts on the hosts.
@@ -217,7 +217,7 @@ async fn act(
         .members
         .iter()
         .map(|member| {
-            let served = services::served(cluster, &gating, object, epoch, member);
+            let served = services::served(cluster, &context.not_installed, object, epoch, member);
             Step::of(&reference, member, &context.inventory, served)
         })
         .collect();
@@ -253,14 +253,15 @@ async fn act(
         };
     }
     let before = findings::scheduled(object);
-    if write(object, context, own.clone()).await? {
+    let written = write(object, context, own.clone()).await?;
+    if written.is_some() {
         events::publish(object, placement, before.as_deref(), context).await;
     }
     machines.ask(object, context).await;
     let (again, refused) = act_on_hosts(object, placement, &steps, context).await?;
     if !refused.is_empty() {
         findings::refuse(&mut own.findings, &refused);
-        write(object, context, own).await?;
+        write(written.as_ref().unwrap_or(object), context, own).await?;
     }
     let pending = findings::revisit(object, &gating);
     Ok([again, pending, machines.again()]
@@ -280,18 +281,27 @@ fn holds(object: &SIPCluster, placement: &placed::Placement) -> bool {
     held.is_some_and(|held| (held.epoch, held.revision) == (revision.epoch, revision.revision))
 }
 
-/// An agent never acts on an older epoch than it has seen.
+/// An agent never acts on an older epoch than it has seen, nor on an older placement than the status has.
 fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(), Error> {
-    let seen = object
+    let held = object
         .status
         .as_ref()
-        .and_then(|status| status.placement.as_ref())
-        .map_or(0, |p| p.epoch);
-    let answered = placement.revision.unwrap_or_default().epoch;
-    if answered < seen {
-        Err(Error::OldEpoch { answered, seen })
-    } else {
-        Ok(())
+        .and_then(|status| status.placement.as_ref());
+    let Some(held) = held else {
+        return Ok(());
+    };
+    let wire::Revision { epoch, revision } = placement.revision.unwrap_or_default();
+    match epoch.cmp(&held.epoch) {
+        Ordering::Less => Err(Error::OldEpoch {
+            answered: epoch,
+            seen: held.epoch,
+        }),
+        Ordering::Equal if revision < held.revision => Err(Error::OldRevision {
+            epoch,
+            answered: revision,
+            seen: held.revision,
+        }),
+        Ordering::Equal | Ordering::Greater => Ok(()),
     }
 }
 
@@ -330,16 +340,18 @@ async fn act_on_hosts(
     Ok((again, refused))
 }
 
-/// Tells the scheduler what is written.
+/// Tells the scheduler which hosts were given back and cannot be claimed by late patches any more.
 async fn confirm(
     cluster: wire::ClusterRef,
-    released: Vec<placed::ReleaseConfirmation>,
+    released: Vec<fence::Released>,
     context: &Context,
 ) -> Result<(), Error> {
-    if released.is_empty() {
+    let confirmed = context.fence.confirmed(&cluster, released, &context.client).await;
+    let confirmed = confirmed.map_err(Error::kubernetes("read a host that was given back"))?;
+    if confirmed.is_empty() {
         return Ok(());
     }
-    let confirmed = context.scheduler.confirm(cluster, released).await;
+    let confirmed = context.scheduler.confirm(cluster, confirmed).await;
     confirmed
         .map(drop)
         .map_err(|status| Error::Scheduler(Box::new(status)))

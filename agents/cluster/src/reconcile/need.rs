@@ -20,6 +20,8 @@ pub enum Need {
     Blocked(String),
     /// It waits for something that will come; for people.
     Waits(String),
+    /// It is to be given back, and pods of load balancers may still route to it.
+    Drains,
 }
 
 /// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
@@ -49,13 +51,13 @@ pub fn to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::
     }
 }
 
-/// What the host of a releasing member needs. `served`: no load balancer leads to it any more.
+/// What the host of a releasing member needs. `drained`: no pod of any load balancer routes to it.
 #[must_use]
 pub fn to_release(
     cluster: &wire::ClusterRef,
     member: &Member,
     host: Option<&wire::Host>,
-    served: bool,
+    drained: bool,
 ) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::ConfirmGone;
@@ -66,9 +68,7 @@ pub fn to_release(
         Carried::Ours | Carried::Part if host.consumer.is_some() => {
             Need::Waits(format!("it is still used by {}", consumer(host)))
         }
-        Carried::None | Carried::Ours | Carried::Part if !served => {
-            Need::Waits("the load balancers have not let go of it yet".to_owned())
-        }
+        Carried::None | Carried::Ours | Carried::Part if !drained => Need::Drains,
         Carried::None | Carried::Ours | Carried::Part => Need::Unlabel,
         Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
     }
@@ -206,8 +206,8 @@ mod tests {
             "the mark is of an older release"
         );
         assert!(
-            matches!(need(Some(h1()), Releasing, false), Need::Waits(_)),
-            "a load balancer leads to it"
+            need(Some(h1()), Releasing, false) == Need::Drains,
+            "a load balancer routes to it"
         );
         assert_eq!(need(Some(marked("5")), Releasing, true), Need::Confirm);
         assert_eq!(need(None, Releasing, true), Need::ConfirmGone, "the host is gone");

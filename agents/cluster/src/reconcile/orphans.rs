@@ -11,13 +11,15 @@ use std::{
 };
 
 use backon::ExponentialBackoff;
-use kit::scheduler::pauses;
+use kit::{config::Section, scheduler::pauses};
 use proto::{inventory::v1 as wire, placement::v1::Member};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
     Context, Error,
     hosts::{self, Step, Writer},
+    need::Need,
+    pods,
 };
 use crate::inventory::{Key, Listed};
 
@@ -143,10 +145,17 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
     if answered < seen {
         return Err(Error::OldEpoch { answered, seen });
     }
+    // The garbage collector deletes its load balancers. Their pods go on for a while, and nobody says what they run.
+    let in_the_way = if context.not_installed.contains(&Section::LoadBalancer) {
+        None
+    } else {
+        pods::in_the_way(&context.client, cluster)
+            .await
+            .map_err(Error::kubernetes("list what load balancers run"))?
+    };
     let steps: Vec<Step<'_>> = releasing
         .into_iter()
-        // Its load balancers went with it.
-        .map(|member| Step::of(&reference, member, &context.inventory, true))
+        .map(|member| Step::of(&reference, member, &context.inventory, in_the_way.is_none()))
         .collect();
     let writer = Writer {
         client: &context.client,
@@ -160,5 +169,9 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
         tracing::warn!(namespace, name, words, "a BareMetalHost cannot be written");
     }
     super::confirm(reference, taken.released, context).await?;
-    Ok(taken.again)
+    match in_the_way {
+        // Nothing tells when it is gone: it is tried again.
+        Some(what) if steps.iter().any(|step| step.need == Need::Drains) => Err(Error::Drains(what)),
+        Some(_) | None => Ok(taken.again),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use api::{Cluster, SIPCluster, conditions};
+use api::{Cluster, Drained, SIPCluster, conditions};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -51,16 +51,72 @@ pub(super) fn condition_of(section: Section) -> &'static str {
     }
 }
 
-/// Whether every load balancer that the spec asks for has taken in a claim, or has let go of a member that is given back.
+/// Whether load balancers are no reason to leave a member's host as it is: of one that joins, every load balancer that the spec
+/// asks for has applied it; of one that leaves, no pod of any load balancer that exists routes to it.
 #[must_use]
 pub(super) fn served(
     cluster: &Cluster,
-    gating: &[Section],
+    not_installed: &BTreeSet<Section>,
     object: &SIPCluster,
     epoch: u64,
     member: &Member,
 ) -> bool {
-    if !gating.contains(&Section::LoadBalancer) || member.state() == wire::MemberState::Bound {
+    match member.state() {
+        wire::MemberState::Bound => true,
+        wire::MemberState::Releasing => drained(not_installed, object, epoch, member),
+        wire::MemberState::Claimed | wire::MemberState::Unspecified => {
+            joined(cluster, not_installed, object, epoch, member)
+        }
+    }
+}
+
+/// Whether no pod of any load balancer routes to a member that is given back. The load-balancer agent says so of whatever
+/// exists, so it is asked for clusters too whose spec names no load balancer.
+#[must_use]
+pub(super) fn drained(
+    not_installed: &BTreeSet<Section>,
+    object: &SIPCluster,
+    epoch: u64,
+    member: &Member,
+) -> bool {
+    let said = object.status.as_ref().and_then(|status| status.drained);
+    not_installed.contains(&Section::LoadBalancer) || is_drained(said, epoch, member.revision)
+}
+
+/// Whether what the load-balancer agent said covers a release of this revision.
+#[must_use]
+pub fn is_drained(said: Option<Drained>, epoch: u64, released: u64) -> bool {
+    said.is_some_and(|said| said.epoch == epoch && said.revision >= released)
+}
+
+/// Who a member that is given back waits for and since when, for people.
+pub(super) fn drains(object: &SIPCluster, member: &Member) -> String {
+    let status = object.status.as_ref();
+    let uid = member.host.as_ref().map(|host| host.uid.as_str());
+    let known = status.and_then(|status| status.placement.as_ref());
+    let known = known.and_then(|held| held.members.iter().find(|known| Some(known.uid.as_str()) == uid));
+    let since = known
+        .filter(|known| known.state == api::MemberState::Releasing)
+        .and_then(|known| known.since.as_ref())
+        .map_or_else(String::new, |since| format!(" since {}", since.0));
+    let said = status.and_then(|status| find(&status.conditions, conditions::LOAD_BALANCER_READY));
+    let said = said
+        .filter(|said| said.status != "True")
+        .map_or_else(String::new, |said| {
+            format!(" ({}: {}: {})", said.type_, said.reason, said.message)
+        });
+    format!("waits{since} for the load-balancer agent to confirm that no pod routes to it{said}")
+}
+
+/// Whether every load balancer that the spec asks for has applied a claim.
+fn joined(
+    cluster: &Cluster,
+    not_installed: &BTreeSet<Section>,
+    object: &SIPCluster,
+    epoch: u64,
+    member: &Member,
+) -> bool {
+    if not_installed.contains(&Section::LoadBalancer) {
         return true;
     }
     let applied = object
@@ -68,24 +124,17 @@ pub(super) fn served(
         .as_ref()
         .map(|status| &*status.applied)
         .unwrap_or_default();
-    let names = cluster
-        .load_balancers_control_plane()
-        .iter()
-        .map(|balancer| balancer.service().object_name())
-        .chain(
-            cluster
-                .load_balancers_worker()
-                .iter()
-                .map(|balancer| balancer.service().object_name()),
-        );
-    let releasing = member.state() == wire::MemberState::Releasing;
-    names.into_iter().all(|name| {
-        let said = applied
-            .iter()
-            .find(|applied| applied.service == name.as_str() && applied.epoch == epoch);
-        let revision = said.and_then(|said| if releasing { said.left } else { Some(said.revision) });
-        revision >= Some(member.revision)
-    })
+    // Which name each entry has the load-balancer agent decides by what exists. Of a generation it names no other load balancer
+    // than those that its spec asks for.
+    let have = |kind: &str| {
+        let of_kind = applied.iter().filter(|applied| applied.service.starts_with(kind));
+        let current = |said: &&api::Applied| {
+            said.generation == cluster.generation() && said.epoch == epoch && said.revision >= member.revision
+        };
+        of_kind.filter(current).count()
+    };
+    have("loadbalancer-controlplane-") >= cluster.load_balancers_control_plane().len()
+        && have("loadbalancer-worker-") >= cluster.load_balancers_worker().len()
 }
 
 /// How the services stand for this generation. `asked`: when the agents could have begun; an agent that has not
@@ -154,6 +203,10 @@ mod tests {
         BTreeSet::from([Section::JumpHost])
     }
 
+    fn no_load_balancers() -> BTreeSet<Section> {
+        BTreeSet::from([Section::LoadBalancer])
+    }
+
     fn applied(epoch: u64, revision: u64) -> Value {
         json!({ "applied": [{ "service": "loadbalancer-worker-one", "epoch": epoch, "revision": revision, "generation": 3 }] })
     }
@@ -180,36 +233,71 @@ mod tests {
             let object = cluster(&status);
             let parsed = Cluster::parse(&object).unwrap();
             assert_eq!(
-                served(&parsed, &[Section::LoadBalancer], &object, 1, &claimed),
+                served(&parsed, &installed(), &object, 1, &claimed),
                 expected,
                 "{status}"
             );
             assert!(
-                served(&parsed, &[], &object, 1, &claimed),
+                served(&parsed, &no_load_balancers(), &object, 1, &claimed),
                 "nothing gates: {status}"
             );
         }
     }
 
     #[test]
-    fn a_host_that_goes_is_let_go_when_nothing_that_runs_leads_to_it_any_more() {
+    fn what_an_earlier_spec_asked_for_vouches_for_no_claim() {
+        let claimed = member("h1", wire::MemberState::Claimed);
+        let mut status = applied(1, 5);
+        status["applied"][0]["generation"] = json!(2);
+        let object = cluster(&status);
+        let parsed = Cluster::parse(&object).unwrap();
+        assert!(!served(&parsed, &installed(), &object, 1, &claimed));
+    }
+
+    #[test]
+    fn a_releasing_host_waits_for_pods_whatever_the_spec_names() {
         let releasing = member("h1", wire::MemberState::Releasing);
-        for (epoch, left, expected) in [
-            (1, json!(null), false),
-            (1, json!(4), false),
-            (1, json!(5), true),
-            (2, json!(9), false),
+        let no_services = json!({ "nodes": { "Worker": { "labelSelector": {}, "count": { "active": 2 } } } });
+        for (drained, expected) in [
+            (json!(null), false),
+            (json!({ "epoch": 1, "revision": 4 }), false),
+            (json!({ "epoch": 1, "revision": 5 }), true),
+            (json!({ "epoch": 2, "revision": 9 }), false),
         ] {
-            let mut status = applied(epoch, 9);
-            status["applied"][0]["left"] = left;
-            let object = cluster(&status);
-            let parsed = Cluster::parse(&object).unwrap();
-            assert_eq!(
-                served(&parsed, &[Section::LoadBalancer], &object, 1, &releasing),
-                expected,
-                "{status}"
-            );
+            let mut status = applied(1, 9);
+            status["drained"] = drained;
+            let balanced = cluster(&status);
+            let mut bare = balanced.clone();
+            bare.spec = serde_json::from_value(no_services.clone()).unwrap();
+            for object in [balanced, bare] {
+                let parsed = Cluster::parse(&object).unwrap();
+                let served = |sections| served(&parsed, &sections, &object, 1, &releasing);
+                assert_eq!(served(installed()), expected, "{status}");
+                assert!(served(no_load_balancers()), "this site has no load balancers");
+            }
         }
+    }
+
+    #[test]
+    fn a_releasing_host_says_who_it_waits_for_and_since_when() {
+        let releasing = member("h1", wire::MemberState::Releasing);
+        let waits = "waits since 2026-01-01T00:00:00Z for the load-balancer agent to confirm that no pod routes to it";
+        let member = json!({
+            "namespace": "metal", "name": "h1", "uid": "uid-h1", "role": "Worker", "state": "Releasing",
+            "revision": 5, "since": "2026-01-01T00:00:00Z",
+        });
+        let condition = json!({
+            "type": "LoadBalancerReady", "status": "False", "reason": "Progressing", "message": "pod x still runs",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
+        let mut status = json!({ "placement": placement });
+        assert_eq!(drains(&cluster(&status), &releasing), waits);
+        status["conditions"] = json!([condition]);
+        assert_eq!(
+            drains(&cluster(&status), &releasing),
+            format!("{waits} (LoadBalancerReady: Progressing: pod x still runs)")
+        );
     }
 
     #[test]

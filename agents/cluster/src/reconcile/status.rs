@@ -9,7 +9,7 @@ use kit::{
     apply::{self, Manager},
     conditions::Finding,
 };
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 
 use super::hosts;
@@ -33,23 +33,24 @@ pub(super) struct Own {
     pub counts: Option<Counts>,
 }
 
-/// Writes the status if it differs from the one there. Returns whether it did.
+/// Writes the status if it differs from the one that was observed, and only to the object as it was observed: a placement never
+/// goes back. Returns the object that was written.
 ///
 /// # Errors
-/// What the API server answers.
+/// What the API server answers: 409 when the object has changed since.
 pub(super) async fn write(
     client: &Client,
     manager: Manager,
     object: &SIPCluster,
     own: Own,
-) -> kube::Result<bool> {
+) -> kube::Result<Option<SIPCluster>> {
     let next = next(object, own, Timestamp::now());
     if owned(object) == next {
-        return Ok(false);
+        return Ok(None);
     }
-    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    apply::apply_status::<SIPCluster>(client, manager, &namespace, &name, &next).await?;
-    Ok(true)
+    apply::apply_status_of(client, manager, object, &next)
+        .await
+        .map(Some)
 }
 
 /// The part of the status there that is this agent's.
@@ -57,6 +58,7 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
     let status = object.status.clone().unwrap_or_default();
     SIPClusterStatus {
         observed_generation: status.observed_generation,
+        observed_since: status.observed_since,
         conditions: sorted(
             status
                 .conditions
@@ -78,12 +80,18 @@ fn next(object: &SIPCluster, own: Own, now: Timestamp) -> SIPClusterStatus {
     } = own;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
+    let observed_since = if before.observed_generation == Some(generation) {
+        before.observed_since
+    } else {
+        Some(Time(now))
+    };
     let said: Vec<Condition> = findings
         .into_iter()
         .map(|finding| finding.condition(&before.conditions, generation, now))
         .collect();
     SIPClusterStatus {
         observed_generation: Some(generation),
+        observed_since,
         conditions: sorted(said),
         placement: placement
             .map(|next| since(next, before.placement.as_ref(), now))
@@ -204,6 +212,21 @@ mod tests {
 
     use super::*;
     use crate::fixtures::member;
+
+    #[test]
+    fn each_generation_has_its_time() {
+        let time = |second| Timestamp::from_second(second).unwrap();
+        let observed = |status: &serde_json::Value| {
+            let next = next(&crate::fixtures::cluster(status), Own::default(), time(900));
+            next.observed_since.map(|since| since.0)
+        };
+        let since = |generation: i64| serde_json::json!({ "observedGeneration": generation, "observedSince": "1970-01-01T00:01:40Z" });
+        assert_eq!(observed(&serde_json::json!({})), Some(time(900)));
+        assert_eq!(observed(&since(2)), Some(time(900)));
+        assert_eq!(observed(&since(3)), Some(time(100)));
+        // Written by an agent that knew no times of generations: nothing is written for it alone.
+        assert_eq!(observed(&serde_json::json!({ "observedGeneration": 3 })), None);
+    }
 
     #[test]
     fn of_hosts_of_one_name_the_newest_claim_is_told_and_never_two() {

@@ -53,15 +53,24 @@ pub(super) enum Applied {
         /// When its pods are asked again what they run; `None`: every one follows the configuration.
         ask_again: Option<Duration>,
     },
-    /// What the spec asks for cannot be had. Nothing of it was applied, or the API server refused the rest.
+    /// What the spec asks for cannot be had. Nothing of it was applied.
     Refused(Lack),
 }
 
 impl Applied {
-    /// Whether nobody tells when it can be had: the port is free, the network there, or the template checked.
-    pub(super) fn is_tried_again(&self) -> bool {
+    /// Whether a template is being checked: nobody tells when that is done.
+    pub(super) fn is_checked(&self) -> bool {
         match self {
             Self::Done { template, .. } => template.as_ref().is_some_and(|lack| lack.reason != BAD_TEMPLATE),
+            Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether something of it was refused. Nobody tells when it can be had: the port is free, the network there, the quota
+    /// larger.
+    pub(super) fn is_refused(&self) -> bool {
+        match self {
+            Self::Done { lacks, .. } => lacks.as_ref().is_some_and(|lack| lack.reason == REFUSED),
             Self::Refused(_) => true,
         }
     }
@@ -112,14 +121,21 @@ impl Joined<'_> {
         self.deployment.is_none().then_some(self.at)
     }
 
+    /// Name of its objects.
+    pub(super) fn name(&self) -> &str {
+        self.balancer.name()
+    }
+
+    /// SHA-256 of the configuration that its pods are to run.
+    pub(super) fn config_digest(&self) -> String {
+        self.rendered.objects.config_digest()
+    }
+
     /// What has come of it as long as nothing new runs.
     pub(super) fn so_far(&self) -> Applied {
         let deployment = self.deployment.as_ref();
-        self.applied(
-            lacks(deployment.unwrap_or(&self.rendered.objects.deployment)),
-            false,
-            Some(running::ASK_AGAIN),
-        )
+        let lacks = lacks(deployment.unwrap_or(&self.rendered.objects.deployment));
+        self.applied(lacks, false, None)
     }
 
     fn applied(&self, lacks: Option<Lack>, unserved: bool, ask_again: Option<Duration>) -> Applied {
@@ -197,7 +213,13 @@ async fn expose(
             context.children.exposed(objects, &applied, &secret, at);
             Ok(Ok(Unchanged { service: applied, at }))
         }
-        Err(error) => refused(&format!("{name}: its configuration"), "apply the Secret", error).map(Err),
+        Err(error) => {
+            let Lack { reason, message } = refused("apply the Secret", error)?;
+            Ok(Err(Lack::new(
+                reason,
+                format!("{name}: its configuration: {message}"),
+            )))
+        }
     }
 }
 
@@ -227,7 +249,8 @@ pub(super) async fn run(
         let before = context.children.guards(objects);
         let Deployed { deployment, guards } = match deploy(context, object, objects).await? {
             Ok(deployed) => deployed,
-            Err(lack) => return Ok(Applied::Refused(lack)),
+            // Service and configuration are there all the same, and stay told.
+            Err(lack) => return Ok(joined.applied(Some(lack), false, None)),
         };
         let guards = guards::Applied::new(before, guards, Instant::now());
         context.children.deployed(objects, &deployment, guards);
@@ -291,7 +314,7 @@ async fn deploy(
     };
     let access = match granted {
         Ok(access) => access,
-        Err(error) => return refused(&name, "apply what the pods may read", error).map(Err),
+        Err(error) => return refused("apply what the pods may read", error).map(Err),
     };
     let (deployment, policy, budget) = tokio::join!(
         apply::apply::<Deployment>(client, MANAGER, deployment),
@@ -301,14 +324,14 @@ async fn deploy(
     let budget = budget?;
     let policy = match policy {
         Ok(policy) => policy,
-        Err(error) => return refused(&name, "apply the NetworkPolicy", error).map(Err),
+        Err(error) => return refused("apply the NetworkPolicy", error).map(Err),
     };
     match deployment {
         Ok(deployment) => Ok(Ok(Deployed {
             deployment,
             guards: Versions::of(budget.as_ref(), &policy, access.as_ref()),
         })),
-        Err(error) => refused(&name, "apply the Deployment", error).map(Err),
+        Err(error) => refused("apply the Deployment", error).map(Err),
     }
 }
 
@@ -334,9 +357,9 @@ async fn grant(client: &Client, access: &Access) -> kube::Result<Access> {
 }
 
 /// What the API server refuses is for the condition; what else went wrong is tried again.
-fn refused(what: &str, action: &'static str, error: kube::Error) -> Result<Lack, Error> {
+fn refused(action: &'static str, error: kube::Error) -> Result<Lack, Error> {
     if apply::is_refusal(&error) {
-        Ok(Lack::new(REFUSED, format!("{what}: {}", apply::reason(&error))))
+        Ok(Lack::new(REFUSED, apply::reason(&error)))
     } else {
         Err(Error::kubernetes(action)(error))
     }

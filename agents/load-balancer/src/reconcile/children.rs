@@ -84,6 +84,11 @@ impl Children {
         self.services.get(&ObjectRef::from_obj(&objects.service))
     }
 
+    /// Every Deployment of a load balancer, as the watch has it.
+    pub(super) fn deployments(&self) -> Vec<Arc<Deployment>> {
+        self.deployments.state()
+    }
+
     /// Whether the watch has its Deployment: it is one of ours then, by its labels.
     pub(super) fn has_deployment(&self, objects: &Objects) -> bool {
         let deployment = ObjectRef::from_obj(&objects.deployment);

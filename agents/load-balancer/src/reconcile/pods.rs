@@ -70,10 +70,23 @@ pub fn trim(pod: &mut Pod) {
         trimmed.collect()
     };
     *spec = PodSpec {
+        node_name: spec.node_name.take(),
         containers: ports(mem::take(&mut spec.containers)),
         init_containers: spec.init_containers.take().map(ports),
         ..PodSpec::default()
     };
+}
+
+/// The pods of a namespace, whichever load balancer they are of.
+pub(super) fn in_namespace(pods: &Store<Pod>, namespace: Option<&str>) -> Vec<Arc<Pod>> {
+    let mut own = pods.state();
+    own.retain(|pod| pod.metadata.namespace.as_deref() == namespace);
+    own
+}
+
+/// Whether this is a reason of the kubelet's for a container that does not run, and that it will not start now.
+pub(super) fn is_stuck(reason: &str) -> bool {
+    IMAGE.contains(&reason) || FAILING.contains(&reason)
 }
 
 /// The pods of a load balancer that are to stay, by name.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::{Cluster, SIPCluster};
+use api::SIPCluster;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service, ServiceAccount},
@@ -11,56 +11,33 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding},
 };
 use kit::apply::Object;
-use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::controller::Action};
+use kube::{Api, Client, ResourceExt as _, api::DeleteParams};
 
-use super::{Context, Error, balancers, balancers::Balancer, ownership, status};
+use super::{Context, Error, existing, ownership, status};
 
-/// The cluster is being deleted: once its hosts are given back, its load balancers go.
-pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
-    let status = object.status.as_ref();
-    let held = status
-        .and_then(|status| status.placement.as_ref())
-        .is_some_and(|held| !held.members.is_empty());
-    let answered = status.is_some_and(|status| !status.applied.is_empty()) || status::answered(object);
-    if held || !answered {
-        return Ok(Action::await_change());
-    }
-    let mut names = applied(object);
-    if let Ok(cluster) = Cluster::parse(object) {
-        names.extend(
-            balancers::wanted(&cluster)
-                .iter()
-                .map(|balancer| balancer.name().to_owned()),
-        );
-    }
-    delete(object, &names, context).await?;
-    status::removed(object, &context.client).await?;
-    Ok(Action::await_change())
+/// Names of the cluster's load balancers that exist, and of those that the status says are applied: a watch may not have shown
+/// these yet.
+pub(super) fn made(object: &SIPCluster, context: &Context) -> BTreeSet<String> {
+    let services = context.services.state();
+    let deployments = context.children.deployments();
+    let mut names = existing::names(
+        object,
+        services.iter().map(AsRef::as_ref),
+        deployments.iter().map(AsRef::as_ref),
+    );
+    let applied = object.status.iter().flat_map(|status| &status.applied);
+    let applied = applied.filter(|applied| status::is_own(&applied.service));
+    names.extend(applied.map(|applied| applied.service.clone()));
+    names
 }
 
-/// Load balancers that were applied and that the spec does not ask for any more are deleted.
-pub(super) async fn superfluous(
+/// Deletes load balancers, except objects of their names that are somebody else's. The Service goes last: as long as it is
+/// there, what is left of its load balancer is found.
+pub(super) async fn delete<'a>(
     object: &SIPCluster,
-    wanted: &[Balancer<'_>],
+    names: impl Iterator<Item = &'a str>,
     context: &Context,
 ) -> Result<(), Error> {
-    let mut names = applied(object);
-    for balancer in wanted {
-        names.remove(balancer.name());
-    }
-    delete(object, &names, context).await
-}
-
-/// Names of what the status says is applied.
-fn applied(object: &SIPCluster) -> BTreeSet<String> {
-    let applied = object.status.iter().flat_map(|status| &status.applied);
-    applied
-        .filter(|applied| status::is_own(&applied.service))
-        .map(|applied| applied.service.clone())
-        .collect()
-}
-
-async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
     let client = &context.client;
     for name in names {
@@ -72,7 +49,6 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context
         {
             continue;
         }
-        delete_one::<Service>(client, &namespace, name).await?;
         delete_one::<Deployment>(client, &namespace, name).await?;
         delete_one::<Secret>(client, &namespace, name).await?;
         delete_one::<PodDisruptionBudget>(client, &namespace, name).await?;
@@ -80,6 +56,7 @@ async fn delete(object: &SIPCluster, names: &BTreeSet<String>, context: &Context
         delete_one::<RoleBinding>(client, &namespace, name).await?;
         delete_one::<Role>(client, &namespace, name).await?;
         delete_one::<ServiceAccount>(client, &namespace, name).await?;
+        delete_one::<Service>(client, &namespace, name).await?;
     }
     Ok(())
 }

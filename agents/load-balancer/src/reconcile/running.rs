@@ -1,4 +1,4 @@
-//! What the pods run: a member is gone when none of them leads to it any more.
+//! What the pods of a load balancer run, for its condition. On what evidence hosts are given back: see `drain`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,19 @@ use render::load_balancer::{
 use super::{apply::Lack, ask, pods};
 
 /// When pods that do not run the newest configuration yet are asked again; and when they are slow.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
 /// A pod that does not run it after this time is told of: connections of members that left may take a while to end.
-const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
+pub(super) const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
+
+/// When pods are asked again that have not followed for so long.
+pub(super) fn pause(elapsed: Duration) -> Duration {
+    if elapsed >= SLOW {
+        ASK_SLOW_AGAIN
+    } else {
+        ASK_AGAIN
+    }
+}
 
 /// How far the pods are.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,8 +46,7 @@ impl Follows {
     pub(super) fn ask_again(&self, elapsed: Duration) -> Option<Duration> {
         match self {
             Self::All => None,
-            Self::Not { .. } if elapsed >= SLOW => Some(ASK_SLOW_AGAIN),
-            Self::Not { .. } => Some(ASK_AGAIN),
+            Self::Not { .. } => Some(pause(elapsed)),
         }
     }
 
@@ -93,7 +101,7 @@ fn is_live(pod: &Pod) -> bool {
 }
 
 /// What one pod runs: its sidecar says so; without one, it runs what it was started with.
-async fn says(pod: Arc<Pod>, digest: &str) -> Follows {
+pub(super) async fn says(pod: Arc<Pod>, digest: &str) -> Follows {
     let running = if ask::port(&pod, REPORT_PORT_NAME).is_some() {
         reported(&pod).await
     } else {

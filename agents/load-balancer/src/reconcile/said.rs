@@ -1,7 +1,7 @@
 //! What this agent says of a `SIPCluster`, by what has come of its load balancers.
 
 use api::{
-    Applied as AppliedEntry, Endpoint, MemberState, Placement, SIPCluster,
+    Applied as AppliedEntry, Drained, Endpoint, Placement,
     conditions::{
         LOAD_BALANCER_READY,
         load_balancer::{AVAILABLE, NO_ADDRESS, NO_REACHABLE_BACKEND},
@@ -14,18 +14,21 @@ use kit::conditions::Finding;
 use super::{
     apply::{Applied, Lack},
     balancers,
+    drain::Drain,
 };
 
 /// What this agent says of a `SIPCluster`.
 #[derive(Debug)]
 pub(super) struct Said {
-    pub(super) finding: Finding,
+    /// `None`: the spec asks for no load balancer, and there is nothing to tell.
+    pub(super) finding: Option<Finding>,
     pub(super) applied: Vec<AppliedEntry>,
     pub(super) endpoints: Vec<Endpoint>,
+    pub(super) drained: Option<Drained>,
 }
 
-/// What has come of every load balancer.
-pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> Said {
+/// What has come of every load balancer that the spec of this generation asks for.
+pub(super) fn of(generation: i64, held: &Placement, applied: &[Applied], drain: &Drain) -> Said {
     let (mut entries, mut endpoints) = (Vec::new(), Vec::new());
     let (mut refused, mut lacks, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     let mut unreachable = Vec::new();
@@ -39,7 +42,7 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
                 without_address,
                 unserved,
                 template,
-                ask_again,
+                ask_again: _,
             } => {
                 if *unserved {
                     unreachable.push(name.as_str());
@@ -48,8 +51,7 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
                     service: name.clone(),
                     epoch: held.epoch,
                     revision: balancers::revision(held),
-                    generation: held.generation,
-                    left: left(object, held, name, ask_again.is_none()),
+                    generation,
                 });
                 let (reached, pending) = self::endpoints(name, service, address.as_deref());
                 endpoints.extend(reached);
@@ -69,6 +71,7 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
             Applied::Refused(lack) => refused.push(lack.clone()),
         }
     }
+    waits.extend(drain.lack());
     let finding = [refused, lacks, waits]
         .into_iter()
         .find_map(|lacks| together(&lacks))
@@ -80,21 +83,11 @@ pub(super) fn of(object: &SIPCluster, held: &Placement, applied: &[Applied]) -> 
             Finding::yes(LOAD_BALANCER_READY, NO_REACHABLE_BACKEND, message)
         });
     Said {
-        finding,
+        finding: Some(finding),
         applied: entries,
         endpoints,
+        drained: drain.known(),
     }
-}
-
-/// The revision whose hosts that go no pod leads to any more. It is only told anew while hosts go: nobody else asks.
-fn left(object: &SIPCluster, held: &Placement, name: &str, followed: bool) -> Option<u64> {
-    let going = |member: &api::Member| member.state == MemberState::Releasing;
-    if followed && held.members.iter().any(going) {
-        return Some(balancers::revision(held));
-    }
-    let said = object.status.iter().flat_map(|status| &status.applied);
-    said.filter(|said| said.service == name && said.epoch == held.epoch)
-        .find_map(|said| said.left)
 }
 
 /// What is lacking for the first reason; the others are told when that is mended.
@@ -168,7 +161,7 @@ fn given(service: &Service) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use api::conditions::load_balancer::{IMAGE_PULL, PORT_CONFLICT};
+    use api::conditions::load_balancer::{IMAGE_PULL, PORT_CONFLICT, REFUSED};
     use serde_json::{Value, json};
 
     use super::*;
@@ -186,17 +179,15 @@ mod tests {
         }
     }
 
-    fn cluster(status: &Value) -> SIPCluster {
-        serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": status})).unwrap()
-    }
-
     fn found(applied: &[Applied]) -> (Option<bool>, &'static str, String) {
         let Finding {
             kind: _,
             status,
             reason,
             message,
-        } = of(&cluster(&Value::Null), &Placement::default(), applied).finding;
+        } = of(1, &Placement::default(), applied, &Drain::Done(None))
+            .finding
+            .unwrap();
         (status, reason, message)
     }
 
@@ -240,38 +231,57 @@ mod tests {
     fn only_what_is_applied_counts_as_applied() {
         let refused = Applied::Refused(Lack::new(PORT_CONFLICT, "b: taken"));
         let said = of(
-            &cluster(&Value::Null),
+            1,
             &Placement::default(),
             &[done("loadbalancer-a", None, false, json!({})), refused],
+            &Drain::Done(None),
         );
         let names: Vec<_> = said.applied.iter().map(|applied| &applied.service).collect();
         assert_eq!(names, ["loadbalancer-a"]);
     }
 
     #[test]
-    fn that_no_pod_leads_to_a_host_any_more_is_told_when_one_goes_and_stays_told() {
-        let held = |epoch: u64, state: &str| -> Placement {
-            let member = json!({
-                "namespace": "hosts", "name": "h1", "uid": "u", "role": "Worker", "state": state, "revision": 7,
-            });
-            let held = json!({"epoch": epoch, "revision": 8, "generation": 1, "members": [member]});
-            serde_json::from_value(held).unwrap()
-        };
-        let said = json!({"applied": [
-            {"service": "loadbalancer-a", "epoch": 1, "revision": 6, "generation": 1, "left": 5},
-        ]});
-        for (followed, held, expected) in [
-            (true, held(1, "Releasing"), Some(7)),
-            (false, held(1, "Releasing"), Some(5)),
-            (true, held(1, "Bound"), Some(5)),
-            (false, held(2, "Releasing"), None),
+    fn a_refused_deployment_keeps_what_is_applied() {
+        let refused = done(
+            "loadbalancer-a",
+            Some(Lack::new(REFUSED, "quota")),
+            false,
+            json!({}),
+        );
+        let drained = Some(Drained {
+            epoch: 1,
+            revision: 5,
+        });
+        let said = of(1, &Placement::default(), &[refused], &Drain::Done(drained));
+        assert_eq!(said.applied.len(), 1);
+        assert_eq!(said.drained, drained);
+        let finding = said.finding.unwrap();
+        assert_eq!(
+            (finding.reason, &*finding.message),
+            (REFUSED, "loadbalancer-a: quota")
+        );
+    }
+
+    #[test]
+    fn hosts_that_wait_long_are_told_where_all_else_is_well() {
+        for (waited, expected) in [
+            (1, None),
+            (60, Some("hosts are not given back: pod x still runs")),
         ] {
-            let mut applied = done("loadbalancer-a", None, false, json!({}));
-            if let Applied::Done { ask_again, .. } = &mut applied {
-                *ask_again = (!followed).then_some(std::time::Duration::ZERO);
-            }
-            let said = of(&cluster(&said), &held, &[applied]);
-            assert_eq!(said.applied[0].left, expected, "{held:?}");
+            let drain = Drain::Waits {
+                known: None,
+                why: "pod x still runs".to_owned(),
+                waited: std::time::Duration::from_secs(waited),
+            };
+            let said = of(
+                1,
+                &Placement::default(),
+                &[done("a", None, false, json!({}))],
+                &drain,
+            );
+            let finding = said.finding.unwrap();
+            let progressing = (finding.status == Some(false)).then_some(&*finding.message);
+            assert_eq!(progressing, expected);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The part of a `SIPCluster`'s status that this agent owns, and when it is written: only when it differs.
 
 use api::{
-    Applied as AppliedEntry, Endpoint, Placement, SIPCluster, SIPClusterStatus,
+    Applied as AppliedEntry, Drained, Endpoint, Placement, SIPCluster, SIPClusterStatus,
     conditions::{LOAD_BALANCER_READY, SCHEDULED, ready::PROGRESSING},
 };
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kit::{
     apply,
     conditions::{Finding, REMOVED, find},
@@ -14,6 +14,7 @@ use kube::{Client, ResourceExt as _};
 use super::{
     Error, MANAGER,
     apply::{Applied, Joined, Lack},
+    drain::Drain,
     said::{self, Said},
 };
 
@@ -22,12 +23,12 @@ pub(super) fn is_own(name: &str) -> bool {
     name.starts_with("loadbalancer-")
 }
 
-/// What this agent says of the cluster at present.
-fn own(object: &SIPCluster) -> (Vec<AppliedEntry>, Vec<Endpoint>) {
+/// What this agent says of the cluster at present, besides its condition.
+fn own(object: &SIPCluster) -> (Vec<AppliedEntry>, Vec<Endpoint>, Option<Drained>) {
     let mut status = object.status.clone().unwrap_or_default();
     status.applied.retain(|applied| is_own(&applied.service));
     status.endpoints.retain(|endpoint| is_own(&endpoint.name));
-    (status.applied, status.endpoints)
+    (status.applied, status.endpoints, status.drained)
 }
 
 /// Whether the cluster agent has said what has become of the cluster's hosts.
@@ -43,28 +44,24 @@ pub(super) async fn waiting(object: &SIPCluster, client: &Client) -> Result<(), 
         PROGRESSING,
         "the cluster has no placement yet",
     );
-    let (applied, endpoints) = own(object);
-    write(
-        object,
-        client,
-        Said {
-            finding,
-            applied,
-            endpoints,
-        },
-    )
-    .await
-    .map(drop)
+    let (applied, endpoints, drained) = own(object);
+    let said = Said {
+        finding: Some(finding),
+        applied,
+        endpoints,
+        drained,
+    };
+    write(object, client, said).await.map(drop)
 }
 
-/// Says which load balancers have taken this placement in, if that is not said yet; what was said of this generation's
-/// pods stays. Returns the cluster as it is then.
+/// Says which load balancers have this placement, unless that is said already: hosts get their labels as soon as it is, and
+/// pods take their time. What was said of this generation's pods stays. Returns whether it was written.
 pub(super) async fn joined(
     object: &SIPCluster,
     held: &Placement,
     joined: &[Result<Joined<'_>, Lack>],
     client: &Client,
-) -> Result<Option<SIPCluster>, Error> {
+) -> Result<bool, Error> {
     let so_far: Vec<Applied> = joined
         .iter()
         .map(|joined| match joined {
@@ -72,105 +69,106 @@ pub(super) async fn joined(
             Err(lack) => Applied::Refused(lack.clone()),
         })
         .collect();
-    let Said {
-        finding,
+    let (known, reached, drained) = own(object);
+    let generation = object.metadata.generation.unwrap_or_default();
+    let mut next = said::of(generation, held, &so_far, &Drain::Done(drained));
+    if known == next.applied {
+        return Ok(false);
+    }
+    let kept = condition(object).filter(|known| known.observed_generation == Some(generation));
+    if let Some(kept) = kept.cloned() {
+        next.endpoints = reached;
+        apply_status(object, client, vec![kept], next).await?;
+        return Ok(true);
+    }
+    write(object, client, next).await
+}
+
+/// Says that every object that was made for the cluster is removed.
+pub(super) fn removed(drained: Option<Drained>) -> Said {
+    let why = "the cluster is being deleted";
+    Said {
+        finding: Some(Finding::no(LOAD_BALANCER_READY, REMOVED, why)),
+        applied: Vec::new(),
+        endpoints: Vec::new(),
+        drained,
+    }
+}
+
+/// Says which hosts may be given back, and leaves what else was said as it is.
+pub(super) async fn drained(
+    object: &SIPCluster,
+    client: &Client,
+    drained: Option<Drained>,
+) -> Result<(), Error> {
+    let (applied, endpoints, known) = own(object);
+    if known == drained {
+        return Ok(());
+    }
+    let said = Said {
+        finding: None,
         applied,
         endpoints,
-    } = said::of(object, held, &so_far);
-    let (said, reached) = own(object);
-    if said == applied {
-        return Ok(None);
-    }
+        drained,
+    };
+    let kept = condition(object).cloned().into_iter().collect();
+    apply_status(object, client, kept, said).await
+}
+
+/// Whether this agent has said anything of the cluster.
+pub(super) fn answered(object: &SIPCluster) -> bool {
+    condition(object).is_some()
+}
+
+fn condition(object: &SIPCluster) -> Option<&Condition> {
+    let status = object.status.as_ref()?;
+    find(&status.conditions, LOAD_BALANCER_READY)
+}
+
+/// Writes the status if it differs from the one there. Returns whether it did.
+pub(super) async fn write(object: &SIPCluster, client: &Client, said: Said) -> Result<bool, Error> {
     let before = object
         .status
         .as_ref()
         .map(|status| &*status.conditions)
         .unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
-    let known = find(before, LOAD_BALANCER_READY)
-        .filter(|condition| condition.observed_generation == Some(generation));
-    let (condition, endpoints) = match known {
-        Some(known) => (known.clone(), reached),
-        None => (finding.condition(before, generation, Timestamp::now()), endpoints),
-    };
-    let next = SIPClusterStatus {
-        conditions: vec![condition],
-        applied,
-        endpoints,
-        ..SIPClusterStatus::default()
-    };
-    apply_status(object, client, &next).await.map(Some)
-}
-
-/// Says that every object that was made for the cluster is removed.
-pub(super) async fn removed(object: &SIPCluster, client: &Client) -> Result<(), Error> {
-    let finding = Finding::no(LOAD_BALANCER_READY, REMOVED, "the cluster is being deleted");
-    write(
-        object,
-        client,
-        Said {
-            finding,
-            applied: Vec::new(),
-            endpoints: Vec::new(),
-        },
-    )
-    .await
-    .map(drop)
-}
-
-/// Whether this agent has said anything of the cluster.
-pub(super) fn answered(object: &SIPCluster) -> bool {
-    let said = object
-        .status
+    let next = said
+        .finding
         .as_ref()
-        .map(|status| &*status.conditions)
-        .unwrap_or_default();
-    find(said, LOAD_BALANCER_READY).is_some()
-}
-
-/// Takes back what this agent said: the spec asks for no load balancer any more.
-pub(super) async fn withdraw(object: &SIPCluster, client: &Client) -> Result<(), Error> {
-    if !answered(object) {
-        return Ok(());
-    }
-    apply_status(object, client, &SIPClusterStatus::default())
-        .await
-        .map(drop)
-}
-
-/// Writes the status if it differs from the one there. Returns whether it did.
-pub(super) async fn write(object: &SIPCluster, client: &Client, said: Said) -> Result<bool, Error> {
-    let Said {
-        finding,
-        applied,
-        endpoints,
-    } = said;
-    let before = object.status.clone().unwrap_or_default();
-    let own = own(object);
-    let generation = object.metadata.generation.unwrap_or_default();
-    let condition = finding.condition(&before.conditions, generation, Timestamp::now());
-    let same = find(&before.conditions, LOAD_BALANCER_READY) == Some(&condition)
-        && own == (applied.clone(), endpoints.clone());
+        .map(|finding| finding.clone().condition(before, generation, Timestamp::now()));
+    let (applied, endpoints, drained) = own(object);
+    let same = condition(object) == next.as_ref()
+        && (&applied, &endpoints, drained) == (&said.applied, &said.endpoints, said.drained);
     if same {
         return Ok(false);
     }
-    let next = SIPClusterStatus {
-        conditions: vec![condition],
-        applied,
-        endpoints,
-        ..SIPClusterStatus::default()
-    };
-    apply_status(object, client, &next).await?;
+    apply_status(object, client, next.into_iter().collect(), said).await?;
     Ok(true)
 }
 
 async fn apply_status(
     object: &SIPCluster,
     client: &Client,
-    status: &SIPClusterStatus,
-) -> Result<SIPCluster, Error> {
+    conditions: Vec<Condition>,
+    said: Said,
+) -> Result<(), Error> {
+    let Said {
+        finding: _,
+        applied,
+        endpoints,
+        drained,
+    } = said;
+    let status = SIPClusterStatus {
+        conditions,
+        applied,
+        endpoints,
+        drained,
+        ..SIPClusterStatus::default()
+    };
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    apply::apply_status::<SIPCluster>(client, MANAGER, &namespace, &name, status)
+    apply::apply_status::<SIPCluster>(client, MANAGER, &namespace, &name, &status)
         .await
+        .map(drop)
         .map_err(Error::kubernetes("write the status"))
 }

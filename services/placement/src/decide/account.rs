@@ -1,48 +1,29 @@
-//! Who of a cluster's members counts: what stays, what must go whatever hosts there are, and what is missing.
+//! Who of a cluster's members counts: what stays, what must go whatever hosts there are, and what is missing. All of it
+//! follows from the members' stages, see [`crate::life`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::victims;
-use crate::decision::{Release, ReleaseReason};
-use crate::host::Consumer;
+use super::known::Known;
+use super::pairs::Pairs;
+use super::refuse;
+use super::victims::{self, Place};
+use crate::decision::{RefusalKind, Release, ReleaseReason};
+use crate::life::{Occupies, Quota, Shown, Stage};
 use crate::names::{HostId, LabelValue, RoleName};
-use crate::request::{FailReason, Member, MemberState, Request, Role};
-use crate::site::{Site, Slot};
+use crate::request::{Member, Request, Role};
+use crate::site::Site;
 
-/// A member with what the site knows of it now.
-#[derive(Debug, Clone)]
-pub(crate) struct Known<'a> {
-    pub(crate) member: &'a Member,
-    pub(crate) slot: Option<Slot>,
-    /// Its topology domain: what its label says now, and as last known while the host is not there. Never empty.
-    pub(crate) domain: Option<LabelValue>,
-    pub(crate) failed: Option<FailReason>,
-    pub(crate) consumer: Option<Consumer>,
-}
-
-impl<'a> Known<'a> {
-    fn new(site: &Site, key: Option<&crate::names::LabelKey>, member: &'a Member) -> Self {
-        let slot = site.slot_of(&member.host);
-        let row = slot.and_then(|slot| site.row(slot));
-        let domain = match (slot, key) {
-            (Some(slot), Some(key)) => site.label(key, slot),
-            (None, Some(_)) => member.domain.clone(),
-            (_, None) => None,
-        };
-        let marked = row
-            .is_some_and(crate::site::Row::is_marked_failed)
-            .then_some(FailReason::Marked);
-        let asked = row
-            .is_some_and(crate::site::Row::is_to_be_moved)
-            .then_some(FailReason::ReplaceRequested);
-        Self {
-            member,
-            slot,
-            domain: domain.filter(|value| !value.is_empty()),
-            failed: [member.failed, marked, asked].into_iter().flatten().min(),
-            consumer: row.and_then(|row| row.consumer.as_deref().cloned()),
-        }
-    }
+/// Through what a host in a domain may be taken though a member of the role is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Gate {
+    /// Nobody is in it.
+    Open,
+    /// For a lost replacement, which is under way already.
+    Chain,
+    /// For another lost member.
+    Lost,
+    /// For the one member that is moved.
+    Move,
 }
 
 /// What one wanted role has and needs.
@@ -51,64 +32,62 @@ pub(crate) struct Account<'a> {
     pub(crate) role: &'a Role,
     /// Members that stay and are well, by host.
     pub(crate) present: Vec<Known<'a>>,
-    /// Members that stay until a replacement is decided, the most pressing first.
-    pub(crate) failed: Vec<Known<'a>>,
+    /// Members that stay until a replacement is decided: lost replacements, then the others; the most pressing first.
+    pub(crate) lost: Vec<Known<'a>>,
+    /// Members that stay until somebody is claimed beside them, by host.
+    pub(crate) leaving: Vec<Known<'a>>,
     /// Members that are kept beside their replacement until it is bound.
     pub(crate) outgoing: Vec<(Known<'a>, HostId)>,
-    /// Domains used up whatever is decided: by present, outgoing and releasing members.
-    pub(crate) used: BTreeSet<LabelValue>,
+    /// Domains with members in which a host may be taken.
+    pub(crate) gates: BTreeMap<LabelValue, Gate>,
+    /// Domains in which no host can be taken.
+    pub(crate) closed: BTreeSet<LabelValue>,
     /// How many members are missing.
     pub(crate) growth: u32,
-    /// How many of the failed may be replaced now.
+    /// How many of the lost may be replaced now.
     pub(crate) replaceable: u32,
+    /// How many of these may be others than lost replacements.
+    pub(crate) fresh: u32,
+    /// Whether one of those leaving may be moved now, if no other role's is.
+    pub(crate) may_move: bool,
     /// How many replacements may be under way.
     pub(crate) limit: u32,
 }
 
-impl Account<'_> {
+impl<'a> Account<'a> {
     /// Members that count.
     pub(crate) fn have(&self) -> u32 {
-        count(self.present.len() + self.failed.len())
+        count(self.present.len() + self.lost.len() + self.leaving.len())
     }
 
-    /// How many hosts are to be found.
+    /// How many hosts are to be found at most.
     pub(crate) fn demand(&self) -> u32 {
-        self.growth.saturating_add(self.replaceable)
+        self.growth
+            .saturating_add(self.replaceable)
+            .saturating_add(u32::from(self.may_move))
     }
 
-    /// The failed members that may be replaced now.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Known<'_>> {
-        let lost = self
-            .failed
-            .iter()
-            .filter(|known| known.failed != Some(FailReason::ReplaceRequested))
-            .count();
-        // A requested move comes last in the order, and there is at most one.
-        let moves =
-            usize::from(usize::try_from(self.replaceable).is_ok_and(|replaceable| replaceable > lost));
-        self.failed.iter().take(lost + moves)
-    }
-
-    /// Domains that a replacement may use, though a failed member is in them.
-    pub(crate) fn yielding(&self) -> impl Iterator<Item = LabelValue> {
-        self.candidates()
-            .filter_map(|known| known.domain.clone())
-            .filter(|domain| !self.used.contains(domain))
-    }
-
-    /// Domains in which no host can be taken: those used up, and those of failed members that are not replaced now.
-    pub(crate) fn closed(&self) -> BTreeSet<LabelValue> {
-        let open: BTreeSet<LabelValue> = self.yielding().collect();
-        let waiting = self
-            .failed
-            .iter()
-            .filter_map(|known| known.domain.clone())
-            .filter(|domain| !open.contains(domain));
-        if self.replaceable == 0 {
-            let failed = self.failed.iter().filter_map(|known| known.domain.clone());
-            return self.used.iter().cloned().chain(failed).collect();
+    /// Whether it may be replaced now, as far as the limits go.
+    pub(crate) fn is_candidate(&self, lost: &Known<'_>) -> bool {
+        if lost.stage.counts().under_way {
+            self.replaceable > 0
+        } else {
+            self.fresh > 0
         }
-        self.used.iter().cloned().chain(waiting).collect()
+    }
+
+    /// Every member that stays if nothing more is decided.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = &Known<'a>> {
+        self.present
+            .iter()
+            .chain(&self.lost)
+            .chain(&self.leaving)
+            .chain(self.outgoing.iter().map(|(old, _)| old))
+    }
+
+    /// Whether somebody waits to be moved, and nothing can be done for it now.
+    pub(crate) fn postponed(&self) -> impl Iterator<Item = &Known<'a>> {
+        self.present.iter().filter(|known| known.is_postponed())
     }
 }
 
@@ -116,6 +95,8 @@ impl Account<'_> {
 pub(crate) struct Accounts<'a> {
     pub(crate) roles: Vec<Account<'a>>,
     pub(crate) release: Vec<Release>,
+    /// The quota that keeps the request from growing.
+    pub(crate) quota: Option<RefusalKind>,
 }
 
 /// At most one control-plane host, and a tenth (at least one) of each other role, have a replacement not yet bound.
@@ -142,24 +123,45 @@ impl<'a> Accounts<'a> {
         for member in members {
             if let Some((_, of_role)) = wanted.get_mut(&member.role) {
                 of_role.push(member);
-            } else if member.state != MemberState::Releasing {
-                release.push(given_back(
-                    &Known::new(site, None, member),
-                    ReleaseReason::Surplus,
-                ));
+            } else if member.is_live() {
+                let known = Known::new(site, None, member);
+                release.push(given_back(&known, ReleaseReason::Surplus));
             }
         }
-        let mut roles: Vec<Account<'a>> = wanted
+        let drafts: Vec<Draft<'a>> = wanted
             .into_values()
-            .map(|(role, of_role)| account(site, role, &of_role, &mut release))
+            .map(|(role, of_role)| Draft::new(site, role, &of_role, &mut release))
             .collect();
-        one_move_at_a_time(&mut roles);
-        Self { roles, release }
+        let quota = refuse::quota(site, request, drafts.iter().any(Draft::grows));
+        let mut roles: Vec<Account<'a>> = drafts
+            .into_iter()
+            .map(|draft| draft.settle(site, quota.is_none(), &mut release))
+            .collect();
+        // One move of a cluster at a time.
+        if roles.iter().any(|account| !account.outgoing.is_empty()) {
+            for account in &mut roles {
+                account.may_move = false;
+            }
+        }
+        roles.iter_mut().for_each(Account::open_gates);
+        Self {
+            roles,
+            release,
+            quota,
+        }
     }
 
-    /// Whether every role has what it wants, and nobody has to go.
+    /// Whether every role has what it wants, nobody has to go, and the records say what they should.
     pub(crate) fn are_settled(&self) -> bool {
-        let is_settled = |account: &Account<'_>| account.growth == 0 && account.failed.is_empty();
+        let is_settled = |account: &Account<'_>| {
+            account.growth == 0
+                && account.lost.is_empty()
+                && account.leaving.is_empty()
+                && account.postponed().next().is_none()
+                && account
+                    .staying()
+                    .all(|known| !known.member.requested && known.replaces == known.member.replaces)
+        };
         self.release.is_empty() && self.roles.iter().all(is_settled)
     }
 }
@@ -173,116 +175,176 @@ pub(crate) fn given_back(known: &Known<'_>, reason: ReleaseReason) -> Release {
     }
 }
 
-fn account<'a>(
-    site: &Site,
+/// A role's members before it is known how many of them it may keep.
+struct Draft<'a> {
     role: &'a Role,
-    members: &[&'a Member],
-    release: &mut Vec<Release>,
-) -> Account<'a> {
-    let mut known: Vec<Known<'a>> = members
-        .iter()
-        .map(|member| Known::new(site, role.topology_key.as_ref(), member))
-        .collect();
-    known.sort_by(|a, b| a.member.host.cmp(&b.member.host));
-    let (releasing, known): (Vec<_>, Vec<_>) = known
-        .into_iter()
-        .partition(|known| known.member.state == MemberState::Releasing);
-    let mut used: BTreeSet<LabelValue> = releasing.into_iter().filter_map(|known| known.domain).collect();
-
-    let (mut counted, outgoing) = split_replaced(known, &mut used, release);
-    let surplus = counted
-        .len()
-        .saturating_sub(usize::try_from(role.want).unwrap_or(usize::MAX));
-    let victims = victims::choose(site, &mut counted, surplus);
-    let (cancelled, outgoing): (Vec<_>, Vec<_>) = outgoing
-        .into_iter()
-        .partition(|(_, by)| victims.iter().any(|victim| victim.member.host == *by));
-    for victim in victims.iter().chain(cancelled.iter().map(|(old, _)| old)) {
-        used.extend(victim.domain.clone());
-        release.push(given_back(victim, ReleaseReason::Surplus));
-    }
-
-    let growth = role.want.saturating_sub(count(counted.len()));
-    let (mut failed, present): (Vec<_>, Vec<_>) =
-        counted.into_iter().partition(|known| known.failed.is_some());
-    failed.sort_by(|a, b| (a.failed, &a.member.host).cmp(&(b.failed, &b.member.host)));
-    used.extend(
-        present
-            .iter()
-            .chain(outgoing.iter().map(|(old, _)| old))
-            .filter_map(|known| known.domain.clone()),
-    );
-    let under_way = present
-        .iter()
-        .filter(|known| known.member.state == MemberState::Claimed && known.member.replaces.is_some())
-        .count();
-    let limit = limit(role);
-    let replaceable = limit.saturating_sub(count(under_way)).min(count(failed.len()));
-    Account {
-        role,
-        present,
-        failed,
-        outgoing,
-        used,
-        growth,
-        replaceable,
-        limit,
-    }
+    places: Vec<Place<'a>>,
+    /// Domains of members that are on their way out for good.
+    used: BTreeSet<LabelValue>,
 }
 
-/// Takes out the members that have a living replacement: once it is bound (or at once, if the old one is lost anyway)
-/// they are released; before that they are kept beside it and do not count.
-fn split_replaced<'a>(
-    known: Vec<Known<'a>>,
-    used: &mut BTreeSet<LabelValue>,
-    release: &mut Vec<Release>,
-) -> (Vec<Known<'a>>, Vec<(Known<'a>, HostId)>) {
-    let replacements: BTreeMap<HostId, (HostId, MemberState)> = known
-        .iter()
-        .filter(|known| known.failed.is_none())
-        .filter_map(|known| {
-            Some((
-                known.member.replaces.clone()?,
-                (known.member.host.clone(), known.member.state),
-            ))
-        })
-        .collect();
-    let mut counted = Vec::new();
-    let mut outgoing = Vec::new();
-    for old in known {
-        match (old.failed, replacements.get(&old.member.host)) {
-            (None, _) | (_, None) => counted.push(old),
-            (Some(FailReason::ReplaceRequested), Some((by, MemberState::Claimed))) => {
-                let by = by.clone();
-                outgoing.push((old, by));
+impl<'a> Draft<'a> {
+    fn new(site: &Site, role: &'a Role, members: &[&'a Member], release: &mut Vec<Release>) -> Self {
+        let mut known: Vec<Known<'a>> = members
+            .iter()
+            .map(|member| Known::new(site, role.topology_key.as_ref(), member))
+            .collect();
+        known.sort_by(|a, b| a.member.host.cmp(&b.member.host));
+        let (live, releasing): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.member.is_live());
+        let mut used: BTreeSet<LabelValue> = releasing.into_iter().filter_map(|known| known.domain).collect();
+        let pairs = Pairs::of(&live);
+        let mut places: Vec<Place<'a>> = Vec::with_capacity(live.len());
+        let mut outgoing: BTreeMap<&HostId, Known<'a>> = BTreeMap::new();
+        for mut known in live {
+            if let Some(reason) = pairs.ended.get(&known.member.host) {
+                used.extend(known.domain.clone());
+                release.push(given_back(&known, *reason));
+                continue;
             }
-            (Some(reason), Some(_)) => {
-                let reason = match reason {
-                    FailReason::ReplaceRequested => ReleaseReason::Moved,
-                    FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken => {
-                        ReleaseReason::Failed(reason)
-                    }
-                };
-                used.extend(old.domain.clone());
-                release.push(given_back(&old, reason));
+            let by = pairs.outgoing.get(&known.member.host);
+            known.replaces = pairs.replaces(&known);
+            known.stage = Stage::of(
+                known.member,
+                Shown {
+                    failed: known.failed,
+                    paired: by.is_some(),
+                },
+            );
+            match by.filter(|_| !known.stage.counts().place) {
+                Some(by) => {
+                    outgoing.insert(by, known);
+                }
+                None => places.push(Place::of(known)),
             }
         }
+        for place in &mut places {
+            place.beside = outgoing.remove(&place.filled_by.member.host);
+        }
+        // A chain of pairs: no decision makes one, and each of its members stays.
+        places.extend(outgoing.into_values().map(Place::of));
+        Self { role, places, used }
     }
-    (counted, outgoing)
+
+    /// How many places it has of those that its quota has counted.
+    fn counted(&self) -> usize {
+        let is_counted = |place: &&Place<'_>| match place.filled_by.quota() {
+            Quota::Counted => true,
+            Quota::CountedAgain | Quota::Free => false,
+        };
+        self.places.iter().filter(is_counted).count()
+    }
+
+    /// Whether the role wants more hosts than its quota has counted.
+    fn grows(&self) -> bool {
+        super::solve::to_usize(self.role.want) > self.counted()
+    }
+
+    /// Decides which members go. `grows`: it may have more than its quota has counted.
+    fn settle(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
+        let most = if grows { usize::MAX } else { self.counted() };
+        let Self {
+            role,
+            mut places,
+            mut used,
+        } = self;
+        let keep = super::solve::to_usize(role.want).min(most);
+        let surplus = places.len().saturating_sub(keep);
+        for victim in victims::choose(site, &mut places, surplus) {
+            let Place { filled_by, beside } = victim;
+            for known in std::iter::once(filled_by).chain(beside) {
+                used.extend(known.domain.clone());
+                release.push(given_back(&known, ReleaseReason::Surplus));
+            }
+        }
+        let growth = role.want.saturating_sub(count(places.len()));
+        let limit = limit(role);
+        let mut account = Account {
+            role,
+            present: Vec::with_capacity(places.len()),
+            lost: Vec::new(),
+            leaving: Vec::new(),
+            outgoing: Vec::new(),
+            gates: BTreeMap::new(),
+            closed: used,
+            growth,
+            replaceable: 0,
+            fresh: 0,
+            may_move: false,
+            limit,
+        };
+        let mut under_way = 0;
+        for place in places {
+            let Place { filled_by, beside } = place;
+            let by = filled_by.member.host.clone();
+            account.outgoing.extend(beside.map(|old| (old, by)));
+            let counts = filled_by.stage.counts();
+            match counts.domain {
+                Occupies::Used => {
+                    under_way += u32::from(counts.under_way);
+                    account.present.push(filled_by);
+                }
+                Occupies::YieldsToItsReplacement => account.leaving.push(filled_by),
+                Occupies::Yields => account.lost.push(filled_by),
+            }
+        }
+        account.limit_replacements(under_way);
+        account
+    }
 }
 
-/// Of the members that somebody asked to move off, only the first of the cluster is replaced at a time.
-fn one_move_at_a_time(roles: &mut [Account<'_>]) {
-    let mut moving = roles.iter().any(|account| !account.outgoing.is_empty());
-    for account in roles {
-        // Requested ones come last in the order of reasons, so a count is enough to leave them out.
-        let lost = account
-            .failed
+impl Account<'_> {
+    /// A lost replacement is under way as it is; so it goes first, and another one for it is not one more.
+    fn limit_replacements(&mut self, under_way: u32) {
+        let order = |known: &Known<'_>| (!known.stage.counts().under_way, known.failed);
+        self.lost
+            .sort_by(|a, b| (order(a), &a.member.host).cmp(&(order(b), &b.member.host)));
+        let chain = count(
+            self.lost
+                .iter()
+                .filter(|known| known.stage.counts().under_way)
+                .count(),
+        );
+        let lost = count(self.lost.len());
+        let room = self.limit.saturating_sub(under_way);
+        self.replaceable = room.min(lost);
+        self.fresh = room.saturating_sub(chain).min(lost - chain);
+        self.may_move = room > lost && !self.leaving.is_empty();
+    }
+
+    /// Says which domains may be used by whom.
+    fn open_gates(&mut self) {
+        let present = self
+            .present
             .iter()
-            .filter(|known| known.failed != Some(FailReason::ReplaceRequested))
-            .count();
-        let moves = account.failed.len() > lost && !moving && account.replaceable > count(lost);
-        account.replaceable = account.replaceable.min(count(lost) + u32::from(moves));
-        moving |= moves;
+            .chain(self.outgoing.iter().map(|(old, _)| old));
+        self.closed
+            .extend(present.filter_map(|known| known.domain.clone()));
+        let mut leaving: BTreeMap<&LabelValue, u32> = BTreeMap::new();
+        for domain in self.leaving.iter().filter_map(|known| known.domain.as_ref()) {
+            *leaving.entry(domain).or_default() += 1;
+        }
+        let mut gates = BTreeMap::new();
+        for known in &self.lost {
+            let Some(domain) = &known.domain else { continue };
+            if self.is_candidate(known) && !leaving.contains_key(domain) {
+                let gate = if known.stage.counts().under_way {
+                    Gate::Chain
+                } else {
+                    Gate::Lost
+                };
+                gates.entry(domain.clone()).or_insert(gate);
+            }
+        }
+        // Where two of them are, the one that stays would share its domain with the new one.
+        let moved = leaving
+            .iter()
+            .filter(|(_, members)| self.may_move && **members == 1);
+        gates.extend(moved.map(|(domain, _)| ((*domain).clone(), Gate::Move)));
+        gates.retain(|domain, _| !self.closed.contains(domain));
+        let waiting = self.lost.iter().chain(&self.leaving);
+        let waiting = waiting.filter_map(|known| known.domain.clone());
+        let waiting: Vec<LabelValue> = waiting.filter(|domain| !gates.contains_key(domain)).collect();
+        self.closed.extend(waiting);
+        self.gates = gates;
     }
 }

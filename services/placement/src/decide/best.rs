@@ -82,6 +82,7 @@ impl Best {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::score::Drawbacks;
     use super::*;
     use crate::site::Site;
     use crate::{Host, HostId, HostName, LabelKey, LabelValue, Policy, Uid};
@@ -96,6 +97,15 @@ mod tests {
         let rack = LabelValue::new(format!("r{}", rack.saturating_sub(20))).expect("a value");
         host.labels.insert(LabelKey::new("rack").expect("a key"), rack);
         host
+    }
+
+    fn of(scarce: u32) -> Class {
+        Class::of(Drawbacks {
+            outside: false,
+            scarce,
+            uninspected: false,
+            unpowered: false,
+        })
     }
 
     proptest! {
@@ -124,14 +134,14 @@ mod tests {
                     classes[at(slot)] = (*class).max(floor);
                 }
             }
-            let score = |host| Score { class: Class::new(classes[at(host)], 0, 0), rank: site.rank(host), host };
+            let score = |host| Score { class: of(classes[at(host)]), rank: site.rank(host), host };
             let Some((key, column)) = site.column(&LabelKey::new("rack").expect("a key")) else {
                 return Err(TestCaseError::reject("no host"));
             };
             let closed: BTreeSet<Value> = closed.into_iter().filter(|value| at(*value) < column.width()).collect();
 
             let large = column.each().any(|(domain, all)| !closed.contains(&domain) && all.by_name().is_none());
-            let asked = asked_for(column, &hosts, &closed, Class::new(floor, 0, 0), score);
+            let asked = asked_for(column, &hosts, &closed, of(floor), score);
 
             let mut best = Best::new(column.width(), &closed);
             let values = site.values(key);

@@ -22,13 +22,16 @@ fn fullest(solution: &Solution) -> (Cow<'_, Layout>, Vec<u32>) {
         .demands
         .iter()
         .zip(&solution.found)
-        .any(|(demand, found)| found.replaced < demand.replace);
+        .any(|(demand, found)| found.replaced < demand.replace || found.moved < u32::from(demand.moves));
     if !narrowed {
         return (Cow::Borrowed(&solution.layout), missing);
     }
     let mut layout = solution.layout.clone();
     for (role, demand) in solution.demands.iter().enumerate() {
         layout.limit_replacements(role, demand.replace);
+        if demand.moves {
+            layout.open_move(role);
+        }
     }
     let mut still = missing;
     for (role, missing) in still.iter_mut().enumerate() {
@@ -67,8 +70,8 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
     {
         let account = &inputs.accounts.roles[role];
         tight.roles.push(account.role.name.clone());
-        tight.demand = tight.demand.saturating_add(account.demand());
-        tight.waiting += layout.failed_cut(role, inside);
+        tight.demand = tight.demand.saturating_add(solution.demands[role].total());
+        tight.waiting += layout.gates_cut(role, inside);
         for (spot, nodes) in solution.demands[role].pool.spots.iter().zip(&nodes.spots) {
             if !inside(nodes.from) || inside(nodes.node) || !layout.network.is_full(nodes.edge) {
                 continue;

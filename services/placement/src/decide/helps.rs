@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::account::Account;
+use super::account::{Account, Gate, count};
 use super::network::Demand;
 use super::pool::Spot;
 use super::score::{Class, Score};
-use super::solution::Solution;
-use super::solve::{Inputs, run};
+use super::sent::{fits_with_move_of, run};
+use super::solution::{Found, Solution};
+use super::solve::{Inputs, domain_text, to_usize};
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
-use crate::names::{HostName, LabelValue};
+use crate::names::{HostName, LabelValue, RoleName};
 use crate::request::Request;
 use crate::site::{NONE, Slot, Value, at};
 
@@ -32,23 +33,55 @@ pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, 
             helps.extend(make_eligible(inputs, request, solution, role).take(room));
         }
     }
-    let less = inputs
-        .accounts
-        .roles
-        .iter()
-        .zip(&solution.found)
-        .filter(|(account, found)| found.grown < account.growth);
-    let less: Vec<_> = less
-        .map(|(account, found)| {
-            (
-                account.role.name.clone(),
-                account.have().saturating_add(found.grown),
-            )
-        })
-        .collect();
-    helps.extend((!less.is_empty()).then_some(Help::WantLess(less)));
+    helps.extend(want_less(inputs, request, solution));
     helps
 }
+
+/// The most members that each role that is short can have. A role whose failed members or whose moves lack hosts must give
+/// these back: which of them is decided again, since fewer of them may fit into the domains that there are.
+fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Option<Help> {
+    let roles = || {
+        inputs
+            .accounts
+            .roles
+            .iter()
+            .zip(&solution.found)
+            .zip(&solution.demands)
+    };
+    let stuck = |found: &Found, demand: &Demand| {
+        found.replaced < demand.replace || found.moved < u32::from(demand.moves)
+    };
+    let less = |gives_back: &GivesBack<'_>| -> Vec<(RoleName, u32)> {
+        let short =
+            roles().filter(|((account, found), demand)| found.grown < account.growth || stuck(found, demand));
+        let most = |((account, found), demand): ((&Account<'_>, &Found), &Demand)| {
+            let fits = account.have().saturating_add(found.grown);
+            let back = if stuck(found, demand) {
+                gives_back(account, found)
+            } else {
+                0
+            };
+            (account.role.name.clone(), fits.saturating_sub(count(back)))
+        };
+        short.map(most).collect()
+    };
+    if !roles().any(|((_, found), demand)| stuck(found, demand)) {
+        let less = less(&|_, _| 0);
+        return (!less.is_empty()).then_some(Help::WantLess(less));
+    }
+    let lost = |account: &Account<'_>| account.lost.len();
+    let tries: [&GivesBack<'_>; 3] = [
+        &|account, found| lost(account).saturating_sub(to_usize(found.replaced)),
+        &|account, _| lost(account),
+        &|account, _| lost(account) + account.leaving.len(),
+    ];
+    let mut tries = tries.into_iter().map(less);
+    let helps = tries.find(|less| inputs.fits_with_less(request, less))?;
+    Some(Help::WantLess(helps))
+}
+
+/// How many members a role gives back when it wants less.
+type GivesBack<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
 
 /// The fewest hosts for one role that would do, or else what each role lacks.
 fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: &[u32]) -> Option<Help> {
@@ -57,11 +90,15 @@ fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: 
     if total > MOST_MISSING {
         return None;
     }
-    let one = short().map(|(role, _)| vec![(role, total)]);
+    let one = |total| short().map(move |(role, _)| vec![(role, total)]);
     let each = short().map(|(role, missing)| (role, *missing)).collect();
-    let needs = one
+    // With more hosts another member may be moved than now, and take one of them.
+    let another = solution.with_moves.as_ref().map(|_| total.saturating_add(1));
+    let needs = one(total)
         .chain([each])
+        .chain(another.into_iter().flat_map(one))
         .find(|needs| fits_with_new_hosts(solution, needs))?;
+    let several = needs.iter().map(|(_, count)| count).sum::<u32>() > 1;
     let need = |(role, count): (usize, u32)| {
         let account = &inputs.accounts.roles[role];
         let name = &account.role.name;
@@ -71,15 +108,19 @@ fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: 
             .filter(|(of, _)| of == name)
             .map(|(_, domain)| domain.clone());
         let keyed = account.role.topology_key.is_some();
-        let waits = tight.waiting > 0 && only_failing(inputs, tight, role);
-        let waiting = account.yielding().filter(|_| waits);
-        let not_in: BTreeSet<LabelValue> = account
-            .closed()
-            .into_iter()
+        let waits = several || tight.waiting > 0 && only_failing(inputs, tight, role);
+        let waiting = account.gates.keys().filter(|_| waits).cloned();
+        let mut not_in: BTreeSet<LabelValue> = account
+            .closed
+            .iter()
             .filter(|_| keyed)
+            .cloned()
             .chain(bound)
             .chain(waiting)
             .collect();
+        if several {
+            not_in.extend(in_use(inputs, solution, role));
+        }
         Need {
             role: name.clone(),
             count,
@@ -89,35 +130,66 @@ fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: 
     Some(Help::MoreHosts(needs.into_iter().map(need).collect()))
 }
 
+/// Domains in which the role's one place is used in this solution. One host there may do, since whoever uses the place can
+/// move over; the next one then may not. Where the place is not used, each of several hosts does: no cut of the network
+/// is as narrow as before, whichever side of it the place is on.
+fn in_use<'a>(
+    inputs: &'a Inputs<'_>,
+    solution: &'a Solution,
+    role: usize,
+) -> impl Iterator<Item = LabelValue> + 'a {
+    let nodes = &solution.layout.roles[role].spots;
+    let spots = solution.demands[role].pool.spots.iter().zip(nodes);
+    let used = spots.filter(|(_, nodes)| solution.layout.network.is_full(nodes.edge));
+    used.filter_map(move |(spot, _)| domain_text(inputs.site, &inputs.accounts.roles[role], spot.domain))
+}
+
 /// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
 fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
     let roles = inputs.accounts.roles.iter().enumerate();
     roles
-        .filter(|(_, account)| !account.failed.is_empty() && tight.roles.contains(&account.role.name))
+        .filter(|(_, account)| !account.gates.is_empty() && tight.roles.contains(&account.role.name))
         .all(|(other, _)| other == role)
 }
 
+/// Whether everything is found with new hosts for these roles, whatever other roles the hosts fit. A host that fits a role
+/// whose move comes earlier is used for that move, and the move that is made now waits.
 fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
-    let mut demands = solution.demands.clone();
-    let mut host = Slot::MAX;
+    let mut demands = solution.asked().to_vec();
+    // Slots are given from 0 on, so these are no host's.
+    let mut slots = (0..=Slot::MAX).rev();
+    let mut new = Vec::new();
     for (role, count) in needs {
-        for _ in 0..*count {
-            // Slots are given from 0 on, so these are no host's.
-            let offer = Score {
-                class: Class::new(0, 0, 0),
-                rank: u64::MAX - u64::from(Slot::MAX - host),
-                host,
-            };
-            demands[*role].pool.spots.push(Spot {
-                domain: NONE,
-                leaf: ROOT,
-                yields: false,
-                offers: vec![offer],
-            });
-            host -= 1;
+        for slot in slots.by_ref().take(to_usize(*count)) {
+            demands[*role].pool.spots.push(new_host(slot, Gate::Open));
+            new.push(slot);
         }
     }
-    run(demands, solution.levels).is_complete()
+    let fits = run(demands.clone(), solution.levels);
+    let moved = fits.found.iter().position(|found| found.moved > 0);
+    let mut earlier = (0..moved.unwrap_or(0)).filter(|role| demands[*role].moves);
+    fits.is_complete()
+        && earlier.all(|role| {
+            let mut demands = demands.clone();
+            let spots = new.iter().map(|slot| new_host(*slot, Gate::Move));
+            demands[role].pool.spots.extend(spots);
+            fits_with_move_of(&demands, role, solution.levels)
+        })
+}
+
+/// A host that is not there yet, in a domain of its own.
+fn new_host(slot: Slot, gate: Gate) -> Spot {
+    let offer = Score {
+        class: Class::IDEAL,
+        rank: u64::MAX - u64::from(Slot::MAX - slot),
+        host: slot,
+    };
+    Spot {
+        domain: NONE,
+        leaf: ROOT,
+        gate,
+        offers: vec![offer],
+    }
 }
 
 /// Hosts that fail for one reason only, by reason, where all of them together would do.
@@ -130,9 +202,12 @@ fn make_eligible<'a>(
     let account = &inputs.accounts.roles[role];
     let by_reason = by_only_reason(inputs, request, role);
     by_reason.into_iter().filter_map(move |(reason, hosts)| {
-        let mut demands = solution.demands.clone();
-        for host in &hosts {
-            add(inputs, account, &mut demands[role], *host);
+        let mut demands = solution.asked().to_vec();
+        // They may fit other roles too, and let one of their members be moved first.
+        let roles = inputs.accounts.roles.iter().zip(inputs.stages);
+        for ((account, stages), demand) in roles.zip(&mut demands) {
+            let matched = hosts.iter().filter(|host| stages.matched.contains(at(**host)));
+            matched.for_each(|host| add(inputs, account, demand, *host));
         }
         let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
         let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
@@ -152,6 +227,7 @@ fn by_only_reason(inputs: &Inputs<'_>, request: &Request, role: usize) -> BTreeM
         accounts,
         stages,
         own,
+        members: _,
     } = inputs;
     let mut mask = stages[role].matched.clone();
     mask.difference_with(&stages[role].free);
@@ -216,16 +292,15 @@ fn can_be_mended(reason: &Ineligible) -> bool {
 fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Slot) {
     let site = inputs.site;
     let offer = Score {
-        class: Class::new(0, 0, 0),
+        class: Class::IDEAL,
         rank: site.rank(host),
         host,
     };
     let key = account.role.topology_key.as_ref();
     let column = key.and_then(|key| site.column(key));
     let domain: Value = column.map_or(NONE, |(number, _)| site.value(number, host));
-    let closed = account.closed();
     let text = column.and_then(|(_, column)| column.text(domain));
-    let is_closed = text.is_some_and(|text| closed.contains(text.as_str()));
+    let is_closed = text.is_some_and(|text| account.closed.contains(text.as_str()));
     if key.is_some() && (domain == NONE || is_closed) {
         return;
     }
@@ -241,7 +316,10 @@ fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Sl
         demand.pool.spots.push(Spot {
             domain,
             leaf: ROOT,
-            yields: text.is_some_and(|text| account.yielding().any(|open| open.as_str() == text)),
+            gate: text
+                .and_then(|text| account.gates.get(text.as_str()))
+                .copied()
+                .unwrap_or(Gate::Open),
             offers: vec![offer],
         });
     }

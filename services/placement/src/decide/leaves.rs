@@ -1,5 +1,6 @@
 //! The best spots of each leaf of the hierarchy, out of many.
 
+use super::account::Gate;
 use super::pool::Spot;
 use super::score::Score;
 use super::tree::{Node, ROOT};
@@ -10,7 +11,7 @@ use crate::site::{Value, at};
 pub(crate) struct Candidate {
     pub(crate) domain: Value,
     pub(crate) leaf: Node,
-    pub(crate) yields: bool,
+    pub(crate) gate: Gate,
     pub(crate) best: Score,
 }
 
@@ -19,26 +20,26 @@ impl Candidate {
         let Self {
             domain,
             leaf,
-            yields,
+            gate,
             best: _,
         } = self;
         Spot {
             domain,
             leaf,
-            yields,
+            gate,
             offers,
         }
     }
 }
 
-/// Keeps the best of what is added, per leaf. Those that yield are kept in any case: they are few, and stand for members.
+/// Keeps the best of what is added, per leaf. Those behind a gate are kept in any case: they are few, and stand for members.
 ///
 /// Once a leaf has as many as are kept, most others are seen to be worse by one comparison; the rest is gathered until
 /// it is worth a selection. So adding takes constant time, amortised.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     keep: usize,
-    yielding: Vec<Candidate>,
+    gated: Vec<Candidate>,
     /// [`ROOT`] first, the others by their number.
     by_number: Vec<Leaf>,
 }
@@ -78,14 +79,14 @@ impl Leaves {
     pub(crate) fn keeping(keep: usize) -> Self {
         Self {
             keep: keep.max(1),
-            yielding: Vec::new(),
+            gated: Vec::new(),
             by_number: Vec::new(),
         }
     }
 
     pub(crate) fn add(&mut self, one: Candidate) {
-        if one.yields {
-            self.yielding.push(one);
+        if one.gate != Gate::Open {
+            self.gated.push(one);
             return;
         }
         let place = if one.leaf == ROOT { 0 } else { at(one.leaf) + 1 };
@@ -99,7 +100,7 @@ impl Leaves {
     pub(crate) fn best(self) -> (Vec<Candidate>, Vec<Node>) {
         let Self {
             keep,
-            yielding: mut kept,
+            gated: mut kept,
             by_number,
         } = self;
         let mut cut = Vec::new();
@@ -128,21 +129,21 @@ mod tests {
             drawn in prop::collection::vec((0_u32..4, 0_u64..1000, prop::bool::weighted(0.05)), 0..300),
             keep in 1_usize..40,
         ) {
-            let all: Vec<Candidate> = drawn.into_iter().zip(0..).map(|((leaf, rank, yields), host)| Candidate {
+            let all: Vec<Candidate> = drawn.into_iter().zip(0..).map(|((leaf, rank, gated), host)| Candidate {
                 domain: host,
                 leaf: leaf.checked_sub(1).unwrap_or(ROOT),
-                yields,
-                best: Score { class: Class::new(0, 0, 0), rank, host },
+                gate: if gated { Gate::Lost } else { Gate::Open },
+                best: Score { class: Class::IDEAL, rank, host },
             }).collect();
             let mut leaves = Leaves::keeping(keep);
             for one in &all {
                 leaves.add(*one);
             }
             let (best, cut) = leaves.best();
-            let mut expected: Vec<Score> = all.iter().filter(|one| one.yields).map(|one| one.best).collect();
+            let mut expected: Vec<Score> = all.iter().filter(|one| one.gate != Gate::Open).map(|one| one.best).collect();
             let mut expected_cut = Vec::new();
             for leaf in [ROOT, 0, 1, 2] {
-                let of_leaf = all.iter().filter(|one| one.leaf == leaf && !one.yields);
+                let of_leaf = all.iter().filter(|one| one.leaf == leaf && one.gate == Gate::Open);
                 let mut of_leaf: Vec<Score> = of_leaf.map(|one| one.best).collect();
                 of_leaf.sort();
                 if of_leaf.len() > keep {

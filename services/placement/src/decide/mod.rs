@@ -6,12 +6,15 @@ pub(crate) mod capacity;
 mod cut;
 mod flow;
 mod helps;
+mod known;
 mod leaves;
 mod network;
+mod pairs;
 mod pool;
 mod refuse;
 mod reports;
 mod score;
+mod sent;
 mod solution;
 mod solve;
 mod tree;
@@ -19,14 +22,15 @@ mod victims;
 
 use std::collections::BTreeSet;
 
-use account::{Account, Accounts, Known, given_back};
+use account::{Account, Accounts, Gate, given_back};
+use known::Known;
 use pool::Stages;
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
 use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
-use crate::names::{HostId, Namespace};
-use crate::request::{FailReason, Member, MemberState, Request};
+use crate::names::Namespace;
+use crate::request::{FailReason, Member, MemberState, Replaces, Request};
 use crate::site::Site;
 
 /// Decides what a cluster keeps, gets and gives back.
@@ -55,13 +59,13 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
     let own = solve::own(site, members);
     let inputs = Inputs {
         site,
+        members,
         accounts: &accounts,
         stages: &stages,
         own: &own,
     };
     let solution = inputs.solve_in_best_namespace(&kept_namespaces(&accounts));
-    let quota = refuse::quota(site, request, &accounts);
-    let grows = quota.is_none() && solution.grows();
+    let grows = accounts.quota.is_none() && solution.grows();
 
     let mut decision = Decision {
         release: accounts.release.clone(),
@@ -77,7 +81,7 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
     decision.funnels = refuse::funnels(&inputs, &solution);
-    decision.refusal = refuse::refusal(&inputs, request, &solution, quota, &decision.funnels);
+    decision.refusal = refuse::refusal(&inputs, request, &solution, &decision.funnels);
     sort(&mut decision);
     decision
 }
@@ -99,15 +103,15 @@ pub(crate) fn needs_replacement(site: &Site, request: &Request, members: &[Membe
     Accounts::new(site, request, members)
         .roles
         .iter()
-        .any(|account| !account.failed.is_empty())
+        .any(|account| !account.lost.is_empty() || !account.leaving.is_empty())
 }
 
-/// The namespaces of the members that stay.
+/// The namespaces of the members that stay, well or not.
 fn kept_namespaces<'a>(accounts: &'a Accounts<'a>) -> Vec<&'a Namespace> {
     let namespaces: BTreeSet<&Namespace> = accounts
         .roles
         .iter()
-        .flat_map(|account| &account.present)
+        .flat_map(Account::staying)
         .map(|known| known.member.host.name.namespace())
         .collect();
     namespaces.into_iter().collect()
@@ -118,26 +122,21 @@ fn keep(known: &Known<'_>) -> Keep {
         role: known.member.role.clone(),
         host: known.member.host.clone(),
         domain: known.domain.clone(),
+        replaces: known.replaces.clone(),
     }
 }
 
 /// Writes one role's part of the decision.
 fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
-    let name = &account.role.name;
     let replaced = replaced(site, account, found);
-    decision.keep.extend(account.present.iter().map(keep));
-    decision
-        .keep
-        .extend(account.outgoing.iter().map(|(known, _)| keep(known)));
-    for known in &account.failed {
-        let is_replaced = replaced.iter().any(|(old, _)| *old == known.member.host);
+    let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
+    for known in account.staying() {
         match known.failed {
             Some(
                 reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken),
-            ) if is_replaced => {
-                decision
-                    .release
-                    .push(given_back(known, ReleaseReason::Failed(reason)));
+            ) if is_replaced(known) => {
+                let reason = ReleaseReason::Failed(reason);
+                decision.release.push(given_back(known, reason));
             }
             Some(_) | None => decision.keep.push(keep(known)),
         }
@@ -147,7 +146,7 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
             continue;
         };
         decision.take.push(Take {
-            role: name.clone(),
+            role: account.role.name.clone(),
             host: row.id.clone(),
             domain: solve::domain_text(site, account, choice.domain),
             replaces: replaced
@@ -158,26 +157,45 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
     }
 }
 
-/// Which failed member each replacement is for: the one whose domain it uses, the others in the order of their reasons.
-fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(HostId, Choice)> {
-    let mut waiting: Vec<&Known<'_>> = account.candidates().collect();
-    let (yielding, free): (Vec<Choice>, Vec<Choice>) = found.choices.iter().partition(|choice| choice.yields);
+/// Which member each replacement is for: the one whose domain it uses; the others for the lost in their order, and for
+/// the first of those leaving.
+fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
+    let mut lost: Vec<&Known<'_>> = account
+        .lost
+        .iter()
+        .filter(|known| account.is_candidate(known))
+        .collect();
+    let mut leaving: Vec<&Known<'_>> = account.leaving.iter().collect();
+    let (open, gated): (Vec<Choice>, Vec<Choice>) =
+        found.choices.iter().partition(|choice| choice.gate == Gate::Open);
     let mut pairs = Vec::new();
-    for choice in yielding {
+    let (mut lost_left, mut moves_left) = (found.replaced, found.moved);
+    for choice in gated {
         let domain = solve::domain_text(site, account, choice.domain);
+        let (waiting, left) = match choice.gate {
+            Gate::Move => (&mut leaving, &mut moves_left),
+            Gate::Open | Gate::Chain | Gate::Lost => (&mut lost, &mut lost_left),
+        };
         if let Some(place) = waiting.iter().position(|known| known.domain == domain) {
-            pairs.push((waiting.remove(place).member.host.clone(), choice));
+            pairs.push((replaces(waiting.remove(place)), choice));
+            *left = left.saturating_sub(1);
         }
     }
-    let rest = solve::to_usize(found.replaced).saturating_sub(pairs.len());
-    pairs.extend(
-        waiting
-            .into_iter()
-            .zip(free)
-            .take(rest)
-            .map(|(known, choice)| (known.member.host.clone(), choice)),
-    );
+    let lost = lost.into_iter().take(solve::to_usize(lost_left));
+    let moved = leaving.into_iter().take(solve::to_usize(moves_left));
+    pairs.extend(lost.chain(moved).map(replaces).zip(open));
     pairs
+}
+
+/// What a replacement of this member is taken for.
+fn replaces(known: &Known<'_>) -> Replaces {
+    let host = known.member.host.clone();
+    match known.failed {
+        Some(FailReason::ReplaceRequested) | None => Replaces::Beside(host),
+        Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => {
+            Replaces::Alone(host)
+        }
+    }
 }
 
 fn sort(decision: &mut Decision) {
@@ -240,11 +258,12 @@ pub fn explain(
     }
 }
 
-/// Whether all that is demanded was found.
+/// Whether all that is demanded was found, and nobody waits for a later decision.
 fn is_satisfied(solution: &Solution, accounts: &Accounts<'_>) -> bool {
-    solution.is_complete()
-        && accounts
-            .roles
-            .iter()
-            .all(|account| account.failed.len() <= solve::to_usize(account.replaceable))
+    let nobody_waits = |(account, found): (&Account<'_>, &Found)| {
+        account.lost.len() <= solve::to_usize(account.replaceable)
+            && account.leaving.len() <= solve::to_usize(found.moved)
+            && account.postponed().next().is_none()
+    };
+    solution.is_complete() && accounts.roles.iter().zip(&solution.found).all(nobody_waits)
 }

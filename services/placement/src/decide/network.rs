@@ -2,26 +2,34 @@
 //!
 //! ```text
 //!  role ──cap ∞, price load²── outer domain ──…── spot (cap 1) ──price of the host── host (cap 1) ── sink
-//!     └──cap: replacements── failed ──────────────── spot whose failed member must be replaced
+//!     ├──cap: replacements── lost ─────────────── spot of a lost replacement's domain
+//!     │                        └──cap: fresh── spot of another lost member's domain
+//!     └──cap: moves── moved ───────────────────── spot of the domain of a member that is to be moved
 //! ```
 //! An integral flow is a placement and the other way round: a spot lets one host of its domain serve its role, and a
 //! host serves one role. So a flow of all that is demanded exists exactly when the request fits, and the cheapest flow is
 //! the best placement in the order of [`Prices`].
 //!
 //! Where a spot's topology domain lies in several outer domains it counts in that of its best host; the spread is then
-//! approximate, never the fit. So it is for a failed member's domain while the role grows in the same decision.
+//! approximate, never the fit. So it is for the domain of a member that is replaced while something else is demanded of its
+//! role: such domains are reached through gates, beside the hierarchy.
 
-use super::account::count;
+use super::account::{Gate, count};
 use super::flow::{Builder, Cost, Network, Price};
 use super::pool::{Pool, Spot};
-use super::score::Score;
+use super::score::{Drawbacks, Score};
 use super::tree::{Domain, Node, ROOT, Tree};
 use crate::site::{Slot, at};
 
 /// What one role asks of the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Demand {
+    /// Lost members to be replaced.
     pub(crate) replace: u32,
+    /// How many of these may be others than lost replacements.
+    pub(crate) fresh: u32,
+    /// One more to be moved.
+    pub(crate) moves: bool,
     pub(crate) growth: u32,
     /// The outer domains of the spots and of the present members, which are their loads.
     pub(crate) tree: Tree,
@@ -29,14 +37,21 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    fn total(&self) -> u32 {
-        self.replace.saturating_add(self.growth)
+    pub(crate) fn total(&self) -> u32 {
+        self.replace
+            .saturating_add(u32::from(self.moves))
+            .saturating_add(self.growth)
+    }
+
+    fn has(&self, gate: Gate) -> bool {
+        self.pool.spots.iter().any(|spot| spot.gate == gate)
     }
 }
 
 /// Units of the parts of a price, so that each part outweighs all that come after it.
 #[derive(Debug, Clone)]
 struct Prices {
+    outside: Price,
     /// Per level of the hierarchy, the outermost first; a level too deep for the number is left out.
     spread: Vec<Price>,
     scarce: Price,
@@ -63,12 +78,18 @@ impl Prices {
         let innermost = scarce.saturating_mul(total * roles);
         let per_level = members.saturating_mul(members).saturating_add(1);
         let units = std::iter::successors(Some(innermost), |unit| unit.checked_mul(per_level));
+        let offers = demands.iter().flat_map(|demand| &demand.pool.spots);
+        let outside = offers
+            .flat_map(|spot| &spot.offers)
+            .any(|offer| offer.class.drawbacks().outside);
         let mut spread: Vec<Price> = units
             .take_while(|unit| unit.saturating_mul(per_level) < ROOM)
-            .take(levels)
+            .take(levels + usize::from(outside))
             .collect();
+        let outside = if outside { spread.pop() } else { None };
         spread.reverse();
         Self {
+            outside: outside.unwrap_or(0),
             spread,
             scarce,
             uninspected,
@@ -77,9 +98,16 @@ impl Prices {
     }
 
     fn of(&self, score: &Score, rank: usize) -> Price {
-        Price::from(score.class.scarce()) * self.scarce
-            + Price::from(score.class.uninspected()) * self.uninspected
-            + Price::from(score.class.unpowered()) * self.unpowered
+        let Drawbacks {
+            outside,
+            scarce,
+            uninspected,
+            unpowered,
+        } = score.class.drawbacks();
+        Price::from(outside) * self.outside
+            + Price::from(scarce) * self.scarce
+            + Price::from(uninspected) * self.uninspected
+            + Price::from(unpowered) * self.unpowered
             + Price::from(count(rank))
     }
 }
@@ -88,8 +116,7 @@ impl Prices {
 #[derive(Debug, Clone)]
 pub(crate) struct RoleNodes {
     pub(crate) role: u32,
-    /// The edge into the failed members' domains, where it limits.
-    failed: Option<(u32, u32)>,
+    gates: Gates,
     /// Per spot.
     pub(crate) spots: Vec<SpotNodes>,
 }
@@ -169,7 +196,7 @@ impl Layout {
                 let spots = spots.collect();
                 RoleNodes {
                     role: tree.role,
-                    failed: tree.failed,
+                    gates: tree.gates,
                     spots,
                 }
             })
@@ -182,24 +209,86 @@ impl Layout {
         }
     }
 
-    /// Lets so many replacements use failed members' domains.
+    /// Lets so many of the lost yield their domains.
     pub(crate) fn limit_replacements(&mut self, role: usize, replaced: u32) {
-        if let Some((_, edge)) = self.roles[role].failed {
-            self.network.resize(edge, replaced);
+        if let Some(gate) = self.roles[role].gates.lost {
+            self.network.resize(gate.edge, replaced);
         }
     }
 
-    /// How much flows out of the side of a cut through the edge into the failed members' domains.
-    pub(crate) fn failed_cut(&self, role: usize, inside: impl Fn(u32) -> bool) -> u32 {
-        let cut = self.roles[role].failed.filter(|(node, _)| !inside(*node));
-        cut.map_or(0, |(_, edge)| self.network.flow(edge))
+    /// Lets one of those that leave yield its domain; before anything is sent at a price.
+    pub(crate) fn open_move(&mut self, role: usize) {
+        if let Some(gate) = self.roles[role].gates.moving {
+            self.network.resize(gate.edge, 1);
+        }
+    }
+
+    /// How much flows out of the side of a cut through the gates of a role.
+    pub(crate) fn gates_cut(&self, role: usize, inside: impl Fn(u32) -> bool) -> u32 {
+        let Gates { lost, fresh, moving } = self.roles[role].gates;
+        let cut = |gate: &Way| inside(gate.from) && !inside(gate.node);
+        let gates = [lost, fresh, moving].into_iter().flatten().filter(cut);
+        gates.map(|gate| self.network.flow(gate.edge)).sum()
+    }
+}
+
+/// A node with the one edge that leads to it.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    from: u32,
+    node: u32,
+    edge: u32,
+}
+
+/// Above the domains of members that are replaced, where something limits how many.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gates {
+    lost: Option<Way>,
+    /// Below that: of lost members that are no lost replacements.
+    fresh: Option<Way>,
+    moving: Option<Way>,
+}
+
+impl Gates {
+    fn new(builder: &mut Builder, role: u32, demand: &Demand) -> Self {
+        let Demand {
+            replace,
+            fresh,
+            moves,
+            growth,
+            tree: _,
+            pool: _,
+        } = demand;
+        let growth = *growth > 0;
+        let mut gate = |from: u32, most: u32| {
+            let node = builder.node();
+            let edge = builder.edge(from, node, most, Cost::fixed(0));
+            Way { from, node, edge }
+        };
+        let lost = (*replace > 0 && (growth || *moves)).then(|| gate(role, *replace));
+        let is_limited = fresh < replace && demand.has(Gate::Lost);
+        let above = lost.map_or(role, |lost| lost.node);
+        let fresh = is_limited.then(|| gate(above, *fresh));
+        // Closed, see [`Layout::open_move`].
+        let moving = (*moves && (growth || *replace > 0)).then(|| gate(role, 0));
+        Self { lost, fresh, moving }
+    }
+
+    /// The one that leads to spots of this kind.
+    fn of(&self, gate: Gate) -> Option<Way> {
+        match gate {
+            Gate::Open => None,
+            Gate::Chain => self.lost,
+            Gate::Lost => self.fresh.or(self.lost),
+            Gate::Move => self.moving,
+        }
     }
 }
 
 /// A role's outer domains while the network is built; in the order of spots, so that equal input numbers them equally.
 struct Branches<'a> {
     role: u32,
-    failed: Option<(u32, u32)>,
+    gates: Gates,
     demand: &'a Demand,
     spread: &'a [Price],
     /// Per domain of the tree.
@@ -209,14 +298,9 @@ struct Branches<'a> {
 impl<'a> Branches<'a> {
     fn new(builder: &mut Builder, demand: &'a Demand, prices: &'a Prices) -> Self {
         let role = builder.node();
-        let limited = demand.growth > 0 && demand.replace > 0;
-        let failed = limited.then(|| {
-            let node = builder.node();
-            (node, builder.edge(role, node, demand.replace, Cost::fixed(0)))
-        });
         Self {
             role,
-            failed,
+            gates: Gates::new(builder, role, demand),
             demand,
             spread: &prices.spread,
             nodes: vec![None; demand.tree.domains().len()],
@@ -225,9 +309,9 @@ impl<'a> Branches<'a> {
 
     /// The node above a spot.
     fn above(&mut self, builder: &mut Builder, spot: &Spot) -> u32 {
-        match self.failed {
-            Some((node, _)) if spot.yields => node,
-            Some(_) | None => self.branch(builder, spot.leaf),
+        match self.gates.of(spot.gate) {
+            Some(gate) => gate.node,
+            None => self.branch(builder, spot.leaf),
         }
     }
 
@@ -254,7 +338,7 @@ impl<'a> Branches<'a> {
 
     /// What the hierarchy would cost for a spot that is not below it.
     fn detour(&self, spot: &Spot) -> Price {
-        if self.failed.is_none() || !spot.yields {
+        if self.gates.of(spot.gate).is_none() {
             return 0;
         }
         let domains = self.demand.tree.upwards(spot.leaf);

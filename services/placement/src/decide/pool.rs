@@ -1,13 +1,13 @@
 //! The hosts that a role could get: its funnel, and per topology domain the few that matter.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 
-use super::account::{Account, count};
+use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
 use super::leaves::{Candidate, Leaves};
-use super::score::{Class, Score};
+use super::score::{Class, Drawbacks, Score};
 use super::tree::{Node, Tree};
 use crate::names::{LabelKey, Namespace};
 use crate::request::{Request, Role};
@@ -64,8 +64,8 @@ pub(crate) struct Spot {
     pub(crate) domain: Value,
     /// The innermost domain of the site's hierarchy that its best host is in.
     pub(crate) leaf: Node,
-    /// A failed member is in the domain and would have to be replaced.
-    pub(crate) yields: bool,
+    /// Whose replacement may use it, if a member is in the domain.
+    pub(crate) gate: Gate,
     /// Sorted, the best first; never empty.
     pub(crate) offers: Vec<Score>,
 }
@@ -85,6 +85,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
     /// The hosts that each other role of the request matches.
     pub(crate) others: Vec<&'a FixedBitSet>,
+    /// Hosts in other namespaces than the cluster's, if that makes a difference.
+    pub(crate) outside: Option<&'a FixedBitSet>,
     /// No members of the cluster itself.
     pub(crate) own: &'a [Slot],
 }
@@ -127,11 +129,11 @@ pub(crate) fn pool(
     }
     let Some(key) = &account.role.topology_key else {
         let mut leaves = Leaves::keeping(depth.spots);
-        each_offer(site, &mask, &scope.others, |offer| {
+        each_offer(site, &mask, scope, |offer| {
             leaves.add(Candidate {
                 domain: NONE,
                 leaf: tree.leaf(site, offer.host),
-                yields: false,
+                gate: Gate::Open,
                 best: offer,
             });
         });
@@ -146,36 +148,37 @@ pub(crate) fn pool(
         return Pool::default();
     };
     let value = |text: &crate::names::LabelValue| column.number(text.as_str());
-    let closed: BTreeSet<Value> = account.closed().iter().filter_map(value).collect();
+    let closed: BTreeSet<Value> = account.closed.iter().filter_map(value).collect();
     let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
     let asked = few.then(|| {
-        let ideal = ideal(site, &mask, &scope.others);
-        asked_for(column, &mask, &closed, ideal, |host| {
-            offer(site, &scope.others, host)
-        })
+        let ideal = ideal(site, &mask, scope);
+        asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host))
     });
     let best = asked.flatten().unwrap_or_else(|| {
         let mut best = Best::new(column.width(), &closed);
         let values = site.values(number);
-        each_offer(site, &mask, &scope.others, |offer| {
+        each_offer(site, &mask, scope, |offer| {
             best.add(values.of(offer.host), offer);
         });
         best.domains()
     });
-    let yielding: Vec<Value> = account.yielding().filter_map(|text| value(&text)).collect();
+    let gates = account.gates.iter();
+    let gates: BTreeMap<Value, Gate> = gates
+        .filter_map(|(text, gate)| Some((value(text)?, *gate)))
+        .collect();
     let mut leaves = Leaves::keeping(depth.spots);
     for (domain, best) in &best {
         leaves.add(Candidate {
             domain: *domain,
             leaf: tree.leaf(site, best.host),
-            yields: yielding.contains(domain),
+            gate: gates.get(domain).copied().unwrap_or(Gate::Open),
             best: *best,
         });
     }
     let (kept, cut) = leaves.best();
     let offers = |one: &Candidate| {
         let hosts = column.hosts_of(one.domain, &mask);
-        best_of(hosts.map(|host| offer(site, &scope.others, host)), depth.offers)
+        best_of(hosts.map(|host| offer(site, scope, host)), depth.offers)
     };
     let closed = || closed.iter().filter(|value| column.has(**value, free)).count();
     Pool {
@@ -190,10 +193,14 @@ pub(crate) fn pool(
 const FEWER: usize = 2;
 
 /// Better is none of these hosts.
-fn ideal(site: &Site, hosts: &FixedBitSet, others: &[&FixedBitSet]) -> Class {
-    let all = |bits: &FixedBitSet| u32::from(hosts.is_subset(bits));
-    let scarce = others.iter().map(|matched| all(matched)).sum();
-    Class::new(scarce, all(site.uninspected()), all(site.unpowered()))
+fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Class {
+    let all = |bits: &FixedBitSet| hosts.is_subset(bits);
+    Class::of(Drawbacks {
+        outside: scope.outside.is_some_and(all),
+        scarce: scope.others.iter().map(|matched| u32::from(all(matched))).sum(),
+        uninspected: all(site.uninspected()),
+        unpowered: all(site.unpowered()),
+    })
 }
 
 /// So many are kept in order by inserting; more are sorted at the end.
@@ -220,21 +227,26 @@ fn best_of(offers: impl Iterator<Item = Score>, keep: usize) -> Vec<Score> {
 }
 
 /// How good one host is.
-fn offer(site: &Site, others: &[&FixedBitSet], host: Slot) -> Score {
-    let bit = |bits: &FixedBitSet| u32::from(bits.contains(at(host)));
-    let scarce = others.iter().map(|matched| bit(matched)).sum();
+fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
+    let bit = |bits: &FixedBitSet| bits.contains(at(host));
+    let class = Class::of(Drawbacks {
+        outside: scope.outside.is_some_and(bit),
+        scarce: scope.others.iter().map(|matched| u32::from(bit(matched))).sum(),
+        uninspected: bit(site.uninspected()),
+        unpowered: bit(site.unpowered()),
+    });
     Score {
-        class: Class::new(scarce, bit(site.uninspected()), bit(site.unpowered())),
+        class,
         rank: site.rank(host),
         host,
     }
 }
 
 /// Calls for each host of the mask, in the order of slots. Sets are read a word at a time.
-fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call: impl FnMut(Score)) {
+fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl FnMut(Score)) {
     let word = |bits: &FixedBitSet, index: usize| bits.as_slice().get(index).copied().unwrap_or(0);
-    let bit = |word: usize, shift: u32| u32::from(word >> shift & 1 == 1);
-    let mut matched = vec![0; others.len()];
+    let bit = |word: usize, shift: u32| word >> shift & 1 == 1;
+    let mut matched = vec![0; scope.others.len()];
     for (index, hosts) in mask
         .as_slice()
         .iter()
@@ -244,10 +256,12 @@ fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call
     {
         let uninspected = word(site.uninspected(), index);
         let unpowered = word(site.unpowered(), index);
+        let outside = scope.outside.map_or(0, |bits| word(bits, index));
         // Only where some other role matches is there anything to count.
         matched.clear();
         matched.extend(
-            others
+            scope
+                .others
                 .iter()
                 .map(|bits| word(bits, index))
                 .filter(|bits| bits & hosts != 0),
@@ -257,9 +271,16 @@ fn each_offer(site: &Site, mask: &FixedBitSet, others: &[&FixedBitSet], mut call
         while left != 0 {
             let shift = left.trailing_zeros();
             left &= left - 1;
-            let scarce = matched.iter().map(|matched| bit(*matched, shift)).sum();
             let host = first + shift;
-            let class = Class::new(scarce, bit(uninspected, shift), bit(unpowered, shift));
+            let class = Class::of(Drawbacks {
+                outside: bit(outside, shift),
+                scarce: matched
+                    .iter()
+                    .map(|matched| u32::from(bit(*matched, shift)))
+                    .sum(),
+                uninspected: bit(uninspected, shift),
+                unpowered: bit(unpowered, shift),
+            });
             call(Score {
                 class,
                 rank: site.rank(host),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Account, Accounts, count};
+use super::account::{Account, count};
 use super::pool::Stages;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
@@ -14,18 +14,17 @@ use crate::site::Site;
 
 /// The quota that the request would break by growing. What other clusters hold counts, and all that this one wants; a
 /// replacement never breaks it.
-pub(crate) fn quota(site: &Site, request: &Request, accounts: &Accounts<'_>) -> Option<RefusalKind> {
+pub(crate) fn quota(site: &Site, request: &Request, grows: bool) -> Option<RefusalKind> {
     let namespace = request.cluster.namespace();
     let limit = *site.policy().quotas.get(namespace)?;
-    let wanted = accounts
+    let wanted = request
         .roles
         .iter()
-        .map(|account| account.role.want)
+        .map(|role| role.want)
         .fold(0, u32::saturating_add);
     let others = site
         .usage(namespace)
         .saturating_sub(site.usage_of(&request.cluster));
-    let grows = accounts.roles.iter().any(|account| account.growth > 0);
     (grows && others.saturating_add(wanted) > limit).then(|| RefusalKind::Quota {
         namespace: namespace.clone(),
         limit,
@@ -38,14 +37,14 @@ pub(crate) fn refusal(
     inputs: &Inputs<'_>,
     request: &Request,
     solution: &Solution,
-    quota: Option<RefusalKind>,
     funnels: &BTreeMap<RoleName, Funnel>,
 ) -> Option<Refusal> {
     let no_fit = !solution.is_complete();
+    let quota = &inputs.accounts.quota;
     if quota.is_none() && super::is_satisfied(solution, inputs.accounts) {
         return None;
     }
-    let (tight, helps) = match (&quota, no_fit) {
+    let (tight, helps) = match (quota, no_fit) {
         (None, true) => {
             let tight = cut::tight(inputs, solution);
             let helps = helps::find(inputs, request, solution, &tight);
@@ -53,7 +52,7 @@ pub(crate) fn refusal(
         }
         (Some(_), _) | (None, false) => (Tight::default(), Vec::new()),
     };
-    let kind = quota.unwrap_or(if no_fit {
+    let kind = quota.clone().unwrap_or(if no_fit {
         RefusalKind::NoFit
     } else {
         RefusalKind::ReplacementLimit
@@ -71,9 +70,21 @@ pub(crate) fn funnels(inputs: &Inputs<'_>, solution: &Solution) -> BTreeMap<Role
     let roles = inputs.accounts.roles.iter();
     roles
         .zip(inputs.stages)
-        .zip(solution.found.iter().zip(&solution.demands))
-        .map(|((account, stages), (found, demand))| {
-            let funnel = funnel(inputs.site, account, stages, found, demand.pool.domains);
+        .zip(
+            solution
+                .missing()
+                .into_iter()
+                .zip(&solution.found)
+                .zip(&solution.demands),
+        )
+        .map(|((account, stages), ((missing, found), demand))| {
+            let funnel = funnel(
+                inputs.site,
+                account,
+                stages,
+                (found, missing),
+                demand.pool.domains,
+            );
             (account.role.name.clone(), funnel)
         })
         .collect()
@@ -83,7 +94,7 @@ fn funnel(
     site: &Site,
     account: &Account<'_>,
     stages: &Stages,
-    found: &Found,
+    (found, missing): (&Found, u32),
     domains: Option<u32>,
 ) -> Funnel {
     let role = account.role;
@@ -98,6 +109,6 @@ fn funnel(
         eligible: stages.eligible,
         free: count(stages.free.count_ones(..)),
         domains: domains.unwrap_or_else(|| stages.domains(site, role.topology_key.as_ref())),
-        short: account.growth - found.grown + account.replaceable - found.replaced,
+        short: missing,
     }
 }

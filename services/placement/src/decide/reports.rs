@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::account::{Account, Accounts, Known};
+use super::account::{Account, Accounts};
+use super::known::{Known, last_known};
 use super::solution::Solution;
-use super::solve::to_usize;
 use crate::decision::{Decision, Report, ReportKind};
 use crate::host::Provisioning;
 use crate::ineligible::{Ineligible, all_reasons};
 use crate::names::{HostId, LabelValue, Namespace};
 use crate::policy::Domain;
-use crate::request::{Member, Request};
+use crate::request::{FailReason, Member, Request};
 use crate::site::Site;
 
 /// Of a decision.
@@ -23,9 +23,13 @@ pub(crate) fn add(
     decision: &mut Decision,
 ) {
     let mut reports = Vec::new();
+    let moving = accounts.roles.iter().any(|account| !account.outgoing.is_empty())
+        || solution.found.iter().any(|found| found.moved > 0);
     for (account, found) in accounts.roles.iter().zip(&solution.found) {
         about_members(site, request, account, &mut reports);
-        waiting(account, found.replaced, decision, &mut reports);
+        being_replaced(account, &mut reports);
+        lost(account, found.replaced, decision, &mut reports);
+        leaving(account, moving, decision, &mut reports);
     }
     for take in &decision.take {
         let state = site
@@ -54,24 +58,17 @@ pub(crate) fn of_members(site: &Site, request: &Request, accounts: &Accounts<'_>
         about_members(site, request, account, &mut reports);
         being_replaced(account, &mut reports);
     }
-    let members = accounts.roles.iter().flat_map(staying);
+    let members = accounts.roles.iter().flat_map(Account::staying);
     reports.extend(spans(members.map(|known| &known.member.host)));
     reports.sort();
     reports
 }
 
-/// Members that are kept until somebody decides otherwise.
-fn staying<'a>(account: &'a Account<'_>) -> impl Iterator<Item = &'a Known<'a>> {
-    account
-        .present
-        .iter()
-        .chain(&account.failed)
-        .chain(account.outgoing.iter().map(|(old, _)| old))
-}
-
 fn about_members(site: &Site, request: &Request, account: &Account<'_>, reports: &mut Vec<Report>) {
-    staying(account).for_each(|known| about_member(site, request, account, known, reports));
-    shared_domains(account, staying(account), reports);
+    for known in account.staying() {
+        about_member(site, request, account, known, reports);
+    }
+    shared_domains(account, account.staying(), reports);
 }
 
 fn report(known: &Known<'_>, kind: ReportKind) -> Report {
@@ -128,15 +125,11 @@ fn about_member(
             reports.push(report(known, ReportKind::WouldNotBeTaken(reason)));
         }
     }
-    let (was, now) = (&known.member.domain, &known.domain);
-    if account.role.topology_key.is_some() && was.is_some() && was != now {
-        reports.push(report(
-            known,
-            ReportKind::DomainChanged {
-                was: was.clone(),
-                now: now.clone(),
-            },
-        ));
+    let key = account.role.topology_key.as_ref();
+    let was = key.and_then(|key| last_known(known.member, key));
+    if was.is_some() && was != known.domain {
+        let now = known.domain.clone();
+        reports.push(report(known, ReportKind::DomainChanged { was, now }));
     }
 }
 
@@ -176,38 +169,48 @@ fn being_replaced(account: &Account<'_>, reports: &mut Vec<Report>) {
     }
 }
 
+fn replacement<'a>(known: &Known<'_>, decision: &'a Decision) -> Option<&'a HostId> {
+    let host = &known.member.host;
+    let takes = decision.take.iter();
+    takes
+        .filter(|take| take.replaces.as_ref().is_some_and(|old| old.host() == host))
+        .map(|take| &take.host)
+        .next()
+}
+
 /// Failed members that are kept, and why.
-fn waiting(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
-    being_replaced(account, reports);
-    let candidates = account.candidates().count();
-    for (index, known) in account.failed.iter().enumerate() {
+fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut Vec<Report>) {
+    for known in &account.lost {
         let Some(reason) = known.failed else { continue };
-        let by = decision
-            .take
-            .iter()
-            .find(|take| take.replaces.as_ref() == Some(&known.member.host));
-        if let Some(take) = by {
-            if reason == crate::request::FailReason::ReplaceRequested {
-                reports.push(report(
-                    known,
-                    ReportKind::BeingReplaced {
-                        by: take.host.name.clone(),
-                    },
-                ));
-            }
-        } else if index < candidates && replaced < account.replaceable {
-            reports.push(report(known, ReportKind::NoReplacement { reason }));
-        } else {
-            reports.push(report(
-                known,
-                ReportKind::ReplacementWaits {
-                    reason,
-                    limit: account.limit,
-                },
-            ));
+        if replacement(known, decision).is_some() {
+            continue;
         }
+        let kind = if account.is_candidate(known) && replaced < account.replaceable {
+            ReportKind::NoReplacement { reason }
+        } else {
+            ReportKind::ReplacementWaits {
+                reason,
+                limit: account.limit,
+            }
+        };
+        reports.push(report(known, kind));
     }
-    debug_assert!(to_usize(replaced) <= account.failed.len());
+}
+
+/// Members that are to be moved: whether they are, and why not. `moving`: a move of the cluster is under way.
+fn leaving(account: &Account<'_>, moving: bool, decision: &Decision, reports: &mut Vec<Report>) {
+    let reason = FailReason::ReplaceRequested;
+    let waits = |limit| ReportKind::ReplacementWaits { reason, limit };
+    for known in &account.leaving {
+        let kind = match replacement(known, decision) {
+            Some(by) => ReportKind::BeingReplaced { by: by.name.clone() },
+            None if moving => waits(1),
+            None if account.may_move => ReportKind::NoReplacement { reason },
+            None => waits(account.limit),
+        };
+        reports.push(report(known, kind));
+    }
+    reports.extend(account.postponed().map(|known| report(known, waits(1))));
 }
 
 fn spans<'a>(hosts: impl Iterator<Item = &'a HostId>) -> Option<Report> {

@@ -16,7 +16,7 @@ pub(crate) struct Score {
 impl Score {
     /// Nothing is better.
     pub(crate) const BEST: Self = Self {
-        class: Class(0),
+        class: Class::IDEAL,
         rank: 0,
         host: 0,
     };
@@ -28,31 +28,81 @@ impl Score {
     };
 }
 
-/// What many hosts share, as one number that is compared in the innermost loop. In order of importance:
-/// - how many other roles of the request it matches: leave it to them;
-/// - its hardware is not known (not inspected);
-/// - it is off.
+/// What is better avoided in a host, in order of importance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Drawbacks {
+    /// It is not in the namespaces of the cluster's members. More important than the spread.
+    pub(crate) outside: bool,
+    /// How many other roles of the request it matches: leave it to them.
+    pub(crate) scarce: u32,
+    /// Its hardware is not known.
+    pub(crate) uninspected: bool,
+    /// It is off.
+    pub(crate) unpowered: bool,
+}
+
+/// [`Drawbacks`] as one number of the same order, which is compared in the innermost loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class(u32);
 
 impl Class {
+    /// Of a host without drawbacks.
+    pub(crate) const IDEAL: Self = Self(0);
     /// No host's.
     pub(crate) const WORST: Self = Self(u32::MAX);
 
-    /// The two flags are 0 or 1.
-    pub(crate) fn new(scarce: u32, uninspected: u32, unpowered: u32) -> Self {
-        Self(scarce << 2 | uninspected << 1 | unpowered)
+    const OUTSIDE: u32 = 30;
+
+    #[inline]
+    pub(crate) fn of(drawbacks: Drawbacks) -> Self {
+        let Drawbacks {
+            outside,
+            scarce,
+            uninspected,
+            unpowered,
+        } = drawbacks;
+        Self(
+            u32::from(outside) << Self::OUTSIDE
+                | scarce << 2
+                | u32::from(uninspected) << 1
+                | u32::from(unpowered),
+        )
     }
 
-    pub(crate) fn scarce(self) -> u32 {
-        self.0 >> 2
+    #[inline]
+    pub(crate) fn drawbacks(self) -> Drawbacks {
+        Drawbacks {
+            outside: self.0 >> Self::OUTSIDE & 1 == 1,
+            scarce: (self.0 & !(1 << Self::OUTSIDE)) >> 2,
+            uninspected: self.0 >> 1 & 1 == 1,
+            unpowered: self.0 & 1 == 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drawbacks() -> impl Strategy<Value = Drawbacks> {
+        (any::<bool>(), 0..64_u32, any::<bool>(), any::<bool>()).prop_map(
+            |(outside, scarce, uninspected, unpowered)| Drawbacks {
+                outside,
+                scarce,
+                uninspected,
+                unpowered,
+            },
+        )
     }
 
-    pub(crate) fn uninspected(self) -> u32 {
-        self.0 >> 1 & 1
-    }
-
-    pub(crate) fn unpowered(self) -> u32 {
-        self.0 & 1
+    proptest! {
+        #[test]
+        fn classes_have_the_order_of_drawbacks(one in drawbacks(), other in drawbacks()) {
+            prop_assert_eq!(Class::of(one).drawbacks(), one);
+            prop_assert_eq!(Class::of(one).cmp(&Class::of(other)), one.cmp(&other));
+            prop_assert!(Class::of(one) < Class::WORST && Class::IDEAL <= Class::of(one));
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What was found for a request, how good it is, and whether that is certain.
 
+use super::account::Gate;
 use super::network::{Demand, Layout, used_offer};
+use super::score::Drawbacks;
 use super::solve::to_usize;
 use super::tree::Node;
 use crate::site::{Slot, Value};
@@ -10,13 +12,16 @@ use crate::site::{Slot, Value};
 pub(crate) struct Choice {
     pub(crate) host: Slot,
     pub(crate) domain: Value,
-    pub(crate) yields: bool,
+    pub(crate) gate: Gate,
 }
 
 /// What was found for one role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// How many of the lost.
     pub(crate) replaced: u32,
+    /// How many of those leaving: 0 or 1.
+    pub(crate) moved: u32,
     pub(crate) grown: u32,
     pub(crate) choices: Vec<Choice>,
 }
@@ -24,6 +29,7 @@ pub(crate) struct Found {
 /// How good a whole placement is; the smallest is the best. Compares placements in different namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Quality {
+    outside: u32,
     spread: Vec<u64>,
     scarce: u32,
     uninspected: u32,
@@ -38,15 +44,19 @@ pub(crate) struct Solution {
     /// As in `found`, with the replacements alone.
     pub(crate) replacements_only: Vec<Found>,
     pub(crate) levels: usize,
+    /// All that was asked, where that includes moves: `demands` has at most one of them.
+    pub(crate) with_moves: Option<Vec<Demand>>,
 }
 
 impl Solution {
+    /// What would be asked again with other hosts.
+    pub(crate) fn asked(&self) -> &[Demand] {
+        self.with_moves.as_ref().unwrap_or(&self.demands)
+    }
+
     /// Whether every demand was met.
     pub(crate) fn is_complete(&self) -> bool {
-        self.demands
-            .iter()
-            .zip(&self.found)
-            .all(|(demand, found)| found.replaced == demand.replace && found.grown == demand.growth)
+        self.missing().iter().all(|missing| *missing == 0)
     }
 
     pub(crate) fn grows(&self) -> bool {
@@ -59,7 +69,8 @@ impl Solution {
     /// How many hosts each role lacks.
     pub(crate) fn missing(&self) -> Vec<u32> {
         let missing = |(demand, found): (&Demand, &Found)| {
-            demand.replace - found.replaced + demand.growth - found.grown
+            let moves = u32::from(demand.moves) - found.moved;
+            demand.replace - found.replaced + moves + demand.growth - found.grown
         };
         self.demands.iter().zip(&self.found).map(missing).collect()
     }
@@ -82,7 +93,7 @@ impl Solution {
                 .zip(nodes)
                 .any(|(spot, nodes)| {
                     spot.leaf == leaf
-                        && !spot.yields
+                        && spot.gate == Gate::Open
                         && !network.is_full(nodes.edge)
                         && !self.layout.is_used(&spot.offers[0])
                 })
@@ -97,6 +108,7 @@ impl Solution {
 
     pub(crate) fn quality(&self, levels: usize) -> Quality {
         let mut quality = Quality {
+            outside: 0,
             spread: vec![0; levels],
             scarce: 0,
             uninspected: 0,
@@ -114,9 +126,16 @@ impl Solution {
                     .tree
                     .upwards(spot.leaf)
                     .for_each(|(node, _)| loads[to_usize(node)] += 1);
-                quality.scarce += offer.class.scarce();
-                quality.uninspected += offer.class.uninspected();
-                quality.unpowered += offer.class.unpowered();
+                let Drawbacks {
+                    outside,
+                    scarce,
+                    uninspected,
+                    unpowered,
+                } = offer.class.drawbacks();
+                quality.outside += u32::from(outside);
+                quality.scarce += scarce;
+                quality.uninspected += u32::from(uninspected);
+                quality.unpowered += u32::from(unpowered);
             }
             for (domain, load) in demand.tree.domains().iter().zip(loads) {
                 quality.spread[domain.level] += u64::from(load) * u64::from(load);

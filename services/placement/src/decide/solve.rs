@@ -3,67 +3,46 @@
 use fixedbitset::FixedBitSet;
 
 use super::account::{Account, Accounts};
-use super::network::{Demand, Layout, used_offer};
+use super::network::Demand;
 use super::pool::{Depth, Pool, Scope, Stages, pool};
-use super::solution::{Choice, Found, Solution};
+use super::sent::run;
+use super::solution::Solution;
 use super::tree::Tree;
-use crate::names::Namespace;
+use crate::names::{Namespace, RoleName};
+use crate::request::{Member, Request};
 use crate::site::{NONE, Site, Slot, Value};
 
 /// The hosts that the cluster has already; they are not taken again. A host that was made again under a member's name is
 /// another host.
-pub(crate) fn own(site: &Site, members: &[crate::request::Member]) -> Vec<Slot> {
+pub(crate) fn own(site: &Site, members: &[Member]) -> Vec<Slot> {
     members
         .iter()
         .filter_map(|member| site.slot_of(&member.host))
         .collect()
 }
 
-/// Sends what is demanded: replacements of all roles first, then growth, each in the order of role names.
-pub(crate) fn run(demands: Vec<Demand>, levels: usize) -> Solution {
-    let mut layout = Layout::new(&demands, levels);
-    let mut found = vec![Found::default(); demands.len()];
-    for (role, demand) in demands.iter().enumerate() {
-        found[role].replaced = layout.network.send(layout.roles[role].role, demand.replace);
-        layout.limit_replacements(role, found[role].replaced);
-    }
-    read_choices(&demands, &layout, &mut found);
-    let replacements_only = found.clone();
-    for (role, demand) in demands.iter().enumerate() {
-        found[role].grown = layout.network.send(layout.roles[role].role, demand.growth);
-    }
-    read_choices(&demands, &layout, &mut found);
-    Solution {
-        demands,
-        layout,
-        found,
-        replacements_only,
-        levels,
-    }
+/// Where hosts are looked for.
+#[derive(Clone, Copy, Default)]
+struct Within<'a> {
+    /// Only in this namespace.
+    only: Option<&'a Namespace>,
+    /// These only if there are no others.
+    outside: Option<&'a FixedBitSet>,
 }
 
-fn read_choices(demands: &[Demand], layout: &Layout, found: &mut [Found]) {
-    for ((demand, nodes), found) in demands.iter().zip(&layout.roles).zip(found) {
-        let chosen = demand
-            .pool
-            .spots
-            .iter()
-            .zip(&nodes.spots)
-            .filter_map(|(spot, nodes)| {
-                let offer = spot.offers.get(used_offer(&layout.network, nodes)?)?;
-                Some(Choice {
-                    host: offer.host,
-                    domain: spot.domain,
-                    yields: spot.yields,
-                })
-            });
-        found.choices = chosen.collect();
+impl<'a> Within<'a> {
+    fn only(namespace: &'a Namespace) -> Self {
+        Self {
+            only: Some(namespace),
+            outside: None,
+        }
     }
 }
 
 /// Everything about a request that does not depend on the namespace in which it is tried.
 pub(crate) struct Inputs<'a> {
     pub(crate) site: &'a Site,
+    pub(crate) members: &'a [Member],
     pub(crate) accounts: &'a Accounts<'a>,
     pub(crate) stages: &'a [Stages],
     pub(crate) own: &'a [Slot],
@@ -75,15 +54,15 @@ impl Inputs<'_> {
     }
 
     /// What each role asks; `depth` is how many spots are kept per leaf of the hierarchy.
-    pub(crate) fn demands(&self, namespace: Option<&Namespace>, depth: usize) -> Vec<Demand> {
+    fn demands(&self, within: Within<'_>, depth: usize) -> Vec<Demand> {
         let roles = &self.accounts.roles;
-        self.demands_to(namespace, |index| Depth {
+        self.demands_to(within, |index| Depth {
             spots: depth,
             offers: offers(roles, index),
         })
     }
 
-    fn demands_to(&self, namespace: Option<&Namespace>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
+    fn demands_to(&self, within: Within<'_>, depth: impl Fn(usize) -> Depth) -> Vec<Demand> {
         let demand = |(index, account): (usize, &Account<'_>)| {
             let mut tree = Tree::new(self.site);
             let pool = if account.demand() == 0 {
@@ -96,8 +75,9 @@ impl Inputs<'_> {
                     .filter(|(other, _)| *other != index);
                 let others: Vec<&FixedBitSet> = others.map(|(_, stages)| &stages.matched).collect();
                 let scope = Scope {
-                    namespace,
+                    namespace: within.only,
                     others,
+                    outside: within.outside,
                     own: self.own,
                 };
                 let free = &self.stages[index].free;
@@ -107,6 +87,8 @@ impl Inputs<'_> {
             present.for_each(|slot| tree.load(self.site, slot));
             Demand {
                 replace: account.replaceable,
+                fresh: account.fresh,
+                moves: account.may_move,
                 growth: account.growth,
                 tree,
                 pool,
@@ -117,7 +99,7 @@ impl Inputs<'_> {
 
     /// Solves with few spots per leaf of the hierarchy first, since a spread placement uses few; with twice as many while
     /// what was left out could make it better, and with as many as can matter (see [`pool`]) if something was not found.
-    pub(crate) fn solve(&self, namespace: Option<&Namespace>) -> Solution {
+    fn solve(&self, within: Within<'_>) -> Solution {
         let total = self
             .accounts
             .roles
@@ -126,7 +108,7 @@ impl Inputs<'_> {
             .fold(0_u32, u32::saturating_add);
         let mut depth = self.shallow_depth(total);
         loop {
-            let solution = run(self.demands(namespace, depth), self.levels());
+            let solution = run(self.demands(within, depth), self.levels());
             if depth >= to_usize(total) || solution.is_certain() {
                 return solution;
             }
@@ -136,6 +118,21 @@ impl Inputs<'_> {
                 to_usize(total)
             };
         }
+    }
+
+    /// Whether everything is found if these roles want so many.
+    pub(crate) fn fits_with_less(&self, request: &Request, less: &[(RoleName, u32)]) -> bool {
+        let mut smaller = request.clone();
+        for role in &mut smaller.roles {
+            let asked = less.iter().find(|(name, _)| *name == role.name);
+            role.want = asked.map_or(role.want, |(_, want)| *want);
+        }
+        let accounts = Accounts::new(self.site, &smaller, self.members);
+        let inputs = Inputs {
+            accounts: &accounts,
+            ..*self
+        };
+        inputs.solve(Within::default()).is_complete()
     }
 
     /// An even share of the outermost domains, and some more.
@@ -151,18 +148,23 @@ impl Inputs<'_> {
     }
 
     /// Solves in one namespace where that is possible: that of the members, or else the best by the policy's preference
-    /// and then by [`Quality`].
+    /// and then by [`Quality`](super::solution::Quality). Where it is not, as few hosts as possible are taken outside the
+    /// namespaces of the members.
     pub(crate) fn solve_in_best_namespace(&self, kept: &[&Namespace]) -> Solution {
         let mut namespaces = self.site.namespaces();
         if let (_, None) = (namespaces.next(), namespaces.next()) {
-            return self.solve(None);
+            return self.solve(Within::default());
         }
         match kept {
-            [only] => Some(self.solve(Some(only))).filter(Solution::is_complete),
+            [only] => Some(self.solve(Within::only(only))).filter(Solution::is_complete),
             [] => self.solve_new(),
             _ => None,
         }
-        .unwrap_or_else(|| self.solve(None))
+        .unwrap_or_else(|| {
+            let outside = self.site.outside(kept);
+            let outside = (!kept.is_empty()).then_some(&outside);
+            self.solve(Within { only: None, outside })
+        })
     }
 
     fn solve_new(&self) -> Option<Solution> {
@@ -180,7 +182,7 @@ impl Inputs<'_> {
             .find_map(|equals| {
                 let enough = equals.iter().filter(|namespace| self.has_enough(namespace));
                 let solved = enough
-                    .map(|namespace| self.solve(Some(namespace)))
+                    .map(|namespace| self.solve(Within::only(namespace)))
                     .filter(Solution::is_complete);
                 solved.min_by_key(|solution| solution.quality(self.levels()))
             })
@@ -313,9 +315,9 @@ mod tests {
             let accounts = Accounts::new(&site, &request, &[]);
             let stages: Vec<Stages> =
                 accounts.roles.iter().map(|account| Stages::new(&site, &request, account.role)).collect();
-            let inputs = Inputs { site: &site, accounts: &accounts, stages: &stages, own: &[] };
-            let pruned = inputs.solve(None);
-            let all = run(inputs.demands_to(None, |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
+            let inputs = Inputs { site: &site, members: &[], accounts: &accounts, stages: &stages, own: &[] };
+            let pruned = inputs.solve(Within::default());
+            let all = run(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
             prop_assert_eq!(pruned.missing(), all.missing());
             if all.is_complete() {
                 prop_assert_eq!(pruned.quality(1), all.quality(1));

@@ -3,20 +3,44 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::account::Known;
+use super::known::Known;
+use crate::life::Goes;
 use crate::names::LabelValue;
-use crate::request::FailReason;
+use crate::request::{FailReason, MemberState};
 use crate::site::Site;
 
-/// Why one member goes before another: the smallest goes first.
+/// One of the places that a role wants filled: by a member, beside which the one may be kept whose place it takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Place<'a> {
+    pub(crate) filled_by: Known<'a>,
+    pub(crate) beside: Option<Known<'a>>,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of(filled_by: Known<'a>) -> Self {
+        Self {
+            filled_by,
+            beside: None,
+        }
+    }
+
+    /// The member that serves: the old one, until the new one is bound.
+    fn serving(&self) -> &Known<'a> {
+        self.beside.as_ref().unwrap_or(&self.filled_by)
+    }
+}
+
+/// Why one place goes before another: the smallest goes first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order<'a> {
-    /// Failed ones first.
-    well: bool,
+    /// By its stage.
+    goes: Option<Goes>,
     /// Then those that nobody uses.
     consumed: bool,
     /// Of the failed, the most pressing reason.
     reason: Option<FailReason>,
+    /// Then those that are not bound yet.
+    bound: bool,
     /// Then from the most loaded outer domains, outermost first, and last the most loaded topology domain.
     load: Vec<Reverse<u32>>,
     /// At last by name, the highest first.
@@ -24,55 +48,61 @@ struct Order<'a> {
 }
 
 /// Where a member is: each prefix of the site's hierarchy is a domain, and so is its topology domain.
-type Place = Vec<Vec<Option<LabelValue>>>;
+type Position = Vec<Vec<Option<LabelValue>>>;
 
-fn place(site: &Site, known: &Known<'_>) -> Place {
+fn position(site: &Site, known: &Known<'_>) -> Position {
     let label = |key| known.slot.and_then(|slot| site.label(key, slot));
     let path: Vec<Option<LabelValue>> = site.policy().hierarchy.iter().map(label).collect();
-    let mut domains: Place = (1..=path.len()).map(|length| path[..length].to_vec()).collect();
+    let mut domains: Position = (1..=path.len()).map(|length| path[..length].to_vec()).collect();
     domains.push(vec![known.domain.clone()]);
     domains
 }
 
-/// Takes `surplus` members out of `counted`.
+/// Takes `surplus` places out of all.
 ///
 /// One after another, each time the smallest by [`Order`], with the loads that the earlier ones leave. Within a class
-/// (failed, consumed) that is optimal: outer domains are nested, so the sums of squared loads are laminar convex, for
+/// (the fields before the load) that is optimal: outer domains are nested, so the sums of squared loads are laminar convex, for
 /// which steepest descent is exact (Murota, "Discrete Convex Analysis", ch. 6).
-pub(crate) fn choose<'a>(site: &Site, counted: &mut Vec<Known<'a>>, surplus: usize) -> Vec<Known<'a>> {
+pub(crate) fn choose<'a>(site: &Site, places: &mut Vec<Place<'a>>, surplus: usize) -> Vec<Place<'a>> {
     if surplus == 0 {
         return Vec::new();
     }
-    if surplus >= counted.len() {
-        return std::mem::take(counted);
+    if surplus >= places.len() {
+        return std::mem::take(places);
     }
-    let mut places: Vec<Place> = counted.iter().map(|known| place(site, known)).collect();
+    let mut positions: Vec<Position> = places
+        .iter()
+        .map(|place| position(site, &place.filled_by))
+        .collect();
     let mut loads: BTreeMap<(usize, Vec<Option<LabelValue>>), u32> = BTreeMap::new();
-    for place in &places {
-        for (level, domain) in place.iter().enumerate() {
+    for position in &positions {
+        for (level, domain) in position.iter().enumerate() {
             *loads.entry((level, domain.clone())).or_default() += 1;
         }
     }
     let mut victims = Vec::with_capacity(surplus);
     for _ in 0..surplus {
         let order = |index: usize| {
-            let known = &counted[index];
-            let load = places[index].iter().enumerate();
+            let known = places[index].serving();
+            let load = positions[index].iter().enumerate();
             Order {
-                well: known.failed.is_none(),
+                goes: known.stage.counts().goes,
                 consumed: known.consumer.is_some(),
-                reason: known.failed,
+                reason: known
+                    .failed
+                    .filter(|reason| *reason != FailReason::ReplaceRequested),
+                bound: known.member.state != MemberState::Claimed,
                 load: load
                     .map(|(level, domain)| Reverse(loads.get(&(level, domain.clone())).copied().unwrap_or(0)))
                     .collect(),
                 name: Reverse(&known.member.host),
             }
         };
-        let Some(next) = (0..counted.len()).min_by(|a, b| order(*a).cmp(&order(*b))) else {
+        let Some(next) = (0..places.len()).min_by(|a, b| order(*a).cmp(&order(*b))) else {
             break;
         };
-        victims.push(counted.remove(next));
-        for (level, domain) in places.remove(next).into_iter().enumerate() {
+        victims.push(places.remove(next));
+        for (level, domain) in positions.remove(next).into_iter().enumerate() {
             if let Some(load) = loads.get_mut(&(level, domain)) {
                 *load -= 1;
             }

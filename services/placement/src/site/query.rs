@@ -180,6 +180,17 @@ impl Site {
         }
     }
 
+    /// The hosts that are in none of these namespaces.
+    pub(crate) fn outside(&self, namespaces: &[&Namespace]) -> FixedBitSet {
+        let mut outside = self.live.clone();
+        for namespace in namespaces {
+            if let Some(hosts) = self.namespaces.get(*namespace) {
+                hosts.drop_from(&mut outside);
+            }
+        }
+        outside
+    }
+
     /// The namespaces that have hosts, sorted.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.namespaces.keys()

@@ -30,7 +30,8 @@ impl Role1<'_> {
 }
 
 fn domain(role: &Role, member: &Member) -> Option<LabelValue> {
-    role.topology_key.as_ref().and(member.domain.clone())
+    role.topology_key.as_ref()?;
+    member.domain.as_ref().map(|domain| domain.value.clone())
 }
 
 /// The accounts after the surplus that the decision released; `Err` when that is not what the rules say.
@@ -111,8 +112,18 @@ pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
         && !world.members.iter().any(|member| member.host == host.id)
 }
 
-/// What a placement costs: spread over rooms, scarce, uninspected, unpowered.
-pub(crate) type Cost = (u64, u32, u32, u32);
+/// What a placement costs: hosts outside the cluster's namespaces, spread over rooms, scarce, uninspected, unpowered.
+pub(crate) type Cost = (u32, u64, u32, u32, u32);
+
+/// The namespaces of the members that stay.
+pub(crate) fn home<'a>(roles: &'a [Role1<'a>]) -> BTreeSet<&'a str> {
+    let staying = roles
+        .iter()
+        .flat_map(|role| role.present.iter().chain(&role.failed));
+    staying
+        .map(|member| member.host.name.namespace().as_str())
+        .collect()
+}
 
 /// The best placement of so many hosts per role, with the replacements among them; hosts per role, sorted.
 pub(crate) struct Search<'a> {
@@ -201,7 +212,8 @@ impl Search<'_> {
 
     /// Cost of hosts per role.
     pub(crate) fn cost(&self, chosen: &[Vec<&Host>]) -> Cost {
-        let mut cost: Cost = (0, 0, 0, 0);
+        let mut cost: Cost = (0, 0, 0, 0, 0);
+        let home = home(self.roles);
         for (role, hosts) in self.roles.iter().zip(chosen) {
             let mut rooms: BTreeMap<LabelValue, u64> = BTreeMap::new();
             let key = &self.world.policy.hierarchy[0];
@@ -212,16 +224,18 @@ impl Search<'_> {
             for host in present.chain(hosts.iter().copied()) {
                 *rooms.entry(host.labels[key].clone()).or_default() += 1;
             }
-            cost.0 += rooms.values().map(|load| load * load).sum::<u64>();
+            cost.1 += rooms.values().map(|load| load * load).sum::<u64>();
             for host in hosts {
                 let others = self
                     .roles
                     .iter()
                     .filter(|other| other.role.name != role.role.name);
-                cost.1 += u32::try_from(others.filter(|o| o.role.selector.matches(&host.labels)).count())
+                let inside = home.is_empty() || home.contains(host.id.name.namespace().as_str());
+                cost.0 += u32::from(!inside);
+                cost.2 += u32::try_from(others.filter(|o| o.role.selector.matches(&host.labels)).count())
                     .expect("few");
-                cost.2 += u32::from(!host.inspected);
-                cost.3 += u32::from(!host.powered_on);
+                cost.3 += u32::from(!host.inspected);
+                cost.4 += u32::from(!host.powered_on);
             }
         }
         cost

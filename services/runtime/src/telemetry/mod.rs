@@ -18,6 +18,9 @@ use tracing_subscriber::{Layer, Registry, fmt};
 
 pub use propagation::{InjectTrace, server_span};
 
+/// Target of log lines that say who did what. They are logged whatever else is.
+pub const AUDIT: &str = "audit";
+
 /// Command-line options of logs and traces.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TelemetryArgs {
@@ -85,7 +88,8 @@ impl Telemetry {
             log_format,
             otlp_endpoint,
         } = args;
-        let filter = EnvFilter::try_new(log).map_err(|source| Error::Filter {
+        let always = format!("{log},{AUDIT}=info");
+        let filter = EnvFilter::try_new(always).map_err(|source| Error::Filter {
             filter: log.clone(),
             source,
         })?;

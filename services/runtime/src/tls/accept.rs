@@ -2,11 +2,15 @@
 //!
 //! tonic's own TLS can neither reload certificates nor name a peer by its URI, so connections are accepted
 //! here and handed over with the handshake done.
+//!
+//! Until its handshake is done a peer is a stranger. Strangers share the handshake places ([`Places`]); identities share the
+//! connections ([`Connections`]), each of which belongs to the one that has proven to be it.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
@@ -18,13 +22,14 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
+use super::connections::Connections;
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
 use super::server::readable;
 use super::{Error, ServerTls, ServerTlsArgs};
 use crate::identity::Realm;
+use crate::places::{Place, Places};
+use crate::quiet::Quiet;
 
-/// Handshakes under way at once. More wait in the kernel's backlog, which costs them little and us nothing.
-const MAX_HANDSHAKES: usize = 256;
 /// A client that takes longer is gone or means harm.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read why and hang up, and how much of what it says is listened to.
@@ -35,12 +40,31 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// Idle time before the kernel probes whether the peer is still there, and between its probes.
 pub(super) const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// How many connections a port serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Handshakes under way at once. The next connection takes the place of one that is silent.
+    pub handshakes: usize,
+    /// Connections of one identity. The next one replaces the oldest.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshakes: 256,
+            connections: 64,
+        }
+    }
+}
+
 /// An opened gRPC port.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
     tls: Option<ServerTls>,
+    limits: Limits,
 }
 
 impl Listener {
@@ -64,7 +88,19 @@ impl Listener {
         let fail = |source| Error::Listen { address, source };
         let tcp = TcpListener::bind(address).await.map_err(fail)?;
         let address = tcp.local_addr().map_err(fail)?;
-        Ok((Self { tcp, address, tls }, reloader))
+        let listener = Self {
+            tcp,
+            address,
+            tls,
+            limits: Limits::default(),
+        };
+        Ok((listener, reloader))
+    }
+
+    /// The same port with other limits.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Where it listens; with port 0 given, the port that was chosen.
@@ -76,10 +112,21 @@ impl Listener {
     /// Accepted connections with their handshake done, for `serve_with_incoming`. It never ends and never
     /// fails: a peer that is refused is logged and counted.
     pub fn incoming(self) -> impl Stream<Item = Result<Connection, Infallible>> + Send + 'static {
-        let Self { tcp, address: _, tls } = self;
+        let Self {
+            tcp,
+            address: _,
+            tls,
+            limits: Limits {
+                handshakes,
+                connections,
+            },
+        } = self;
         let accepting = Accepting {
             tcp,
             tls,
+            places: Places::new(handshakes),
+            connections: Connections::new(connections),
+            log: Arc::default(),
             handshakes: JoinSet::new(),
         };
         futures::stream::unfold(accepting, async |mut accepting| {
@@ -89,35 +136,61 @@ impl Listener {
     }
 }
 
+/// What the accept loop logs about strangers: they decide how often it happens.
+#[derive(Debug, Default)]
+struct Log {
+    accept: Quiet,
+    refused: Quiet,
+    late: Quiet,
+    evicted: Quiet,
+    replaced: Quiet,
+}
+
 struct Accepting {
     tcp: TcpListener,
     tls: Option<ServerTls>,
+    places: Places,
+    connections: Connections,
+    log: Arc<Log>,
     handshakes: JoinSet<Option<Connection>>,
 }
 
 impl Accepting {
     async fn next(&mut self) -> Connection {
         loop {
-            let room = self.handshakes.len() < MAX_HANDSHAKES;
-            tokio::select! {
+            let connection = tokio::select! {
                 Some(done) = self.handshakes.join_next() => match done {
-                    Ok(Some(connection)) => return connection,
-                    Ok(None) => {}
-                    Err(error) => tracing::error!(%error, "a handshake panicked"),
-                },
-                (stream, address) = accept(&self.tcp), if room => match &self.tls {
-                    None => return Connection::plaintext(stream, address),
-                    Some(tls) => {
-                        self.handshakes.spawn(handshake(tls.clone(), stream, address));
+                    Ok(Some(connection)) => connection,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        tracing::error!(%error, "a handshake panicked");
+                        continue;
                     }
                 },
+                (stream, address) = accept(&self.tcp, &self.log) => match &self.tls {
+                    None => Connection::plaintext(stream, address),
+                    Some(tls) => {
+                        let place = self.places.take(address.ip());
+                        let (tls, log) = (tls.clone(), Arc::clone(&self.log));
+                        self.handshakes.spawn(handshake(tls, stream, address, place, log));
+                        continue;
+                    }
+                },
+            };
+            let (held, replaced) = self.connections.hold(connection.peer().identity());
+            if replaced && let Some(withheld) = self.log.replaced.line() {
+                tracing::warn!(
+                    peer = %connection.peer(), limit = "connections", withheld,
+                    "its oldest connection ends: the identity has as many as it may have"
+                );
             }
+            return connection.held(held);
         }
     }
 }
 
 /// The next connection, however long the system refuses to give one.
-async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(tcp: &TcpListener, log: &Log) -> (TcpStream, SocketAddr) {
     loop {
         match tcp.accept().await {
             Ok((stream, address)) => match tune(&stream) {
@@ -134,7 +207,9 @@ async fn accept(tcp: &TcpListener) -> (TcpStream, SocketAddr) {
                         | io::ErrorKind::Interrupted
                 ) => {}
             Err(error) => {
-                tracing::error!(%error, "connections cannot be accepted");
+                if let Some(withheld) = log.accept.line() {
+                    tracing::error!(%error, withheld, "connections cannot be accepted");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -150,29 +225,65 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
-async fn handshake(tls: ServerTls, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
-    let accepting = TlsAcceptor::from(tls.0.config()).accept(stream).into_fallible();
-    let (outcome, connection) = match timeout(HANDSHAKE_TIMEOUT, accepting).await {
-        Ok(Ok(stream)) => match Connection::verified(stream, address, tls.0.realm()) {
-            Ok(connection) => (Outcome::Ok, Some(connection)),
-            Err(error) => {
-                tracing::warn!(%address, error = &error as &dyn StdError, "refused");
-                (Outcome::Failed, None)
+async fn handshake(
+    tls: ServerTls,
+    stream: TcpStream,
+    address: SocketAddr,
+    place: Place,
+    log: Arc<Log>,
+) -> Option<Connection> {
+    let finished = async {
+        // Until it says something it costs nothing but the socket. An error is found again by the handshake.
+        if stream.peek(&mut [0]).await.is_ok() {
+            place.spoke();
+        }
+        finish(&tls, stream, address, &log).await
+    };
+    let (outcome, connection) = tokio::select! {
+        biased;
+        () = place.evicted() => {
+            if let Some(withheld) = log.evicted.line() {
+                tracing::info!(%address, withheld, "a newer connection has got its place: no handshake was under way");
             }
-        },
-        Ok(Err((error, stream))) => {
-            let error = readable(error);
-            tracing::warn!(%address, error = &error as &dyn StdError, "the TLS handshake failed");
-            part(stream).await;
-            (Outcome::Failed, None)
+            (Outcome::Evicted, None)
         }
-        Err(_elapsed) => {
-            tracing::warn!(%address, after = ?HANDSHAKE_TIMEOUT, "the TLS handshake took too long");
+        finished = timeout(HANDSHAKE_TIMEOUT, finished) => finished.unwrap_or_else(|_elapsed| {
+            if let Some(withheld) = log.late.line() {
+                tracing::warn!(%address, after = ?HANDSHAKE_TIMEOUT, withheld, "the TLS handshake took too long");
+            }
             (Outcome::TimedOut, None)
-        }
+        }),
     };
     tls.0.metrics().handshake(Side::Server, outcome);
     connection
+}
+
+async fn finish(
+    tls: &ServerTls,
+    stream: TcpStream,
+    address: SocketAddr,
+    log: &Log,
+) -> (Outcome, Option<Connection>) {
+    let accepted = TlsAcceptor::from(tls.config()).accept(stream).into_fallible();
+    match accepted.await {
+        Ok(stream) => match Connection::verified(stream, address, tls) {
+            Ok(connection) => (Outcome::Ok, Some(connection)),
+            Err(error) => {
+                if let Some(withheld) = log.refused.line() {
+                    tracing::warn!(%address, error = &error as &dyn StdError, withheld, "refused");
+                }
+                (Outcome::Failed, None)
+            }
+        },
+        Err((error, stream)) => {
+            let error = readable(error);
+            if let Some(withheld) = log.refused.line() {
+                tracing::warn!(%address, error = &error as &dyn StdError, withheld, "the TLS handshake failed");
+            }
+            part(stream).await;
+            (Outcome::Failed, None)
+        }
+    }
 }
 
 /// Lets a refused client read the alert that says why.

@@ -26,6 +26,7 @@ use super::material::{Files, Material};
 use super::reload::{Outcome, Reloader, Reloading, Side, TlsMetrics};
 use super::server::readable;
 use super::server_verifier::ServerVerifier;
+use super::trust::TrustFiles;
 use super::{ALPN, ClientTlsArgs, Error};
 use crate::identity::{Caller, Realm};
 use crate::telemetry::InjectTrace;
@@ -74,6 +75,7 @@ impl ClientTls {
             certificate: certificate.clone(),
             key: key.clone(),
             anchors: anchors.clone(),
+            trust: TrustFiles::default(),
         };
         let reloading = Reloading::load(
             files,

@@ -15,9 +15,10 @@ use tokio_util::either::Either;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
+use super::ServerTls;
+use super::connections::Held;
 use super::material::Validity;
 use super::peer::{Peer, PeerIdentity};
-use crate::identity::Realm;
 
 /// An accepted connection. It ends, at the latest, when the certificate that it was opened with expires.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Connection {
     io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
     peer: Peer,
     ends: Vec<End>,
+    /// Among the connections of its identity; `None` where nobody counts them.
+    _held: Option<Held>,
 }
 
 /// What ends a connection, whatever its client does.
@@ -32,10 +35,22 @@ pub struct Connection {
 enum End {
     /// The certificate that it was opened with expires.
     Expiry(Pin<Box<Sleep>>),
+    /// The certificate that it was opened with is not believed any more.
+    Withdrawal(Withdrawal),
     /// It has been told to end before, and had its time.
     Age(Pin<Box<Sleep>>),
+    /// Its identity has as many newer ones as it may have.
+    Replaced(Pin<Box<WaitForCancellationFutureOwned>>),
     /// The same, for a cause that concerns all connections.
     Cut(Pin<Box<WaitForCancellationFutureOwned>>),
+}
+
+struct Withdrawal(Pin<Box<dyn Future<Output = ()> + Send + Sync>>);
+
+impl std::fmt::Debug for Withdrawal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Withdrawal").finish_non_exhaustive()
+    }
 }
 
 impl End {
@@ -43,9 +58,17 @@ impl End {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         let (ended, why) = match self {
             Self::Expiry(expiry) => (expiry.as_mut().poll(cx), "the peer's certificate has expired"),
+            Self::Withdrawal(Withdrawal(withdrawn)) => (
+                withdrawn.as_mut().poll(cx),
+                "the peer's certificate, or who issued it, is not trusted any more",
+            ),
             Self::Age(age) => (
                 age.as_mut().poll(cx),
                 "the connection has its age, and was told to end",
+            ),
+            Self::Replaced(replaced) => (
+                replaced.as_mut().poll(cx),
+                "the identity has as many newer connections as it may have",
             ),
             Self::Cut(cut) => (
                 cut.as_mut().poll(cx),
@@ -56,6 +79,17 @@ impl End {
     }
 }
 
+/// Why a connection with its handshake done is refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// It is not believed any more.
+    #[error("the certificate is not trusted")]
+    Trust(#[from] rustls::Error),
+    /// It cannot be read.
+    #[error("the certificate cannot be read")]
+    Certificate(#[from] crate::identity::Error),
+}
+
 impl Connection {
     pub(super) fn plaintext(stream: TcpStream, address: SocketAddr) -> Self {
         let peer = Peer::new(address, PeerIdentity::PlaintextLoopback);
@@ -63,31 +97,36 @@ impl Connection {
             io: Either::Right(stream),
             peer,
             ends: Vec::new(),
+            _held: None,
         }
     }
 
     pub(super) fn verified(
         stream: TlsStream<TcpStream>,
         address: SocketAddr,
-        realm: &Realm,
-    ) -> Result<Self, crate::identity::Error> {
+        tls: &ServerTls,
+    ) -> Result<Self, Refused> {
+        // Watched before it is verified again: whatever comes after is noticed.
+        let changes = tls.0.changes();
         let (_, session) = stream.get_ref();
         // The handshake demands a certificate; without one this refuses like any unreadable one.
-        let leaf = session
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .cloned()
-            .unwrap_or_else(|| Vec::new().into());
-        let caller = Arc::new(realm.caller_of(&leaf)?);
+        let chain: Vec<_> = session.peer_certificates().unwrap_or_default().to_vec();
+        let caller = Arc::new(tls.verify(&chain)?);
+        let leaf = chain.first().cloned().unwrap_or_else(|| Vec::new().into());
         let Validity {
             not_before: _,
             not_after,
         } = Validity::of(&leaf)?;
         let rest = not_after.duration_since(SystemTime::now()).unwrap_or_default();
+        let withdrawn = Box::pin(tls.clone().withdrawn(changes, chain));
         Ok(Self {
             peer: Peer::new(address, PeerIdentity::Verified(caller)),
             io: Either::Left(Box::new(stream)),
-            ends: vec![End::Expiry(Box::pin(sleep(rest)))],
+            ends: vec![
+                End::Expiry(Box::pin(sleep(rest))),
+                End::Withdrawal(Withdrawal(withdrawn)),
+            ],
+            _held: None,
         })
     }
 
@@ -103,6 +142,15 @@ impl Connection {
         self.ends
             .extend([End::Age(Box::pin(sleep_until(last))), End::Cut(cut)]);
         self
+    }
+
+    /// The same connection, counted among those of its identity.
+    pub(super) fn held(mut self, held: Held) -> Self {
+        self.ends.push(End::Replaced(Box::pin(held.replaced())));
+        Self {
+            _held: Some(held),
+            ..self
+        }
     }
 
     fn ended(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {

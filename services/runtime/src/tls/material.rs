@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Error;
+use super::trust::TrustFiles;
 use crate::identity::{Caller, Realm, parse};
 
 const CHAIN: &str = "a certificate chain";
@@ -24,11 +25,13 @@ pub(super) struct Files {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
     pub(super) anchors: PathBuf,
+    /// What else a server reads.
+    pub(super) trust: TrustFiles,
 }
 
 /// Changes whenever one of the files is written or replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fingerprint([Option<FileStamp>; 3]);
+pub(super) struct Fingerprint(Vec<(PathBuf, Option<FileStamp>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileStamp {
@@ -47,8 +50,9 @@ impl Files {
             certificate,
             key,
             anchors,
+            trust,
         } = self;
-        Fingerprint([certificate, key, anchors].map(|path| {
+        let stamp = |path: &Path| {
             let meta = fs::metadata(path).ok()?;
             Some(FileStamp {
                 device: meta.dev(),
@@ -56,7 +60,13 @@ impl Files {
                 bytes: meta.len(),
                 modified: (meta.mtime(), meta.mtime_nsec()),
             })
-        }))
+        };
+        let own = [certificate, key, anchors].into_iter().cloned();
+        let stamped = own.chain(trust.paths()).map(|path| {
+            let stamp = stamp(&path);
+            (path, stamp)
+        });
+        Fingerprint(stamped.collect())
     }
 }
 
@@ -109,6 +119,7 @@ impl Material {
             certificate: certificate_file,
             key: key_file,
             anchors: anchors_file,
+            trust: _,
         } = files;
         let chain = certificates(certificate_file, CHAIN)?;
         let key = PrivateKeyDer::from_pem_slice(&read(key_file, KEY)?).map_err(|source| Error::Pem {
@@ -154,7 +165,7 @@ impl Material {
     }
 }
 
-fn anchors(path: &Path) -> Result<RootCertStore, Error> {
+pub(super) fn anchors(path: &Path) -> Result<RootCertStore, Error> {
     let mut store = RootCertStore::empty();
     for anchor in certificates(path, ANCHORS)? {
         store.add(anchor).map_err(|source| Error::Anchor {

@@ -11,11 +11,13 @@ mod accept;
 mod args;
 mod client;
 mod connection;
+mod connections;
 mod material;
 mod peer;
 mod reload;
 mod server;
 mod server_verifier;
+mod trust;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -27,7 +29,7 @@ use std::time::SystemTime;
 
 use crate::identity;
 
-pub use accept::Listener;
+pub use accept::{Limits, Listener};
 pub use args::{ClientTlsArgs, ServerTlsArgs};
 pub use client::{Channel, ClientTls, ConnectError, channel};
 pub use connection::Connection;
@@ -153,6 +155,32 @@ pub enum Error {
         /// Why not.
         #[source]
         source: rustls::client::VerifierBuilderError,
+    },
+    /// An authority of a site could certify anybody.
+    #[error(
+        "{} holds a CA certificate that is among those of --tls-client-ca: its site could certify operators and other sites",
+        path.display()
+    )]
+    SharedAuthority {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Which of two files counts is not said.
+    #[error("{} is not the only file of its site's authorities", path.display())]
+    TwoAuthorities {
+        /// One of the files.
+        path: PathBuf,
+    },
+    /// A line that denies nobody would be taken for one that does.
+    #[error(
+        "line {line} of {}: neither `sha256:` and 64 hexadecimal digits, nor an identity that begins with `spiffe://`",
+        path.display()
+    )]
+    DenyList {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line.
+        line: usize,
     },
     /// The cryptography lacks TLS 1.3.
     #[error("TLS 1.3 is not available")]

@@ -16,7 +16,7 @@ pub struct Peer {
 }
 
 /// What is known about who a peer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PeerIdentity {
     /// Proven by a certificate.
     Verified(Arc<Caller>),

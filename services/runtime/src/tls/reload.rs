@@ -10,6 +10,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,8 @@ pub(super) enum Outcome {
     Ok,
     Failed,
     TimedOut,
+    /// A newer connection has got its place.
+    Evicted,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -105,6 +108,8 @@ pub(super) struct Reloading<C> {
     side: Side,
     build: Box<Build<C>>,
     current: ArcSwap<Current<C>>,
+    /// Told of each new configuration.
+    changes: watch::Sender<()>,
     metrics: TlsMetrics,
 }
 
@@ -142,6 +147,7 @@ impl<C: Send + Sync + 'static> Reloading<C> {
             side,
             build: Box::new(build),
             current,
+            changes: watch::Sender::new(()),
             metrics,
         }))
     }
@@ -151,12 +157,13 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         Arc::clone(&self.current.load().config)
     }
 
-    pub(super) fn identity(&self) -> Caller {
-        self.current.load().material.identity.clone()
+    /// How to learn that the configuration is another one.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
-    pub(super) fn realm(&self) -> &Realm {
-        &self.realm
+    pub(super) fn identity(&self) -> Caller {
+        self.current.load().material.identity.clone()
     }
 
     pub(super) fn metrics(&self) -> &TlsMetrics {
@@ -184,6 +191,7 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         self.metrics.validity(self.side, next.material.validity);
         self.metrics.reload(self.side, Outcome::Ok);
         self.current.store(Arc::new(next));
+        self.changes.send_replace(());
         Ok(Refresh::Reloaded { expires })
     }
 }

@@ -6,21 +6,30 @@ use std::time::SystemTime;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, ServerConfig, SignatureScheme,
 };
+use tokio::sync::watch;
 
 use super::material::{Files, Material};
 use super::reload::{Reloader, Reloading, Side, TlsMetrics};
+use super::trust::{Trust, TrustFiles};
 use super::{ALPN, Error, ServerTlsArgs};
 use crate::identity::{Caller, Realm};
 
 /// A server's certificates, following their files. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ServerTls(pub(super) Arc<Reloading<ServerConfig>>);
+pub struct ServerTls(pub(super) Arc<Reloading<Serving>>);
+
+/// What a server makes of its files.
+#[derive(Debug)]
+pub(super) struct Serving {
+    tls: Arc<ServerConfig>,
+    trust: Arc<Trust>,
+}
 
 impl ServerTls {
     /// Loads the files; `None` where the arguments ask for plaintext. The [`Reloader`] must be run.
@@ -36,6 +45,8 @@ impl ServerTls {
             tls_cert,
             tls_key,
             tls_client_ca,
+            tls_site_ca_dir,
+            tls_deny,
             plaintext_loopback,
             tls_reload_seconds,
         } = args;
@@ -51,6 +62,10 @@ impl ServerTls {
             certificate: certificate.clone(),
             key: key.clone(),
             anchors: anchors.clone(),
+            trust: TrustFiles {
+                sites: tls_site_ca_dir.clone(),
+                denied: tls_deny.clone(),
+            },
         };
         let reloading = Reloading::load(files, realm.clone(), Side::Server, metrics.clone(), config)?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
@@ -62,28 +77,48 @@ impl ServerTls {
     pub fn identity(&self) -> Caller {
         self.0.identity()
     }
+
+    /// The configuration for a handshake that begins now.
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.config().tls)
+    }
+
+    /// Who has shown this chain, as it is believed now.
+    pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<Caller, rustls::Error> {
+        let (leaf, intermediates) = chain
+            .split_first()
+            .ok_or(rustls::Error::NoCertificatesPresented)?;
+        let trust = Arc::clone(&self.0.config().trust);
+        Ok(trust.verify(leaf, intermediates, UnixTime::now())?.0)
+    }
+
+    /// Waits until this chain is not believed any more.
+    pub(super) async fn withdrawn(
+        self,
+        mut changes: watch::Receiver<()>,
+        chain: Vec<CertificateDer<'static>>,
+    ) {
+        while self.verify(&chain).is_ok() {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }
 
-fn config(files: &Files, realm: &Realm, now: SystemTime) -> Result<(Arc<ServerConfig>, Material), Error> {
+fn config(files: &Files, realm: &Realm, now: SystemTime) -> Result<(Arc<Serving>, Material), Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let material = Material::read(files, realm, &provider, now)?;
-    let chain =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(&material.anchors), Arc::clone(&provider))
-            .build()
-            .map_err(|source| Error::Verifier {
-                path: files.anchors.clone(),
-                source,
-            })?;
-    let mut config = server_config(provider)?
-        .with_client_cert_verifier(Arc::new(CallerVerifier {
-            chain,
-            realm: realm.clone(),
-        }))
+    let region = (&*files.anchors, &material.anchors);
+    let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider)?);
+    let mut tls = server_config(provider)?
+        .with_client_cert_verifier(Arc::new(CallerVerifier(Arc::clone(&trust))))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own))));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok((Arc::new(config), material))
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.session_storage = Arc::new(NoServerSessionStorage {});
+    tls.send_tls13_tickets = 0;
+    let tls = Arc::new(tls);
+    Ok((Arc::new(Serving { tls, trust }), material))
 }
 
 fn server_config(
@@ -94,17 +129,18 @@ fn server_config(
         .map_err(Error::Protocol)
 }
 
-/// Webpki's verification of the chain, and then the identity's, so that a wrong one is refused with an alert
-/// rather than by a connection that closes for no visible reason.
+/// Refuses a wrong certificate with an alert rather than by a connection that closes for no visible reason.
 #[derive(Debug)]
-struct CallerVerifier {
-    chain: Arc<dyn ClientCertVerifier>,
-    realm: Realm,
-}
+struct CallerVerifier(Arc<Trust>);
 
 impl ClientCertVerifier for CallerVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.chain.root_hint_subjects()
+        // With many authorities there are no hints: a client that chose by the region's would show nothing.
+        if self.0.has_one_authority() {
+            self.0.region().root_hint_subjects()
+        } else {
+            &[]
+        }
     }
 
     fn verify_client_cert(
@@ -113,9 +149,7 @@ impl ClientCertVerifier for CallerVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
-        self.realm.caller_of(end_entity).map_err(refused)?;
-        Ok(verified)
+        Ok(self.0.verify(end_entity, intermediates, now)?.1)
     }
 
     fn verify_tls12_signature(
@@ -124,7 +158,7 @@ impl ClientCertVerifier for CallerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chain.verify_tls12_signature(message, cert, dss)
+        self.0.region().verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -133,23 +167,23 @@ impl ClientCertVerifier for CallerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chain.verify_tls13_signature(message, cert, dss)
+        self.0.region().verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.0.region().supported_verify_schemes()
     }
 
     fn offer_client_auth(&self) -> bool {
-        self.chain.offer_client_auth()
+        self.0.region().offer_client_auth()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        self.chain.client_auth_mandatory()
+        self.0.region().client_auth_mandatory()
     }
 
     fn requires_raw_public_keys(&self) -> bool {
-        self.chain.requires_raw_public_keys()
+        self.0.region().requires_raw_public_keys()
     }
 }
 

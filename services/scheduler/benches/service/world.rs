@@ -57,6 +57,8 @@ impl Served {
             tls_cert: None,
             tls_key: None,
             tls_client_ca: None,
+            tls_site_ca_dir: None,
+            tls_deny: None,
             plaintext_loopback: true,
             tls_reload_seconds: Duration::from_secs(10),
         };
@@ -97,7 +99,7 @@ impl World {
 
     pub(crate) async fn on(ledger: Arc<dyn Ledger>) -> Self {
         let contents = ledger.load().unwrap();
-        let (committer, writer) = commit::committer(contents.position);
+        let (committer, writer) = commit::committer(contents.commit);
         let region = Region::new(contents, Policies::new(), committer);
         let writing = Arc::clone(&ledger);
         thread::spawn(move || writer.run(&*writing));

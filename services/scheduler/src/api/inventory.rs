@@ -1,19 +1,19 @@
 //! `sip.inventory.v1.InventoryService`.
 
-use std::{ops::Bound, pin::Pin, sync::Arc};
+use std::{ops::Bound, pin::Pin};
 
 use ::placement::{HostId, HostName, Namespace, NetworkId, Selector};
 use futures::Stream;
 use proto::inventory::v1::{
     ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse, GetHostRequest,
     GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse, ListSitesRequest,
-    ListSitesResponse, ReportHostsRequest, ReportHostsResponse, ResetSiteFenceRequest,
-    ResetSiteFenceResponse, SiteCapacity, inventory_service_server::InventoryService,
+    ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest, ReportHostsResponse,
+    ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, inventory_service_server::InventoryService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    authorize::{Call, authorize},
+    door::{Asked, Door},
     page, reports,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Violation},
     ledger::Fence,
     load,
-    site::Site,
+    site::{Repaired, Site},
     spec::{self, Spec},
     term::Terms,
 };
@@ -32,17 +32,20 @@ const COPIES: u32 = 1000;
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    terms: Terms,
+    door: Door,
 }
 
 impl Inventory {
     /// The service on whatever region there is.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
-        Self { terms }
+        Self {
+            door: Door::new(terms),
+        }
     }
 
-    fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
+    fn list(asked: Asked<ListHostsRequest>) -> Result<ListHostsResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let ListHostsRequest {
             site,
             label_selector,
@@ -60,7 +63,7 @@ impl Inventory {
             Some([namespace, name]) => Bound::Excluded(host_name(&namespace, &name, "page_token")?),
             None => Bound::Unbounded,
         };
-        let shared = self.terms.region()?.site(&site)?;
+        let shared = terms.region()?.site(&site)?;
         let site = shared.read();
         let selected = |name: &HostName| match (&selector, site.model().get(name)) {
             (None, _) => true,
@@ -89,13 +92,14 @@ impl Inventory {
         })
     }
 
-    fn sites(&self, request: &ListSitesRequest) -> Result<ListSitesResponse, Error> {
+    fn sites(asked: Asked<ListSitesRequest>) -> Result<ListSitesResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let size = page::size(request.page_size)?;
         let from = match page::parse::<1>(&request.page_token)? {
             Some([name]) => Bound::Excluded(name),
             None => Bound::Unbounded,
         };
-        let sites = self.terms.durable()?.sites();
+        let sites = terms.durable()?.sites();
         let mut found: Vec<_> = sites.range((from, Bound::Unbounded)).take(size + 1).collect();
         let more = found.len() > size;
         found.truncate(size);
@@ -109,14 +113,15 @@ impl Inventory {
         })
     }
 
-    fn capacity(&self, request: FindCapacityRequest) -> Result<FindCapacityResponse, Error> {
+    fn capacity(asked: Asked<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let FindCapacityRequest {
             spec,
             namespace,
             max_copies,
         } = request;
         let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
-        let spec = Spec::parse(spec, "spec").map_err(Error::Invalid)?;
+        let spec = Spec::declared(spec, "spec").map_err(Error::Invalid)?;
         let namespace = Namespace::new(if namespace.is_empty() {
             "default"
         } else {
@@ -125,7 +130,7 @@ impl Inventory {
         .map_err(|error| invalid("namespace", error))?;
         let most = max_copies.clamp(1, COPIES);
         let mut sites = Vec::new();
-        for (name, shared) in self.terms.region()?.sites() {
+        for (name, shared) in terms.region()?.sites() {
             let locked = shared.read();
             if locked.require_synced().is_err() {
                 continue;
@@ -143,7 +148,8 @@ impl Inventory {
         Ok(FindCapacityResponse { sites })
     }
 
-    fn explain(&self, request: ExplainHostRequest) -> Result<ExplainHostResponse, Error> {
+    fn explain(asked: Asked<ExplainHostRequest>) -> Result<ExplainHostResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let ExplainHostRequest {
             site,
             namespace,
@@ -167,7 +173,7 @@ impl Inventory {
         let Some(role) = role.filter(|_| violations.is_empty()) else {
             return Err(Error::Invalid(violations));
         };
-        let shared = self.terms.region()?.site(&site)?;
+        let shared = terms.region()?.site(&site)?;
         let site = shared.read();
         if !site.hosts().contains_key(&host) {
             return Err(not_found(&host, site.name()));
@@ -188,9 +194,10 @@ impl Inventory {
         Ok(ExplainHostResponse { reasons })
     }
 
-    fn get(&self, request: &GetHostRequest) -> Result<GetHostResponse, Error> {
+    fn get(asked: Asked<GetHostRequest>) -> Result<GetHostResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let name = host_name(&request.namespace, &request.name, "name")?;
-        let shared = self.terms.region()?.site(&request.site)?;
+        let shared = terms.region()?.site(&request.site)?;
         let site = shared.read();
         let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
         Ok(GetHostResponse { host: Some(host) })
@@ -236,8 +243,8 @@ impl InventoryService for Inventory {
         &self,
         request: Request<Streaming<ReportHostsRequest>>,
     ) -> Result<Response<Self::ReportHostsStream>, Status> {
-        let (_, extensions, requests) = request.into_parts();
-        let answers = reports::stream(self.terms.region()?, Arc::new(extensions), requests).await?;
+        let (hello, requests) = self.door.enter_reports(request).await?;
+        let answers = reports::stream(hello, requests).await?;
         Ok(Response::new(Box::pin(load::contained(answers))))
     }
 
@@ -245,60 +252,66 @@ impl InventoryService for Inventory {
         &self,
         request: Request<ListHostsRequest>,
     ) -> Result<Response<ListHostsResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::ListHosts,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.list(request.into_inner())?))
+        Ok(Response::new(Self::list(self.door.enter(request)?)?))
     }
 
     async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
-        authorize(request.extensions(), Call::GetHost, Some(&request.get_ref().site))?;
-        Ok(Response::new(self.get(request.get_ref())?))
+        Ok(Response::new(Self::get(self.door.enter(request)?)?))
     }
 
     async fn list_sites(
         &self,
         request: Request<ListSitesRequest>,
     ) -> Result<Response<ListSitesResponse>, Status> {
-        authorize(request.extensions(), Call::ListSites, None)?;
-        Ok(Response::new(self.sites(request.get_ref())?))
+        Ok(Response::new(Self::sites(self.door.enter(request)?)?))
     }
 
     async fn find_capacity(
         &self,
         request: Request<FindCapacityRequest>,
     ) -> Result<Response<FindCapacityResponse>, Status> {
-        authorize(request.extensions(), Call::FindCapacity, None)?;
-        Ok(Response::new(self.capacity(request.into_inner())?))
+        Ok(Response::new(Self::capacity(self.door.enter(request)?)?))
     }
 
     async fn explain_host(
         &self,
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::ExplainHost,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.explain(request.into_inner())?))
+        Ok(Response::new(Self::explain(self.door.enter(request)?)?))
     }
 
     async fn reset_site_fence(
         &self,
         request: Request<ResetSiteFenceRequest>,
     ) -> Result<Response<ResetSiteFenceResponse>, Status> {
-        let site = &request.get_ref().site;
-        let caller = authorize(request.extensions(), Call::ResetSiteFence, Some(site))?;
-        let fence = self.terms.region()?.reset_fence(site, &caller).await?;
+        let (request, caller, terms) = self.door.enter(request)?.into_parts();
+        let fence = terms.region()?.reset_fence(&request.site, &caller).await?;
         let (lease_uid, lease_transitions) = fence
             .map(|Fence { lease, transitions }| (lease, transitions))
             .unwrap_or_default();
         Ok(Response::new(ResetSiteFenceResponse {
             lease_uid,
             lease_transitions,
+        }))
+    }
+
+    async fn repair_site(
+        &self,
+        request: Request<RepairSiteRequest>,
+    ) -> Result<Response<RepairSiteResponse>, Status> {
+        let (request, caller, terms) = self.door.enter(request)?.into_parts();
+        let RepairSiteRequest { site, dry_run } = request;
+        let repaired = terms.region()?.repair(&site, dry_run, &caller).await?;
+        let Repaired {
+            before,
+            after,
+            faults,
+            commit: _,
+        } = repaired;
+        Ok(Response::new(RepairSiteResponse {
+            before: Some(before.into()),
+            after: Some(after.into()),
+            faults,
         }))
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::Stream;
@@ -10,32 +11,40 @@ use prost::Message as _;
 use proto::ledger::v1::{
     Entry, ExportLedgerRequest, ExportLedgerResponse, ledger_service_server::LedgerService,
 };
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 use tonic::{Request, Response, Status};
 
-use super::authorize::{Call, authorize};
+use super::door::Door;
 use crate::{
     error::Error,
-    ledger::{self, commit::Stopped, export::Counts},
-    term::Terms,
+    ledger::{self, export::Counts},
+    term::{Standing, Terms},
 };
 
 /// Bytes of entries in one message, but for an entry that is larger by itself.
 const CHUNK: usize = 256 << 10;
 /// Messages that may wait for a slow reader.
 const QUEUE: usize = 4;
+/// How long a reader may take nothing.
+const STALL: Duration = Duration::from_secs(30);
 
 /// The service on whatever ledger there is.
 #[derive(Clone, Debug)]
 pub struct LedgerApi {
-    terms: Terms,
+    door: Door,
 }
 
 impl LedgerApi {
     /// The service on whatever ledger there is.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
-        Self { terms }
+        Self {
+            door: Door::new(terms),
+        }
     }
 }
 
@@ -54,15 +63,18 @@ impl Stream for Export {
     }
 }
 
-/// Collects entries into messages.
-struct Chunks<'a> {
-    messages: &'a mpsc::Sender<Result<ExportLedgerResponse, Status>>,
+/// Collects entries into messages, as long as somebody takes them and the term lasts: whoever holds the storage open then
+/// would keep the next term from beginning.
+struct Chunks {
+    messages: mpsc::Sender<Result<ExportLedgerResponse, Status>>,
+    standing: watch::Receiver<Standing>,
+    runtime: Handle,
     entries: Vec<Entry>,
     bytes: usize,
     counts: Counts,
 }
 
-impl Chunks<'_> {
+impl Chunks {
     fn take(&mut self, entry: Entry) -> Result<(), ledger::Error> {
         self.counts.add(&entry);
         self.bytes += entry.encoded_len();
@@ -73,10 +85,23 @@ impl Chunks<'_> {
     fn send(&mut self) -> Result<(), ledger::Error> {
         self.bytes = 0;
         let entries = std::mem::take(&mut self.entries);
-        // Nobody reads any more.
-        self.messages
-            .blocking_send(Ok(ExportLedgerResponse { entries }))
-            .map_err(|_| ledger::Error::storage("hand the export out")(Stopped))
+        let (messages, standing) = (&self.messages, &mut self.standing);
+        let stopped = |why: &'static str| ledger::Error::storage("hand the export out")(why);
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                // Where nobody can change it any more the term has no end.
+                Ok(()) = standing.changed() => Err(stopped("the term is over; begin anew")),
+                place = messages.reserve() => match place {
+                    Ok(place) => {
+                        place.send(Ok(ExportLedgerResponse { entries }));
+                        Ok(())
+                    }
+                    Err(_) => Err(stopped("nobody reads it any more")),
+                },
+                () = tokio::time::sleep(STALL) => Err(stopped("nothing of it was read for 30 s; begin anew")),
+            }
+        })
     }
 }
 
@@ -85,16 +110,22 @@ impl LedgerService for LedgerApi {
     type ExportLedgerStream = Export;
 
     async fn export_ledger(&self, request: Request<ExportLedgerRequest>) -> Result<Response<Export>, Status> {
-        authorize(request.extensions(), Call::ExportLedger, None)?;
-        let ledger = self.terms.ledger()?;
+        let (ExportLedgerRequest {}, _, terms) = self.door.enter(request)?.into_parts();
+        // Watched before the ledger is taken: whatever comes after ends the export.
+        let mut standing = terms.watch();
+        standing.mark_unchanged();
+        let ledger = terms.ledger()?;
         let (sender, messages) = mpsc::channel(QUEUE);
+        let failures = sender.clone();
+        let mut chunks = Chunks {
+            messages: sender,
+            standing,
+            runtime: Handle::current(),
+            entries: Vec::new(),
+            bytes: 0,
+            counts: Counts::default(),
+        };
         let reading = tokio::task::spawn_blocking(move || {
-            let mut chunks = Chunks {
-                messages: &sender,
-                entries: Vec::new(),
-                bytes: 0,
-                counts: Counts::default(),
-            };
             let read = ledger
                 .export(&mut |entry| chunks.take(entry))
                 .and_then(|()| {
@@ -102,9 +133,10 @@ impl LedgerService for LedgerApi {
                     chunks.take(end)
                 })
                 .and_then(|()| chunks.send());
+            drop(ledger);
             if let Err(error) = read {
-                // Whoever does not read any more need not be told.
-                let _ = sender.blocking_send(Err(Error::Ledger(error).into()));
+                // Whoever has no room for it does not read; a stream without an End says that it was cut off.
+                let _ = failures.try_send(Err(Error::Ledger(error).into()));
             }
         });
         Ok(Response::new(Export {

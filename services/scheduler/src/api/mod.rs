@@ -1,6 +1,7 @@
 //! The gRPC services: parse at the door, ask the region, answer.
 
-pub(crate) mod authorize;
+mod call;
+mod door;
 mod inventory;
 mod ledger;
 mod page;
@@ -8,6 +9,8 @@ mod placement;
 mod reports;
 mod watch;
 
+pub use call::{Call, Descriptor, Effect, Places, Streams, Who};
+pub(crate) use call::{Reach, reach};
 pub use inventory::Inventory;
 pub use ledger::LedgerApi;
 pub use placement::Placements;

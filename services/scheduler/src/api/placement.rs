@@ -17,13 +17,13 @@ use proto::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    authorize::{Call, authorize},
+    door::{Asked, Door},
     page, watch,
 };
 use crate::{
     answer, convert,
     error::{Error, Violation},
-    ledger::Position,
+    ledger::{Commit, Page},
     load,
     region::{Told, decisions},
     site::Apply,
@@ -34,17 +34,20 @@ use crate::{
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
 pub struct Placements {
-    terms: Terms,
+    door: Door,
 }
 
 impl Placements {
     /// The service on whatever region there is.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
-        Self { terms }
+        Self {
+            door: Door::new(terms),
+        }
     }
 
-    async fn apply(&self, request: ApplyClusterRequest, caller: &str) -> Result<ApplyClusterResponse, Error> {
+    async fn apply(asked: Asked<ApplyClusterRequest>) -> Result<ApplyClusterResponse, Error> {
+        let (request, caller, terms) = asked.into_parts();
         let ApplyClusterRequest {
             site,
             cluster,
@@ -59,16 +62,17 @@ impl Placements {
             created: convert::time(created),
             spec: self::spec(spec)?,
         };
-        let told = self.terms.region()?.apply(&site, apply, caller).await?;
+        let told = terms.region()?.apply(&site, apply, &caller).await?;
         Ok(ApplyClusterResponse {
             placement: self::placement(&site, &told),
         })
     }
 
-    fn plan(&self, request: PlanClusterRequest) -> Result<PlanClusterResponse, Error> {
+    fn plan(asked: Asked<PlanClusterRequest>) -> Result<PlanClusterResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let PlanClusterRequest { site, cluster, spec } = request;
         let cluster = convert::cluster(cluster.as_ref(), "cluster")?;
-        let shared = self.terms.region()?.site(&site)?;
+        let shared = terms.region()?.site(&site)?;
         let site = shared.read();
         site.require_synced()?;
         let spec = match spec {
@@ -81,7 +85,8 @@ impl Placements {
         Ok(answer::plan(&site.plan(&cluster, spec, SystemTime::now())))
     }
 
-    async fn get(&self, request: GetPlacementRequest) -> Result<GetPlacementResponse, Error> {
+    async fn get(asked: Asked<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let GetPlacementRequest {
             site,
             cluster,
@@ -89,18 +94,15 @@ impl Placements {
         } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = cluster.map(|cluster| cluster.uid).unwrap_or_default();
-        let at_least = at_least.map(position);
-        let told = self
-            .terms
-            .durable()?
-            .placement(&site, &name, &uid, at_least)
-            .await?;
+        let at_least = at_least.map(Into::into);
+        let told = terms.durable()?.placement(&site, &name, &uid, at_least).await?;
         Ok(GetPlacementResponse {
             placement: self::placement(&site, &told),
         })
     }
 
-    async fn list(&self, request: ListPlacementsRequest) -> Result<ListPlacementsResponse, Error> {
+    async fn list(asked: Asked<ListPlacementsRequest>) -> Result<ListPlacementsResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let ListPlacementsRequest {
             site,
             namespace,
@@ -113,7 +115,8 @@ impl Placements {
             None => None,
         };
         let mut found = Vec::new();
-        let region = self.terms.durable()?;
+        let region = terms.durable()?;
+        let resets = region.resets();
         for (name, shared) in region.sites() {
             let wanted = site.is_empty() || site == name;
             if !wanted || after.as_ref().is_some_and(|(after, _)| name < *after) {
@@ -125,6 +128,7 @@ impl Placements {
                 .map(|(_, cluster)| cluster.clone());
             let from = lower.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let locked = shared.read();
+            let epoch = locked.history().epoch();
             let records = locked
                 .records()
                 .range((from, std::ops::Bound::Unbounded))
@@ -135,7 +139,7 @@ impl Placements {
             found.extend(
                 in_namespace
                     .take(room)
-                    .map(|record| (name.clone(), record.clone())),
+                    .map(|record| (name.clone(), epoch, record.clone())),
             );
             if found.len() > size {
                 break;
@@ -144,17 +148,18 @@ impl Placements {
         let more = found.len() > size;
         found.truncate(size);
         let next_page_token = match found.last() {
-            Some((site, last)) if more => {
+            Some((site, _, last)) if more => {
                 page::token(&[site, last.cluster.namespace().as_str(), last.cluster.name()])
             }
             _ => String::new(),
         };
         // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
-        let newest = region.committer().staged().revision;
-        let epoch = region.committer().durable(newest).await?.epoch;
+        let newest = region.committer().staged();
+        region.committer().durable(newest).await?;
+        region.require_kept(resets)?;
         let placements = found
             .iter()
-            .map(|(site, record)| convert::placement(site, epoch, record))
+            .map(|(site, epoch, record)| convert::placement(site, *epoch, record))
             .collect();
         Ok(ListPlacementsResponse {
             placements,
@@ -162,25 +167,19 @@ impl Placements {
         })
     }
 
-    async fn release(
-        &self,
-        request: ReleaseClusterRequest,
-        caller: &str,
-    ) -> Result<ReleaseClusterResponse, Error> {
+    async fn release(asked: Asked<ReleaseClusterRequest>) -> Result<ReleaseClusterResponse, Error> {
+        let (request, caller, terms) = asked.into_parts();
         let ReleaseClusterRequest { site, cluster } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
-        let told = self.terms.region()?.release(&site, &name, &uid, caller).await?;
+        let told = terms.region()?.release(&site, &name, &uid, &caller).await?;
         Ok(ReleaseClusterResponse {
             placement: self::placement(&site, &told),
         })
     }
 
-    async fn confirm(
-        &self,
-        request: ConfirmHostsRequest,
-        caller: &str,
-    ) -> Result<ConfirmHostsResponse, Error> {
+    async fn confirm(asked: Asked<ConfirmHostsRequest>) -> Result<ConfirmHostsResponse, Error> {
+        let (request, caller, terms) = asked.into_parts();
         let ConfirmHostsRequest {
             site,
             cluster,
@@ -194,17 +193,28 @@ impl Placements {
                 .map_err(|error| invalid(&format!("released[{index}].host"), error.to_string()))?;
             confirmed.insert(id, revision);
         }
-        let told = self
-            .terms
+        let told = terms
             .region()?
-            .confirm(&site, &name, &uid, &confirmed, caller)
+            .confirm(&site, &name, &uid, &confirmed, &caller)
             .await?;
         Ok(ConfirmHostsResponse {
             placement: self::placement(&site, &told),
         })
     }
 
-    async fn log(&self, request: ListDecisionsRequest) -> Result<ListDecisionsResponse, Error> {
+    async fn release_orphan(asked: Asked<ReleaseOrphanRequest>) -> Result<ReleaseOrphanResponse, Error> {
+        let (request, caller, terms) = asked.into_parts();
+        let ReleaseOrphanRequest { site, host } = request;
+        let host = convert::host_id(&host.unwrap_or_default())
+            .map_err(|error| invalid("host", error.to_string()))?;
+        let told = terms.region()?.release_orphan(&site, &host, &caller).await?;
+        Ok(ReleaseOrphanResponse {
+            placement: self::placement(&site, &told),
+        })
+    }
+
+    async fn log(asked: Asked<ListDecisionsRequest>) -> Result<ListDecisionsResponse, Error> {
+        let (request, _, terms) = asked.into_parts();
         let ListDecisionsRequest {
             site,
             cluster,
@@ -213,10 +223,11 @@ impl Placements {
         } = request;
         let size = page::size(page_size)?;
         let before = match page::parse::<1>(&page_token)? {
-            Some([revision]) => revision
+            Some([commit]) => commit
                 .parse()
+                .map(Commit::new)
                 .map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))?,
-            None => u64::MAX,
+            None => Commit::MAX,
         };
         let wanted = move |decision: &api::Decision| {
             (site.is_empty() || decision.site == site)
@@ -227,19 +238,20 @@ impl Placements {
                         .is_some_and(|found| same_cluster(cluster, found))
                 })
         };
-        let mut found = decisions(self.terms.ledger()?, before, size + 1, wanted).await?;
-        let more = found.len() > size;
-        found.truncate(size);
-        let last = found
-            .last()
-            .and_then(|decision| decision.revision)
-            .map(|position| position.revision.to_string());
-        let next_page_token = last
-            .filter(|_| more)
-            .map(|last| page::token(&[&last]))
+        let Page { mut decisions, next } = decisions(terms.ledger()?, before, size + 1, wanted).await?;
+        // Either there is one more than the page holds, or so many entries were read that the caller had better ask again.
+        let more = decisions.len() > size;
+        decisions.truncate(size);
+        let next = if more {
+            decisions.last().map(|decision| Commit::new(decision.commit))
+        } else {
+            next
+        };
+        let next_page_token = next
+            .map(|next| page::token(&[&next.to_string()]))
             .unwrap_or_default();
         Ok(ListDecisionsResponse {
-            decisions: found,
+            decisions,
             next_page_token,
         })
     }
@@ -260,7 +272,7 @@ fn invalid(field: &str, rule: String) -> Error {
 
 fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
     let wire = wire.ok_or_else(|| invalid("spec", "is missing".to_owned()))?;
-    Spec::parse(wire, "spec").map_err(Error::Invalid)
+    Spec::declared(wire, "spec").map_err(Error::Invalid)
 }
 
 fn cluster_name(namespace: &str, name: &str) -> Result<ClusterName, Error> {
@@ -274,14 +286,6 @@ fn placement(site: &str, told: &Told) -> Option<api::Placement> {
         .map(|record| convert::placement(site, told.epoch, record))
 }
 
-pub(super) fn position(inventory::Revision { epoch, revision }: inventory::Revision) -> Position {
-    Position { epoch, revision }
-}
-
-fn one_site(site: &str) -> Option<&str> {
-    (!site.is_empty()).then_some(site)
-}
-
 #[tonic::async_trait]
 impl PlacementService for Placements {
     type WatchPlacementsStream = Pin<Box<dyn Stream<Item = Result<WatchPlacementsResponse, Status>> + Send>>;
@@ -290,61 +294,37 @@ impl PlacementService for Placements {
         &self,
         request: Request<ApplyClusterRequest>,
     ) -> Result<Response<ApplyClusterResponse>, Status> {
-        let caller = authorize(
-            request.extensions(),
-            Call::ApplyCluster,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.apply(request.into_inner(), &caller).await?))
+        Ok(Response::new(Self::apply(self.door.enter(request)?).await?))
     }
 
     async fn plan_cluster(
         &self,
         request: Request<PlanClusterRequest>,
     ) -> Result<Response<PlanClusterResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::PlanCluster,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.plan(request.into_inner())?))
+        Ok(Response::new(Self::plan(self.door.enter(request)?)?))
     }
 
     async fn get_placement(
         &self,
         request: Request<GetPlacementRequest>,
     ) -> Result<Response<GetPlacementResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::GetPlacement,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.get(request.into_inner()).await?))
+        Ok(Response::new(Self::get(self.door.enter(request)?).await?))
     }
 
     async fn list_placements(
         &self,
         request: Request<ListPlacementsRequest>,
     ) -> Result<Response<ListPlacementsResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::ListPlacements,
-            one_site(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.list(request.into_inner()).await?))
+        Ok(Response::new(Self::list(self.door.enter(request)?).await?))
     }
 
     async fn watch_placements(
         &self,
         request: Request<WatchPlacementsRequest>,
     ) -> Result<Response<Self::WatchPlacementsStream>, Status> {
-        authorize(
-            request.extensions(),
-            Call::WatchPlacements,
-            Some(&request.get_ref().site),
-        )?;
-        let WatchPlacementsRequest { site, resume } = request.into_inner();
-        let events = watch::stream(&self.terms.durable()?, &site, resume.map(position))?;
+        let (request, _, terms) = self.door.enter(request)?.into_parts();
+        let WatchPlacementsRequest { site, resume } = request;
+        let events = watch::stream(&terms.durable()?, &site, resume.map(Into::into))?;
         Ok(Response::new(Box::pin(load::contained(events))))
     }
 
@@ -352,53 +332,29 @@ impl PlacementService for Placements {
         &self,
         request: Request<ReleaseClusterRequest>,
     ) -> Result<Response<ReleaseClusterResponse>, Status> {
-        let caller = authorize(
-            request.extensions(),
-            Call::ReleaseCluster,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.release(request.into_inner(), &caller).await?))
+        Ok(Response::new(Self::release(self.door.enter(request)?).await?))
     }
 
     async fn confirm_hosts(
         &self,
         request: Request<ConfirmHostsRequest>,
     ) -> Result<Response<ConfirmHostsResponse>, Status> {
-        let caller = authorize(
-            request.extensions(),
-            Call::ConfirmHosts,
-            Some(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.confirm(request.into_inner(), &caller).await?))
+        Ok(Response::new(Self::confirm(self.door.enter(request)?).await?))
     }
 
     async fn release_orphan(
         &self,
         request: Request<ReleaseOrphanRequest>,
     ) -> Result<Response<ReleaseOrphanResponse>, Status> {
-        let caller = authorize(
-            request.extensions(),
-            Call::ReleaseOrphan,
-            Some(&request.get_ref().site),
-        )?;
-        let ReleaseOrphanRequest { site, host } = request.into_inner();
-        let host = convert::host_id(&host.unwrap_or_default())
-            .map_err(|error| invalid("host", error.to_string()))?;
-        let told = self.terms.region()?.release_orphan(&site, &host, &caller).await?;
-        Ok(Response::new(ReleaseOrphanResponse {
-            placement: self::placement(&site, &told),
-        }))
+        Ok(Response::new(
+            Self::release_orphan(self.door.enter(request)?).await?,
+        ))
     }
 
     async fn list_decisions(
         &self,
         request: Request<ListDecisionsRequest>,
     ) -> Result<Response<ListDecisionsResponse>, Status> {
-        authorize(
-            request.extensions(),
-            Call::ListDecisions,
-            one_site(&request.get_ref().site),
-        )?;
-        Ok(Response::new(self.log(request.into_inner()).await?))
+        Ok(Response::new(Self::log(self.door.enter(request)?).await?))
     }
 }

@@ -1,18 +1,13 @@
 //! `ReportHosts`: a site's stream of hosts and `SIPCluster`s.
 
-use std::sync::Arc;
-
 use futures::Stream;
 use proto::inventory::v1::{
-    Hello, ReportHostsRequest, ReportHostsResponse, Revision, report_hosts_request::Message,
+    Hello, HostFault, ReportHostsRequest, ReportHostsResponse, report_hosts_request::Message,
 };
 use tokio_stream::StreamExt as _;
-use tonic::{Code, Extensions, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
-use super::{
-    authorize::{Call, authorize},
-    placement::position,
-};
+use super::door::Asked;
 use crate::{
     error::Error,
     ledger::{Fence, commit::Stopped},
@@ -33,37 +28,29 @@ struct Reports {
 /// Opens the session that the stream's first message asks for; the answers acknowledge each message.
 ///
 /// # Errors
-/// When the first message is no Hello or the caller may not report that site.
+/// When the reporter is not let in.
 pub(super) async fn stream(
-    region: Region,
-    extensions: Arc<Extensions>,
-    mut requests: Streaming<ReportHostsRequest>,
+    asked: Asked<Hello>,
+    requests: Streaming<ReportHostsRequest>,
 ) -> Result<impl Stream<Item = Result<ReportHostsResponse, Status>> + Send, Status> {
-    let first = requests.message().await?;
-    let Some(ReportHostsRequest {
-        sequence: 1,
-        message: Some(Message::Hello(hello)),
-    }) = first
-    else {
-        return Err(Error::Protocol("the first message must be a Hello with sequence 1").into());
-    };
+    let (hello, caller, terms) = asked.into_parts();
+    let region = terms.region()?;
     let Hello {
         site,
         lease_uid,
         lease_transitions,
         highest_seen,
     } = hello;
-    let caller = authorize(&extensions, Call::ReportHosts, Some(&site))?;
     let fence = Fence {
         lease: lease_uid,
         transitions: lease_transitions,
     };
     let reporter = region
-        .open_session(&site, &fence, highest_seen.map(position), &caller)
+        .open_session(&site, &fence, highest_seen.map(Into::into), &caller)
         .await?;
     let session = &reporter.session().id;
     tracing::info!(site, session = session.as_str(), "the site has a reporter");
-    let hello = acknowledge(&region, session, 1);
+    let hello = acknowledge(&region, &site, session, 1, Vec::new())?;
     let reports = Reports {
         region,
         reporter,
@@ -79,13 +66,21 @@ pub(super) async fn stream(
     Ok(tokio_stream::once(Ok(hello)).chain(rest))
 }
 
-fn acknowledge(region: &Region, session: &SessionId, sequence: u64) -> ReportHostsResponse {
-    let position: Revision = (*region.committer().watch().borrow()).into();
-    ReportHostsResponse {
+fn acknowledge(
+    region: &Region,
+    site: &str,
+    session: &SessionId,
+    sequence: u64,
+    faults: Vec<HostFault>,
+) -> Result<ReportHostsResponse, Error> {
+    let durable = *region.committer().watch().borrow();
+    let position = region.site(site)?.read().history().at(durable);
+    Ok(ReportHostsResponse {
         acknowledged: sequence,
         session: session.as_str().to_owned(),
-        revision: Some(position),
-    }
+        revision: Some(position.into()),
+        faults,
+    })
 }
 
 impl Reports {
@@ -123,9 +118,11 @@ impl Reports {
         if sequence != self.sequence + 1 {
             return Err(Error::Protocol("sequence numbers must ascend by one"));
         }
+        let mut faults = Vec::new();
         match message {
             Some(Message::Changes(changes)) => {
-                self.region
+                faults = self
+                    .region
                     .report(self.reporter.site(), self.session(), changes)
                     .await?;
             }
@@ -138,6 +135,12 @@ impl Reports {
             None => return Err(Error::Protocol("a message must say something")),
         }
         self.sequence = sequence;
-        Ok(acknowledge(&self.region, self.session(), sequence))
+        acknowledge(
+            &self.region,
+            self.reporter.site(),
+            self.session(),
+            sequence,
+            faults,
+        )
     }
 }

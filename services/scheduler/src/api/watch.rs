@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::{
     convert,
     error::Error,
-    ledger::{Position, commit::Stopped},
+    ledger::{Commit, SitePosition, commit::Stopped},
     region::{Region, SharedSite},
     site::{Changed, Cursor},
 };
@@ -27,7 +27,7 @@ const READ: usize = 64;
 struct Watcher {
     name: String,
     site: Arc<SharedSite>,
-    durable: watch::Receiver<Position>,
+    durable: watch::Receiver<Commit>,
     ending: CancellationToken,
     cursor: Cursor,
     /// Read and not sent yet.
@@ -43,15 +43,15 @@ struct Watcher {
 pub(super) fn stream(
     region: &Region,
     name: &str,
-    resume: Option<Position>,
+    resume: Option<SitePosition>,
 ) -> Result<impl Stream<Item = Result<WatchPlacementsResponse, Status>> + Send + use<>, Error> {
     let site = region.site(name)?;
     let durable = region.committer().watch();
-    let here = *durable.borrow();
-    let resumed = resume.filter(|at| at.epoch == here.epoch && at.revision <= here.revision);
+    let here = site.read().history().at(*durable.borrow());
+    let resumed = resume.filter(|at| at.epoch() == here.epoch() && at.revision() <= here.revision());
     let mut watcher = Watcher {
         name: name.to_owned(),
-        cursor: Cursor::resume(resumed.unwrap_or_default().revision),
+        cursor: Cursor::resume(resumed.unwrap_or_default().revision()),
         site,
         durable,
         ending: region.committer().ending().clone(),
@@ -71,11 +71,11 @@ pub(super) fn stream(
 }
 
 impl Watcher {
-    fn reset(&mut self, here: Position) {
+    fn reset(&mut self, here: SitePosition) {
         self.cursor = self.site.read().beginning();
         self.ready.clear();
         self.ready
-            .push_back(event(Position { revision: 0, ..here }, Event::Reset(Reset {})));
+            .push_back(event(SitePosition::new(here.epoch(), 0), Event::Reset(Reset {})));
     }
 
     async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
@@ -83,14 +83,18 @@ impl Watcher {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            let here = *self.durable.borrow_and_update();
-            let changes = self.site.read().changes(self.cursor, here.revision, READ);
+            let durable = *self.durable.borrow_and_update();
+            let (here, changes) = {
+                let site = self.site.read();
+                let here = site.history().at(durable);
+                (here, site.changes(self.cursor, here.revision(), READ))
+            };
             match changes {
                 None => self.reset(here),
                 Some(changes) if changes.is_empty() => {
-                    self.cursor.advance(here.revision);
-                    if self.told.is_none_or(|told| told < here.revision)
-                        && self.told.replace(here.revision).is_none()
+                    self.cursor.advance(here.revision());
+                    if self.told.is_none_or(|told| told < here.revision())
+                        && self.told.replace(here.revision()).is_none()
                     {
                         return Ok(event(here, Event::Synced(Synced {})));
                     }
@@ -100,7 +104,7 @@ impl Watcher {
                 Some(changes) => {
                     for change in changes {
                         self.cursor.advance(change.revision());
-                        self.ready.push_back(self.event(here.epoch, change));
+                        self.ready.push_back(self.event(here.epoch(), change));
                     }
                 }
             }
@@ -108,10 +112,7 @@ impl Watcher {
     }
 
     fn event(&self, epoch: u64, change: Changed) -> WatchPlacementsResponse {
-        let at = Position {
-            epoch,
-            revision: change.revision(),
-        };
+        let at = SitePosition::new(epoch, change.revision());
         match change {
             Changed::Record(record) => {
                 event(at, Event::Changed(convert::placement(&self.name, epoch, &record)))
@@ -126,7 +127,7 @@ impl Watcher {
     }
 }
 
-fn event(at: Position, event: Event) -> WatchPlacementsResponse {
+fn event(at: SitePosition, event: Event) -> WatchPlacementsResponse {
     WatchPlacementsResponse {
         revision: Some(at.into()),
         event: Some(event),

@@ -6,7 +6,11 @@ use placement::{ClusterName, HostId};
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 
-use super::{Position, codec, export::Counts};
+use super::{
+    Commit, History, codec,
+    export::Counts,
+    parts::{self, Legacy},
+};
 
 /// Most findings that are kept; all are counted.
 const KEPT: usize = 100;
@@ -14,7 +18,10 @@ const KEPT: usize = 100;
 /// Looks at entries one after the other.
 #[derive(Debug, Default)]
 pub struct Checker {
-    position: Option<Position>,
+    last: Option<Commit>,
+    /// What sites have in common in an export from before they had histories.
+    legacy: Option<Legacy>,
+    histories: BTreeMap<String, History>,
     counts: Counts,
     members: u64,
     sites: BTreeSet<String>,
@@ -22,14 +29,14 @@ pub struct Checker {
     holders: BTreeMap<(String, HostId), ClusterName>,
     findings: Vec<String>,
     found: u64,
-    last_decision: u64,
+    last_decision: Commit,
 }
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Where the history stands.
-    pub position: Position,
+    /// The last commit.
+    pub last: Commit,
     /// What there is.
     pub counts: Counts,
     /// Sites with records or fences.
@@ -48,22 +55,33 @@ impl Checker {
         use disk::entry::Entry;
         self.counts.add(entry);
         match &entry.entry {
-            Some(Entry::Header(disk::Header { epoch, revision })) => {
-                if self.position.is_some() {
+            Some(Entry::Header(header)) => {
+                if self.last.is_some() {
                     self.find("there are two headers".to_owned());
                 }
-                if *epoch == 0 {
-                    self.find("the epoch is 0; the first one is 1".to_owned());
+                match parts::last(header) {
+                    Ok((last, legacy)) => {
+                        self.last = Some(last);
+                        self.legacy = legacy;
+                    }
+                    Err(error) => self.find(error.chain()),
                 }
-                self.position = Some(Position {
-                    epoch: *epoch,
-                    revision: *revision,
-                });
+            }
+            Some(Entry::History(disk::HistoryEntry { site, history })) => {
+                self.sites.insert(site.clone());
+                let bytes = history.unwrap_or_default().encode_to_vec();
+                match codec::decode_history(site, &bytes) {
+                    Ok(history) => {
+                        self.number(&format!("history of site {site}"), history.raised().number(), 0);
+                        self.histories.insert(site.clone(), history);
+                    }
+                    Err(error) => self.find(error.chain()),
+                }
             }
             Some(Entry::Record(record)) => self.record(record),
-            Some(Entry::Removal(disk::RemovalEntry { site, revision })) => {
+            Some(Entry::Removal(disk::RemovalEntry { site, commit })) => {
                 self.sites.insert(site.clone());
-                self.number(&format!("last removal of site {site}"), *revision);
+                self.number(&format!("last removal of site {site}"), *commit, 1);
             }
             Some(Entry::Fence(disk::FenceEntry { site, fence })) => {
                 self.sites.insert(site.clone());
@@ -73,13 +91,13 @@ impl Checker {
                 }
             }
             Some(Entry::Decision(decision)) => {
-                let revision = decision.revision.unwrap_or_default().revision;
-                self.number(&format!("decision {revision}"), revision);
-                if revision <= self.last_decision {
+                let commit = parts::place(decision);
+                self.number(&format!("decision {commit}"), commit.number(), 1);
+                if commit <= self.last_decision {
                     let last = self.last_decision;
-                    self.find(format!("decision {revision} comes after decision {last}"));
+                    self.find(format!("decision {commit} comes after decision {last}"));
                 }
-                self.last_decision = revision;
+                self.last_decision = commit;
             }
             Some(Entry::End(_)) => {}
             None => self.find("an entry is of a kind that this program does not know".to_owned()),
@@ -100,7 +118,7 @@ impl Checker {
             Ok(parsed) => parsed,
             Err(error) => return self.find(error.chain()),
         };
-        self.number(&what, record.revision);
+        self.revision(site, &what, record.revision);
         if record.uid.is_empty() {
             self.find(format!("{what}: has no uid"));
         }
@@ -109,7 +127,7 @@ impl Checker {
         }
         for (id, member) in &record.members {
             self.members += 1;
-            self.number(&format!("{what}: member {}", id.name), member.revision);
+            self.revision(site, &format!("{what}: member {}", id.name), member.revision);
             if member.revision > record.revision {
                 self.find(format!(
                     "{what}: member {} is of revision {}, and the record of {}",
@@ -128,11 +146,24 @@ impl Checker {
         }
     }
 
-    fn number(&mut self, what: &str, revision: u64) {
-        let reached = self.position.unwrap_or_default().revision;
+    /// Judges the number of a commit.
+    fn number(&mut self, what: &str, number: u64, least: u64) {
+        let last = self.last.unwrap_or_default();
+        if number < least || number > last.number() {
+            self.find(format!(
+                "{what}: is of commit {number}, and the last one is {last}"
+            ));
+        }
+    }
+
+    /// Judges a revision by the history of its site.
+    fn revision(&mut self, site: &str, what: &str, revision: u64) {
+        let common = self.legacy.as_ref().map(|legacy| legacy.history);
+        let history = self.histories.get(site).copied().or(common).unwrap_or_default();
+        let reached = history.at(self.last.unwrap_or_default()).revision();
         if revision == 0 || revision > reached {
             self.find(format!(
-                "{what}: is of revision {revision}, and the ledger stands at {reached}"
+                "{what}: is of revision {revision}, and the site stands at {reached}"
             ));
         }
     }
@@ -147,11 +178,11 @@ impl Checker {
     /// What was found in all of it.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        if self.position.is_none() {
+        if self.last.is_none() {
             self.find("there is no header".to_owned());
         }
         Report {
-            position: self.position.unwrap_or_default(),
+            last: self.last.unwrap_or_default(),
             counts: self.counts,
             sites: u64::try_from(self.sites.len()).unwrap_or(u64::MAX),
             members: self.members,

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{ClusterName, HostId, LabelValue, MemberState, RoleName};
+use placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, MemberState, Replaces, RoleName};
 use prost::Message as _;
 use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
 
-use super::{Error, Fence, RecordKey, SiteFence};
+use super::{Error, Fence, History, RecordKey, SiteFence};
 use crate::{
     convert,
     record::{Member, Record, ReleaseReason},
@@ -72,7 +72,7 @@ pub(crate) fn decode(
     record.members = placement
         .members
         .into_iter()
-        .map(|member| self::member(member, &confirmed).map_err(&corrupt))
+        .map(|member| self::member(member, &confirmed, &record.spec).map_err(&corrupt))
         .collect::<Result<BTreeMap<_, _>, _>>()?;
     record.refusal = placement.refusal;
     record.reports = placement.reports;
@@ -86,6 +86,25 @@ pub(crate) fn decode(
         },
         record,
     ))
+}
+
+/// A history's bytes.
+pub(crate) fn encode_history(history: &History) -> Vec<u8> {
+    history.stored().encode_to_vec()
+}
+
+/// What [`encode_history`] made, of a site.
+///
+/// # Errors
+/// [`Error::Corrupt`] names the site.
+pub(crate) fn decode_history(site: &str, bytes: &[u8]) -> Result<History, Error> {
+    let parsed = disk::SiteHistory::decode(bytes)
+        .map_err(|error| error.to_string())
+        .and_then(History::parse);
+    parsed.map_err(|rule| Error::Corrupt {
+        what: format!("history of site {site}"),
+        rule,
+    })
 }
 
 /// A fence's bytes.
@@ -124,15 +143,18 @@ pub(crate) fn decode_fence(site: &str, bytes: &[u8]) -> Result<SiteFence, Error>
     })
 }
 
-fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Member), String> {
+fn member(wire: api::Member, confirmed: &BTreeSet<HostId>, spec: &Spec) -> Result<(HostId, Member), String> {
     let state = state(wire.state())?;
     let id = convert::host_id(&wire.host.unwrap_or_default()).map_err(|error| error.to_string())?;
+    let replaces = wire
+        .replaces
+        .map(|id| convert::host_id(&id))
+        .transpose()
+        .map_err(|error| error.to_string())?;
+    let role = RoleName::new(wire.role).map_err(|error| error.to_string())?;
     let member = Member {
-        role: RoleName::new(wire.role).map_err(|error| error.to_string())?,
-        domain: match &*wire.domain {
-            "" => None,
-            domain => Some(LabelValue::new(domain).map_err(|error| error.to_string())?),
-        },
+        domain: domain(&wire.domain, &wire.domain_key, &role, spec)?,
+        role,
         state,
         revision: wire.revision,
         addresses: convert::addresses(&wire.addresses),
@@ -140,15 +162,30 @@ fn member(wire: api::Member, confirmed: &BTreeSet<HostId>) -> Result<(HostId, Me
         failed_since: convert::time(wire.failed_since),
         unwell_since: convert::time(wire.unwell_since),
         suspended: wire.suspended,
-        replaces: wire
-            .replaces
-            .map(|id| convert::host_id(&id))
-            .transpose()
-            .map_err(|error| error.to_string())?,
+        replaces: replaces.map(if wire.replaces_alone {
+            Replaces::Alone
+        } else {
+            Replaces::Beside
+        }),
         release_reason: ReleaseReason::parse(&wire.release_reason),
         confirmed: confirmed.contains(&id),
     };
     Ok((id, member))
+}
+
+/// A record of an earlier version has no key: it is of the key that the role had.
+fn domain(value: &str, key: &str, role: &RoleName, spec: &Spec) -> Result<Option<Domain>, String> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let value = LabelValue::new(value).map_err(|error| error.to_string())?;
+    let key = if key.is_empty() {
+        let role = spec.roles().iter().find(|wanted| wanted.name == *role);
+        role.and_then(|role| role.topology_key.clone())
+    } else {
+        Some(LabelKey::new(key).map_err(|error| error.to_string())?)
+    };
+    Ok(key.map(|key| Domain { key, value }))
 }
 
 fn state(wire: inventory::MemberState) -> Result<MemberState, String> {
@@ -207,6 +244,12 @@ mod tests {
                             nanos: seconds,
                         }),
                         suspended: revision % 2 == 0,
+                        replaces_alone: revision % 3 == 0,
+                        domain_key: if revision % 5 == 0 {
+                            String::new()
+                        } else {
+                            "example.org/rack".to_owned()
+                        },
                     }
                 },
             )

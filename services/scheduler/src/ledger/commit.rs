@@ -6,14 +6,19 @@
 //! and of the decisions is one and the same, no lock is held while the disk works, and a slow disk makes
 //! batches larger instead of queues longer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Change, Contents, Error, Ledger, Position,
+    Change, Commit, Contents, Error, Ledger,
+    refusal::{Refusal, substitute},
     waiting::{Telling, Waiting, waiting},
+    weight::{self, TooLarge},
 };
 
 /// Changes that may wait for the disk; more callers wait for a place before they decide.
@@ -30,8 +35,8 @@ pub struct Stopped;
 #[derive(Clone, Debug)]
 pub struct Committer {
     sender: mpsc::Sender<Change>,
-    staged: Arc<Mutex<Position>>,
-    durable: watch::Receiver<Position>,
+    staged: Arc<Mutex<Commit>>,
+    durable: watch::Receiver<Commit>,
     waiting: Waiting,
     ending: CancellationToken,
     largest: Option<usize>,
@@ -41,7 +46,7 @@ pub struct Committer {
 #[derive(Debug)]
 pub struct Permit {
     place: mpsc::OwnedPermit<Change>,
-    staged: Arc<Mutex<Position>>,
+    staged: Arc<Mutex<Commit>>,
     largest: Option<usize>,
 }
 
@@ -49,22 +54,24 @@ pub struct Permit {
 #[derive(Debug)]
 pub struct Writer {
     receiver: mpsc::Receiver<Change>,
-    durable: watch::Sender<Position>,
+    durable: watch::Sender<Commit>,
     telling: Telling,
+    /// Sites with a refused change, and the last commit that was decided on top of it.
+    cut: BTreeMap<String, Commit>,
     _ending: DropGuard,
 }
 
-/// Makes both sides, for a ledger that stands at `position`.
+/// Makes both sides, for a ledger whose last commit is `last`.
 #[must_use]
-pub fn committer(position: Position) -> (Committer, Writer) {
+pub fn committer(last: Commit) -> (Committer, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let (durable, seen) = watch::channel(position);
-    let (waiting, telling) = waiting(position);
+    let (durable, seen) = watch::channel(last);
+    let (waiting, telling) = waiting(last);
     let ending = CancellationToken::new();
     (
         Committer {
             sender,
-            staged: Arc::new(Mutex::new(position)),
+            staged: Arc::new(Mutex::new(last)),
             durable: seen,
             waiting,
             ending: ending.clone(),
@@ -74,6 +81,7 @@ pub fn committer(position: Position) -> (Committer, Writer) {
             receiver,
             durable,
             telling,
+            cut: BTreeMap::new(),
             _ending: ending.drop_guard(),
         },
     )
@@ -115,21 +123,21 @@ impl Committer {
         }
     }
 
-    /// Waits until all up to `revision` is durable.
+    /// Waits until all up to `commit` is durable.
     ///
     /// # Errors
     /// [`Stopped`] when the writer has ended before.
-    pub async fn durable(&self, revision: u64) -> Result<Position, Stopped> {
-        let told = self.waiting.until(revision);
-        if self.sender.is_closed() && self.durable.borrow().revision < revision {
+    pub async fn durable(&self, commit: Commit) -> Result<Commit, Stopped> {
+        let told = self.waiting.until(commit);
+        if self.sender.is_closed() && *self.durable.borrow() < commit {
             return Err(Stopped);
         }
         told.await.map_err(|_| Stopped)
     }
 
-    /// Where the durable history stands, and how to be told of its growth.
+    /// The last durable commit, and how to learn of the next.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Position> {
+    pub fn watch(&self) -> watch::Receiver<Commit> {
         self.durable.clone()
     }
 
@@ -139,9 +147,9 @@ impl Committer {
         &self.ending
     }
 
-    /// Where the history stands with everything that is staged, durable or not.
+    /// The last commit that is staged, durable or not.
     #[must_use]
-    pub fn staged(&self) -> Position {
+    pub fn staged(&self) -> Commit {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,31 +161,24 @@ impl Permit {
         self.largest
     }
 
-    /// Number of the last change that is staged. Who looks at what is staged and changes nothing may tell of it when
-    /// this is durable.
+    /// The last commit that is staged. Who looks at what is staged and changes nothing may tell of it when this is durable.
     #[must_use]
-    pub fn reached(&self) -> u64 {
-        self.staged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .revision
+    pub fn reached(&self) -> Commit {
+        *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Numbers a change and queues it. Call it while holding the lock under which it was decided.
-    pub fn stage(self, change: impl FnOnce(Position) -> Change) -> u64 {
+    ///
+    /// # Errors
+    /// [`TooLarge`] when the ledger does not take a change of this size: it is not queued and has used no number.
+    pub fn stage(self, change: impl FnOnce(Commit) -> Change) -> Result<Commit, TooLarge> {
         let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        let change = change(Position {
-            revision: staged.revision + 1,
-            ..*staged
-        });
-        // A new epoch may begin at a higher number: it must be above all that a site has seen.
-        let revision = change.revision().max(staged.revision + 1);
-        *staged = Position {
-            revision,
-            ..change.position(*staged)
-        };
+        let commit = staged.next();
+        let change = change(commit);
+        weight::require_change(&change, self.largest)?;
+        *staged = commit;
         self.place.send(change);
-        revision
+        Ok(commit)
     }
 }
 
@@ -210,7 +211,8 @@ impl Writer {
     }
 
     /// As [`Writer::run`], until `stop` is cancelled at the latest; `durable` is kept as what the ledger holds for sure,
-    /// whether or not it can still be read.
+    /// whether or not it can still be read. A change that the storage refuses is not made: `undo` resets its site to what
+    /// is durable and returns the last commit that was staged by then; all other changes are stored.
     ///
     /// # Errors
     /// As [`Writer::run`].
@@ -219,6 +221,7 @@ impl Writer {
         ledger: &dyn Ledger,
         stop: &CancellationToken,
         durable: &mut Contents,
+        undo: &dyn Fn(&Refusal<'_>) -> Commit,
     ) -> Result<(), Error> {
         let runtime = tokio::runtime::Handle::current();
         let mut batch = Vec::with_capacity(BATCH);
@@ -226,13 +229,107 @@ impl Writer {
             let next = stop.run_until_cancelled(self.receiver.recv_many(&mut batch, BATCH));
             match runtime.block_on(next) {
                 None | Some(0) => return Ok(()),
-                Some(_) => ledger.commit(&batch)?,
+                Some(_) => self.replace_cut(&mut batch, durable),
             }
-            self.tell(&batch);
-            for change in batch.drain(..) {
-                durable.apply(change);
+            match ledger.commit(&batch) {
+                Ok(()) => self.accept(std::mem::take(&mut batch), durable),
+                Err(Error::Refused { stored, cause: _ }) => {
+                    let rest = batch.split_off(stored.min(batch.len()));
+                    self.accept(std::mem::take(&mut batch), durable);
+                    self.take_apart(ledger, rest.into(), durable, undo)?;
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Stores changes in smaller and smaller batches, until the ones that the storage refuses are found.
+    fn take_apart(
+        &mut self,
+        ledger: &dyn Ledger,
+        mut rest: VecDeque<Change>,
+        durable: &mut Contents,
+        undo: &dyn Fn(&Refusal<'_>) -> Commit,
+    ) -> Result<(), Error> {
+        let mut size = rest.len().div_ceil(2);
+        while !rest.is_empty() {
+            let mut part: Vec<Change> = rest.drain(..size.clamp(1, rest.len())).collect();
+            self.replace_cut(&mut part, durable);
+            match ledger.commit(&part) {
+                Ok(()) => {
+                    self.accept(part, durable);
+                    size = size.saturating_mul(2);
+                }
+                Err(Error::Refused { stored, cause }) => {
+                    let mut refused = part.split_off(stored.min(part.len()));
+                    self.accept(part, durable);
+                    size = refused.len().div_ceil(2);
+                    if refused.len() == 1
+                        && let Some(culprit) = refused.pop()
+                    {
+                        self.refuse(ledger, &culprit, &cause, durable, undo)?;
+                    }
+                    for change in refused.into_iter().rev() {
+                        rest.push_front(change);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the site of a refused change, and stores in its place that it was refused: every number stays used.
+    fn refuse(
+        &mut self,
+        ledger: &dyn Ledger,
+        culprit: &Change,
+        cause: &str,
+        durable: &mut Contents,
+        undo: &dyn Fn(&Refusal<'_>) -> Commit,
+    ) -> Result<(), Error> {
+        let instead = substitute(culprit, cause, durable);
+        let refusal = Refusal {
+            site: culprit.site(),
+            commit: culprit.commit(),
+            cause,
+            durable,
+        };
+        tracing::error!(
+            site = refusal.site,
+            commit = refusal.commit.number(),
+            cause,
+            "the storage refuses a change"
+        );
+        // Before any position from this one on is told: nobody may then still find in memory what is not stored.
+        let upto = undo(&refusal);
+        self.cut.insert(refusal.site.to_owned(), upto);
+        ledger.commit(std::slice::from_ref(&instead))?;
+        self.accept(vec![instead], durable);
+        Ok(())
+    }
+
+    /// Changes that were decided on top of a refused one are not made either.
+    fn replace_cut(&mut self, batch: &mut [Change], durable: &Contents) {
+        for change in batch {
+            let cut = self.cut.get(change.site());
+            if cut.is_some_and(|upto| change.commit() <= *upto) {
+                let cause = "it was decided on top of a change that the storage has refused";
+                *change = substitute(change, cause, durable);
+            }
+        }
+    }
+
+    /// Tells that these are durable, and keeps what they leave.
+    fn accept(&mut self, stored: Vec<Change>, durable: &mut Contents) {
+        let Some(last) = stored.last().map(Change::commit) else {
+            return;
+        };
+        self.tell(&stored);
+        for change in stored {
+            durable.apply(change);
+        }
+        self.cut.retain(|_, upto| *upto > last);
     }
 
     /// Takes no changes any more: what is durable is told as before, and nothing can be staged.
@@ -249,10 +346,8 @@ impl Writer {
 
     /// Tells that this is durable, before anything else is done with it: callers wait.
     fn tell(&self, batch: &[Change]) {
-        let before = *self.durable.borrow();
-        let durable = batch
-            .iter()
-            .fold(before, |position, change| change.position(position));
+        let Some(last) = batch.last() else { return };
+        let durable = last.commit();
         self.durable.send_replace(durable);
         self.telling.tell(durable);
     }

@@ -9,66 +9,14 @@ use prost::Message as _;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 use sha2::{Digest as _, Sha256};
 
-use super::{Contents, Error, Position};
+use super::{Commit, Contents, Error};
 
 /// First line of a file.
-const MAGIC: &[u8] = b"SIPLEDGER 1\n";
+const MAGIC: &[u8] = b"SIPLEDGER 2\n";
+/// First line of a file from before sites had histories.
+const MAGIC_1: &[u8] = b"SIPLEDGER 1\n";
 /// Largest entry that is read, in bytes: more than any record can have.
 const LARGEST: u64 = 256 << 20;
-
-/// An entry as backends store it.
-pub(crate) enum Part {
-    Header(Position),
-    Record {
-        site: String,
-        namespace: String,
-        name: String,
-        value: Vec<u8>,
-    },
-    Removal {
-        site: String,
-        revision: u64,
-    },
-    Fence {
-        site: String,
-        value: Vec<u8>,
-    },
-    Decision {
-        revision: u64,
-        value: Vec<u8>,
-    },
-}
-
-impl Part {
-    /// `None` for what is not stored.
-    pub(crate) fn of(entry: disk::Entry) -> Option<Self> {
-        use disk::entry::Entry;
-        Some(match entry.entry? {
-            Entry::Header(disk::Header { epoch, revision }) => Self::Header(Position { epoch, revision }),
-            Entry::Record(disk::RecordEntry {
-                site,
-                namespace,
-                name,
-                record,
-            }) => Self::Record {
-                site,
-                namespace,
-                name,
-                value: record.unwrap_or_default().encode_to_vec(),
-            },
-            Entry::Removal(disk::RemovalEntry { site, revision }) => Self::Removal { site, revision },
-            Entry::Fence(disk::FenceEntry { site, fence }) => Self::Fence {
-                site,
-                value: fence.unwrap_or_default().encode_to_vec(),
-            },
-            Entry::Decision(decision) => Self::Decision {
-                revision: decision.revision.unwrap_or_default().revision,
-                value: decision.encode_to_vec(),
-            },
-            Entry::End(_) => return None,
-        })
-    }
-}
 
 fn entry(entry: disk::entry::Entry) -> disk::Entry {
     disk::Entry { entry: Some(entry) }
@@ -81,8 +29,19 @@ fn decoded<M: prost::Message + Default>(what: impl Fn() -> String, value: &[u8])
     })
 }
 
-pub(crate) fn header(Position { epoch, revision }: Position) -> disk::Entry {
-    entry(disk::entry::Entry::Header(disk::Header { epoch, revision }))
+pub(crate) fn header(last: Commit) -> disk::Entry {
+    entry(disk::entry::Entry::Header(disk::Header {
+        commit: last.number(),
+        ..disk::Header::default()
+    }))
+}
+
+pub(crate) fn history(site: &str, value: &[u8]) -> Result<disk::Entry, Error> {
+    let history = decoded(|| format!("history of site {site}"), value)?;
+    Ok(entry(disk::entry::Entry::History(disk::HistoryEntry {
+        site: site.to_owned(),
+        history: Some(history),
+    })))
 }
 
 pub(crate) fn record(
@@ -98,10 +57,10 @@ pub(crate) fn record(
     })))
 }
 
-pub(crate) fn removal(site: &str, revision: u64) -> disk::Entry {
+pub(crate) fn removal(site: &str, commit: Commit) -> disk::Entry {
     entry(disk::entry::Entry::Removal(disk::RemovalEntry {
         site: site.to_owned(),
-        revision,
+        commit: commit.number(),
     }))
 }
 
@@ -113,25 +72,29 @@ pub(crate) fn fence(site: &str, value: &[u8]) -> Result<disk::Entry, Error> {
     })))
 }
 
-pub(crate) fn decision(revision: u64, value: &[u8]) -> Result<disk::Entry, Error> {
-    let decision: api::Decision = decoded(|| format!("decision {revision}"), value)?;
+pub(crate) fn decision(commit: Commit, value: &[u8]) -> Result<disk::Entry, Error> {
+    let mut decision: api::Decision = decoded(|| format!("decision {commit}"), value)?;
+    // Entries of earlier versions do not say it themselves.
+    decision.commit = commit.number();
     Ok(entry(disk::entry::Entry::Decision(decision)))
 }
 
 /// Nothing may be in the way of an import.
 pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
     let Contents {
-        position,
+        commit,
+        histories,
         records,
         removals,
         fences,
     } = contents;
-    if position.revision == 0 && records.is_empty() && removals.is_empty() && fences.is_empty() {
+    let none = *commit == Commit::NONE && histories.is_empty();
+    if none && records.is_empty() && removals.is_empty() && fences.is_empty() {
         return Ok(());
     }
     Err(Error::NotEmpty {
         found: format!(
-            "it stands at {position}, with {} records and {} fences",
+            "it stands at {commit}, with {} records and {} fences",
             records.len(),
             fences.len()
         ),
@@ -141,6 +104,8 @@ pub(crate) fn require_empty(contents: &Contents) -> Result<(), Error> {
 /// Counts entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Histories.
+    pub histories: u64,
     /// Records.
     pub records: u64,
     /// Removals.
@@ -156,6 +121,7 @@ impl Counts {
     pub fn add(&mut self, entry: &disk::Entry) {
         use disk::entry::Entry;
         match &entry.entry {
+            Some(Entry::History(_)) => self.histories += 1,
             Some(Entry::Record(_)) => self.records += 1,
             Some(Entry::Removal(_)) => self.removals += 1,
             Some(Entry::Fence(_)) => self.fences += 1,
@@ -172,12 +138,14 @@ impl Counts {
 
     fn unsealed(self) -> disk::End {
         let Self {
+            histories,
             records,
             removals,
             fences,
             decisions,
         } = self;
         disk::End {
+            histories,
             records,
             removals,
             fences,
@@ -188,6 +156,7 @@ impl Counts {
 
     fn of(end: &disk::End) -> Self {
         Self {
+            histories: end.histories,
             records: end.records,
             removals: end.removals,
             fences: end.fences,
@@ -290,12 +259,12 @@ impl<R: BufRead> Reader<R> {
     pub fn new(mut input: R) -> Result<Self, FileError> {
         let mut magic = Vec::new();
         input.by_ref().take(size(MAGIC)).read_to_end(&mut magic)?;
-        if magic != MAGIC {
+        if magic != MAGIC && magic != MAGIC_1 {
             return Err(FileError::Foreign);
         }
         Ok(Self {
             input,
-            hash: Sha256::new_with_prefix(MAGIC),
+            hash: Sha256::new_with_prefix(&magic),
             read: size(MAGIC),
             counts: Counts::default(),
             ended: false,

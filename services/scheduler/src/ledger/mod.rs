@@ -9,7 +9,11 @@ pub mod codec;
 pub mod commit;
 pub mod etcd;
 pub mod export;
+mod log;
+mod parts;
+pub mod position;
 pub mod redb;
+mod refusal;
 mod removals;
 mod retention;
 mod waiting;
@@ -22,32 +26,15 @@ use std::{
 };
 
 use placement::ClusterName;
-use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
+use proto::{ledger::v1 as disk, placement::v1 as api};
 
+pub use log::{Page, Query};
+pub use position::{Commit, History, SitePosition};
+pub use refusal::Refusal;
+pub(crate) use refusal::clip;
 pub use retention::Retention;
 
-use crate::record::Record;
-
-/// Where the ledger's history stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Position {
-    /// History: raised above all that a site has seen when the ledger was lost or restored.
-    pub epoch: u64,
-    /// Commit number within the region. 0 before the first.
-    pub revision: u64,
-}
-
-impl From<Position> for inventory::Revision {
-    fn from(Position { epoch, revision }: Position) -> Self {
-        Self { epoch, revision }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.revision)
-    }
-}
+use crate::{error::Violation, record::Record};
 
 /// Names a record: at most one lives per site and cluster name, whatever the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +52,36 @@ pub struct Fence {
     pub lease: String,
     /// Its `leaseTransitions`.
     pub transitions: i64,
+}
+
+impl Fence {
+    /// Longest uid of a Lease, in bytes; the API server's have 36.
+    pub const LEASE: usize = 128;
+
+    /// A fence that a reporter shows.
+    ///
+    /// # Errors
+    /// The field of the Hello that breaks a rule.
+    pub fn parse(lease: String, transitions: i64) -> Result<Self, Violation> {
+        let plain =
+            (1..=Self::LEASE).contains(&lease.len()) && lease.bytes().all(|byte| byte.is_ascii_graphic());
+        if !plain {
+            return Err(Violation::new(
+                "hello.lease_uid",
+                format_args!(
+                    "{:?} has {} bytes: 1 to {} printable ASCII characters without spaces are allowed",
+                    clip(&lease, Self::LEASE),
+                    lease.len(),
+                    Self::LEASE
+                ),
+            ));
+        }
+        if transitions < 0 {
+            let rule = format_args!("{transitions} must not be negative");
+            return Err(Violation::new("hello.lease_transitions", rule));
+        }
+        Ok(Self { lease, transitions })
+    }
 }
 
 impl fmt::Display for Fence {
@@ -92,10 +109,10 @@ pub enum Change {
         key: RecordKey,
         /// Its new content; `None` removes it.
         record: Option<Arc<Record>>,
-        /// The entry for the audit log; its revision is that of the change.
+        /// The entry for the audit log.
         decision: Box<api::Decision>,
         /// Number of this commit.
-        revision: u64,
+        commit: Commit,
     },
     /// Another reporter may speak for a site.
     Fence {
@@ -103,65 +120,65 @@ pub enum Change {
         site: String,
         /// The highest fence now; `None` forgets it.
         fence: Option<SiteFence>,
-        /// The entry for the audit log; its revision is that of the change.
+        /// The entry for the audit log.
         decision: Box<api::Decision>,
         /// Number of this commit.
-        revision: u64,
+        commit: Commit,
     },
-    /// The history continues in a higher epoch.
-    Epoch {
-        /// The new epoch.
-        epoch: u64,
+    /// A site's history continues in a higher epoch.
+    Raise {
+        /// The site.
+        site: String,
+        /// How it is numbered from this commit on.
+        history: History,
+        /// The entry for the audit log.
+        decision: Box<api::Decision>,
         /// Number of this commit.
-        revision: u64,
+        commit: Commit,
     },
 }
 
 impl Change {
-    /// The entry for the audit log, if it makes one.
+    /// The entry for the audit log.
     #[must_use]
-    pub fn decision(&self) -> Option<&api::Decision> {
+    pub fn decision(&self) -> &api::Decision {
         match self {
-            Self::Record { decision, .. } | Self::Fence { decision, .. } => Some(decision),
-            Self::Epoch { .. } => None,
+            Self::Record { decision, .. } | Self::Fence { decision, .. } | Self::Raise { decision, .. } => {
+                decision
+            }
         }
     }
 
     /// Number of the commit.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub fn commit(&self) -> Commit {
         match self {
-            Self::Record { revision, .. } | Self::Fence { revision, .. } | Self::Epoch { revision, .. } => {
-                *revision
-            }
+            Self::Record { commit, .. } | Self::Fence { commit, .. } | Self::Raise { commit, .. } => *commit,
         }
     }
-}
 
-impl Change {
-    /// Where the history stands after this change, which follows on `before`.
+    /// The site that it is about.
     #[must_use]
-    pub fn position(&self, before: Position) -> Position {
+    pub fn site(&self) -> &str {
         match self {
-            Self::Epoch { epoch, revision } => Position {
-                epoch: *epoch,
-                revision: *revision,
-            },
             Self::Record {
-                key: _,
+                key,
                 record: _,
                 decision: _,
-                revision,
-            }
-            | Self::Fence {
-                site: _,
+                commit: _,
+            } => &key.site,
+            Self::Fence {
+                site,
                 fence: _,
                 decision: _,
-                revision,
-            } => Position {
-                revision: *revision,
-                ..before
-            },
+                commit: _,
+            }
+            | Self::Raise {
+                site,
+                history: _,
+                decision: _,
+                commit: _,
+            } => site,
         }
     }
 }
@@ -169,12 +186,14 @@ impl Change {
 /// All that a ledger holds, as read when it is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
-    /// Where its history stands.
-    pub position: Position,
+    /// The last commit.
+    pub commit: Commit,
+    /// How sites number their history; the others as [`History::default`].
+    pub histories: BTreeMap<String, History>,
     /// Every record, by key.
     pub records: BTreeMap<RecordKey, Arc<Record>>,
     /// When the last record of a site was removed, by site: a site that has seen that much has seen nothing that is lost.
-    pub removals: BTreeMap<String, u64>,
+    pub removals: BTreeMap<String, Commit>,
     /// Who may report, by site.
     pub fences: BTreeMap<String, SiteFence>,
 }
@@ -182,17 +201,21 @@ pub struct Contents {
 impl Contents {
     /// What the ledger holds after one more change.
     pub fn apply(&mut self, change: Change) {
-        self.position = change.position(self.position);
+        self.commit = change.commit();
         match change {
-            Change::Epoch {
-                epoch: _,
-                revision: _,
-            } => {}
+            Change::Raise {
+                site,
+                history,
+                decision: _,
+                commit: _,
+            } => {
+                self.histories.insert(site, history);
+            }
             Change::Record {
                 key,
                 record: Some(record),
                 decision: _,
-                revision: _,
+                commit: _,
             } => {
                 self.records.insert(key, record);
             }
@@ -200,16 +223,16 @@ impl Contents {
                 key,
                 record: None,
                 decision: _,
-                revision,
+                commit,
             } => {
                 self.records.remove(&key);
-                self.removals.insert(key.site, revision);
+                self.removals.insert(key.site, commit);
             }
             Change::Fence {
                 site,
                 fence,
                 decision: _,
-                revision: _,
+                commit: _,
             } => {
                 match fence {
                     Some(fence) => self.fences.insert(site, fence),
@@ -232,10 +255,11 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// When the storage cannot be read or holds what this version does not understand.
     fn load(&self) -> Result<Contents, Error>;
 
-    /// Stores a batch, all of it or nothing, and returns when it is durable. Blocks.
+    /// Stores a batch, and returns when it is durable. Blocks.
     ///
     /// # Errors
-    /// When the batch may not be durable.
+    /// [`Error::Refused`] when the storage works and does not take what is in the batch: a prefix of it is durable then.
+    /// Any other error means that it is not known what of the batch is durable.
     fn commit(&self, batch: &[Change]) -> Result<(), Error>;
 
     /// The most bytes that a change may need, by its [`weight`]; `None` where there is no such limit.
@@ -243,18 +267,34 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Reads at most `limit` log entries older than revision `before`, newest first, that `wanted` accepts.
+    /// Reads a part of the log of decisions, newest first.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    fn read_log(&self, query: Query<'_>) -> Result<Page, Error>;
+
+    /// Reads at most `limit` log entries of commits before `before`, newest first, that `wanted` accepts, however many it
+    /// must look at.
     ///
     /// # Errors
     /// When the storage cannot be read.
     fn decisions(
         &self,
-        before: u64,
+        before: Commit,
         limit: usize,
         wanted: &dyn Fn(&api::Decision) -> bool,
-    ) -> Result<Vec<api::Decision>, Error>;
+    ) -> Result<Vec<api::Decision>, Error> {
+        let page = self.read_log(Query {
+            before,
+            limit,
+            most: usize::MAX,
+            wanted,
+            gone: &|| false,
+        })?;
+        Ok(page.decisions)
+    }
 
-    /// Hands out everything as it is at one moment: header, records, removals, fences, the log from its oldest entry. Blocks.
+    /// Hands out everything as it is at one moment: header, histories, records, removals, fences, the log from its oldest entry. Blocks.
     ///
     /// # Errors
     /// When the storage cannot be read; what `take` returns.
@@ -292,6 +332,14 @@ pub enum Error {
     Fenced {
         /// Who, as far as it is known.
         by: String,
+    },
+    /// The storage works, and does not take what a change holds.
+    #[error("ledger: the storage refuses the change: {cause}")]
+    Refused {
+        /// Changes of the batch, from its first, that are durable.
+        stored: usize,
+        /// What the storage says.
+        cause: String,
     },
     /// Something is in the way of an import.
     #[error("ledger: it is not empty: {found}")]

@@ -1,30 +1,38 @@
 //! The embedded backend: one file, no set-up.
 
+mod backup;
 mod log;
 mod schema;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use ::redb::{
-    Builder, Database, Durability, ReadOnlyTable, ReadableDatabase as _, ReadableTable as _, StorageBackend,
-    TableDefinition,
+    Builder, Database, Durability, ReadableDatabase as _, ReadableTable, StorageBackend, TableDefinition,
 };
-use proto::{ledger::v1 as disk, placement::v1 as api};
+use proto::ledger::v1 as disk;
 
 use super::{
-    Change, Contents, Error, Ledger, Position, Retention, codec,
-    export::{self, Part},
+    Change, Commit, Contents, Error, Ledger, Page, Query, Retention, codec, export,
+    log::Reading,
+    parts::{self, Part},
+    retention::{Shares, Uptime},
 };
 
-/// `schema`, `epoch`, `revision`, and `log bytes`: the sizes of all values in [`DECISIONS`].
+/// `schema`, `commit`: the number of the last one, and `log bytes`: the sizes of all values in [`DECISIONS`].
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Site, namespace and name of a cluster → [`proto::ledger::v1::Record`].
 const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
-/// Site → revision of the last removal of a record.
+/// Site → commit of the last removal of a record.
 const REMOVALS: TableDefinition<'static, &str, u64> = TableDefinition::new("removals");
+/// Site → [`proto::ledger::v1::SiteHistory`].
+const HISTORIES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("histories");
 /// Site → [`proto::ledger::v1::SiteFence`].
 const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fences");
-/// Revision → [`api::Decision`].
+/// Commit → [`api::Decision`].
 const DECISIONS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("decisions");
 
 /// What [`Redb::prove`] writes and removes.
@@ -36,7 +44,7 @@ const PROOF_SIZE: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Redb {
     database: Database,
-    retention: Retention,
+    shares: Mutex<Shares>,
 }
 
 impl Redb {
@@ -48,7 +56,17 @@ impl Redb {
         if !path.try_exists().map_err(Error::storage("look for the file"))? {
             Self::make(path).map_err(Error::storage("make the file"))?;
         }
-        Self::prepare(Database::create(path).map_err(Error::storage("open the file"))?)
+        let open = || Database::create(path).map_err(Error::storage("open the file"));
+        let mut database = open()?;
+        if let Some(version) = schema::earlier(&database)? {
+            // Copied while nobody has it open: then it is whole.
+            drop(database);
+            let backup = backup::copy(path, version)
+                .map_err(Error::storage("back the file up before it is migrated"))?;
+            tracing::info!(backup = %backup.display(), version, "the ledger is backed up before it is migrated");
+            database = open()?;
+        }
+        Self::prepare(database)
     }
 
     /// Makes a new file beside its place and moves it there: redb cannot open a file that was half made when the
@@ -109,14 +127,36 @@ impl Redb {
     /// The same ledger with another limit of its log.
     #[must_use]
     pub fn retaining(self, retention: Retention) -> Self {
-        Self { retention, ..self }
+        self.shares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retention = retention;
+        self
+    }
+
+    /// The same ledger with another clock: how long this process has run.
+    #[must_use]
+    pub fn clocked(self, uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        let clock = Uptime::of(uptime);
+        self.shares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clocked(clock);
+        self
     }
 
     fn prepare(database: Database) -> Result<Self, Error> {
         schema::prepare(&database)?;
+        let transaction = database.begin_write().map_err(Error::storage("begin"))?;
+        let decisions = transaction
+            .open_table(DECISIONS)
+            .map_err(Error::storage("open decisions"))?;
+        let shares = log::shares(&transaction, &decisions)?;
+        drop(decisions);
+        transaction.commit().map_err(Error::storage("commit"))?;
         Ok(Self {
             database,
-            retention: Retention::default(),
+            shares: Mutex::new(shares),
         })
     }
 }
@@ -131,9 +171,17 @@ impl Ledger for Redb {
             .open_table(META)
             .map_err(Error::storage("open meta"))?;
         let mut contents = Contents {
-            position: position(&meta)?,
+            commit: last(&meta)?,
             ..Contents::default()
         };
+        let histories = transaction
+            .open_table(HISTORIES)
+            .map_err(Error::storage("open histories"))?;
+        for entry in histories.iter().map_err(Error::storage("read histories"))? {
+            let (site, value) = entry.map_err(Error::storage("read a history"))?;
+            let history = codec::decode_history(site.value(), value.value())?;
+            contents.histories.insert(site.value().to_owned(), history);
+        }
         let records = transaction
             .open_table(RECORDS)
             .map_err(Error::storage("open records"))?;
@@ -146,10 +194,9 @@ impl Ledger for Redb {
             .open_table(REMOVALS)
             .map_err(Error::storage("open removals"))?;
         for entry in removals.iter().map_err(Error::storage("read removals"))? {
-            let (site, revision) = entry.map_err(Error::storage("read a removal"))?;
-            contents
-                .removals
-                .insert(site.value().to_owned(), revision.value());
+            let (site, commit) = entry.map_err(Error::storage("read a removal"))?;
+            let commit = Commit::new(commit.value());
+            contents.removals.insert(site.value().to_owned(), commit);
         }
         let fences = transaction
             .open_table(FENCES)
@@ -163,6 +210,8 @@ impl Ledger for Redb {
     }
 
     fn commit(&self, batch: &[Change]) -> Result<(), Error> {
+        // After a write that failed nothing is written any more by this ledger, so what it counts is of no use either.
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let mut transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
         transaction
             .set_durability(Durability::Immediate)
@@ -180,24 +229,33 @@ impl Ledger for Redb {
             let mut fences = transaction
                 .open_table(FENCES)
                 .map_err(Error::storage("open fences"))?;
+            let mut histories = transaction
+                .open_table(HISTORIES)
+                .map_err(Error::storage("open histories"))?;
             let mut decisions = transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
             if let Some(last) = batch.last() {
-                meta.insert("revision", last.revision())
-                    .map_err(Error::storage("write revision"))?;
+                meta.insert("commit", last.commit().number())
+                    .map_err(Error::storage("write the commit"))?;
             }
             for change in batch {
                 match change {
-                    Change::Epoch { epoch, revision: _ } => {
-                        meta.insert("epoch", *epoch)
-                            .map_err(Error::storage("write epoch"))?;
+                    Change::Raise {
+                        site,
+                        history,
+                        decision: _,
+                        commit: _,
+                    } => {
+                        histories
+                            .insert(&**site, &*codec::encode_history(history))
+                            .map_err(Error::storage("write a history"))?;
                     }
                     Change::Record {
                         key,
                         record,
                         decision: _,
-                        revision,
+                        commit,
                     } => {
                         let name = (&*key.site, key.cluster.namespace().as_str(), key.cluster.name());
                         if let Some(record) = record {
@@ -207,7 +265,7 @@ impl Ledger for Redb {
                         } else {
                             records.remove(name).map_err(Error::storage("remove a record"))?;
                             removals
-                                .insert(&*key.site, revision)
+                                .insert(&*key.site, commit.number())
                                 .map_err(Error::storage("write a removal"))?;
                         }
                     }
@@ -215,7 +273,7 @@ impl Ledger for Redb {
                         site,
                         fence,
                         decision: _,
-                        revision: _,
+                        commit: _,
                     } => match fence {
                         Some(fence) => fences
                             .insert(&**site, &*codec::encode_fence(fence))
@@ -228,23 +286,13 @@ impl Ledger for Redb {
                     },
                 }
             }
-            let before = meta
-                .get("log bytes")
-                .map_err(Error::storage("read the size of the log"))?
-                .map_or(0, |bytes| bytes.value());
-            let bytes = log::append(&mut decisions, batch, self.retention, before)?;
-            meta.insert("log bytes", bytes)
-                .map_err(Error::storage("write the size of the log"))?;
+            drop(meta);
+            log::append(&transaction, &mut decisions, batch, &mut shares)?;
         }
         transaction.commit().map_err(Error::storage("commit"))
     }
 
-    fn decisions(
-        &self,
-        before: u64,
-        limit: usize,
-        wanted: &dyn Fn(&api::Decision) -> bool,
-    ) -> Result<Vec<api::Decision>, Error> {
+    fn read_log(&self, query: Query<'_>) -> Result<Page, Error> {
         let transaction = self
             .database
             .begin_read()
@@ -252,26 +300,20 @@ impl Ledger for Redb {
         let table = transaction
             .open_table(DECISIONS)
             .map_err(Error::storage("open decisions"))?;
-        let mut found = Vec::new();
+        let mut reading = Reading::new(query);
         for entry in table
-            .range(..before)
+            .range(..query.before.number())
             .map_err(Error::storage("read decisions"))?
             .rev()
         {
-            if found.len() == limit {
+            let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
+            let commit = Commit::new(commit.value());
+            if reading.is_whole(commit.next()) {
                 break;
             }
-            let (revision, bytes) = entry.map_err(Error::storage("read a decision"))?;
-            let decision: api::Decision =
-                prost::Message::decode(bytes.value()).map_err(|error| Error::Corrupt {
-                    what: format!("decision {}", revision.value()),
-                    rule: error.to_string(),
-                })?;
-            if wanted(&decision) {
-                found.push(decision);
-            }
+            reading.look(commit, value.value())?;
         }
-        Ok(found)
+        Ok(reading.page())
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
@@ -282,8 +324,14 @@ impl Ledger for Redb {
         let meta = transaction
             .open_table(META)
             .map_err(Error::storage("open meta"))?;
-        let Position { epoch, revision } = position(&meta)?;
-        take(export::header(Position { epoch, revision }))?;
+        take(export::header(last(&meta)?))?;
+        let histories = transaction
+            .open_table(HISTORIES)
+            .map_err(Error::storage("open histories"))?;
+        for entry in histories.iter().map_err(Error::storage("read histories"))? {
+            let (site, value) = entry.map_err(Error::storage("read a history"))?;
+            take(export::history(site.value(), value.value())?)?;
+        }
         let records = transaction
             .open_table(RECORDS)
             .map_err(Error::storage("open records"))?;
@@ -295,8 +343,8 @@ impl Ledger for Redb {
             .open_table(REMOVALS)
             .map_err(Error::storage("open removals"))?;
         for entry in removals.iter().map_err(Error::storage("read removals"))? {
-            let (site, revision) = entry.map_err(Error::storage("read a removal"))?;
-            take(export::removal(site.value(), revision.value()))?;
+            let (site, commit) = entry.map_err(Error::storage("read a removal"))?;
+            take(export::removal(site.value(), Commit::new(commit.value())))?;
         }
         let fences = transaction
             .open_table(FENCES)
@@ -309,8 +357,8 @@ impl Ledger for Redb {
             .open_table(DECISIONS)
             .map_err(Error::storage("open decisions"))?;
         for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
-            let (revision, value) = entry.map_err(Error::storage("read a decision"))?;
-            take(export::decision(revision.value(), value.value())?)?;
+            let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
+            take(export::decision(Commit::new(commit.value()), value.value())?)?;
         }
         Ok(())
     }
@@ -331,15 +379,22 @@ impl Ledger for Redb {
             let mut fences = transaction
                 .open_table(FENCES)
                 .map_err(Error::storage("open fences"))?;
+            let mut histories = transaction
+                .open_table(HISTORIES)
+                .map_err(Error::storage("open histories"))?;
             let mut decisions = transaction
                 .open_table(DECISIONS)
                 .map_err(Error::storage("open decisions"))?;
-            for entry in entries {
-                match Part::of(entry?) {
-                    Some(Part::Header(Position { epoch, revision })) => {
-                        for (key, value) in [("epoch", epoch), ("revision", revision)] {
-                            meta.insert(key, value).map_err(Error::storage("write meta"))?;
-                        }
+            for part in parts::parts(entries) {
+                match part? {
+                    Some(Part::Header(commit)) => {
+                        meta.insert("commit", commit.number())
+                            .map_err(Error::storage("write the commit"))?;
+                    }
+                    Some(Part::History { site, value }) => {
+                        histories
+                            .insert(&*site, &*value)
+                            .map_err(Error::storage("write a history"))?;
                     }
                     Some(Part::Record {
                         site,
@@ -351,9 +406,9 @@ impl Ledger for Redb {
                             .insert((&*site, &*namespace, &*name), &*value)
                             .map_err(Error::storage("write a record"))?;
                     }
-                    Some(Part::Removal { site, revision }) => {
+                    Some(Part::Removal { site, commit }) => {
                         removals
-                            .insert(&*site, revision)
+                            .insert(&*site, commit.number())
                             .map_err(Error::storage("write a removal"))?;
                     }
                     Some(Part::Fence { site, value }) => {
@@ -361,31 +416,30 @@ impl Ledger for Redb {
                             .insert(&*site, &*value)
                             .map_err(Error::storage("write a fence"))?;
                     }
-                    Some(Part::Decision { revision, value }) => {
+                    Some(Part::Decision { commit, value }) => {
                         decisions
-                            .insert(revision, &*value)
+                            .insert(commit.number(), &*value)
                             .map_err(Error::storage("write a decision"))?;
                     }
                     None => {}
                 }
             }
-            let bytes = log::log_bytes(&decisions)?;
-            meta.insert("log bytes", bytes)
-                .map_err(Error::storage("write the size of the log"))?;
+            drop(meta);
+            let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+            let counted = log::recount(&transaction, &decisions)?;
+            shares.recounted(&counted);
         }
         transaction.commit().map_err(Error::storage("commit"))
     }
 }
 
-fn position(meta: &ReadOnlyTable<&'static str, u64>) -> Result<Position, Error> {
-    let number = |key| -> Result<u64, Error> {
-        Ok(meta
-            .get(key)
-            .map_err(Error::storage("read meta"))?
-            .map_or(0, |v| v.value()))
-    };
-    Ok(Position {
-        epoch: number("epoch")?,
-        revision: number("revision")?,
+/// The last commit.
+fn last(meta: &impl ReadableTable<&'static str, u64>) -> Result<Commit, Error> {
+    let number = meta.get("commit").map_err(Error::storage("read the commit"))?;
+    number.map_or(Ok(Commit::NONE), |number| {
+        Commit::parse(number.value()).map_err(|rule| Error::Corrupt {
+            what: "the last commit".to_owned(),
+            rule,
+        })
     })
 }

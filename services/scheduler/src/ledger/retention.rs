@@ -1,20 +1,32 @@
-//! How long the log of decisions is kept.
+//! How long the log of decisions is kept: so much of each site, whatever other sites write and whatever clocks say.
+//!
+//! Every site has a share of its own. An entry goes when its site's share is full and it is the site's oldest, or when it is
+//! too old. Age is counted by a clock of the ledger's own, which runs while a scheduler does and never jumps: the time in an
+//! entry is for people. Each slot of time begins at a commit, so the number of an entry's commit says its age.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use prost::Message as _;
 use proto::placement::v1 as api;
-
-use crate::convert;
 
 /// Entries that one commit removes at most, besides one for each that it adds: the log shrinks, and no commit takes long.
 pub(crate) const STEP: usize = 32;
+/// Entries that one commit looks at to find the oldest of a site whose share is full.
+pub(crate) const SCAN: usize = 512;
+/// Slots of time in the age that entries may have: how exact it is.
+const SLOTS: u32 = 90;
 
-/// How much of the log of decisions is kept: the newest entries within both limits.
+/// How much of the log of decisions is kept: the newest entries of each site within both limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Age of the oldest entry, measured from the newest one: no clock is asked.
+    /// Age of the oldest entry, in time that a scheduler has run.
     pub age: Duration,
-    /// Bytes of all entries as they are stored.
+    /// Bytes of a site's entries as they are stored: its share, which no other site uses.
     pub bytes: u64,
 }
 
@@ -22,24 +34,239 @@ impl Default for Retention {
     fn default() -> Self {
         Self {
             age: Duration::from_hours(90 * 24),
-            bytes: 1 << 30,
+            bytes: 64 << 20,
         }
     }
 }
 
-impl Retention {
-    /// Whether the oldest entry goes, when the log has so many bytes with it and its newest entry is of that time. One that
-    /// cannot be read goes too, since it can never be told.
-    pub(crate) fn drops(&self, oldest: &[u8], bytes: u64, newest: Option<SystemTime>) -> bool {
-        if bytes > self.bytes {
-            return true;
+/// How long this process has run.
+#[derive(Clone)]
+pub(crate) struct Uptime(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl Default for Uptime {
+    fn default() -> Self {
+        let begun = Instant::now();
+        Self::of(move || begun.elapsed())
+    }
+}
+
+impl Uptime {
+    pub(crate) fn of(uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(uptime))
+    }
+}
+
+impl fmt::Debug for Uptime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Uptime").field(&(self.0)()).finish()
+    }
+}
+
+/// What is kept of the log, and which entries go next.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares {
+    pub(crate) retention: Retention,
+    uptime: Uptime,
+    /// The ledger's clock when the storage was opened.
+    base: Duration,
+    /// Bytes of each site's entries.
+    bytes: BTreeMap<String, u64>,
+    /// When slots of time began, in seconds of the ledger's clock, with the first commit that was written in each.
+    slots: BTreeMap<u64, u64>,
+    /// The oldest entries of each site, as far as the log was looked at: commit and size.
+    oldest: BTreeMap<String, VecDeque<(u64, u64)>>,
+    looked: Looked,
+}
+
+/// How far the log was looked at, from its oldest entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looked {
+    /// At all entries below this commit.
+    Below(u64),
+    /// At every entry.
+    All,
+}
+
+impl Shares {
+    /// What the storage says of its log.
+    pub(crate) fn new(base: Duration, bytes: BTreeMap<String, u64>, slots: BTreeMap<u64, u64>) -> Self {
+        let looked = if bytes.values().all(|bytes| *bytes == 0) {
+            Looked::All
+        } else {
+            Looked::Below(0)
+        };
+        Self {
+            retention: Retention::default(),
+            uptime: Uptime::default(),
+            base,
+            bytes,
+            slots,
+            oldest: BTreeMap::new(),
+            looked,
         }
-        match <api::Decision as prost::Message>::decode(oldest) {
-            Ok(decision) => match (convert::time(decision.time), newest) {
-                (Some(time), Some(newest)) => newest.duration_since(time).is_ok_and(|age| age > self.age),
-                (None, _) | (_, None) => false,
-            },
-            Err(_) => true,
+    }
+
+    pub(crate) fn clocked(&mut self, uptime: Uptime) {
+        self.uptime = uptime;
+    }
+
+    /// The log was replaced by another one.
+    pub(crate) fn recounted(&mut self, counted: &Self) {
+        self.bytes.clone_from(&counted.bytes);
+        self.oldest.clear();
+        self.looked = counted.looked;
+    }
+
+    /// What it counts is this.
+    pub(crate) fn count(&mut self, bytes: BTreeMap<String, u64>) {
+        self.bytes = bytes;
+    }
+
+    /// The ledger's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.base + (self.uptime.0)()
+    }
+
+    /// Bytes of each site's entries.
+    pub(crate) fn bytes(&self) -> &BTreeMap<String, u64> {
+        &self.bytes
+    }
+
+    /// The slot that a change of this commit begins, if it is time for one.
+    pub(crate) fn due_slot(&self, commit: u64) -> Option<(u64, u64)> {
+        let now = self.now();
+        let last = self.slots.last_key_value().map(|(at, _)| *at);
+        let due = last.is_none_or(|last| {
+            now.as_secs() > last && now >= Duration::from_secs(last) + self.retention.age / SLOTS
+        });
+        due.then_some((now.as_secs(), commit))
+    }
+
+    /// A slot has begun.
+    pub(crate) fn begin_slot(&mut self, (at, commit): (u64, u64)) {
+        self.slots.insert(at, commit);
+    }
+
+    /// Some slots that began before the one that limits the age: nothing is counted by them any more.
+    pub(crate) fn take_past_slots(&mut self) -> Vec<u64> {
+        let Some(limit) = self.limit() else {
+            return Vec::new();
+        };
+        let past: Vec<u64> = self.slots.range(..limit).take(STEP).map(|(at, _)| *at).collect();
+        for at in &past {
+            self.slots.remove(at);
+        }
+        past
+    }
+
+    /// The latest slot that began as long ago as an entry may be old.
+    fn limit(&self) -> Option<u64> {
+        let before = self.now().checked_sub(self.retention.age)?.as_secs();
+        self.slots.range(..=before).next_back().map(|(at, _)| *at)
+    }
+
+    /// Entries below this commit are too old.
+    pub(crate) fn too_old_below(&self) -> u64 {
+        self.limit()
+            .and_then(|at| self.slots.get(&at).copied())
+            .unwrap_or(0)
+    }
+
+    /// An entry is there now.
+    pub(crate) fn added(&mut self, site: &str, commit: u64, size: u64) {
+        *self.bytes.entry(site.to_owned()).or_default() += size;
+        if self.looked == Looked::All {
+            self.oldest
+                .entry(site.to_owned())
+                .or_default()
+                .push_back((commit, size));
+        }
+    }
+
+    /// An entry is not there any more.
+    pub(crate) fn removed(&mut self, site: &str, commit: u64, size: u64) {
+        if let Some(bytes) = self.bytes.get_mut(site) {
+            *bytes = bytes.saturating_sub(size);
+        }
+        if let Some(oldest) = self.oldest.get_mut(site) {
+            while oldest.front().is_some_and(|(first, _)| *first <= commit) {
+                oldest.pop_front();
+            }
+        }
+    }
+
+    /// A site whose share is full.
+    pub(crate) fn full(&self) -> Option<&str> {
+        let mut full = self
+            .bytes
+            .iter()
+            .filter(|(_, bytes)| **bytes > self.retention.bytes);
+        full.next().map(|(site, _)| &**site)
+    }
+
+    /// The oldest entry of a site: commit and size; `None` as long as it was not looked for.
+    pub(crate) fn oldest(&self, site: &str) -> Option<(u64, u64)> {
+        self.oldest.get(site)?.front().copied()
+    }
+
+    /// Where to look on; `None` when every entry is known.
+    pub(crate) fn look_from(&self) -> Option<u64> {
+        match self.looked {
+            Looked::Below(commit) => Some(commit),
+            Looked::All => None,
+        }
+    }
+
+    /// An entry was looked at.
+    pub(crate) fn look(&mut self, commit: u64, value: &[u8]) {
+        let site = site(value);
+        self.oldest
+            .entry(site)
+            .or_default()
+            .push_back((commit, size(value)));
+        self.looked = Looked::Below(commit.saturating_add(1));
+    }
+
+    /// There are no more.
+    pub(crate) fn looked_at_all(&mut self) {
+        self.looked = Looked::All;
+    }
+}
+
+/// Which site a stored entry is of; none that is known if it cannot be read, and then it counts as of a site without name.
+pub(crate) fn site(value: &[u8]) -> String {
+    api::Decision::decode(value)
+        .map(|decision| decision.site)
+        .unwrap_or_default()
+}
+
+pub(crate) fn size(value: &[u8]) -> u64 {
+    u64::try_from(value.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn age_is_counted_in_slots_of_the_ledgers_clock() {
+        let time = Arc::new(Mutex::new(Duration::ZERO));
+        let clock = Arc::clone(&time);
+        let mut shares = Shares::new(Duration::from_secs(1000), BTreeMap::new(), BTreeMap::new());
+        shares.retention.age = Duration::from_secs(90);
+        shares.clocked(Uptime::of(move || *clock.lock().unwrap()));
+        for second in 0..200 {
+            *time.lock().unwrap() = Duration::from_secs(second);
+            if let Some(slot) = shares.due_slot(second + 1) {
+                shares.begin_slot(slot);
+            }
+            let below = shares.too_old_below();
+            let expected = if second < 90 { 0 } else { second - 90 + 1 };
+            assert_eq!(below, expected, "second {second}");
+            shares.take_past_slots();
+            assert!(shares.slots.len() <= 92, "{}", shares.slots.len());
         }
     }
 }

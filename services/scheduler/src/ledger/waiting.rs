@@ -1,6 +1,6 @@
-//! Who waits for a revision to become durable.
+//! Who waits for a commit to become durable.
 //!
-//! Each waiter is woken once, when its own revision is durable: with hundreds of callers most of a commit's wake-ups would
+//! Each waiter is woken once, when its own commit is durable: with hundreds of callers most of a commit's wake-ups would
 //! otherwise be of those who have to wait on.
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::Position;
+use super::Commit;
 
 /// Where a waiter is told.
-pub(super) type Told = oneshot::Receiver<Position>;
+pub(super) type Told = oneshot::Receiver<Commit>;
 
 /// The waiters' side. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -25,14 +25,14 @@ pub(super) struct Telling(Waiting);
 
 #[derive(Debug)]
 struct State {
-    durable: Position,
-    /// By the revision that they wait for. Each is durable soon or never, so who has given up stays for no longer.
-    waiters: BTreeMap<u64, Vec<oneshot::Sender<Position>>>,
+    durable: Commit,
+    /// By the commit that they wait for.
+    waiters: BTreeMap<Commit, Vec<oneshot::Sender<Commit>>>,
     ended: bool,
 }
 
 /// Both sides, of a history that is durable up to here.
-pub(super) fn waiting(durable: Position) -> (Waiting, Telling) {
+pub(super) fn waiting(durable: Commit) -> (Waiting, Telling) {
     let waiting = Waiting(Arc::new(Mutex::new(State {
         durable,
         waiters: BTreeMap::new(),
@@ -46,15 +46,20 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Is told when `revision` is durable; not at all once the writer has ended.
-    pub(super) fn until(&self, revision: u64) -> Told {
+    /// Is told when `commit` is durable; not at all once the writer has ended.
+    pub(super) fn until(&self, commit: Commit) -> Told {
         let (sender, told) = oneshot::channel();
         let mut state = self.lock();
-        if state.durable.revision >= revision {
+        if state.durable >= commit {
             // The receiver is here: it cannot be gone.
             let _ = sender.send(state.durable);
         } else if !state.ended {
-            state.waiters.entry(revision).or_default().push(sender);
+            let waiters = state.waiters.entry(commit).or_default();
+            // Before it grows: so those who have gone are never more than those who wait.
+            if waiters.len() == waiters.capacity() {
+                waiters.retain(|waiter| !waiter.is_closed());
+            }
+            waiters.push(sender);
         }
         told
     }
@@ -62,11 +67,11 @@ impl Waiting {
 
 impl Telling {
     /// All up to `durable` is durable.
-    pub(super) fn tell(&self, durable: Position) {
+    pub(super) fn tell(&self, durable: Commit) {
         let told = {
             let mut state = self.0.lock();
             state.durable = durable;
-            let later = state.waiters.split_off(&durable.revision.saturating_add(1));
+            let later = state.waiters.split_off(&durable.next());
             std::mem::replace(&mut state.waiters, later)
         };
         for waiter in told.into_values().flatten() {
@@ -88,19 +93,19 @@ impl Drop for Telling {
 mod tests {
     use super::*;
 
-    fn at(revision: u64) -> Position {
-        Position { epoch: 1, revision }
+    fn at(number: u64) -> Commit {
+        Commit::new(number)
     }
 
     #[test]
     fn each_waiter_is_told_when_its_own_revision_is_durable_and_not_before() {
         let (waiting, telling) = waiting(at(3));
         assert_eq!(
-            waiting.until(3).blocking_recv(),
+            waiting.until(at(3)).blocking_recv(),
             Ok(at(3)),
             "it is durable already"
         );
-        let (mut four, mut six) = (waiting.until(4), waiting.until(6));
+        let (mut four, mut six) = (waiting.until(at(4)), waiting.until(at(6)));
         telling.tell(at(5));
         assert_eq!(four.try_recv(), Ok(at(5)));
         assert_eq!(six.try_recv(), Err(oneshot::error::TryRecvError::Empty));
@@ -111,10 +116,26 @@ mod tests {
     #[test]
     fn who_waits_sees_the_end_of_the_writer_and_so_does_who_comes_later() {
         let (waiting, telling) = waiting(at(3));
-        let five = waiting.until(5);
+        let five = waiting.until(at(5));
         drop(telling);
         assert!(five.blocking_recv().is_err());
-        assert!(waiting.until(5).blocking_recv().is_err());
-        assert_eq!(waiting.until(2).blocking_recv(), Ok(at(3)), "this one is durable");
+        assert!(waiting.until(at(5)).blocking_recv().is_err());
+        assert_eq!(
+            waiting.until(at(2)).blocking_recv(),
+            Ok(at(3)),
+            "this one is durable"
+        );
+    }
+
+    #[test]
+    fn waiters_who_have_gone_are_forgotten() {
+        let (waiting, _telling) = waiting(at(3));
+        let stays = waiting.until(at(4));
+        for _ in 0..10_000 {
+            drop(waiting.until(at(4)));
+        }
+        let kept: usize = waiting.lock().waiters.values().map(Vec::len).sum();
+        assert!(kept < 16, "{kept} are kept");
+        drop(stays);
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! Nothing is encoded to weigh it: each part counts as the most that its encoding can take.
 
-use placement::HostId;
+use placement::{Domain, HostId};
 use proto::placement::v1 as api;
 
+use super::{Change, RecordKey, SiteFence, refusal::clip};
 use crate::record::{Member, Record};
 
 /// A field's tag, and its length if that is below 2 MiB.
@@ -22,6 +23,9 @@ const TIME: usize = 24;
 const REASON: usize = 16;
 /// All that is there once: names of caller and action, times, revisions, keys.
 const ONCE: usize = 2048;
+
+/// Most bytes of a name in an error.
+const SHOWN: usize = 300;
 
 /// A step that is larger than the ledger takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +87,60 @@ pub fn require(
         bytes,
         limit,
     })
+}
+
+/// Refuses a change of any kind that the ledger does not take, as it is. Every change passes here before it is staged.
+///
+/// # Errors
+/// [`TooLarge`] names what is too large.
+pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLarge> {
+    let Some(limit) = limit else { return Ok(()) };
+    let (what, bytes) = match change {
+        Change::Record {
+            key: RecordKey { site, cluster },
+            record,
+            decision,
+            commit: _,
+        } => {
+            let weight = record.as_deref().map(weigh).unwrap_or_default();
+            let once =
+                4 * (site.len() + cluster.to_string().len()) + record.as_ref().map_or(0, |r| r.uid.len());
+            (
+                format!("{cluster} in site {:?}", clip(site, SHOWN)),
+                once + weight.record + weight.conflicts + prost::Message::encoded_len(&**decision),
+            )
+        }
+        Change::Fence {
+            site,
+            fence,
+            decision,
+            commit: _,
+        } => {
+            let fence = fence.as_ref().map_or(0, |SiteFence { highest, retired }| {
+                let uids = std::iter::once(&highest.lease).chain(retired);
+                uids.map(|uid| FIELD + uid.len()).sum::<usize>()
+            });
+            (
+                format!("the reporter of site {:?}", clip(site, SHOWN)),
+                4 * site.len() + fence + prost::Message::encoded_len(&**decision),
+            )
+        }
+        // The history itself has five numbers, which are counted with what is there once.
+        Change::Raise {
+            site,
+            history: _,
+            decision,
+            commit: _,
+        } => (
+            format!("the position of site {:?}", clip(site, SHOWN)),
+            4 * site.len() + prost::Message::encoded_len(&**decision),
+        ),
+    };
+    let bytes = bytes + ONCE;
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(TooLarge { what, bytes, limit })
 }
 
 fn weigh(record: &Record) -> Weight {
@@ -150,20 +208,24 @@ fn member(member: &Member) -> usize {
     });
     FIELD
         + (FIELD + role.as_str().len())
-        + (FIELD + domain.as_ref().map_or(0, |domain| domain.as_str().len()))
+        + domain.as_ref().map_or(0, |Domain { key, value }| {
+            2 * FIELD + key.as_str().len() + value.as_str().len()
+        })
         + STATE
         + networks.sum::<usize>()
         + (FIELD + bmc_address.len())
         + 2 * TIME
         + REASON
-        + replaces.as_ref().map_or(0, host)
+        + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
-    use placement::{ClusterName, HostName, LabelValue, MemberState, NetworkId, RoleName, Uid};
+    use placement::{
+        ClusterName, HostName, LabelKey, LabelValue, MemberState, NetworkId, Replaces, RoleName, Uid,
+    };
     use prost::Message as _;
     use proto::inventory::v1 as inventory;
     use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -208,10 +270,11 @@ mod tests {
             confirmed: true,
         };
         let member = Member {
-            domain: rng
-                .random::<bool>()
-                .then(|| LabelValue::new(text(rng, 60)).unwrap()),
-            replaces: rng.random::<bool>().then(|| id.clone()),
+            domain: rng.random::<bool>().then(|| Domain {
+                key: LabelKey::new(text(rng, 60)).unwrap(),
+                value: LabelValue::new(text(rng, 60)).unwrap(),
+            }),
+            replaces: rng.random::<bool>().then(|| Replaces::Alone(id.clone())),
             ..member
         };
         (id, member)

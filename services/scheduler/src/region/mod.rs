@@ -5,6 +5,7 @@
 
 mod policies;
 mod reporting;
+mod resets;
 mod retries;
 
 use std::{
@@ -15,19 +16,21 @@ use std::{
 
 use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 pub use reporting::Reporter;
+pub use resets::{Resets, Undo};
 
 use crate::{
     error::Error,
     ledger::{
-        Contents, Ledger, Position,
+        Commit, Contents, History, Ledger, Page, Query, SitePosition,
         commit::{Committer, Permit, Stopped},
     },
     load,
     policy::{self, Policies},
     record::Record,
-    site::{Apply, Author, Outcome, Site},
+    site::{Apply, Author, Outcome, Repaired, Site},
 };
 
 /// Name in the audit log of steps that no caller asked for.
@@ -38,6 +41,7 @@ const SELF: &str = "scheduler";
 pub struct SharedSite {
     state: RwLock<Site>,
     retry: Notify,
+    reset: resets::Latest,
 }
 
 impl SharedSite {
@@ -45,6 +49,7 @@ impl SharedSite {
         Self {
             state: RwLock::new(site),
             retry: Notify::new(),
+            reset: resets::Latest::default(),
         }
     }
 
@@ -100,13 +105,14 @@ impl Region {
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
     ) -> Self {
         let Contents {
-            position: _,
+            commit: _,
+            mut histories,
             records,
             mut removals,
             mut fences,
         } = contents;
         let mut by_site: BTreeMap<String, BTreeMap<ClusterName, Arc<Record>>> = BTreeMap::new();
-        for name in fences.keys().chain(removals.keys()) {
+        for name in fences.keys().chain(removals.keys()).chain(histories.keys()) {
             by_site.entry(name.clone()).or_default();
         }
         for (key, record) in records {
@@ -118,7 +124,8 @@ impl Region {
                 let fence = fences.remove(&name);
                 let policy = policy::of(&policies, &name);
                 let removed = removals.remove(&name).unwrap_or_default();
-                let site = Site::new(name.clone(), policy, records, removed, fence);
+                let history = histories.remove(&name).unwrap_or_default();
+                let site = Site::new(name.clone(), policy, records, removed, fence, history);
                 (name, Arc::new(SharedSite::new(site)))
             })
             .collect();
@@ -178,7 +185,15 @@ impl Region {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let policy = self.policy_of(name);
-            let site = Site::new(name.to_owned(), policy, BTreeMap::new(), 0, None);
+            let history = History::default();
+            let site = Site::new(
+                name.to_owned(),
+                policy,
+                BTreeMap::new(),
+                Commit::NONE,
+                None,
+                history,
+            );
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };
@@ -196,12 +211,13 @@ impl Region {
         Ok(permit)
     }
 
-    async fn durable(&self, outcome: Outcome) -> Result<Told, Error> {
-        let position = self.inner.committer.durable(outcome.revision).await?;
-        Ok(Told {
-            record: outcome.record,
-            epoch: position.epoch,
-        })
+    /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.
+    async fn durable(&self, site: &SharedSite, since: Resets, outcome: Outcome) -> Result<Told, Error> {
+        let Outcome { record, commit } = outcome;
+        let epoch = site.read().history().epoch();
+        self.inner.committer.durable(commit).await?;
+        site.require_kept(since, commit)?;
+        Ok(Told { record, epoch })
     }
 
     /// [`Site::apply`], durably.
@@ -210,6 +226,7 @@ impl Region {
     /// As there, and [`Error::Stopped`].
     pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
+        let since = site.resets();
         let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
@@ -218,7 +235,7 @@ impl Region {
         };
         let outcome = site.lock().apply(apply, &author, permit)?;
         site.retry.notify_one();
-        self.durable(outcome).await
+        self.durable(&site, since, outcome).await
     }
 
     /// [`Site::release`], durably.
@@ -233,6 +250,7 @@ impl Region {
         caller: &str,
     ) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
+        let since = site.resets();
         let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
@@ -241,7 +259,7 @@ impl Region {
         };
         let outcome = site.lock().release(cluster, uid, &author, permit)?;
         site.retry.notify_one();
-        self.durable(outcome).await
+        self.durable(&site, since, outcome).await
     }
 
     /// [`Site::confirm`], durably.
@@ -257,6 +275,7 @@ impl Region {
         caller: &str,
     ) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
+        let since = site.resets();
         let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
@@ -265,7 +284,7 @@ impl Region {
         };
         let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
         site.retry.notify_one();
-        self.durable(outcome).await
+        self.durable(&site, since, outcome).await
     }
 
     /// [`Site::release_orphan`], durably.
@@ -274,6 +293,7 @@ impl Region {
     /// As there, and [`Error::Stopped`].
     pub async fn release_orphan(&self, site: &str, host: &HostId, caller: &str) -> Result<Told, Error> {
         let site = self.reporting_site(site)?;
+        let since = site.resets();
         let permit = self.reserve_in_time().await?;
         let author = Author {
             caller,
@@ -281,43 +301,77 @@ impl Region {
             now: self.now(),
         };
         let outcome = site.lock().release_orphan(host, &author, permit)?;
-        self.durable(outcome).await
+        self.durable(&site, since, outcome).await
     }
 
     /// A cluster's record once it is durable, and not older than `at_least`.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Invalid`] for a revision of another epoch, [`Error::Stopped`].
+    /// [`Error::NotFound`]; [`Error::Superseded`] for a position that the site has not reached with all that is staged;
+    /// [`Error::Stopped`].
     pub async fn placement(
         &self,
         site: &str,
         cluster: &ClusterName,
         uid: &str,
-        at_least: Option<Position>,
+        at_least: Option<SitePosition>,
     ) -> Result<Told, Error> {
+        let shared = self.site(site)?;
+        let since = shared.resets();
         if let Some(asked) = at_least {
-            let reached = self.inner.committer.durable(asked.revision).await?;
-            if asked.epoch > reached.epoch {
+            let history = *shared.read().history();
+            let reached = history.at(self.inner.committer.staged());
+            if asked.epoch() > reached.epoch() || asked.revision() > reached.revision() {
                 return Err(Error::Superseded {
-                    what: format!("this ledger at {reached}"),
-                    by: format!("revision {asked}, which was seen already"),
+                    what: format!("site {site:?} at {reached}"),
+                    by: format!("position {asked}, which was seen already"),
                 });
             }
+            self.inner
+                .committer
+                .durable(history.commit(asked.revision()))
+                .await?;
         }
         let not_found = || Error::NotFound {
             what: format!("cluster {cluster} in site {site:?}"),
         };
-        let record = self.site(site)?.read().record(cluster).cloned();
-        let record = record.filter(|record| uid.is_empty() || uid == record.uid);
+        let (record, staged) = {
+            let site = shared.read();
+            let record = site.record(cluster).cloned();
+            let record = record.filter(|record| uid.is_empty() || uid == record.uid);
+            let commit = record
+                .as_ref()
+                .map(|record| site.history().commit(record.revision));
+            (record, commit)
+        };
         // That there is none may be so only since a change that is not durable yet.
-        let staged = || self.inner.committer.staged().revision;
-        let revision = record.as_ref().map_or_else(staged, |record| record.revision);
-        let told = self.durable(Outcome { record, revision }).await?;
+        let commit = staged.unwrap_or_else(|| self.inner.committer.staged());
+        let told = self.durable(&shared, since, Outcome { record, commit }).await?;
         if told.record.is_some() {
             Ok(told)
         } else {
             Err(not_found())
         }
+    }
+
+    /// [`Site::repair`], durably.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Stopped`].
+    pub async fn repair(&self, site: &str, dry_run: bool, caller: &str) -> Result<Repaired, Error> {
+        let shared = self.site(site)?;
+        let since = shared.resets();
+        let permit = self.reserve_in_time().await?;
+        let author = Author {
+            caller,
+            action: "repair",
+            now: self.now(),
+        };
+        let repaired = shared.lock().repair(dry_run, &author, permit)?;
+        shared.retry.notify_one();
+        self.inner.committer.durable(repaired.commit).await?;
+        shared.require_kept(since, repaired.commit)?;
+        Ok(repaired)
     }
 }
 
@@ -326,20 +380,33 @@ impl Region {
 pub struct Told {
     /// The record; `None` when the cluster holds nothing any more.
     pub record: Option<Arc<Record>>,
-    /// Epoch of the ledger.
+    /// Epoch of the site.
     pub epoch: u64,
 }
 
-/// Reads and writes of a ledger's log, off the async threads.
+/// Entries of the log that one call looks at at most: about a megabyte.
+const READS: usize = 4096;
+
+/// Reads a part of a ledger's log off the async threads, as long as the caller waits.
 pub(crate) async fn decisions(
     ledger: Arc<dyn Ledger>,
-    before: u64,
+    before: Commit,
     limit: usize,
     wanted: impl Fn(&proto::placement::v1::Decision) -> bool + Send + 'static,
-) -> Result<Vec<proto::placement::v1::Decision>, Error> {
-    let read = tokio::task::spawn_blocking(move || ledger.decisions(before, limit, &wanted));
+) -> Result<Page, Error> {
+    let gone = CancellationToken::new();
+    let _waiting = gone.clone().drop_guard();
+    let read = tokio::task::spawn_blocking(move || {
+        ledger.read_log(Query {
+            before,
+            limit,
+            most: READS,
+            wanted: &wanted,
+            gone: &|| gone.is_cancelled(),
+        })
+    });
     match read.await {
-        Ok(decisions) => Ok(decisions?),
+        Ok(page) => Ok(page?),
         Err(_) => Err(Error::Stopped(Stopped)),
     }
 }

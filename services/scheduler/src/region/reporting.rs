@@ -4,81 +4,58 @@ use std::collections::BTreeSet;
 
 use placement::ClusterName;
 use proto::inventory::v1 as inventory;
+use runtime::identity::Name;
 
 use super::{Region, SELF, SharedSite};
 use crate::{
     error::{Error, Violation},
-    ledger::{Change, Fence, Position},
-    site::{Author, HIGHEST, Session, SessionId},
+    ledger::{Fence, SitePosition},
+    site::{Author, Session, SessionId},
 };
 
 impl Region {
-    /// Lets a reporter in. When it has seen an epoch or revision above the ledger's, the ledger was lost or restored:
-    /// its epoch is raised durably first, so that nothing it says is taken for something older. Its fence is durable
-    /// before it is let in.
+    /// Lets a reporter in. When it has seen a position of its site that the ledger has not issued, the ledger was lost or
+    /// restored: the site's history goes on above it, so that nothing it says is taken for something older. That and its
+    /// fence are durable before it is let in.
     ///
     /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::Invalid`] when no ledger can have come as far.
+    /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::Invalid`] when the site's or the Lease's name breaks a rule.
     pub async fn open_session(
         &self,
         site: &str,
         fence: &Fence,
-        seen: Option<Position>,
+        seen: Option<SitePosition>,
         caller: &str,
     ) -> Result<Reporter, Error> {
-        if let Some(seen) = seen.filter(|seen| seen.epoch.max(seen.revision) > HIGHEST) {
-            return Err(Error::Invalid(vec![Violation::new(
-                "hello.highest_seen",
-                format_args!("{seen}: neither number can be above {HIGHEST}"),
-            )]));
-        }
+        Fence::parse(fence.lease.clone(), fence.transitions)
+            .map_err(|violation| Error::Invalid(vec![violation]))?;
+        site.parse::<Name>()
+            .map_err(|error| Error::Invalid(vec![Violation::new("hello.site", error)]))?;
         let shared = self.site_or_new(site);
-        if let Some(seen) = seen {
-            // What this site can have seen is what was committed for it, whatever other sites have committed since.
-            let latest = shared.read().latest();
-            let reached = self.inner.committer.staged();
-            if seen.epoch > reached.epoch || seen.epoch == reached.epoch && seen.revision > latest {
-                tracing::warn!(site, %seen, %reached, latest, "the site has seen more than the ledger holds");
-                self.raise_epoch(seen).await?;
-            } else {
-                self.raise_above(seen.revision).await?;
-            }
-        }
+        let since = shared.resets();
         let permit = self.reserve().await?;
         let author = Author {
             caller,
             action: "fence",
             now: self.now(),
         };
-        let (session, revision) = shared.lock().open_session(fence, &author, permit)?;
+        let (session, mut commit) = shared.lock().open_session(fence, &author, permit)?;
         let reporter = Reporter {
             region: self.clone(),
             site: site.to_owned(),
             session,
         };
-        self.inner.committer.durable(revision).await?;
-        Ok(reporter)
-    }
-
-    /// Makes every revision from now on higher than one that a site shows; a higher epoch says that history has a gap.
-    async fn raise_above(&self, revision: u64) -> Result<(), Error> {
-        let staged = self.inner.committer.staged();
-        if revision > staged.revision {
-            tracing::warn!(revision, %staged, "a site shows a revision that the ledger has not reached");
-            self.raise_epoch(Position { revision, ..staged }).await?;
+        if let Some(seen) = seen {
+            let permit = self.reserve().await?;
+            let author = Author {
+                action: "raise",
+                ..author
+            };
+            commit = commit.max(shared.lock().seen(seen, &author, permit)?);
         }
-        Ok(())
-    }
-
-    /// Continues the history above what was seen.
-    async fn raise_epoch(&self, seen: Position) -> Result<(), Error> {
-        let permit = self.reserve().await?;
-        let raised = permit.stage(|position| Change::Epoch {
-            epoch: seen.epoch.max(position.epoch) + 1,
-            revision: seen.revision.max(position.revision) + 1,
-        });
-        self.inner.committer.durable(raised).await?;
-        Ok(())
+        self.inner.committer.durable(commit).await?;
+        shared.require_kept(since, commit)?;
+        Ok(reporter)
     }
 
     /// [`Site::reset_fence`], durably. `None`: no reporter was known.
@@ -87,23 +64,25 @@ impl Region {
     /// [`Error::NotFound`], [`Error::Stopped`].
     pub async fn reset_fence(&self, site: &str, caller: &str) -> Result<Option<Fence>, Error> {
         let shared = self.site(site)?;
+        let since = shared.resets();
         let permit = self.reserve().await?;
         let author = Author {
             caller,
             action: "reset-fence",
             now: self.now(),
         };
-        let reset = shared.lock().reset_fence(&author, permit);
+        let reset = shared.lock().reset_fence(&author, permit)?;
         match reset {
-            Some((fence, revision)) => {
-                self.inner.committer.durable(revision).await?;
+            Some((fence, commit)) => {
+                self.inner.committer.durable(commit).await?;
+                shared.require_kept(since, commit)?;
                 Ok(Some(fence))
             }
             None => Ok(None),
         }
     }
 
-    /// Takes a report in.
+    /// Takes a report in. Returns the hosts in it that show a release mark which was not issued.
     ///
     /// # Errors
     /// [`Error::Superseded`], [`Error::Stopped`].
@@ -112,14 +91,14 @@ impl Region {
         site: &str,
         session: &SessionId,
         changes: inventory::HostChanges,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<inventory::HostFault>, Error> {
         let shared = self.site(site)?;
-        let (touched, mark) = {
+        let (touched, faults) = {
             let mut site = shared.lock();
-            (site.report(session, changes, self.now())?, site.highest_mark())
+            (site.report(session, changes, self.now())?, site.take_faults())
         };
-        self.raise_above(mark).await?;
-        self.settle(&shared, touched).await
+        self.settle(&shared, touched).await?;
+        Ok(faults)
     }
 
     /// Ends a snapshot.
@@ -128,8 +107,13 @@ impl Region {
     /// [`Error::Superseded`], [`Error::Protocol`], [`Error::Stopped`].
     pub async fn complete_snapshot(&self, site: &str, session: &SessionId) -> Result<(), Error> {
         let shared = self.site(site)?;
-        let epoch = self.inner.committer.staged().epoch;
-        let touched = shared.lock().complete_snapshot(session, epoch, self.now())?;
+        let permit = self.reserve().await?;
+        let author = Author {
+            caller: SELF,
+            action: "raise",
+            now: self.now(),
+        };
+        let touched = shared.lock().complete_snapshot(session, &author, permit)?;
         self.settle(&shared, touched).await?;
         tracing::info!(site, hosts = shared.read().hosts().len(), "the site is synced");
         Ok(())

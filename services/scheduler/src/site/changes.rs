@@ -64,9 +64,9 @@ impl Cursor {
         }
     }
 
-    /// Moves on.
+    /// Moves on; never back.
     pub fn advance(&mut self, revision: u64) {
-        self.after = revision;
+        self.after = self.after.max(revision);
     }
 }
 

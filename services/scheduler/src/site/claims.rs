@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use super::Site;
 use crate::{
     error::Error,
-    ledger::commit::Permit,
+    ledger::{Commit, commit::Permit},
     record::{Member, Record, ReleaseReason},
     spec::Spec,
 };
@@ -50,13 +50,13 @@ pub struct Author<'a> {
     pub now: SystemTime,
 }
 
-/// The state after a step; it may be told when the ledger has reached its revision.
+/// The state after a step; it may be told when its commit is durable.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The record; `None` when the cluster holds nothing any more.
     pub record: Option<Arc<Record>>,
     /// Commit that must be durable before anyone is told.
-    pub revision: u64,
+    pub commit: Commit,
 }
 
 impl Outcome {
@@ -64,7 +64,7 @@ impl Outcome {
     fn nothing(permit: &Permit) -> Self {
         Self {
             record: None,
-            revision: permit.reached(),
+            commit: permit.reached(),
         }
     }
 }

@@ -9,52 +9,77 @@ use std::{
 use ::placement::{ClusterName, Holder, HostId, HostName};
 use proto::inventory::v1 as wire;
 
-use super::{Author, Session, SessionId, Site, labels, session::Opened};
+use super::{Author, Session, SessionId, Site, bounds, labels, session::Opened};
 use crate::{
     convert,
     error::Error,
-    ledger::{Fence, SiteFence, commit::Permit},
+    ledger::{Commit, Fence, SiteFence, commit::Permit, weight::TooLarge},
 };
 
-/// No release mark or revision that a site has seen may be higher: revisions are counted up from it.
-pub(crate) const HIGHEST: u64 = 1 << 62;
-
 impl Site {
-    /// Lets a new reporter in, which must send a snapshot first. It may be told of that when the ledger has reached the
-    /// revision, so that an older reporter is refused after a restart too.
+    /// Lets a new reporter in, which must send a snapshot first. It may be told of that when the commit is
+    /// durable, so that an older reporter is refused after a restart too.
     ///
     /// # Errors
-    /// [`Error::Superseded`] when a later election has reported already.
+    /// [`Error::Superseded`] when a later election has reported already; [`Error::TooLarge`].
     pub fn open_session(
         &mut self,
         fence: &Fence,
         author: &Author<'_>,
         permit: Permit,
-    ) -> Result<(Session, u64), Error> {
-        let Opened { session, raised } = self.session.open(&self.name, fence, author.now)?;
-        let revision = match raised {
-            Some((fence, why)) => self.stage_fence(Some(fence), why, author, permit),
-            None => 0,
+    ) -> Result<(Session, Commit), Error> {
+        let mut sessions = self.session.clone();
+        let opened = sessions.open(&self.name, fence, author.now);
+        let Opened {
+            session,
+            raised,
+            replaced,
+        } = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // That it was refused is remembered: another Lease waits from its first try on.
+                self.session = sessions;
+                return Err(error);
+            }
         };
-        Ok((session, revision))
+        let commit = match raised {
+            Some((fence, why)) => self.stage_fence(Some(fence), &why, author, permit)?,
+            None => Commit::NONE,
+        };
+        self.session = sessions;
+        if let Some(replaced) = replaced {
+            replaced.cancel();
+        }
+        Ok((session, commit))
     }
 
-    /// Forgets which reporters were let in, and cuts the present one off. Returns the latest of them, and the revision
+    /// Forgets which reporters were let in, and cuts the present one off. Returns the latest of them, and the commit
     /// of the change.
-    pub fn reset_fence(&mut self, author: &Author<'_>, permit: Permit) -> Option<(Fence, u64)> {
-        let SiteFence { highest, retired: _ } = self.session.reset()?;
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn reset_fence(
+        &mut self,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Option<(Fence, Commit)>, Error> {
+        let Some(SiteFence { highest, retired: _ }) = self.session.fence() else {
+            self.session.reset();
+            return Ok(None);
+        };
         let why = format!("reporter {highest} is forgotten; the next one is let in whoever it is");
-        let revision = self.stage_fence(None, why, author, permit);
-        Some((highest, revision))
+        let commit = self.stage_fence(None, &why, author, permit)?;
+        self.session.reset();
+        Ok(Some((highest, commit)))
     }
 
     fn stage_fence(
         &mut self,
         fence: Option<SiteFence>,
-        why: String,
+        why: &str,
         author: &Author<'_>,
         permit: Permit,
-    ) -> u64 {
+    ) -> Result<Commit, TooLarge> {
         tracing::warn!(site = self.name, caller = author.caller, "{why}");
         self.stage_entry(fence, None, why, author, permit)
     }
@@ -131,17 +156,19 @@ impl Site {
         Ok(touched)
     }
 
-    /// Ends the snapshot: what it did not name is gone. What statuses promise and no record says is held before anything
-    /// is decided; `epoch` is the ledger's. Returns the clusters whose records must be settled, which are all of them.
+    /// Ends the snapshot: what it did not name is gone. The site's position is raised above what it shows, and what statuses
+    /// promise and no record says is held, before anything is decided. Returns the clusters whose records must be settled,
+    /// which are all of them.
     ///
     /// # Errors
-    /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already.
+    /// [`Error::Superseded`], or [`Error::Protocol`] when the snapshot has ended already; [`Error::TooLarge`].
     pub fn complete_snapshot(
         &mut self,
         id: &SessionId,
-        epoch: u64,
-        now: SystemTime,
+        author: &Author<'_>,
+        permit: Permit,
     ) -> Result<BTreeSet<ClusterName>, Error> {
+        let now = author.now;
         let seen = self.session.complete(&self.name, id, now)?;
         let gone: Vec<HostName> = self
             .hosts
@@ -161,7 +188,12 @@ impl Site {
                 self.gone.insert(&name, uid(&cluster));
             }
         }
-        self.epoch = epoch;
+        if let Err(error) = self.take_position(author, permit) {
+            // Nothing is decided on a position that the site is beyond.
+            self.session.close(id, now);
+            return Err(error.into());
+        }
+        self.epoch = self.history.epoch();
         self.hold_promises();
         self.find_orphans(now);
         Ok(touched)
@@ -181,7 +213,8 @@ impl Site {
     }
 
     fn upsert_host(&mut self, mut reported: wire::Host, touched: &mut BTreeSet<ClusterName>) {
-        let host = match convert::host(&reported) {
+        bounds::clip_host(&self.name, &mut reported);
+        let mut host = match convert::host(&reported) {
             Ok(host) => host,
             Err(error) => {
                 tracing::warn!(site = self.name, %error, "a reported host has no usable identity and is left out");
@@ -189,11 +222,7 @@ impl Site {
             }
         };
         let id = host.id.clone();
-        if reported.release_mark > HIGHEST {
-            tracing::warn!(site = self.name, host = %id.name, mark = reported.release_mark, "no release can have made this mark: it is ignored");
-            reported.release_mark = 0;
-        }
-        self.highest_mark = self.highest_mark.max(reported.release_mark);
+        host.problem = self.judge_mark(&id, &reported);
         if self.incarnation(&id.name).is_some_and(|known| known != id) {
             self.remove_host(&id.name, touched);
         }
@@ -212,6 +241,7 @@ impl Site {
     fn remove_host(&mut self, name: &HostName, touched: &mut BTreeSet<ClusterName>) {
         self.forget_labels(name, touched);
         let id = self.incarnation(name);
+        self.faulty.remove(name);
         self.hosts.remove(name);
         self.model.remove(name);
         if let Some(id) = id {
@@ -270,7 +300,8 @@ fn host_name(wire: Option<&wire::HostRef>) -> Option<HostName> {
 }
 
 fn cluster_name(wire: Option<&wire::ClusterRef>) -> Option<ClusterName> {
-    wire.and_then(|cluster| ClusterName::new(&cluster.namespace, &cluster.name).ok())
+    let known = wire.filter(|cluster| bounds::is_uid(&cluster.uid));
+    known.and_then(|cluster| ClusterName::new(&cluster.namespace, &cluster.name).ok())
 }
 
 fn uid(cluster: &wire::ObservedCluster) -> &str {

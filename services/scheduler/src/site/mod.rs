@@ -3,15 +3,18 @@
 //! Everything here is synchronous and works on memory; [`crate::region`] puts it behind a lock and waits for
 //! the ledger. Inventory lives only here; records are copies of what the ledger holds or is about to hold.
 
+mod bounds;
 mod changes;
 mod claims;
 mod conflicts;
 mod existence;
 mod failures;
+mod freed;
 mod inventory;
 mod labels;
 mod notes;
 mod orphans;
+mod positions;
 mod promises;
 mod session;
 mod settle;
@@ -30,15 +33,15 @@ pub use changes::{Changed, Cursor};
 pub use claims::{Apply, Author, Outcome};
 pub use existence::ABSENCE;
 pub use failures::MOVE;
-pub(crate) use inventory::HIGHEST;
 pub use notes::Note;
 pub use orphans::ABSENT;
+pub use positions::Repaired;
 pub use session::{KEEPALIVE, Session, SessionId};
 
 use crate::{
     convert,
     error::Error,
-    ledger::{RecordKey, SiteFence},
+    ledger::{Commit, History, RecordKey, SiteFence},
     record::Record,
 };
 
@@ -70,10 +73,18 @@ pub struct Site {
     wanted: BTreeMap<HostId, ClusterName>,
     /// Epoch of the ledger when the last snapshot was complete.
     epoch: u64,
-    /// Highest revision of a change of this site.
-    latest: u64,
-    /// Highest release mark that a host has shown.
-    highest_mark: u64,
+    /// How its revisions are numbered.
+    history: History,
+    /// Highest revision that this ledger has issued to it.
+    issued: u64,
+    /// What the ledger knew of its position when it was opened.
+    opened: positions::Opened,
+    /// The commit that had raised its position last when a snapshot was complete for the first time since then.
+    whole: Option<Commit>,
+    /// Hosts whose release mark was not issued, with the mark.
+    faulty: BTreeMap<HostName, u64>,
+    /// Faults of hosts that are to be told to the reporter.
+    faults: Vec<inventory_api::HostFault>,
     changes: changes::Changes,
     session: session::Sessions,
     last_report: Option<SystemTime>,
@@ -81,15 +92,23 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site with the records that the ledger holds of it, the last of them `removed` at that revision; not synced yet.
+    /// A site with the records that the ledger holds of it, the last of them `removed` with that commit; not synced yet.
     #[must_use]
     pub fn new(
         name: String,
         policy: Policy,
         records: BTreeMap<ClusterName, Arc<Record>>,
-        removed: u64,
+        removed: Commit,
         fence: Option<SiteFence>,
+        history: History,
     ) -> Self {
+        // Nothing that was issued before it was raised is above where it was raised to.
+        let horizon = if removed == Commit::NONE {
+            0
+        } else {
+            history.at(removed.max(history.raised())).revision()
+        };
+        let issued = horizon.max(history.at(history.raised()).revision());
         let mut site = Self {
             name,
             model: ::placement::Site::new(policy),
@@ -103,20 +122,43 @@ impl Site {
             promising: BTreeSet::new(),
             wanted: BTreeMap::new(),
             epoch: 0,
-            latest: removed,
-            highest_mark: 0,
+            history,
+            issued,
+            opened: positions::Opened::new(&history, issued),
+            whole: None,
+            faulty: BTreeMap::new(),
+            faults: Vec::new(),
             records: BTreeMap::new(),
-            changes: changes::Changes::new(removed),
+            changes: changes::Changes::new(horizon),
             session: session::Sessions::new(fence),
             last_report: None,
             notes: notes::Notes::default(),
         };
         for (name, record) in records {
-            site.latest = site.latest.max(record.revision);
+            site.issued = site.issued.max(record.revision);
             site.changes.put(None, record.revision, name.clone());
             site.install(&name, Some(record));
         }
+        site.opened = positions::Opened::new(&history, site.issued);
         site
+    }
+
+    /// Forgets all that is not durable, and all that was reported: the reporter of now is cut off and reports again to what
+    /// this leaves. Watchers begin anew; everything up to commit `upto` may have been decided on what is forgotten.
+    pub(crate) fn reset(
+        &mut self,
+        records: BTreeMap<ClusterName, Arc<Record>>,
+        fence: Option<SiteFence>,
+        history: History,
+        upto: Commit,
+    ) {
+        self.session.reset();
+        let (name, policy) = (self.name.clone(), self.model.policy().clone());
+        // A reset changes nothing about what the ledger knew when it was opened.
+        let (opened, whole) = (self.opened, self.whole);
+        *self = Self::new(name, policy, records, upto, fence, history);
+        self.opened = opened;
+        self.whole = whole.filter(|raised| *raised <= history.raised());
     }
 
     /// Its name.
@@ -191,18 +233,6 @@ impl Site {
     /// [`Error::NotSynced`].
     pub fn require_synced(&self) -> Result<(), Error> {
         self.session.require_synced(&self.name)
-    }
-
-    /// Highest revision of a change of this site that the ledger has or is about to have.
-    #[must_use]
-    pub fn latest(&self) -> u64 {
-        self.latest
-    }
-
-    /// Highest release mark that a host of the site has shown.
-    #[must_use]
-    pub fn highest_mark(&self) -> u64 {
-        self.highest_mark
     }
 
     /// Puts a record in the place of the one before it, and lets the model know who holds what.

@@ -5,14 +5,17 @@ use std::time::SystemTime;
 use ::placement::{ClusterName, HostId, Policy};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
-use super::{Author, Site};
+use super::{Author, Site, staging::placed};
 use crate::{
-    ledger::{Change, SiteFence, commit::Permit},
+    ledger::{Change, Commit, SiteFence, clip, commit::Permit, weight::TooLarge},
     policy,
 };
 
 /// Most notes that wait to be written; more are only counted.
 const MOST: usize = 256;
+
+/// Most bytes of an entry's reason: two policies may differ in more.
+const REASON: usize = 4096;
 
 /// Something that somebody did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +54,20 @@ impl Site {
             }
             let more = if is { "" } else { " any more" };
             let not = if is { "is" } else { "is not" };
-            if self.notes.waiting.len() == MOST {
-                self.notes.lost += 1;
-                continue;
-            }
-            self.notes.waiting.push(Note {
-                host: id.clone(),
-                what: format!("{}: {not} {what}{more}", id.name),
-            });
+            self.note(id, &format_args!("{not} {what}{more}"));
         }
+    }
+
+    /// Notes something about a host.
+    pub(super) fn note(&mut self, id: &HostId, what: &dyn std::fmt::Display) {
+        if self.notes.waiting.len() == MOST {
+            self.notes.lost += 1;
+            return;
+        }
+        self.notes.waiting.push(Note {
+            host: id.clone(),
+            what: format!("{}: {what}", id.name),
+        });
     }
 
     /// What is to be written to the log since the last time.
@@ -82,7 +90,20 @@ impl Site {
             .holder(&host)
             .and_then(|holder| holder.cluster)
             .filter(|_| self.reported(&host).is_some());
-        self.stage_entry(self.session.fence(), cluster, what, author, permit);
+        self.log_entry(cluster, &what, author, permit);
+    }
+
+    /// Writes an entry that nobody has asked for; one that the ledger does not take is only reported.
+    fn log_entry(
+        &mut self,
+        cluster: Option<wire::ClusterRef>,
+        what: &str,
+        author: &Author<'_>,
+        permit: Permit,
+    ) {
+        if let Err(error) = self.stage_entry(self.session.fence(), cluster, what, author, permit) {
+            tracing::error!(site = self.name, action = author.action, %error, "not written to the log of decisions");
+        }
     }
 
     /// Decides by another policy from now on. Returns the clusters whose records must be settled; none when it is the same
@@ -94,38 +115,46 @@ impl Site {
         let what = policy::difference(self.model.policy(), &next);
         tracing::info!(site = self.name, what, "the site has another policy");
         self.model.set_policy(next);
-        self.stage_entry(self.session.fence(), None, what, author, permit);
+        self.log_entry(None, &what, author, permit);
         self.records.keys().cloned().collect()
     }
 
-    /// Stages an entry of the log that is about the site; its fence is written with it. Returns the revision.
+    /// Stages an entry of the log that is about the site; its fence is written with it. Returns the commit.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
     pub(super) fn stage_entry(
         &mut self,
         fence: Option<SiteFence>,
         cluster: Option<wire::ClusterRef>,
-        why: String,
+        why: &str,
         author: &Author<'_>,
         permit: Permit,
-    ) -> u64 {
-        let entry = api::Decision {
+    ) -> Result<Commit, TooLarge> {
+        let entry = self.entry(cluster, why, author);
+        permit.stage(|commit| Change::Fence {
+            site: self.name.clone(),
+            fence,
+            decision: Box::new(placed(entry, self.history.at(commit), commit)),
+            commit,
+        })
+    }
+
+    /// An entry of the log that is about the site.
+    pub(super) fn entry(
+        &self,
+        cluster: Option<wire::ClusterRef>,
+        why: &str,
+        author: &Author<'_>,
+    ) -> api::Decision {
+        api::Decision {
             time: Some(SystemTime::into(author.now)),
             caller: author.caller.to_owned(),
             site: self.name.clone(),
             cluster,
             action: author.action.to_owned(),
-            reason: why,
+            reason: clip(why, REASON).to_owned(),
             ..api::Decision::default()
-        };
-        let revision = permit.stage(|position| Change::Fence {
-            site: self.name.clone(),
-            fence,
-            decision: Box::new(api::Decision {
-                revision: Some(position.into()),
-                ..entry
-            }),
-            revision: position.revision,
-        });
-        self.latest = self.latest.max(revision);
-        revision
+        }
     }
 }

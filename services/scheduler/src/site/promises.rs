@@ -6,17 +6,24 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use ::placement::{ClusterName, Holder, HostId, MemberState, RoleName};
+use ::placement::{ClusterName, Holder, HostId, HostName, MemberState, Replaces, RoleName, Uid};
 use proto::inventory::v1 as wire;
 
 use super::{Site, labels::Labels};
-use crate::convert;
+use crate::{convert, record::ReleaseReason};
+
+/// Stands for the uid of a member that a status does not have any more.
+const GONE: &str = "gone";
 
 /// A host that a status names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Promise {
     pub(super) role: RoleName,
     pub(super) state: MemberState,
+    /// The member in whose place it comes.
+    pub(super) replaces: Option<Replaces>,
+    /// Why it is releasing.
+    pub(super) release_reason: Option<ReleaseReason>,
 }
 
 /// Hosts that are held for clusters without a record that says so.
@@ -63,7 +70,7 @@ impl Site {
             for promise in observed
                 .members
                 .iter()
-                .filter_map(|member| self.promise(name, member))
+                .filter_map(|member| self.promise(name, observed, member))
             {
                 let (id, promise) = promise;
                 claims.push((rank(&promise, observed), name.clone(), id, promise));
@@ -132,17 +139,37 @@ impl Site {
         }
     }
 
+    /// Whether the cluster's status names the host, and not as one that is given back.
+    pub(super) fn is_claimed_by_status(&self, name: &ClusterName, id: &HostId) -> bool {
+        let members = self.clusters.get(name).map(|observed| &observed.members);
+        members.into_iter().flatten().any(|member| {
+            matches!(
+                member.state(),
+                wire::MemberState::Claimed | wire::MemberState::Bound
+            ) && member
+                .host
+                .as_ref()
+                .is_some_and(|host| convert::host_id(host).as_ref() == Ok(id))
+        })
+    }
+
     /// Whether the cluster's status says what this ledger does not know.
     fn is_promising(&self, name: &ClusterName) -> bool {
         let at = self.clusters.get(name).and_then(|observed| observed.revision);
         match (at, self.records.get(name)) {
             (None, _) => false,
+            (Some(at), _) if !self.is_possible(at.into()) => false,
             (Some(at), Some(record)) => at.revision > record.revision,
             (Some(at), None) => at.epoch < self.epoch,
         }
     }
 
-    fn promise(&self, name: &ClusterName, member: &wire::ObservedMember) -> Option<(HostId, Promise)> {
+    fn promise(
+        &self,
+        name: &ClusterName,
+        observed: &wire::ObservedCluster,
+        member: &wire::ObservedMember,
+    ) -> Option<(HostId, Promise)> {
         let id = convert::host_id(member.host.as_ref()?).ok()?;
         let host = self.reported(&id)?;
         let state = match member.state() {
@@ -155,13 +182,37 @@ impl Site {
         let released = state == MemberState::Releasing
             && labels == Labels::None
             && member.revision > 0
-            && host.release_mark >= member.revision;
+            && host.release_mark >= member.revision
+            && self.mark_of(host).issued;
         if released || matches!(labels, Labels::Others(_)) {
             return None;
         }
         let role = RoleName::new(&member.role).ok()?;
-        Some((id, Promise { role, state }))
+        let promise = Promise {
+            role,
+            state,
+            replaces: replaces(observed, member),
+            release_reason: ReleaseReason::parse(&member.release_reason),
+        };
+        Some((id, promise))
     }
+}
+
+/// In whose place a member comes: beside one that the status has as a member too, or of one that was given back.
+fn replaces(observed: &wire::ObservedCluster, member: &wire::ObservedMember) -> Option<Replaces> {
+    let old = member.replaces.as_ref()?;
+    let id = |host: Option<&wire::HostRef>| host.and_then(|host| convert::host_id(host).ok());
+    let name = HostName::new(&old.namespace, &old.name).ok()?;
+    let members = observed.members.iter();
+    let staying = members.filter(|other| other.state() != wire::MemberState::Releasing);
+    let beside = staying
+        .filter_map(|other| id(other.host.as_ref()))
+        .find(|other| other.name == name);
+    if let Some(host) = beside {
+        return Some(Replaces::Beside(host));
+    }
+    let uid = Uid::new(&old.uid).or_else(|_| Uid::new(GONE)).ok()?;
+    Some(Replaces::Alone(HostId { name, uid }))
 }
 
 /// Who comes first when several statuses name one host: claims before releases, then the older `SIPCluster`, those

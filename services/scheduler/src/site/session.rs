@@ -16,6 +16,9 @@ use crate::{
 /// How long after its last sign of life a reporter counts as alive: as long as its connection may be silent.
 pub const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// Most Leases that are remembered as replaced. None of them is ever forgotten by itself, since it could then report again.
+const RETIRED: usize = 256;
+
 /// Names one stream of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId(String);
@@ -73,6 +76,8 @@ pub(super) struct Opened {
     pub(super) session: Session,
     /// The new fence and, for people, how it came; `None` when it stands as it was.
     pub(super) raised: Option<(SiteFence, String)>,
+    /// To be cancelled when the new session is: the one in whose place it is.
+    pub(super) replaced: Option<CancellationToken>,
 }
 
 impl Sessions {
@@ -98,9 +103,7 @@ impl Sessions {
         if let Some((fence, _)) = &raised {
             self.fence = Some(fence.clone());
         }
-        if let Some(current) = self.current.take() {
-            current.superseded.cancel();
-        }
+        let replaced = self.current.take().map(|current| current.superseded);
         let session = Session {
             id: SessionId::random(),
             superseded: CancellationToken::new(),
@@ -111,7 +114,11 @@ impl Sessions {
             snapshot: Some(Seen::default()),
         });
         self.heard = Some(now);
-        Ok(Opened { session, raised })
+        Ok(Opened {
+            session,
+            raised,
+            replaced,
+        })
     }
 
     /// The fence with this reporter, if it is another than now.
@@ -154,6 +161,11 @@ impl Sessions {
             return Err(superseded(format!(
                 "{highest}, which may still be alive; another Lease is let in when it has been silent for {} s",
                 KEEPALIVE.as_secs()
+            )));
+        }
+        if retired.len() >= RETIRED {
+            return Err(superseded(format!(
+                "{highest}: {RETIRED} Leases were replaced before it, and no more are remembered; an operator's `sipctl site reset-fence {site}` forgets them and lets it in"
             )));
         }
         let mut retired = retired.clone();

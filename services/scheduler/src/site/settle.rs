@@ -6,14 +6,15 @@ use std::{
 };
 
 use ::placement::{
-    ClusterName, Decision, FailReason, HostId, LabelValue, MemberState, ReportKind, Request, RoleName,
-    whatif::Turn,
+    ClusterName, Decision, Domain, FailReason, Host, HostId, LabelKey, MemberState, Replaces, ReportKind,
+    Request, Role, RoleName, whatif::Turn,
 };
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use super::{
     ABSENT, Site,
     claims::{UNNUMBERED, begin_release},
+    freed::is_freed,
     labels::Labels,
     promises::Promise,
 };
@@ -43,7 +44,13 @@ impl Site {
             let gone =
                 self.absent.contains(&cluster) && member.release_reason != Some(ReleaseReason::Orphaned);
             let settled = gone || self.wanted.get(id).is_some_and(|by| *by != cluster);
-            if is_freed(member, host.zip(labels.as_ref()), settled, synced) {
+            let mut mark = host.map(|host| self.mark_of(host));
+            if let Some(mark) = &mut mark {
+                // Statuses are written before hosts are: a release that is lost would be in it.
+                mark.lost = mark.lost && !self.is_claimed_by_status(&cluster, id);
+            }
+            let shown = mark.zip(labels.as_ref());
+            if is_freed(member, shown, settled, synced) {
                 return false;
             }
             if member.state != MemberState::Releasing {
@@ -51,6 +58,7 @@ impl Site {
                     member.state = MemberState::Bound;
                 }
                 let role = spec.roles().iter().find(|role| role.name == member.role);
+                self.follow_topology_key(id, member, role);
                 if synced {
                     self.observe_failure(id, member, role, now);
                 }
@@ -70,12 +78,19 @@ impl Site {
                 && self.other_holder(&now, &record.cluster).is_none();
             follows.then(|| (id.clone(), now))
         };
-        let moved: Vec<(HostId, HostId)> = record
-            .members
-            .iter()
-            .filter_map(|(id, member)| again(id, member))
-            .collect();
-        for (before, now) in moved {
+        // Several incarnations of one host can be members, the later of them live: that one goes on. The others are gone.
+        let order = |id: &HostId| {
+            let member = record.members.get(id);
+            member.map(|member| (member.state != MemberState::Releasing, member.revision))
+        };
+        let mut moved: BTreeMap<HostId, HostId> = BTreeMap::new();
+        for (before, now) in record.members.iter().filter_map(|(id, member)| again(id, member)) {
+            let other = moved.get(&now);
+            if other.is_none_or(|other| order(other) < order(&before)) {
+                moved.insert(now, before);
+            }
+        }
+        for (now, before) in moved {
             let Some(mut member) = record.members.remove(&before) else {
                 continue;
             };
@@ -84,23 +99,48 @@ impl Site {
                 member.revision = UNNUMBERED;
             }
             member.confirmed = false;
-            for other in record.members.values_mut() {
-                if other.replaces.as_ref() == Some(&before) {
-                    other.replaces = Some(now.clone());
+            for replaces in record
+                .members
+                .values_mut()
+                .filter_map(|other| other.replaces.as_mut())
+            {
+                match replaces {
+                    Replaces::Beside(host) | Replaces::Alone(host) if *host == before => {
+                        host.clone_from(&now);
+                    }
+                    Replaces::Beside(_) | Replaces::Alone(_) => {}
                 }
             }
             record.members.insert(now, member);
         }
     }
 
+    /// When its role has got another topology key, a member's domain is what its host shows of that.
+    fn follow_topology_key(&self, id: &HostId, member: &mut Member, role: Option<&Role>) {
+        let key = role.and_then(|role| role.topology_key.as_ref());
+        let Some(host) = self.model.get(&id.name).filter(|host| host.id == *id) else {
+            return;
+        };
+        if let Some(key) = key.filter(|key| member.domain.as_ref().is_none_or(|domain| domain.key != **key)) {
+            member.domain = domain(&host, key);
+        }
+    }
+
     /// Members that a newer status names are what it says, whatever became of them since the record was written.
     fn keep_promises(&self, record: &mut Record) {
-        for (id, Promise { role, state }) in self.promised.get(&record.cluster).into_iter().flatten() {
+        for (id, promise) in self.promised.get(&record.cluster).into_iter().flatten() {
             let Some(member) = record.members.get_mut(id) else {
                 continue;
             };
+            let Promise {
+                role,
+                state,
+                replaces,
+                release_reason,
+            } = promise;
+            member.replaces.clone_from(replaces);
             if *state == MemberState::Releasing || record.releasing {
-                begin_release(member, ReleaseReason::Surplus);
+                begin_release(member, release_reason.unwrap_or(ReleaseReason::Surplus));
             } else {
                 member.state = *state;
                 member.role.clone_from(role);
@@ -130,18 +170,20 @@ impl Site {
             let releasing = promise.is_some_and(|promise| promise.state == MemberState::Releasing);
             let (role, state) = match (Labels::of(host, &record.cluster), promise) {
                 (Labels::Ours(role), _) => (role, MemberState::Bound),
-                (Labels::None | Labels::Partial | Labels::Others(_), Some(Promise { role, state })) => {
-                    (role.clone(), *state)
+                (Labels::None | Labels::Partial | Labels::Others(_), Some(promise)) => {
+                    (promise.role.clone(), promise.state)
                 }
                 (Labels::None | Labels::Partial | Labels::Others(_), None) => continue,
             };
             let mut member = self.adopted(record, id, role, state);
+            member.replaces = promise.and_then(|promise| promise.replaces.clone());
             if releasing || record.releasing {
                 member.state = MemberState::Bound;
                 let reason = if record.releasing {
                     ReleaseReason::Deleted
                 } else {
-                    ReleaseReason::Surplus
+                    let reason = promise.and_then(|promise| promise.release_reason);
+                    reason.unwrap_or(ReleaseReason::Surplus)
                 };
                 begin_release(&mut member, reason);
             }
@@ -154,17 +196,11 @@ impl Site {
         let wanted = record.spec.roles().iter().find(|wanted| wanted.name == role);
         let key = wanted.and_then(|role| role.topology_key.as_ref());
         let host = self.model.get(&id.name);
-        let domain = key.and_then(|key| host?.labels.get(key).cloned());
+        let domain = key.and_then(|key| domain(&host?, key));
         self.new_member(id, role, domain, state)
     }
 
-    fn new_member(
-        &self,
-        id: &HostId,
-        role: RoleName,
-        domain: Option<LabelValue>,
-        state: MemberState,
-    ) -> Member {
+    fn new_member(&self, id: &HostId, role: RoleName, domain: Option<Domain>, state: MemberState) -> Member {
         let mut member = Member {
             role,
             domain,
@@ -203,12 +239,9 @@ impl Site {
                 .failed_since
                 .and_then(|_| self.failure(id, member, role?, now))
         };
-        let members = record.members.iter().map(|(id, member)| {
-            let mut decided = self::member(id, member, failed(id, member));
-            if self.is_request(&record.cluster, id, member) {
-                decided.state = MemberState::Bound;
-            }
-            decided
+        let members = record.members.iter().map(|(id, member)| ::placement::Member {
+            requested: self.is_request(&record.cluster, id, member),
+            ..self::member(id, member, failed(id, member))
         });
         (request, members.collect())
     }
@@ -260,30 +293,41 @@ impl Site {
         let (request, members) = self.question(record, now);
         // Most declarations change nothing: agents repeat them with every change of a host.
         let decision = match ::placement::settled(&self.model, &request, &members) {
+            // Every member stays as it is, so none is named.
             Some(reports) => Decision {
                 reports,
                 ..Decision::default()
             },
             None => ::placement::decide(&self.model, &request, &members),
         };
-        for (id, member) in &mut record.members {
-            let goes = decision.release.iter().any(|release| release.host == *id);
-            if !goes && self.is_request(&record.cluster, id, member) {
-                // Another one goes in its place.
+        for kept in &decision.keep {
+            let Some(member) = record.members.get_mut(&kept.host) else {
+                continue;
+            };
+            member.replaces.clone_from(&kept.replaces);
+            if self.is_request(&record.cluster, &kept.host, member) {
+                // Another one goes in its place, or the role wants it again.
                 member.state = MemberState::Bound;
                 member.revision = UNNUMBERED;
                 member.release_reason = None;
             }
         }
         for taken in &decision.take {
-            let (role, domain) = (taken.role.clone(), taken.domain.clone());
+            let role = request.roles.iter().find(|role| role.name == taken.role);
+            let key = role.and_then(|role| role.topology_key.clone());
+            let domain = key.zip(taken.domain.clone());
+            let domain = domain.map(|(key, value)| Domain { key, value });
+            let role = taken.role.clone();
             let mut member = self.new_member(&taken.host, role, domain, MemberState::Claimed);
             member.replaces.clone_from(&taken.replaces);
             record.members.insert(taken.host.clone(), member);
         }
         for release in &decision.release {
             if let Some(member) = record.members.get_mut(&release.host) {
-                begin_release(member, answer::release_reason(release.reason));
+                let reason = answer::release_reason(release.reason);
+                begin_release(member, reason);
+                // A release that was only asked for is for good once another one has the place.
+                member.release_reason = Some(reason);
             }
         }
         record.reports = reports(&decision.reports);
@@ -321,9 +365,19 @@ pub(super) fn member(id: &HostId, member: &Member, failed: Option<FailReason>) -
         role: member.role.clone(),
         state: member.state,
         domain: member.domain.clone(),
+        requested: false,
         failed,
         replaces: member.replaces.clone(),
     }
+}
+
+/// The domain of a topology key that a host is in.
+fn domain(host: &Host, key: &LabelKey) -> Option<Domain> {
+    let value = host.labels.get(key)?;
+    Some(Domain {
+        key: key.clone(),
+        value: value.clone(),
+    })
 }
 
 /// Takes over what the host's data say now; an address that vanished stays as last known.
@@ -336,31 +390,5 @@ fn refresh(member: &mut Member, host: &wire::Host) {
     }
     if !host.bmc_address.is_empty() {
         member.bmc_address.clone_from(&host.bmc_address);
-    }
-}
-
-/// Whether a member's host is free: `shown` is what the site shows of it; `settled`: the release was
-/// confirmed to a ledger that is lost, since somebody else has claimed the host, or the cluster is gone. Revisions ascend through epochs, so the number
-/// of a release mark alone orders them.
-///
-/// That a report does not have a host is not enough: it may be older than the host. The agent confirms that a host is gone
-/// when it has asked the API server itself, after the release.
-fn is_freed(member: &Member, shown: Option<(&wire::Host, &Labels)>, settled: bool, synced: bool) -> bool {
-    let Some((host, labels)) = shown else {
-        return synced && member.state == MemberState::Releasing && member.confirmed;
-    };
-    if member.revision == UNNUMBERED {
-        return false;
-    }
-    let mark = host.release_mark;
-    match (member.state, labels) {
-        (MemberState::Releasing, Labels::None) => (member.confirmed || settled) && mark >= member.revision,
-        // The release was written, and the host given away since: by a ledger that is lost.
-        (MemberState::Releasing, Labels::Others(_)) => mark >= member.revision,
-        // It was released after this claim: by a ledger that is lost.
-        (MemberState::Claimed | MemberState::Bound, Labels::None | Labels::Others(_)) => {
-            synced && mark > member.revision
-        }
-        (_, Labels::Partial | Labels::Ours(_)) => false,
     }
 }

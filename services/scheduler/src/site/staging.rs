@@ -9,7 +9,7 @@ use super::{Author, Outcome, Site, claims::UNNUMBERED};
 use crate::{
     convert,
     error::Error,
-    ledger::{Change, Position, commit::Permit, weight},
+    ledger::{Change, Commit, SitePosition, commit::Permit, weight},
     record::Record,
 };
 
@@ -44,7 +44,7 @@ impl Site {
             && **known == record
         {
             return Ok(Outcome {
-                revision: known.revision,
+                commit: self.history.commit(known.revision),
                 record: Some(Arc::clone(known)),
             });
         }
@@ -57,20 +57,20 @@ impl Site {
         let reference = record.reference();
         let earlier = before.map(|before| before.revision);
         let mut staged = None;
-        let revision = permit.stage(|position| {
-            number(&mut record, position.revision);
+        let history = self.history;
+        let commit = permit.stage(|commit| {
+            let at = history.at(commit);
+            number(&mut record, at.revision());
             staged = Some(record).filter(|_| !gone).map(Arc::new);
             Change::Record {
                 key,
                 record: staged.clone(),
-                decision: Box::new(api::Decision {
-                    revision: Some(position.into()),
-                    ..entry
-                }),
-                revision: position.revision,
+                decision: Box::new(placed(entry, at, commit)),
+                commit,
             }
-        });
-        self.latest = self.latest.max(revision);
+        })?;
+        let revision = history.at(commit).revision();
+        self.issued = self.issued.max(revision);
         self.install(&name, staged.clone());
         match (&staged, earlier) {
             (Some(_), earlier) => self.changes.put(earlier, revision, name),
@@ -80,8 +80,17 @@ impl Site {
         }
         Ok(Outcome {
             record: staged,
-            revision,
+            commit,
         })
+    }
+}
+
+/// An entry of the log at its place.
+pub(super) fn placed(entry: api::Decision, at: SitePosition, commit: Commit) -> api::Decision {
+    api::Decision {
+        revision: Some(at.into()),
+        commit: commit.number(),
+        ..entry
     }
 }
 
@@ -95,7 +104,7 @@ fn number(record: &mut Record, revision: u64) {
     }
 }
 
-/// The audit entry for the step from `before` to `after`; its revision is set when it is staged.
+/// The audit entry for the step from `before` to `after`; its place is set when it is staged.
 fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_>) -> api::Decision {
     let old = |id: &HostId| {
         before
@@ -118,7 +127,8 @@ fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_
     let freed = before.into_iter().flat_map(|before| before.members.keys());
     api::Decision {
         time: Some(author.now.into()),
-        revision: Some(Position::default().into()),
+        revision: None,
+        commit: 0,
         caller: author.caller.to_owned(),
         site: site.to_owned(),
         cluster: Some(after.reference()),

@@ -129,8 +129,8 @@ impl Supervisor {
     /// One term.
     async fn serve(&self, tenure: Tenure, contents: Contents, shutdown: &CancellationToken) -> End {
         let Tenure { ledger, lost, right } = tenure;
-        tracing::info!(position = %contents.position, clusters = contents.records.len(), "a term begins");
-        let (committer, writer) = commit::committer(contents.position);
+        tracing::info!(commit = %contents.commit, clusters = contents.records.len(), "a term begins");
+        let (committer, writer) = commit::committer(contents.commit);
         let committer = committer.taking(ledger.largest());
         let ending = committer.ending().clone();
         let mut policies = self.policies.clone();
@@ -140,9 +140,10 @@ impl Supervisor {
         let mut policies = Box::pin(region.clone().run_policies(policies));
         let stop = CancellationToken::new();
         let (storage, stopped) = (Arc::clone(&ledger), stop.clone());
+        let undo = region.undo();
         let mut writing = tokio::task::spawn_blocking(move || {
             let mut durable = contents;
-            let end = writer.run_until(&*storage, &stopped, &mut durable);
+            let end = writer.run_until(&*storage, &stopped, &mut durable, &|refusal| undo.reset(refusal));
             (end, durable)
         });
         self.standing.send_replace(Standing::Serving(Term {
@@ -186,7 +187,7 @@ impl Supervisor {
             return None;
         };
         self.gate.not_ready(format!("cannot be written: {cause}"));
-        let (committer, mut held) = commit::committer(durable.position);
+        let (committer, mut held) = commit::committer(durable.commit);
         held.close();
         self.standing.send_replace(Standing::ReadOnly {
             region: Region::new(durable, self.policies.borrow().clone(), committer),

@@ -11,7 +11,10 @@ use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
 use proto::placement::v1 as api;
 use rand::{Rng as _, rngs::StdRng, seq::IndexedRandom as _};
 use scheduler::{
-    ledger::{Change, Contents, Fence, Ledger, Position, RecordKey, SiteFence, commit, redb::Redb},
+    ledger::{
+        Change, Commit, Contents, Fence, History, Ledger, RecordKey, SiteFence, SitePosition, commit,
+        position::Cause, redb::Redb,
+    },
     record::{Member, Record},
     spec::Spec,
 };
@@ -36,22 +39,15 @@ pub(crate) struct Log {
 
 impl Submitted {
     pub(crate) fn random(rng: &mut StdRng, count: usize) -> Self {
-        let mut position = Position {
-            epoch: 1,
-            revision: 0,
-        };
+        let mut commit = Commit::NONE;
         let mut changes = Vec::new();
         let mut batches = Vec::new();
         for _ in 0..count {
             let batch = rng.random_range(1..=BATCH);
             batches.push(batch);
             for _ in 0..batch {
-                let change = change(rng, position);
-                position.revision = change.revision();
-                if let Change::Epoch { epoch, revision: _ } = change {
-                    position.epoch = epoch;
-                }
-                changes.push(change);
+                commit = commit.next();
+                changes.push(change(rng, commit));
             }
         }
         Self { changes, batches }
@@ -68,7 +64,7 @@ impl Submitted {
             return log;
         };
         let Ok(contents) = ledger.load() else { return log };
-        let (committer, writer) = commit::committer(contents.position);
+        let (committer, writer) = commit::committer(contents.commit);
         let mut writing = pin!(writer.run_here(&ledger, async || ()));
         let mut context = Context::from_waker(Waker::noop());
         let mut rest = &self.changes[..];
@@ -77,13 +73,11 @@ impl Submitted {
             rest = later;
             for change in now {
                 let permit = committer.try_reserve().unwrap().unwrap();
-                permit.stage(|_| change.clone());
+                permit.stage(|_| change.clone()).unwrap();
             }
             let stopped = matches!(writing.as_mut().poll(&mut context), Poll::Ready(Err(_)));
             let durable = *committer.watch().borrow();
-            log.acknowledged = self
-                .changes
-                .partition_point(|change| change.revision() <= durable.revision);
+            log.acknowledged = self.changes.partition_point(|change| change.commit() <= durable);
             if stopped || disk.is_cut() {
                 break;
             }
@@ -94,21 +88,15 @@ impl Submitted {
     /// After how many changes a ledger would hold what this one does.
     pub(crate) fn find(&self, ledger: &Redb, context: &str) -> usize {
         let contents = ledger.load().unwrap_or_else(|error| panic!("{context}: {error}"));
-        let reached = contents.position.revision;
-        let count = self
-            .changes
-            .partition_point(|change| change.revision() <= reached);
+        let found = contents.commit;
+        let count = self.changes.partition_point(|change| change.commit() <= found);
         let (expected, decisions) = replay(&self.changes[..count]);
-        let found = contents.position;
-        assert_eq!(
-            found, expected.position,
-            "{context}: no such position was submitted"
-        );
+        assert_eq!(found, expected.commit, "{context}: no such commit was submitted");
         assert!(
             contents == expected,
             "{context}: at {found} the contents differ:\n{contents:?}\n{expected:?}"
         );
-        let log = ledger.decisions(u64::MAX, usize::MAX, &|_| true).unwrap();
+        let log = ledger.decisions(Commit::MAX, usize::MAX, &|_| true).unwrap();
         assert!(
             log.into_iter().rev().eq(decisions),
             "{context}: at {found} the log of decisions differs"
@@ -119,23 +107,25 @@ impl Submitted {
 
 /// The naive ledger.
 fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
-    let mut contents = Contents {
-        position: Position {
-            epoch: 1,
-            revision: 0,
-        },
-        ..Contents::default()
-    };
+    let mut contents = Contents::default();
     let mut decisions = Vec::new();
     for change in changes {
-        contents.position.revision = change.revision();
+        contents.commit = change.commit();
         match change.clone() {
-            Change::Epoch { epoch, revision: _ } => contents.position.epoch = epoch,
+            Change::Raise {
+                site,
+                history,
+                decision,
+                commit: _,
+            } => {
+                contents.histories.insert(site, history);
+                decisions.push(*decision);
+            }
             Change::Fence {
                 site,
                 fence,
                 decision,
-                revision: _,
+                commit: _,
             } => {
                 match fence {
                     Some(fence) => contents.fences.insert(site, fence),
@@ -147,12 +137,12 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
                 key,
                 record,
                 decision,
-                revision,
+                commit,
             } => {
                 contents.records.remove(&key);
                 match record {
                     Some(record) => drop(contents.records.insert(key, record)),
-                    None => drop(contents.removals.insert(key.site, revision)),
+                    None => drop(contents.removals.insert(key.site, commit)),
                 }
                 decisions.push(*decision);
             }
@@ -161,16 +151,23 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
     (contents, decisions)
 }
 
-fn change(rng: &mut StdRng, position: Position) -> Change {
+fn change(rng: &mut StdRng, commit: Commit) -> Change {
     if rng.random_ratio(1, 25) {
-        return Change::Epoch {
-            epoch: position.epoch + rng.random_range(1..4),
-            revision: position.revision + rng.random_range(1..1000),
+        let shown = SitePosition::new(rng.random_range(1..4), rng.random_range(1..1000));
+        return Change::Raise {
+            site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
+            history: History::default().raise(shown, Cause::Lost { known: 3 }, commit),
+            decision: Box::new(api::Decision {
+                commit: commit.number(),
+                action: "raise".to_owned(),
+                ..api::Decision::default()
+            }),
+            commit,
         };
     }
-    let revision = position.revision + 1;
+    let revision = commit.number();
     if rng.random_ratio(1, 25) {
-        return fence(rng, position.epoch, revision);
+        return fence(rng, commit);
     }
     let cluster = ClusterName::new("tenant", format!("c{}", rng.random_range(0..8))).unwrap();
     let reference = proto::inventory::v1::ClusterRef {
@@ -188,13 +185,8 @@ fn change(rng: &mut StdRng, position: Position) -> Change {
         },
         record,
         decision: Box::new(api::Decision {
-            revision: Some(
-                Position {
-                    epoch: position.epoch,
-                    revision,
-                }
-                .into(),
-            ),
+            revision: Some(SitePosition::new(1, revision).into()),
+            commit: revision,
             caller: "site/a/agent/cluster".to_owned(),
             site: "a".to_owned(),
             cluster: Some(reference),
@@ -202,14 +194,14 @@ fn change(rng: &mut StdRng, position: Position) -> Change {
             reason: "r".repeat(rng.random_range(0..300)),
             ..api::Decision::default()
         }),
-        revision,
+        commit,
     }
 }
 
-fn fence(rng: &mut StdRng, epoch: u64, revision: u64) -> Change {
+fn fence(rng: &mut StdRng, commit: Commit) -> Change {
     let fence = SiteFence {
         highest: Fence {
-            lease: format!("lease-{revision}"),
+            lease: format!("lease-{commit}"),
             transitions: rng.random_range(0..100),
         },
         retired: (0..rng.random_range(0..3))
@@ -220,11 +212,11 @@ fn fence(rng: &mut StdRng, epoch: u64, revision: u64) -> Change {
         site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
         fence: rng.random_ratio(4, 5).then_some(fence),
         decision: Box::new(api::Decision {
-            revision: Some(Position { epoch, revision }.into()),
+            commit: commit.number(),
             action: "fence".to_owned(),
             ..api::Decision::default()
         }),
-        revision,
+        commit,
     }
 }
 

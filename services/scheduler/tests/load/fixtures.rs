@@ -28,9 +28,9 @@ use runtime::{
     tls::{self, Channel, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{
+    admission::{self, CallMetrics, Limits},
     api::{Inventory, Placements},
     ledger::{Ledger, commit, redb::Redb},
-    load,
     policy::Policies,
     region::Region,
     term::Terms,
@@ -113,6 +113,8 @@ pub(crate) async fn serve(routes: Routes) -> (Channel, SocketAddr, JoinHandle<()
         tls_cert: None,
         tls_key: None,
         tls_client_ca: None,
+        tls_site_ca_dir: None,
+        tls_deny: None,
         plaintext_loopback: true,
         tls_reload_seconds: Duration::from_secs(10),
     };
@@ -147,7 +149,7 @@ impl Stage {
         Self::with(|terms| scheduler::server::routes(&terms).unwrap().1).await
     }
 
-    /// With so many calls under way at once.
+    /// With places for so many calls of each kind.
     pub(crate) async fn start(in_flight: usize) -> Self {
         Self::with(|terms| {
             let (_, health) = tonic_health::server::health_reporter();
@@ -159,7 +161,7 @@ impl Stage {
                 .add_service(InventoryServiceServer::new(Inventory::new(terms)))
                 .add_service(health)
                 .add_service(reflection);
-            load::guarded(routes, in_flight)
+            admission::guarded(routes, Limits::of_each_kind(in_flight), CallMetrics::default())
         })
         .await
     }
@@ -168,7 +170,7 @@ impl Stage {
         let storage = Storage::new();
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(storage.clone()).unwrap());
         let contents = ledger.load().unwrap();
-        let (committer, writer) = commit::committer(contents.position);
+        let (committer, writer) = commit::committer(contents.commit);
         let region = Region::new(contents, Policies::new(), committer);
         let writing = Arc::clone(&ledger);
         thread::spawn(move || writer.run(&*writing));

@@ -20,7 +20,10 @@ use std::{
     time::Duration,
 };
 
-use scheduler::{ledger::commit::QUEUE, load};
+use scheduler::{
+    admission::{self, CallMetrics, Limits},
+    ledger::commit::QUEUE,
+};
 use tonic::{Code, Request, body::Body, server::NamedService, service::Routes};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt as _;
@@ -28,19 +31,28 @@ use tonic_types::StatusExt as _;
 use fixtures::{Stage, apply, serve};
 
 #[tokio::test]
-async fn what_is_too_much_is_refused_at_once_but_never_health_reflection_or_reports() {
+async fn calls_of_one_kind_are_refused_at_once_and_others_served() {
     let stage = Stage::start(1).await;
     stage.storage.close();
     let mut client = stage.placements();
     let waiting = tokio::spawn(async move { client.apply_cluster(apply("one", 1)).await });
     stage.storage.reached().await;
 
-    let request = proto::inventory::v1::ListSitesRequest::default();
-    let refused = stage.inventory().list_sites(request.clone()).await.unwrap_err();
+    let refused = stage
+        .placements()
+        .apply_cluster(apply("two", 1))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-    assert_eq!(refused.get_details_error_info().unwrap().reason, "OVERLOADED");
+    let info = refused.get_details_error_info().unwrap();
+    assert_eq!(info.reason, "OVERLOADED");
+    assert_eq!(info.metadata["limit"], "writes");
+    assert_eq!(info.metadata["identity"], "plaintext-loopback");
     assert!(refused.get_details_retry_info().unwrap().retry_delay.is_some());
 
+    // Questions, health, reflection and reports have places of their own.
+    let request = proto::inventory::v1::ListSitesRequest::default();
+    stage.inventory().list_sites(request).await.unwrap();
     let mut health = HealthClient::new(stage.channel.clone());
     health.check(HealthCheckRequest::default()).await.unwrap();
     let mut reflection = tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient::new(
@@ -52,7 +64,7 @@ async fn what_is_too_much_is_refused_at_once_but_never_health_reflection_or_repo
 
     stage.storage.open();
     waiting.await.unwrap().unwrap();
-    stage.inventory().list_sites(request).await.unwrap();
+    stage.placements().apply_cluster(apply("two", 0)).await.unwrap();
     drop(reports);
 }
 
@@ -137,7 +149,12 @@ impl tower::Service<http::Request<Body>> for Buggy {
 
 #[tokio::test]
 async fn a_panic_becomes_an_internal_error_without_its_text_and_the_connection_lives_on() {
-    let (channel, _, _serving) = serve(load::guarded(Routes::new(Buggy), 64)).await;
+    let (channel, _, _serving) = serve(admission::guarded(
+        Routes::new(Buggy),
+        Limits::default(),
+        CallMetrics::default(),
+    ))
+    .await;
     let mut health = HealthClient::new(channel);
     for _ in 0..2 {
         let asked = tokio::time::timeout(

@@ -130,7 +130,9 @@ async fn a_watcher_that_does_not_read_costs_little_and_is_told_the_newest_of_eve
     const CHANGES: i64 = 500;
     let stage = Stage::served().await;
     let large = ["h1", "h2", "h3"].map(|name| Host {
-        bmc_address: format!("redfish://{}", "b".repeat(BYTES)),
+        addresses: (0..128)
+            .map(|network| (format!("{network:0>250}"), "192.0.2.1".to_owned()))
+            .collect(),
         ..host(name)
     });
     let _reports = report(&stage.channel, &large).await;

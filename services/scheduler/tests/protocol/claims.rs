@@ -18,7 +18,7 @@ async fn a_cluster_gets_hosts_and_is_told_only_what_the_ledger_has() {
     );
     let on_disk = stage.ledger.load().unwrap();
     assert_eq!(on_disk.records.values().collect::<Vec<_>>(), [&record]);
-    assert_eq!(on_disk.position.revision, record.revision);
+    assert_eq!(on_disk.commit.number(), record.revision);
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn declaring_the_same_shape_again_costs_no_commit() {
     let second = stage.apply("one", 1, 1).await.unwrap();
 
     assert_eq!(first, second);
-    assert_eq!(stage.ledger.load().unwrap().position.revision, first.revision);
+    assert_eq!(stage.ledger.load().unwrap().commit.number(), first.revision);
 }
 
 #[tokio::test]

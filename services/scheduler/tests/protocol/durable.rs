@@ -47,7 +47,7 @@ async fn with_disk<T>(writing: &mut Writing<'_>, step: impl Future<Output = T>) 
 async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
     let contents = ledger.load().unwrap();
-    let (committer, writer) = commit::committer(contents.position);
+    let (committer, writer) = commit::committer(contents.commit);
     let region = Region::new(contents, Policies::new(), committer);
     let mut writing: Writing<'_> = pin!(writer.run_here(&ledger, async || ()));
     let one = cluster("one");

@@ -135,7 +135,7 @@ async fn a_sipcluster_that_a_late_snapshot_did_not_have_yet_is_declared_once_it_
 async fn what_a_declaration_has_claimed_that_came_after_a_restart_is_given_back_when_no_report_shows_its_sipcluster()
  {
     let (stage, _) = gone().await;
-    let mark = stage.ledger.load().unwrap().position.revision;
+    let mark = stage.ledger.load().unwrap().commit.number();
     let stage = stage.restart();
     let session = stage.sync(&[released("h1", mark)]).await;
     let late = stage.apply("one", 1, 1).await.unwrap();

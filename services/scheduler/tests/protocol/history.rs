@@ -3,7 +3,7 @@
 use placement::MemberState::Claimed;
 use proptest::prelude::*;
 use scheduler::{
-    ledger::{Ledger as _, Position, redb::Redb},
+    ledger::{Commit, Ledger as _, SitePosition, redb::Redb},
     region::Region,
 };
 
@@ -38,14 +38,11 @@ async fn the_history_goes_on_after_a_restart_when_the_last_of_a_site_was_that_a_
         .report(&session, &[released("h1", releasing.revision)])
         .await;
     assert!(stage.confirm(&releasing).await.is_none());
-    let before = stage.ledger.load().unwrap().position;
-    let waits_for_its_children = with_status(&releasing, before.epoch);
+    let before = stage.ledger.load().unwrap().commit;
+    let waits_for_its_children = with_status(&releasing, 1);
 
     let stage = stage.restart();
-    let seen = Position {
-        revision: releasing.revision,
-        ..before
-    };
+    let seen = SitePosition::new(1, releasing.revision);
     stage
         .sync_with(
             &[released("h1", releasing.revision)],
@@ -54,7 +51,7 @@ async fn the_history_goes_on_after_a_restart_when_the_last_of_a_site_was_that_a_
         )
         .await;
 
-    let after = stage.ledger.load().unwrap().position;
+    let after = stage.ledger.load().unwrap().commit;
     assert_eq!(after, before, "nothing is lost, so no epoch is raised");
 }
 
@@ -65,7 +62,7 @@ async fn the_log_tells_who_did_what_newest_first() {
     stage.apply("one", 1, 1).await.unwrap();
     stage.apply("two", 1, 1).await.unwrap();
 
-    let all = stage.ledger.decisions(u64::MAX, 10, &|_| true).unwrap();
+    let all = stage.ledger.decisions(Commit::MAX, 10, &|_| true).unwrap();
 
     let actions: Vec<_> = all
         .iter()
@@ -88,13 +85,13 @@ async fn the_log_tells_who_did_what_newest_first() {
     );
     let older = stage
         .ledger
-        .decisions(all[0].revision.unwrap().revision, 10, &|_| true)
+        .decisions(Commit::new(all[0].commit), 10, &|_| true)
         .unwrap();
     assert_eq!(older, all[1..]);
     assert_eq!(
         stage
             .ledger
-            .decisions(u64::MAX, 1, &|entry| entry.taken.len() == 1)
+            .decisions(Commit::MAX, 1, &|entry| entry.taken.len() == 1)
             .unwrap(),
         all[1..2]
     );
@@ -114,7 +111,7 @@ fn a_new_ledger_appears_whole_and_leaves_nothing_beside_it() {
     assert_eq!(entries, ["ledger.redb"]);
     assert!(Redb::open(&path).is_err(), "one process at a time");
     drop(made);
-    assert_eq!(Redb::open(&path).unwrap().load().unwrap().position.epoch, 1);
+    assert_eq!(Redb::open(&path).unwrap().load().unwrap().commit, Commit::NONE);
 }
 
 #[derive(Clone, Debug)]
@@ -214,7 +211,7 @@ proptest! {
                     }
                 }
                 let committer = stage.region.committer();
-                committer.durable(committer.staged().revision).await.unwrap();
+                committer.durable(committer.staged()).await.unwrap();
                 check(&stage.region, &stage);
             }
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use placement::MemberState::{Bound, Claimed};
 use proto::{inventory::v1 as wire, placement::v1 as api};
-use scheduler::policy::Policies;
+use scheduler::{ledger::Commit, policy::Policies};
 
 use crate::fixtures::{Stage, host, labelled, members};
 
@@ -15,7 +15,7 @@ fn cordoning(value: &str) -> Policies {
 
 /// Entries of the log for an action, the newest first.
 fn log(stage: &Stage, action: &str) -> Vec<api::Decision> {
-    let entries = stage.ledger.decisions(u64::MAX, 1000, &|_| true).unwrap();
+    let entries = stage.ledger.decisions(Commit::MAX, 1000, &|_| true).unwrap();
     entries
         .into_iter()
         .filter(|entry| entry.action == action)
@@ -25,7 +25,7 @@ fn log(stage: &Stage, action: &str) -> Vec<api::Decision> {
 async fn follow(stage: &Stage, policies: Policies) {
     stage.region.set_policies(policies).await.unwrap();
     let staged = stage.region.committer().staged();
-    stage.region.committer().durable(staged.revision).await.unwrap();
+    stage.region.committer().durable(staged).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! Hosts that are deleted and made again under their name: another host each time. A report that does not have a host may be
 //! older than the host, so the one before goes when the agent confirms that the API server does not have it.
 
-use placement::MemberState::{self, Bound, Claimed, Releasing};
-use scheduler::record::Record;
+use placement::{
+    MemberState::{self, Bound, Claimed, Releasing},
+    Replaces,
+};
+use scheduler::{ledger::Commit, record::Record};
 
 use crate::fixtures::{Stage, again, host, labelled, members, observed};
 
@@ -33,7 +36,7 @@ async fn a_host_that_was_made_again_is_taken_for_the_one_that_is_gone_which_goes
     );
     let gone = before.members.first_key_value().unwrap().0;
     let taken = both.members.last_key_value().unwrap().1;
-    assert_eq!(taken.replaces.as_ref(), Some(gone));
+    assert_eq!(taken.replaces.as_ref().map(Replaces::host), Some(gone));
     assert!(both.refusal.is_none());
 
     stage.report(&session, &[again(host("h1"))]).await;
@@ -42,7 +45,7 @@ async fn a_host_that_was_made_again_is_taken_for_the_one_that_is_gone_which_goes
 
     let after = stage.confirm(&still).await.unwrap();
     assert_eq!(incarnations(&after), [("uid-h1-again", Claimed)]);
-    let log = stage.ledger.decisions(u64::MAX, 1, &|_| true).unwrap();
+    let log = stage.ledger.decisions(Commit::MAX, 1, &|_| true).unwrap();
     assert_eq!(log[0].freed[0].uid, "uid-h1", "{log:?}");
 }
 

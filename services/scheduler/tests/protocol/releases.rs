@@ -2,7 +2,10 @@
 
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
-use scheduler::{error::Error, record::Record};
+use scheduler::{
+    error::Error,
+    record::{Record, ReleaseReason},
+};
 
 use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, used};
 
@@ -316,4 +319,33 @@ async fn a_host_whose_user_was_there_before_the_release_is_not_unlabelled_so_it_
     assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
     assert_eq!(stage.conflicts("one").await, [""; 0]);
     assert_eq!(stage.why_not("h1"), ["consumed", "held"]);
+}
+
+#[tokio::test]
+async fn a_requested_member_that_is_replaced_goes_for_good() {
+    let stage = Stage::empty();
+    let hosts = [host("h1"), host("h2"), host("h3"), host("h4")];
+    let session = stage.sync(&hosts).await;
+    let claimed = stage.apply("one", 1, 2).await.unwrap();
+    let in_use = |name: &str| used(labelled(name, "one"));
+    for (name, _) in members(&claimed) {
+        stage.report(&session, &[in_use(&name)]).await;
+    }
+    let asked = stage.apply("one", 2, 1).await.unwrap();
+    let mut states = members(&asked).into_iter();
+    let (name, _) = states.find(|(_, state)| *state == Releasing).unwrap();
+    let failed = wire::Host {
+        marked_failed: true,
+        ..in_use(&name)
+    };
+    stage.report(&session, &[failed]).await;
+
+    let replaced = stage.apply("one", 3, 2).await.unwrap();
+    assert_eq!(replaced.members.len(), 3, "{replaced:?}");
+    stage.retry().await;
+
+    let again = stage.apply("one", 4, 3).await.unwrap();
+    assert_eq!(again.members.len(), 4, "the role grows by one: {again:?}");
+    let gone = again.members.iter().find(|(id, _)| id.name.name() == name);
+    assert_eq!(gone.unwrap().1.release_reason, Some(ReleaseReason::Failed));
 }

@@ -100,7 +100,7 @@ async fn a_member_in_error_is_replaced_when_its_time_is_over_and_not_before() {
     assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
     let record = stage.record("one").await.unwrap();
     let new = record.members.values().find(|member| member.state == Claimed);
-    assert_eq!(new.unwrap().replaces.as_ref().unwrap().name.name(), "h1");
+    assert_eq!(new.unwrap().replaces.as_ref().unwrap().host().name.name(), "h1");
     let old = record.members.values().find(|member| member.state == Releasing);
     let old = old.unwrap();
     assert_eq!(old.release_reason, Some(ReleaseReason::Failed));

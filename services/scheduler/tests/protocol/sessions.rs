@@ -3,7 +3,7 @@
 use proto::inventory::v1 as wire;
 use scheduler::{
     error::Error,
-    ledger::Position,
+    ledger::{Commit, SitePosition},
     site::{KEEPALIVE, SessionId},
 };
 
@@ -14,11 +14,12 @@ async fn report_nothing(stage: &Stage, session: &SessionId) -> Result<(), Error>
         .region
         .report(SITE, session, wire::HostChanges::default())
         .await
+        .map(drop)
 }
 
 /// What the log says of reporters, oldest first.
 fn log(stage: &Stage) -> Vec<(String, String)> {
-    let mut log = stage.ledger.decisions(u64::MAX, 100, &|_| true).unwrap();
+    let mut log = stage.ledger.decisions(Commit::MAX, 100, &|_| true).unwrap();
     log.reverse();
     let of_reporters = log.into_iter().filter(|entry| entry.cluster.is_none());
     of_reporters.map(|entry| (entry.action, entry.reason)).collect()
@@ -65,11 +66,11 @@ async fn a_reporter_is_let_in_only_when_its_fence_is_durable() {
     let fence = stage.ledger.load().unwrap().fences.remove(SITE).unwrap();
     assert_eq!(fence.highest.to_string(), "lease#7");
     drop(reporter);
-    let position = stage.ledger.load().unwrap().position;
+    let before = stage.ledger.load().unwrap().commit;
     drop(stage.open("lease", 7).await.unwrap());
     assert_eq!(
-        stage.ledger.load().unwrap().position,
-        position,
+        stage.ledger.load().unwrap().commit,
+        before,
         "the same election again costs no commit"
     );
 }
@@ -155,7 +156,7 @@ async fn an_operator_lets_a_counter_restored_backwards_in_and_the_log_says_who_d
             ("fence".to_owned(), "reporter lease#3 is the first".to_owned()),
         ]
     );
-    let who = stage.ledger.decisions(u64::MAX, 2, &|_| true).unwrap();
+    let who = stage.ledger.decisions(Commit::MAX, 2, &|_| true).unwrap();
     let who: Vec<_> = who.iter().map(|entry| &*entry.caller).collect();
     assert_eq!(who, [CALLER, "operator/ann"]);
 }
@@ -175,18 +176,16 @@ async fn what_a_snapshot_does_not_name_is_gone() {
 #[tokio::test]
 async fn a_site_that_has_seen_more_than_the_ledger_holds_raises_the_epoch_durably() {
     let stage = Stage::empty();
-    let seen = Position {
-        epoch: 3,
-        revision: 100,
-    };
+    let seen = SitePosition::new(3, 100);
 
     drop(stage.open_seen("lease", 1, Some(seen)).await.unwrap());
 
-    let position = stage.ledger.load().unwrap().position;
+    let contents = stage.ledger.load().unwrap();
+    let position = contents.histories[SITE].at(contents.commit);
     assert!(
-        position.epoch > seen.epoch && position.revision > seen.revision,
+        position.epoch() > seen.epoch() && position.revision() > seen.revision(),
         "{position}"
     );
     stage.sync(&[host("h1")]).await;
-    assert!(stage.apply("one", 1, 1).await.unwrap().revision > seen.revision);
+    assert!(stage.apply("one", 1, 1).await.unwrap().revision > seen.revision());
 }

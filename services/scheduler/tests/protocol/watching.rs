@@ -53,7 +53,7 @@ async fn a_watcher_that_resumes_is_told_what_went_meanwhile() {
         .report(&session, &[released("h1", releasing.revision)])
         .await;
     stage.confirm(&releasing).await;
-    let now = stage.region.committer().watch().borrow().revision;
+    let now = stage.region.committer().watch().borrow().number();
     let site = stage.region.site(SITE).unwrap();
 
     assert_eq!(
@@ -82,7 +82,7 @@ async fn a_watcher_from_before_a_restart_goes_on_unless_a_removal_was_not_told_t
         .report(&session, &[released(held, releasing.revision)])
         .await;
     restarted.confirm(&releasing).await;
-    let removed = restarted.region.committer().watch().borrow().revision;
+    let removed = restarted.region.committer().watch().borrow().number();
 
     let two = restarted.record("two").await.unwrap().revision;
 

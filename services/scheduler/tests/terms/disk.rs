@@ -45,6 +45,11 @@ impl Disk {
         self.0.1.notify_all();
     }
 
+    /// Who has it: clones of this, those of opened ledgers too.
+    pub(crate) fn users(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

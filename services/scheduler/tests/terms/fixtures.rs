@@ -72,6 +72,8 @@ impl Stage {
             tls_cert: None,
             tls_key: None,
             tls_client_ca: None,
+            tls_site_ca_dir: None,
+            tls_deny: None,
             plaintext_loopback: true,
             tls_reload_seconds: Duration::from_secs(10),
         };
@@ -155,8 +157,20 @@ impl Stage {
         Ok(Reports { requests, answers })
     }
 
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// Declares a cluster of one host.
     pub(crate) async fn apply(&self, name: &str) -> Result<Placement, Status> {
+        self.applying(name).await
+    }
+
+    /// The same, by whoever waits for it.
+    pub(crate) fn applying(
+        &self,
+        name: &str,
+    ) -> impl Future<Output = Result<Placement, Status>> + Send + use<> {
         let request = ApplyClusterRequest {
             site: SITE.to_owned(),
             cluster: Some(cluster(name)),
@@ -172,8 +186,11 @@ impl Stage {
                 network_ids: Vec::new(),
             }),
         };
-        let answer = self.placements().apply_cluster(request).await?;
-        Ok(answer.into_inner().placement.unwrap())
+        let mut placements = self.placements();
+        async move {
+            let answer = placements.apply_cluster(request).await?;
+            Ok(answer.into_inner().placement.unwrap())
+        }
     }
 
     pub(crate) async fn placement(&self, name: &str) -> Result<Placement, Status> {

@@ -8,7 +8,9 @@
     reason = "a test fails by panicking, its fixtures too"
 )]
 
+mod backups;
 mod disk;
 mod ending;
+mod export;
 mod fixtures;
 mod read_only;

@@ -32,6 +32,12 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
+    /// The topology key of a role.
+    pub(crate) fn topology_key(&self, role: &RoleName) -> Option<&LabelKey> {
+        let mut roles = self.request.iter().flat_map(|request| &request.roles);
+        roles.find(|wanted| wanted.name == *role)?.topology_key.as_ref()
+    }
+
     /// What its status says of a host of this name.
     pub(crate) fn claim_of(&self, host: &HostName) -> Option<&Claim> {
         let place = self.claims.binary_search_by(|claim| claim.host.cmp(host)).ok()?;
@@ -48,6 +54,8 @@ pub(crate) struct Claim {
     pub(crate) role: RoleName,
     pub(crate) domain: Option<LabelValue>,
     pub(crate) state: MemberState,
+    /// The member in whose place it comes.
+    pub(crate) replaces: Option<HostName>,
 }
 
 pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place, Declared), Error> {
@@ -185,6 +193,8 @@ struct MemberStatus {
     domain: Option<String>,
     #[serde(default)]
     state: Option<api::MemberState>,
+    #[serde(default)]
+    replaces: Option<String>,
 }
 
 fn claims(status: Value, namespace: &Namespace) -> Result<Vec<Claim>, (String, String)> {
@@ -212,6 +222,7 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
         role,
         domain,
         state,
+        replaces,
     } = member;
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     Ok(Claim {
@@ -224,5 +235,6 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
             Some(api::MemberState::Bound) | None => MemberState::Bound,
             Some(api::MemberState::Releasing) => MemberState::Releasing,
         },
+        replaces: given(replaces).map(|old| old.parse()).transpose()?,
     })
 }

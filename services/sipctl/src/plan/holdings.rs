@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::labels;
 use placement::{
-    ClusterName, FailReason, Holder, Host, HostId, HostName, LabelKey, Member, MemberState, RoleName,
-    SipLabels, Site, Uid,
+    ClusterName, Domain, FailReason, Holder, Host, HostId, HostName, LabelKey, Member, MemberState, Replaces,
+    RoleName, SipLabels, Site, Uid,
 };
 
 use crate::input::{Claim, Declared, Input, Observed};
@@ -109,16 +109,16 @@ impl Holdings {
                     // The labels are the commit.
                     Some(MemberState::Claimed | MemberState::Bound) | None => MemberState::Bound,
                 };
-                let domain = claim
-                    .filter(|claim| claim.role == *role)
-                    .and_then(|claim| claim.domain.clone());
                 let member = Member {
                     host: host.id.clone(),
                     role: role.clone(),
                     state,
-                    domain,
+                    requested: false,
+                    domain: claim
+                        .filter(|claim| claim.role == *role)
+                        .and_then(|claim| domain(declared, claim)),
                     failed: None,
-                    replaces: None,
+                    replaces: claim.and_then(|claim| replaces(input, declared, claim)),
                 };
                 self.add(cluster, member, site);
                 if state == MemberState::Releasing {
@@ -133,17 +133,19 @@ impl Holdings {
             host,
             uid,
             role,
-            domain,
+            domain: _,
             state,
+            replaces: _,
         } = claim;
         let cluster = &declared.name;
         let member = |id: HostId, failed| Member {
             host: id,
             role: role.clone(),
             state: *state,
-            domain: domain.clone(),
+            requested: false,
+            domain: domain(declared, claim),
             failed,
-            replaces: None,
+            replaces: replaces(input, declared, claim),
         };
         let observed = input.hosts.get(host).map(|observed| &observed.host);
         if let Some(observed) = observed.filter(|observed| is_of(claim, observed, input)) {
@@ -199,6 +201,33 @@ impl Holdings {
         };
         self.oddities.entry(cluster.clone()).or_default().push(oddity);
     }
+}
+
+/// The domain that a status names, as a value of the key that the role has in the input: a status does not say of which.
+fn domain(declared: &Declared, claim: &Claim) -> Option<Domain> {
+    let key = declared.topology_key(&claim.role)?.clone();
+    let value = claim.domain.clone()?;
+    Some(Domain { key, value })
+}
+
+/// In whose place a claimed member comes: beside one that is a member still, or of one that was given back.
+fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replaces> {
+    let name = claim.replaces.as_ref()?;
+    let old = declared.claim_of(name);
+    let stays = old.is_some_and(|old| old.state != MemberState::Releasing);
+    let shown = input.hosts.get(name).map(|observed| observed.host.id.uid.clone());
+    let uid = shown
+        .or_else(|| old?.uid.clone())
+        .or_else(|| Uid::new(GONE).ok())?;
+    let host = HostId {
+        name: name.clone(),
+        uid,
+    };
+    Some(if stays {
+        Replaces::Beside(host)
+    } else {
+        Replaces::Alone(host)
+    })
 }
 
 /// Whether an entry of a status is about this host and not about an earlier one of its name. A host that carries the

@@ -8,6 +8,7 @@
 )]
 
 mod adopt;
+mod certs;
 mod command;
 mod corpus;
 mod fixtures;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use sipctl::report::Outcome;
 
-use crate::fixtures::{Edit as _, cluster, host};
+use crate::fixtures::{Edit as _, changes, cluster, decided, host};
 use crate::outcomes::{Case, FAILED, check, worker};
 
 const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
@@ -163,4 +163,35 @@ fn what_the_status_claims_is_a_member_before_it_is_labelled_and_not_free_while_i
             changes: vec!["+Worker a@r1"],
         },
     ]);
+}
+
+#[test]
+fn both_of_a_move_stay_until_the_new_one_is_labelled() {
+    let moving = |second: serde_json::Value| {
+        vec![
+            worker("a", "r1").annotated("sip.airshipit.org/replace"),
+            second,
+            cluster("c", &[("Worker", 1)]).set(
+                "/status/placement/members",
+                json!([
+                    {"namespace": "lab", "name": "a", "role": "Worker", "state": "Bound"},
+                    {"namespace": "lab", "name": "b", "role": "Worker", "state": "Claimed", "replaces": "lab/a"},
+                ]),
+            ),
+        ]
+    };
+    // Together they fill the one place that the role wants.
+    let claimed = decided(&moving(host("b", "r2")));
+    assert_eq!(
+        changes(&claimed),
+        ["=Worker a@r1", "=Worker b@r2"],
+        "{claimed:#?}"
+    );
+    assert_eq!(claimed.outcome, Outcome::Placed);
+    check(vec![Case {
+        name: "labelled",
+        objects: moving(worker("b", "r2")),
+        outcome: Outcome::Placed,
+        changes: vec!["=Worker b@r2", "-Worker a failed"],
+    }]);
 }

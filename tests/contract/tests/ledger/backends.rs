@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -19,10 +19,28 @@ use tokio::runtime::Runtime;
 
 /// A storage, and a ledger on it as often as it is opened. The one opened before must be dropped.
 pub(crate) trait Bed {
-    fn open_retaining(&self, retention: Retention) -> Arc<dyn Ledger>;
+    fn open_with(&self, retention: Retention, uptime: Uptime) -> Arc<dyn Ledger>;
+
+    fn open_retaining(&self, retention: Retention) -> Arc<dyn Ledger> {
+        self.open_with(retention, Uptime::default())
+    }
 
     fn open(&self) -> Arc<dyn Ledger> {
         self.open_retaining(Retention::default())
+    }
+}
+
+/// How long the process that has the ledger open has run: as long as a test says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uptime(Arc<Mutex<Duration>>);
+
+impl Uptime {
+    pub(crate) fn set(&self, time: Duration) {
+        *self.0.lock().unwrap() = time;
+    }
+
+    fn get(&self) -> Duration {
+        *self.0.lock().unwrap()
     }
 }
 
@@ -58,8 +76,9 @@ impl MemoryBed {
 }
 
 impl Bed for MemoryBed {
-    fn open_retaining(&self, retention: Retention) -> Arc<dyn Ledger> {
-        Arc::new(Redb::on(self.0.clone()).unwrap().retaining(retention))
+    fn open_with(&self, retention: Retention, uptime: Uptime) -> Arc<dyn Ledger> {
+        let ledger = Redb::on(self.0.clone()).unwrap().retaining(retention);
+        Arc::new(ledger.clocked(move || uptime.get()))
     }
 }
 
@@ -74,9 +93,10 @@ impl FileBed {
 }
 
 impl Bed for FileBed {
-    fn open_retaining(&self, retention: Retention) -> Arc<dyn Ledger> {
+    fn open_with(&self, retention: Retention, uptime: Uptime) -> Arc<dyn Ledger> {
         let path = self.0.path().join("ledger.redb");
-        Arc::new(Redb::open(&path).unwrap().retaining(retention))
+        let ledger = Redb::open(&path).unwrap().retaining(retention);
+        Arc::new(ledger.clocked(move || uptime.get()))
     }
 }
 
@@ -153,13 +173,9 @@ impl<'a> EtcdBed<'a> {
 }
 
 impl Bed for EtcdBed<'_> {
-    fn open_retaining(&self, retention: Retention) -> Arc<dyn Ledger> {
+    fn open_with(&self, retention: Retention, uptime: Uptime) -> Arc<dyn Ledger> {
         let elected = self.cluster.elect(&self.place, "here");
-        Arc::new(
-            self.cluster
-                .open(&self.place, elected)
-                .unwrap()
-                .retaining(retention),
-        )
+        let ledger = self.cluster.open(&self.place, elected).unwrap();
+        Arc::new(ledger.retaining(retention).clocked(move || uptime.get()))
     }
 }

@@ -10,7 +10,7 @@ use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 use rand::{Rng as _, rngs::StdRng};
 use scheduler::{
-    ledger::{Change, Contents, Fence, Position, RecordKey, SiteFence},
+    ledger::{Change, Commit, Contents, Fence, History, RecordKey, SiteFence, SitePosition, position::Cause},
     record::{Member, Record},
     spec::Spec,
 };
@@ -21,42 +21,59 @@ const BEGUN: Duration = Duration::from_hours(500_000);
 /// A ledger as two maps and a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    position: Position,
+    commit: Commit,
+    histories: BTreeMap<String, History>,
     records: BTreeMap<RecordKey, Arc<Record>>,
-    removals: BTreeMap<String, u64>,
+    removals: BTreeMap<String, Commit>,
     fences: BTreeMap<String, SiteFence>,
     pub(crate) log: Vec<api::Decision>,
 }
 
 impl Model {
     pub(crate) fn new() -> Self {
-        Self {
-            position: Position {
-                epoch: 1,
-                revision: 0,
-            },
-            ..Self::default()
-        }
+        Self::default()
     }
 
-    pub(crate) fn position(&self) -> Position {
-        self.position
+    /// The last commit.
+    pub(crate) fn last(&self) -> Commit {
+        self.commit
+    }
+
+    /// What it holds after a migration from a version in which every site had the same epoch.
+    pub(crate) fn divided(&self, epoch: u64) -> Contents {
+        let mut contents = self.contents();
+        let sites = contents.removals.keys().cloned();
+        let sites = sites.chain(contents.records.keys().map(|key| key.site.clone()));
+        let sites: BTreeSet<String> = sites.chain(contents.fences.keys().cloned()).collect();
+        contents.histories = sites
+            .into_iter()
+            .map(|site| (site, History::of_region(epoch)))
+            .collect();
+        contents
     }
 
     pub(crate) fn take(&mut self, change: &Change) {
-        self.position.revision = change.revision();
+        self.commit = change.commit();
         match change.clone() {
-            Change::Epoch { epoch, revision: _ } => self.position.epoch = epoch,
+            Change::Raise {
+                site,
+                history,
+                decision,
+                commit: _,
+            } => {
+                self.histories.insert(site, history);
+                self.log.push(*decision);
+            }
             Change::Record {
                 key,
                 record,
                 decision,
-                revision,
+                commit,
             } => {
                 self.records.remove(&key);
                 match record {
                     Some(record) => drop(self.records.insert(key, record)),
-                    None => drop(self.removals.insert(key.site, revision)),
+                    None => drop(self.removals.insert(key.site, commit)),
                 }
                 self.log.push(*decision);
             }
@@ -64,7 +81,7 @@ impl Model {
                 site,
                 fence,
                 decision,
-                revision: _,
+                commit: _,
             } => {
                 self.fences.remove(&site);
                 self.fences.extend(fence.map(|fence| (site, fence)));
@@ -75,7 +92,8 @@ impl Model {
 
     pub(crate) fn contents(&self) -> Contents {
         Contents {
-            position: self.position,
+            commit: self.commit,
+            histories: self.histories.clone(),
             records: self.records.clone(),
             removals: self.removals.clone(),
             fences: self.fences.clone(),
@@ -134,15 +152,16 @@ pub(crate) fn record(name: &str, revision: u64, hosts: usize) -> Record {
 }
 
 /// Time goes by, and never so much that an entry is too old.
-fn age(position: Position) -> Duration {
-    Duration::from_secs(position.revision % 1000)
+fn age(commit: Commit) -> Duration {
+    Duration::from_secs(commit.number() % 1000)
 }
 
 /// The entry of a step, `age` after the log's beginning.
-pub(crate) fn entry(position: Position, site: &str, age: Duration, bytes: usize) -> api::Decision {
+pub(crate) fn entry(commit: Commit, site: &str, age: Duration, bytes: usize) -> api::Decision {
     api::Decision {
         time: Some((SystemTime::UNIX_EPOCH + BEGUN + age).into()),
-        revision: Some(position.into()),
+        revision: Some(SitePosition::new(1, commit.number()).into()),
+        commit: commit.number(),
         caller: "site/a/agent/cluster".to_owned(),
         site: site.to_owned(),
         action: "apply".to_owned(),
@@ -158,46 +177,46 @@ pub(crate) fn put(model: &Model, name: &str, hosts: Option<usize>) -> Change {
 
 /// The same in another site.
 pub(crate) fn put_in(model: &Model, site: &str, name: &str, hosts: Option<usize>) -> Change {
-    let position = Position {
-        revision: model.position().revision + 1,
-        ..model.position()
-    };
+    let commit = model.last().next();
     Change::Record {
         key: RecordKey {
             site: site.to_owned(),
             ..key(name)
         },
-        record: hosts.map(|hosts| Arc::new(record(name, position.revision, hosts))),
+        record: hosts.map(|hosts| Arc::new(record(name, commit.number(), hosts))),
         decision: Box::new(api::Decision {
-            cluster: Some(record(name, position.revision, 0).reference()),
-            ..entry(position, site, age(position), 10)
+            cluster: Some(record(name, commit.number(), 0).reference()),
+            ..entry(commit, site, age(commit), 10)
         }),
-        revision: position.revision,
+        commit,
     }
 }
 
 /// Any change.
 pub(crate) fn random(rng: &mut StdRng, model: &Model) -> Change {
-    let position = Position {
-        revision: model.position().revision + 1,
-        ..model.position()
-    };
+    let commit = model.last().next();
     let decision = Box::new(entry(
-        position,
+        commit,
         if rng.random() { "a" } else { "b" },
-        age(position),
+        age(commit),
         rng.random_range(0..200),
     ));
     match rng.random_range(0..20) {
-        0 => Change::Epoch {
-            epoch: position.epoch + rng.random_range(1..4),
-            revision: position.revision + rng.random_range(0..5000),
+        0 => Change::Raise {
+            site: format!("site-{}", rng.random_range(0..3)),
+            history: History::default().raise(
+                SitePosition::new(rng.random_range(1..4), rng.random_range(0..5000)),
+                Cause::Lost { known: 3 },
+                commit,
+            ),
+            decision,
+            commit,
         },
         1 | 2 => Change::Fence {
             site: format!("site-{}", rng.random_range(0..3)),
             fence: rng.random_ratio(4, 5).then(|| SiteFence {
                 highest: Fence {
-                    lease: format!("lease-{}", position.revision),
+                    lease: format!("lease-{commit}"),
                     transitions: rng.random_range(0..9),
                 },
                 retired: (0..rng.random_range(0..3))
@@ -205,7 +224,7 @@ pub(crate) fn random(rng: &mut StdRng, model: &Model) -> Change {
                     .collect::<BTreeSet<_>>(),
             }),
             decision,
-            revision: position.revision,
+            commit,
         },
         _ => {
             let name = format!("c{}", rng.random_range(0..12));
@@ -218,9 +237,9 @@ pub(crate) fn random(rng: &mut StdRng, model: &Model) -> Change {
                 key,
                 record: rng
                     .random_ratio(4, 5)
-                    .then(|| Arc::new(record(&name, position.revision, hosts))),
+                    .then(|| Arc::new(record(&name, commit.number(), hosts))),
                 decision,
-                revision: position.revision,
+                commit,
             }
         }
     }

@@ -5,11 +5,14 @@ use std::time::Duration;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use redb::backends::InMemoryBackend;
-use scheduler::ledger::{Change, Error, Ledger, Position, Retention, redb::Redb};
+use scheduler::ledger::{
+    Change, Commit, Error, History, Ledger, Retention, SitePosition, position::Cause, redb::Redb,
+};
 
 use crate::{
     backends::Bed,
-    changes::{Model, entry, key, put, random},
+    changes::{Model, entry, key, put, put_in, random},
+    retention,
 };
 
 /// A case: its name, and what shows it on an empty bed.
@@ -26,17 +29,20 @@ pub(crate) const CASES: &[Case] = &[
     ),
     ("a_batch_of_any_size_is_taken", large),
     ("a_removed_record_is_gone_and_its_log_is_not", removed),
-    ("a_new_epoch_holds_from_then_on", epoch),
+    ("a_sites_history_holds_from_then_on", history),
     ("the_log_is_read_from_its_newest_entry_in_pages", pages),
     ("the_log_is_kept_within_its_bytes", bytes),
-    ("the_log_is_kept_within_its_age", age),
+    ("the_log_is_kept_within_its_age", retention::age),
+    ("no_site_evicts_entries_of_another", retention::shares),
+    ("a_clock_that_jumps_evicts_nothing", retention::jumps),
+    ("a_page_looks_at_a_bounded_number", retention::bounded),
     (
         "what_is_exported_can_be_imported_into_an_empty_ledger_only",
         moved,
     ),
 ];
 
-fn commit(ledger: &dyn Ledger, model: &mut Model, batch: &[Change]) {
+pub(crate) fn commit(ledger: &dyn Ledger, model: &mut Model, batch: &[Change]) {
     ledger.commit(batch).unwrap();
     for change in batch {
         model.take(change);
@@ -44,7 +50,7 @@ fn commit(ledger: &dyn Ledger, model: &mut Model, batch: &[Change]) {
 }
 
 /// Makes a batch of changes that follow on each other.
-fn batch(model: &Model, count: usize, mut change: impl FnMut(&Model) -> Change) -> Vec<Change> {
+pub(crate) fn batch(model: &Model, count: usize, mut change: impl FnMut(&Model) -> Change) -> Vec<Change> {
     let mut ahead = model.clone();
     (0..count)
         .map(|_| {
@@ -55,14 +61,14 @@ fn batch(model: &Model, count: usize, mut change: impl FnMut(&Model) -> Change) 
         .collect()
 }
 
-fn whole_log(ledger: &dyn Ledger) -> Vec<api::Decision> {
-    let mut log = ledger.decisions(u64::MAX, usize::MAX, &|_| true).unwrap();
+pub(crate) fn whole_log(ledger: &dyn Ledger) -> Vec<api::Decision> {
+    let mut log = ledger.decisions(Commit::MAX, usize::MAX, &|_| true).unwrap();
     log.reverse();
     log
 }
 
-fn revision(decision: &api::Decision) -> u64 {
-    decision.revision.unwrap().revision
+pub(crate) fn revision(decision: &api::Decision) -> u64 {
+    decision.commit
 }
 
 fn empty(bed: &dyn Bed) {
@@ -143,30 +149,31 @@ fn removed(bed: &dyn Bed) {
     assert_eq!(whole_log(&*ledger).len(), 2);
 }
 
-fn epoch(bed: &dyn Bed) {
+fn history(bed: &dyn Bed) {
     let ledger = bed.open();
     let mut model = Model::new();
     let first = put(&model, "one", Some(1));
     commit(&*ledger, &mut model, &[first]);
-    let epoch = Change::Epoch {
-        epoch: 9,
-        revision: 1 << 40,
+    let at = model.last().next();
+    let shown = SitePosition::new(8, 1 << 40);
+    let history = History::default().raise(shown, Cause::Lost { known: 1 }, at);
+    let raise = Change::Raise {
+        site: "a".to_owned(),
+        history,
+        decision: Box::new(entry(at, "a", Duration::ZERO, 10)),
+        commit: at,
     };
-    commit(&*ledger, &mut model, &[epoch]);
+    commit(&*ledger, &mut model, &[raise]);
     let second = put(&model, "two", Some(1));
     commit(&*ledger, &mut model, &[second]);
     drop(ledger);
 
     let ledger = bed.open();
-    let position = ledger.load().unwrap().position;
-    assert_eq!(
-        position,
-        Position {
-            epoch: 9,
-            revision: (1 << 40) + 1
-        }
-    );
-    assert_eq!(whole_log(&*ledger), model.log, "read over the gap");
+    let contents = ledger.load().unwrap();
+    assert_eq!(contents, model.contents());
+    let position = contents.histories["a"].at(contents.commit);
+    assert_eq!(position, SitePosition::new(9, (1 << 40) + 2));
+    assert_eq!(whole_log(&*ledger), model.log);
 }
 
 fn pages(bed: &dyn Bed) {
@@ -174,38 +181,40 @@ fn pages(bed: &dyn Bed) {
     let mut model = Model::new();
     let batch = batch(&model, 600, |model| put(model, "one", Some(0)));
     commit(&*ledger, &mut model, &batch);
-    let mut before = u64::MAX;
+    let mut before = Commit::MAX;
     let mut read = Vec::new();
     loop {
         let page = ledger.decisions(before, 77, &|_| true).unwrap();
         let Some(last) = page.last() else { break };
         assert!(page.len() <= 77);
-        before = revision(last);
+        before = Commit::new(revision(last));
         read.extend(page);
     }
     read.reverse();
     assert_eq!(read, model.log);
     let odd = ledger
-        .decisions(100, 3, &|entry| revision(entry) % 2 == 1)
+        .decisions(Commit::new(100), 3, &|entry| revision(entry) % 2 == 1)
         .unwrap();
     assert_eq!(odd.iter().map(revision).collect::<Vec<_>>(), [99, 97, 95]);
-    assert_eq!(ledger.decisions(1, 3, &|_| true).unwrap(), []);
+    assert_eq!(ledger.decisions(Commit::new(1), 3, &|_| true).unwrap(), []);
 }
 
 /// A change with an entry of a size, so long after the log's beginning.
-fn sized(model: &Model, age: Duration, bytes: usize) -> Change {
-    let position = Position {
-        revision: model.position().revision + 1,
-        ..model.position()
-    };
-    let Change::Record { key, record, .. } = put(model, "one", Some(0)) else {
+pub(crate) fn sized(model: &Model, age: Duration, bytes: usize) -> Change {
+    sized_in(model, "a", age, bytes)
+}
+
+/// The same in another site.
+pub(crate) fn sized_in(model: &Model, site: &str, age: Duration, bytes: usize) -> Change {
+    let commit = model.last().next();
+    let Change::Record { key, record, .. } = put_in(model, site, "one", Some(0)) else {
         unreachable!()
     };
     Change::Record {
         key,
         record,
-        decision: Box::new(entry(position, "a", age, bytes)),
-        revision: position.revision,
+        decision: Box::new(entry(commit, site, age, bytes)),
+        commit,
     }
 }
 
@@ -234,34 +243,6 @@ fn bytes(bed: &dyn Bed) {
         );
     }
     assert_eq!(bed.open().load().unwrap(), model.contents());
-}
-
-fn age(bed: &dyn Bed) {
-    let retention = Retention {
-        age: Duration::from_secs(100),
-        ..Retention::default()
-    };
-    let ledger = bed.open_retaining(retention);
-    let mut model = Model::new();
-    for second in 0..100 {
-        let batch = batch(&model, 4, |model| sized(model, Duration::from_secs(second), 1));
-        commit(&*ledger, &mut model, &batch);
-    }
-    assert_eq!(whole_log(&*ledger), model.log, "nothing is old");
-
-    // The end of the log is looked at now and then, and so much of it is removed each time.
-    for _ in 0..100 {
-        let batch = batch(&model, 4, |model| sized(model, Duration::from_secs(150), 1));
-        commit(&*ledger, &mut model, &batch);
-    }
-
-    let log = whole_log(&*ledger);
-    assert!(model.log.ends_with(&log), "the newest entries are kept");
-    assert_eq!(
-        log.len(),
-        model.log.len() - 50 * 4,
-        "those of the first 50 seconds are gone"
-    );
 }
 
 fn exported(ledger: &dyn Ledger) -> Vec<disk::Entry> {

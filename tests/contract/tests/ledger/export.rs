@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
+use prost::Message as _;
 use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
 use redb::backends::InMemoryBackend;
 use scheduler::ledger::{
-    Error, Ledger as _,
+    Commit, Error, Ledger as _,
     check::{Checker, Report},
     export::{FileError, Reader, Writer},
     redb::Redb,
 };
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     backends::Cluster,
@@ -112,14 +114,14 @@ fn whatever_breaks_an_invariant_is_found() {
                 },
             );
         }),
-        ("last removal of site a: is of revision 9", |entries| {
+        ("last removal of site a: is of commit 9", |entries| {
             for entry in entries {
                 if let Some(disk::entry::Entry::Removal(removal)) = &mut entry.entry {
-                    removal.revision = 9;
+                    removal.commit = 9;
                 }
             }
         }),
-        ("the ledger stands at 5", |entries| {
+        ("the site stands at 5", |entries| {
             let record = first(entries).record.as_mut().unwrap();
             let placement = record.placement.as_mut().unwrap();
             placement.revision = Some(inventory::Revision {
@@ -184,4 +186,44 @@ fn an_import_into_a_file_that_was_not_finished_leaves_it_empty() {
     ledger.import(&mut broken.into_iter()).unwrap_err();
 
     assert_eq!(ledger.load().unwrap(), Model::new().contents());
+}
+
+/// The file as an earlier version wrote it: one position for all sites.
+fn earlier_file(epoch: u64) -> Vec<u8> {
+    use disk::entry::Entry;
+    let mut bytes = b"SIPLEDGER 1\n".to_vec();
+    for mut entry in read(&file()).unwrap() {
+        match &mut entry.entry {
+            Some(Entry::Header(header)) => {
+                *header = disk::Header {
+                    epoch,
+                    revision: header.commit,
+                    commit: 0,
+                }
+            }
+            Some(Entry::Decision(decision)) => decision.commit = 0,
+            Some(Entry::End(end)) => end.sha256 = Sha256::digest(&bytes).to_vec(),
+            Some(Entry::Record(_) | Entry::Removal(_) | Entry::Fence(_) | Entry::History(_)) | None => {}
+        }
+        bytes.extend(entry.encode_length_delimited_to_vec());
+    }
+    bytes
+}
+
+#[test]
+fn export_of_an_earlier_version_is_imported() {
+    let entries = read(&earlier_file(3)).unwrap();
+    let report = look(&entries);
+    assert_eq!(report.findings, Vec::<String>::new());
+    let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    ledger.import(&mut entries.into_iter().map(Ok)).unwrap();
+
+    let contents = ledger.load().unwrap();
+    assert_eq!(contents.commit, Commit::new(5));
+    assert_eq!(contents.records.len(), 3);
+    let history = contents.histories["a"];
+    assert_eq!(history.at(contents.commit).to_string(), "3.5");
+    let log = ledger.decisions(Commit::MAX, 10, &|_| true).unwrap();
+    let commits: Vec<u64> = log.iter().map(|entry| entry.commit).collect();
+    assert_eq!(commits, [5, 4, 3, 2, 1]);
 }

@@ -6,7 +6,7 @@ use placement::MemberState;
 use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
 use scheduler::{
     convert,
-    ledger::{Change, Error, Ledger, Position, RecordKey, weight},
+    ledger::{Change, Error, Ledger, RecordKey, weight},
     record::{Member, Record, ReleaseReason},
 };
 
@@ -49,10 +49,7 @@ fn largest(name: &str, revision: u64, ledger: &dyn Ledger) -> Record {
 
 /// A step to a record, with the entry that names all its hosts.
 fn step(model: &Model, record: &Record) -> Change {
-    let at = Position {
-        revision: model.position().revision + 1,
-        ..model.position()
-    };
+    let at = model.last().next();
     let releasing: Vec<inventory::HostRef> = record.members.keys().map(convert::host_ref).collect();
     Change::Record {
         key: RecordKey {
@@ -64,7 +61,7 @@ fn step(model: &Model, record: &Record) -> Change {
             releasing,
             ..entry(at, "a", std::time::Duration::ZERO, 10)
         }),
-        revision: at.revision,
+        commit: at,
     }
 }
 

@@ -1,9 +1,12 @@
 //! Layouts of other versions.
 
-use etcd_client::DeleteOptions;
+use std::collections::BTreeMap;
+
+use etcd_client::{DeleteOptions, GetOptions, KeyValue};
 use prost::Message as _;
-use redb::{Database, TableDefinition};
-use scheduler::ledger::{Error, Ledger as _, Retention, redb::Redb};
+use proto::{ledger::v1 as disk, placement::v1 as api};
+use redb::{Database, ReadableDatabase as _, TableDefinition};
+use scheduler::ledger::{Commit, Error, Ledger as _, Retention, etcd::Place, redb::Redb};
 
 use crate::{
     backends::Cluster,
@@ -14,27 +17,46 @@ const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 const DECISIONS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("decisions");
 const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fences");
 const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
+const REMOVALS: TableDefinition<'static, &str, u64> = TableDefinition::new("removals");
+/// The epoch of every site in an earlier version.
+const EPOCH: u64 = 3;
 
-/// A file as an earlier version wrote it: it does not say when records were removed. Version 1 did not count the log either.
+/// An entry of the log as an earlier version wrote it.
+fn earlier(entry: &api::Decision) -> Vec<u8> {
+    let entry = api::Decision {
+        commit: 0,
+        ..entry.clone()
+    };
+    entry.encode_to_vec()
+}
+
+/// A file as an earlier version wrote it: every site has the same epoch. Versions 1 and 2 do not say when records were removed, and
+/// version 1 does not count the log.
 fn written_by(version: u64, path: &std::path::Path, model: &Model) {
     let database = Database::create(path).unwrap();
     let transaction = database.begin_write().unwrap();
     {
         let mut meta = transaction.open_table(META).unwrap();
         meta.insert("schema", version).unwrap();
-        meta.insert("epoch", model.position().epoch).unwrap();
-        meta.insert("revision", model.position().revision).unwrap();
+        meta.insert("epoch", EPOCH).unwrap();
+        meta.insert("revision", model.last().number()).unwrap();
         transaction.open_table(RECORDS).unwrap();
         let mut decisions = transaction.open_table(DECISIONS).unwrap();
         let mut bytes = 0;
         for entry in &model.log {
-            let revision = entry.revision.unwrap().revision;
-            decisions.insert(revision, &*entry.encode_to_vec()).unwrap();
-            bytes += u64::try_from(entry.encoded_len()).unwrap();
+            let entry_bytes = earlier(entry);
+            decisions.insert(entry.commit, &*entry_bytes).unwrap();
+            bytes += u64::try_from(entry_bytes.len()).unwrap();
         }
         if version > 1 {
             transaction.open_table(FENCES).unwrap();
             meta.insert("log bytes", bytes).unwrap();
+        }
+        if version > 2 {
+            let mut removals = transaction.open_table(REMOVALS).unwrap();
+            for (site, commit) in model.contents().removals {
+                removals.insert(&*site, commit.number()).unwrap();
+            }
         }
     }
     transaction.commit().unwrap();
@@ -54,7 +76,7 @@ fn model() -> Model {
 
 #[test]
 fn a_file_of_an_earlier_version_is_migrated_and_knows_what_its_log_tells() {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.redb");
         let model = model();
@@ -63,11 +85,61 @@ fn a_file_of_an_earlier_version_is_migrated_and_knows_what_its_log_tells() {
         for _ in 0..2 {
             let ledger = Redb::open(&path).unwrap();
             let contents = ledger.load().unwrap();
-            assert_eq!(contents, model.contents(), "version {version}");
-            assert_eq!(contents.removals["a"], 200);
-            assert_eq!(ledger.decisions(u64::MAX, 1000, &|_| true).unwrap().len(), 200);
+            assert_eq!(contents, model.divided(EPOCH), "version {version}");
+            assert_eq!(contents.removals["a"], Commit::new(200));
+            let mut log = ledger.decisions(Commit::MAX, 1000, &|_| true).unwrap();
+            log.reverse();
+            assert_eq!(log, model.log, "version {version}");
         }
     }
+}
+
+/// The version that a file says it is of.
+fn version(path: &std::path::Path) -> u64 {
+    let database = Database::open(path).unwrap();
+    let transaction = database.begin_read().unwrap();
+    let meta = transaction.open_table(META).unwrap();
+    meta.get("schema").unwrap().unwrap().value()
+}
+
+#[test]
+fn a_file_is_backed_up_before_it_is_migrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.redb");
+    let model = model();
+    let backup = |number: u32| match number {
+        1 => folder.path().join("ledger.redb.schema-2"),
+        _ => folder.path().join(format!("ledger.redb.schema-2.{number}")),
+    };
+    for number in 1..=9 {
+        // Somebody goes back to the earlier version, and then forward again.
+        if path.exists() {
+            std::fs::remove_file(&path).unwrap();
+        }
+        written_by(2, &path, &model);
+        drop(Redb::open(&path).unwrap());
+        assert_eq!(version(&backup(number)), 2);
+    }
+    std::fs::copy(backup(9), &path).unwrap();
+    let error = Redb::open(&path).unwrap_err();
+    assert!(
+        error.chain().contains("remove those that are not needed"),
+        "{}",
+        error.chain()
+    );
+    assert_eq!(version(&path), 2, "without a backup nothing is migrated");
+
+    std::fs::remove_file(backup(4)).unwrap();
+    let ledger = Redb::open(&path).unwrap();
+    assert_eq!(ledger.load().unwrap(), model.divided(EPOCH));
+    drop(ledger);
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    drop(Redb::open(&path).unwrap());
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        files,
+        "it is backed up once"
+    );
 }
 
 #[test]
@@ -86,8 +158,15 @@ fn the_log_of_a_file_of_version_1_counts_from_then_on() {
         ledger.commit(std::slice::from_ref(&next)).unwrap();
         model.take(&next);
     }
-    let log = ledger.decisions(u64::MAX, 1000, &|_| true).unwrap();
-    let kept: usize = log.iter().map(prost::Message::encoded_len).sum();
+    let log = ledger.decisions(Commit::MAX, 1000, &|_| true).unwrap();
+    let stored = |entry: &api::Decision| {
+        if entry.commit <= 200 {
+            earlier(entry).len()
+        } else {
+            entry.encoded_len()
+        }
+    };
+    let kept: usize = log.iter().map(stored).sum();
     assert!((4_500..=5_000).contains(&kept), "{kept} bytes are kept");
 }
 
@@ -98,7 +177,7 @@ fn a_file_of_a_later_version_is_refused_with_a_sentence() {
     drop(Redb::open(&path).unwrap());
     let database = Database::create(&path).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("schema", 4).unwrap();
+    transaction.open_table(META).unwrap().insert("schema", 5).unwrap();
     transaction.commit().unwrap();
     drop(database);
 
@@ -106,7 +185,7 @@ fn a_file_of_a_later_version_is_refused_with_a_sentence() {
 
     assert_eq!(
         error.to_string(),
-        "ledger: schema version 4, this program understands 3"
+        "ledger: schema version 5, this program understands 4"
     );
 }
 
@@ -126,15 +205,38 @@ fn keys_of_a_later_version_in_etcd_are_refused_with_a_sentence() {
             error,
             Error::Schema {
                 found: 7,
-                understood: 2
+                understood: 3
             }
         ),
         "{error}"
     );
 }
 
+/// All keys below a prefix but the leader's.
+fn raw(cluster: &Cluster, place: &Place, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    let all = GetOptions::new().with_prefix();
+    let found = cluster
+        .runtime
+        .block_on(async { place.client().get(prefix, Some(all)).await });
+    let key = |entry: &KeyValue| entry.key_str().unwrap().strip_prefix(prefix).unwrap().to_owned();
+    let mut keys: BTreeMap<_, _> = found
+        .unwrap()
+        .kvs()
+        .iter()
+        .map(|entry| (key(entry), entry.value().to_vec()))
+        .collect();
+    keys.remove("leader");
+    keys
+}
+
 #[test]
-fn keys_of_version_1_in_etcd_are_migrated_and_know_what_their_log_tells() {
+fn keys_of_earlier_versions_in_etcd_are_migrated() {
+    for version in ["1", "2"] {
+        migrated_in_etcd(version);
+    }
+}
+
+fn migrated_in_etcd(version: &str) {
     let cluster = Cluster::start(1);
     let place = cluster.place("/earlier");
     let elected = cluster.elect(&place, "one:1");
@@ -150,18 +252,38 @@ fn keys_of_version_1_in_etcd_are_migrated_and_know_what_their_log_tells() {
     drop(ledger);
     cluster.runtime.block_on(async {
         let mut client = place.client();
-        client.put("/earlier/schema", "1", None).await.unwrap();
-        let all = DeleteOptions::new().with_prefix();
-        client.delete("/earlier/removals/", Some(all)).await.unwrap();
+        client.put("/earlier/schema", version, None).await.unwrap();
+        if version == "1" {
+            let all = DeleteOptions::new().with_prefix();
+            client.delete("/earlier/removals/", Some(all)).await.unwrap();
+        }
+        let position = disk::Position {
+            epoch: EPOCH,
+            commit: model.last().number(),
+            log_bytes: 1,
+            commit_id: String::new(),
+            ..disk::Position::default()
+        };
+        let position = position.encode_to_vec();
+        client.put("/earlier/position", position, None).await.unwrap();
     });
 
+    let before = raw(&cluster, &place, "/earlier/");
     for _ in 0..2 {
         let ledger = cluster.open(&place, elected).unwrap();
-        assert_eq!(ledger.load().unwrap(), model.contents());
+        assert!(
+            ledger.load().unwrap() == model.divided(EPOCH),
+            "version {version}"
+        );
     }
+    let backup = format!("/earlier-schema-{version}");
+    assert_eq!(raw(&cluster, &place, &format!("{backup}/")), before, "backed up");
+    assert_eq!(before["schema"], version.as_bytes());
+    assert_eq!(raw(&cluster, &place, &format!("{backup}.2/")).len(), 0, "once");
     let ledger = cluster.open(&place, elected).unwrap();
     let next = put(&model, "two", Some(1));
     ledger.commit(std::slice::from_ref(&next)).unwrap();
-    model.take(&next);
-    assert_eq!(ledger.load().unwrap(), model.contents(), "it goes on from there");
+    let mut expected = model.divided(EPOCH);
+    expected.apply(next);
+    assert!(ledger.load().unwrap() == expected, "it goes on from there");
 }

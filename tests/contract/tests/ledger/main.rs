@@ -12,9 +12,11 @@ mod changes;
 mod contract;
 mod export;
 mod fence;
+mod hostile;
 mod large;
 mod layout;
 mod lease;
+mod retention;
 
 use backends::{Bed, EtcdBed, FileBed, MemoryBed};
 

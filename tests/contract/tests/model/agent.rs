@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use cluster_agent::reconcile::need::{self, Need};
+use cluster_agent::reconcile::{
+    is_drained,
+    need::{self, Need},
+};
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use crate::{
@@ -19,6 +22,8 @@ pub(crate) struct Agent {
     pub(crate) listed: bool,
     /// The last answer about each cluster, and for which uid it was.
     told: [Option<(u8, Told)>; CLUSTERS],
+    /// Whether the API server had no pod of the load balancer of each cluster that it did not see.
+    podless: [bool; CLUSTERS],
     pub(crate) stream: Option<Stream>,
     /// Streams that it has opened.
     streams: u8,
@@ -51,6 +56,7 @@ impl Agent {
             },
             listed: false,
             told: [const { None }; CLUSTERS],
+            podless: [false; CLUSTERS],
             stream: None,
             streams: 0,
         }
@@ -62,12 +68,12 @@ impl Agent {
         self.listed = true;
     }
 
-    /// Opens a stream, in the place of the one before.
-    pub(crate) fn open(&mut self) {
+    /// Opens a stream, in the place of the one before, and says that it has seen a position.
+    pub(crate) fn open(&mut self, seen: Option<(u64, u64)>) {
         self.streams += 1;
         self.stream = Some(Stream {
             number: self.streams,
-            queue: VecDeque::from([Piece::Hello]),
+            queue: VecDeque::from([Piece::Hello(seen)]),
             sent: None,
         });
     }
@@ -116,7 +122,7 @@ impl Agent {
             Some(told) => {
                 // The status holds it before anything is done about it.
                 if let Some(cluster) = &mut world.now.clusters[index] {
-                    cluster.status = Some((told.revision, told.members.clone()));
+                    cluster.status = Some((told.epoch, told.revision, told.members.clone()));
                 }
                 self.told[index] = Some((request.uid, told));
             }
@@ -136,7 +142,8 @@ impl Agent {
 
     /// Reads what the ledger says of a cluster that it does not see: what is given back is acted on, and nothing else. See
     /// `agents/cluster/src/reconcile/orphans.rs`.
-    pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Told) {
+    pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Told, podless: bool) {
+        self.podless[usize::from(cluster)] = podless;
         let mut releasing = placement;
         releasing.members.retain(|(_, _, releasing)| *releasing);
         self.told[usize::from(cluster)] = Some((uid, releasing));
@@ -172,7 +179,12 @@ impl Agent {
         let seen = self.seen.hosts[index].map(|host| world::reported(index, host));
         let reference = world::cluster_reference(cluster, uid);
         let need = if releasing {
-            need::to_release(&reference, &member, seen.as_ref(), true)
+            need::to_release(
+                &reference,
+                &member,
+                seen.as_ref(),
+                self.drained(cluster, revision),
+            )
         } else {
             need::to_hold(&reference, &member, seen.as_ref(), true)
         };
@@ -181,7 +193,18 @@ impl Agent {
             Need::Unlabel => Some(Deed::Unlabel),
             Need::Confirm => Some(Deed::Confirm),
             Need::ConfirmGone => Some(Deed::ConfirmGone),
-            Need::Nothing | Need::Blocked(_) | Need::Waits(_) => None,
+            Need::Nothing | Need::Blocked(_) | Need::Waits(_) | Need::Drains => None,
+        }
+    }
+
+    /// Whether no pod is known to route to a host that is released: what it sees of the cluster says so, or there was no pod.
+    fn drained(&self, cluster: u8, revision: u64) -> bool {
+        match &self.seen.clusters[usize::from(cluster)] {
+            Some(seen) => {
+                let said = seen.drained.map(|revision| ::api::Drained { epoch: 1, revision });
+                is_drained(said, 1, revision)
+            }
+            None => self.podless[usize::from(cluster)],
         }
     }
 

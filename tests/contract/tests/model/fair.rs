@@ -10,15 +10,23 @@ use crate::{
 /// Rounds after which everything must have settled.
 const ROUNDS: usize = 24;
 
-/// One round of an agent's, in which everything that is under way arrives.
+/// One round of an agent's, in which everything that is under way arrives, and then one of the load balancers'.
 pub(crate) fn round(state: &mut State, agent: u8) {
+    without_balancers(state, agent);
+    for cluster in (0u8..).take(CLUSTERS) {
+        balance(state, cluster);
+    }
+}
+
+/// One round of an agent's, while load balancers and their agent stand still.
+fn without_balancers(state: &mut State, agent: u8) {
     state.step(Action::Look(agent));
     let alive = state
         .scheduler
         .session
         .is_some_and(|session| session.agent == agent && !state.session_is_dead());
     if !alive {
-        state.step(Action::Open(agent));
+        state.step(Action::Open(agent, None));
     }
     state.step(Action::Report(agent));
     drain(state, agent);
@@ -41,6 +49,13 @@ pub(crate) fn round(state: &mut State, agent: u8) {
         state.step(Action::Retry(cluster));
         drain(state, agent);
     }
+}
+
+/// A load balancer follows what the status says, and its agent says so.
+fn balance(state: &mut State, cluster: u8) {
+    state.step(Action::Render(cluster));
+    state.step(Action::Follow(cluster));
+    state.step(Action::Drain(cluster));
 }
 
 /// Everything under way arrives, of one agent's.
@@ -112,11 +127,14 @@ fn settled(state: &State) -> Result<(), &'static str> {
             .map(|(cluster, _)| *cluster);
         // A late call may have declared a cluster that is gone: its hosts are held, which is safe, and reported.
         let nobody = holder.is_some_and(|cluster| world.clusters[usize::from(cluster)].is_none());
-        if holder != host.label && !nobody {
+        // It is labelled when somebody has removed the mark.
+        let faulty = state.shows_forged(key);
+        if holder != host.label && !nobody && !faulty {
             return Err("labels are not as the ledger says");
         }
         match holder {
             Some(cluster) => held[usize::from(cluster)] += 1,
+            None if faulty => {}
             None => free += 1,
         }
     }
@@ -158,12 +176,16 @@ pub(crate) fn beginnings() -> Vec<State> {
     leaving.step(Action::Look(1));
     leaving.step(Action::Delete(0));
     leaving.step(Action::Look(1));
-    leaving.step(Action::Open(1));
+    leaving.step(Action::Open(1, None));
     leaving.step(Action::Report(1));
     drain(&mut leaving, 1);
     leaving.step(Action::Declare(1, 0));
     drain(&mut leaving, 1);
+    assert_eq!(leaving.agents[1].deeds(), [], "pods still route to them");
+    balance(&mut leaving, 0);
+    leaving.step(Action::Look(1));
     let unlabelled = leaving.agents[1].deeds();
+    assert_eq!(unlabelled.len(), 2);
     for (cluster, host, deed) in unlabelled {
         assert_eq!(deed, Deed::Unlabel);
         leaving.step(Action::Act(1, cluster, host, deed));
@@ -179,7 +201,19 @@ pub(crate) fn beginnings() -> Vec<State> {
         round(&mut late, 1);
     }
 
-    let mut beginnings = vec![fresh, placed, remade, leaving, late];
+    // A cluster is deleted while load balancers stand still; or its object is taken away too.
+    let mut standing = placed.clone();
+    standing.step(Action::Delete(0));
+    without_balancers(&mut standing, 1);
+    let mut stripped = standing.clone();
+    stripped.step(Action::Strip(0));
+    for state in [&mut standing, &mut stripped] {
+        for _ in 0..3 {
+            without_balancers(state, 1);
+        }
+    }
+
+    let mut beginnings = vec![fresh, placed, remade, leaving, late, standing, stripped];
     for state in &mut beginnings {
         state.spent = Spent::default();
     }

@@ -37,8 +37,21 @@ impl State {
     pub(crate) fn promises_are_kept(&self) -> bool {
         self.promised.iter().all(|(cluster, promised)| {
             let record = self.ledger.records.get(cluster);
-            record.is_some_and(|held| held.members().any(|(host, _, _)| host == *promised))
+            let held = record.is_some_and(|held| held.members().any(|(host, _, _)| host == *promised));
+            held || self.may_seem_released(*promised)
         })
+    }
+
+    /// Whether somebody has forged a mark on the host, and it is still there.
+    pub(crate) fn shows_forged(&self, host: HostKey) -> bool {
+        let forged = self.forged.iter().rev().find(|(key, _)| *key == host);
+        forged.is_some_and(|(_, mark)| self.world.host(host).is_some_and(|there| there.mark == *mark))
+    }
+
+    /// Whether a forged mark cannot be told from that of a release by a ledger that is lost: the position was raised, as after
+    /// a loss, and the host has shown it.
+    fn may_seem_released(&self, host: HostKey) -> bool {
+        self.ledger.history.epoch() > 1 && self.forged.iter().any(|(key, _)| *key == host)
     }
 
     /// Whether a cluster is on its way out that nobody deletes.

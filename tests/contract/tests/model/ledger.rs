@@ -8,9 +8,9 @@ use std::{
 };
 
 use placement::MemberState;
-use proto::{ledger::v1 as disk, placement::v1 as api};
+use proto::ledger::v1 as disk;
 use scheduler::{
-    ledger::{self, Change, Contents},
+    ledger::{self, Change, Contents, History},
     record::Record,
 };
 
@@ -82,8 +82,9 @@ impl Held {
     }
 
     /// What `GetPlacement` answers, with the uid of the cluster.
-    pub(crate) fn placement(&self) -> (u8, Told) {
+    pub(crate) fn placement(&self, epoch: u64) -> (u8, Told) {
         let placement = Told {
+            epoch,
             revision: self.0.revision,
             members: self.members().collect(),
         };
@@ -97,7 +98,11 @@ pub(crate) type Records = BTreeMap<u8, Held>;
 /// What is on disk.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(crate) struct Ledger {
+    /// Number of the last commit.
     pub(crate) revision: u64,
+    pub(crate) history: History,
+    /// Commit of the last removal of a record.
+    pub(crate) removed: u64,
     pub(crate) records: Records,
     pub(crate) fence: Option<i64>,
 }
@@ -112,6 +117,10 @@ pub(crate) enum Staged {
     },
     Fence {
         transitions: Option<i64>,
+        revision: u64,
+    },
+    Raise {
+        history: History,
         revision: u64,
     },
 }
@@ -133,10 +142,11 @@ impl Ledger {
                 revision,
             } => {
                 self.revision = revision;
-                match record {
-                    Some(record) => self.records.insert(cluster, record),
-                    None => self.records.remove(&cluster),
-                };
+                self.records.remove(&cluster);
+                if record.is_none() {
+                    self.removed = revision;
+                }
+                self.records.extend(record.map(|record| (cluster, record)));
             }
             Staged::Fence {
                 transitions,
@@ -144,6 +154,10 @@ impl Ledger {
             } => {
                 self.revision = revision;
                 self.fence = transitions;
+            }
+            Staged::Raise { history, revision } => {
+                self.revision = revision;
+                self.history = history;
             }
         }
     }
@@ -170,13 +184,8 @@ impl ledger::Ledger for Queue {
         Ok(())
     }
 
-    fn decisions(
-        &self,
-        _before: u64,
-        _limit: usize,
-        _wanted: &dyn Fn(&api::Decision) -> bool,
-    ) -> Result<Vec<api::Decision>, ledger::Error> {
-        Ok(Vec::new())
+    fn read_log(&self, _query: ledger::Query<'_>) -> Result<ledger::Page, ledger::Error> {
+        Ok(ledger::Page::default())
     }
 
     fn export(
@@ -200,21 +209,29 @@ fn staged(change: Change) -> Staged {
             key,
             record,
             decision: _,
-            revision,
+            commit,
         } => Staged::Record {
             cluster: world::cluster_index(&key.cluster),
             record: record.map(Held),
-            revision,
+            revision: commit.number(),
         },
         Change::Fence {
             site: _,
             fence,
             decision: _,
-            revision,
+            commit,
         } => Staged::Fence {
             transitions: fence.map(|fence| fence.highest.transitions),
-            revision,
+            revision: commit.number(),
         },
-        Change::Epoch { .. } => unreachable!("no agent has seen more than the ledger holds"),
+        Change::Raise {
+            site: _,
+            history,
+            decision: _,
+            commit,
+        } => Staged::Raise {
+            history,
+            revision: commit.number(),
+        },
     }
 }

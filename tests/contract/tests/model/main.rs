@@ -1,5 +1,6 @@
 //! The protocol of claims in every order of events: a scheduler that crashes, two processes of the cluster agent of which
-//! one is paused anywhere, messages that are lost, doubled and late, clusters and hosts that are made again.
+//! one is paused anywhere, messages that are lost, doubled and late, clusters and hosts that are made again, clusters that are
+//! taken away, and load balancers that follow whenever they get to it.
 //!
 //! The scheduler's steps are those of the real `scheduler::site::Site`, the agent's those of its real rules for hosts; the
 //! model adds only the world around them. Every order is tried up to a depth, from several beginnings, and random orders
@@ -14,12 +15,16 @@
 )]
 
 mod agent;
+mod agent_steps;
+mod balancer;
 mod fair;
 mod invariants;
 mod ledger;
 mod messages;
+mod properties;
 mod protocol;
 mod scheduler;
+mod wishes;
 mod world;
 
 use std::{

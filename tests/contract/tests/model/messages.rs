@@ -8,6 +8,7 @@ use crate::world::{self, CLUSTERS, Cluster, HOSTS, Host, HostKey, Member, Observ
 /// What a cluster's agent is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
+    pub(crate) epoch: u64,
     pub(crate) revision: u64,
     pub(crate) members: Vec<Member>,
 }
@@ -38,9 +39,13 @@ pub(crate) struct Answer {
 /// A message on a stream of reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Piece {
-    Hello,
+    /// With the position that the reporter says it has seen.
+    Hello(Option<(u64, u64)>),
     Snapshot(Observed),
-    Delta { before: Observed, seen: Observed },
+    Delta {
+        before: Observed,
+        seen: Observed,
+    },
 }
 
 /// What is reported by who saw `before` already.
@@ -102,9 +107,15 @@ pub(crate) fn observed(site: &Site) -> Observed {
             generation: cluster.generation,
             want: 0,
             deleting: cluster.deleting,
-            status: cluster
-                .revision
-                .map(|at| (at.revision, cluster.members.iter().map(member).collect())),
+            status: cluster.revision.map(|at| {
+                (
+                    at.epoch,
+                    at.revision,
+                    cluster.members.iter().map(member).collect(),
+                )
+            }),
+            // Nobody reports it.
+            drained: None,
         });
     }
     observed

@@ -1,10 +1,8 @@
-//! What can happen next, and what must always hold.
+//! What can happen next.
 
-use std::{
-    collections::BTreeSet,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-};
+use std::collections::BTreeSet;
 
+use scheduler::ledger::position::LIMIT;
 use stateright::{Model, Property};
 
 use crate::{
@@ -12,21 +10,28 @@ use crate::{
     fair,
     ledger::{Held, Ledger, Staged},
     messages::{Answer, Ask, Request},
+    properties,
     scheduler::Scheduler,
     world::{CLUSTERS, HOSTS, HostKey, World},
 };
 
 /// Messages of a kind that may be under way at once; beyond it one must be lost first.
-const UNDER_WAY: usize = 3;
+pub(crate) const UNDER_WAY: usize = 3;
 
 /// What must happen somewhere, or nothing is shown.
-pub(crate) const SEEN: [&str; 5] = [
+pub(crate) const SEEN: [&str; 8] = [
     "a host moves from one cluster to another",
     "an older agent is refused",
     "a crash loses what was not durable",
     "a call arrives twice",
     "a cluster that was made again has the hosts of the one before",
+    "a pod stops routing to hosts that leave",
+    "a host with a forged mark is given back",
+    "the position is raised",
 ];
+
+/// Numbers that a hostile reporter shows, besides the one after the last that was issued.
+pub(crate) const FORGED: [u64; 3] = [LIMIT, LIMIT + 1, u64::MAX];
 
 /// How often the bad things may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,13 +40,15 @@ pub(crate) struct Spent {
     pub(crate) cuts: u8,
     pub(crate) wishes: u8,
     pub(crate) remade: u8,
+    pub(crate) forged: u8,
 }
 
-const MOST: Spent = Spent {
+pub(crate) const MOST: Spent = Spent {
     crashes: 2,
     cuts: 2,
     wishes: 4,
     remade: 2,
+    forged: 2,
 };
 
 /// Everything.
@@ -57,10 +64,12 @@ pub(crate) struct State {
     pub(crate) spent: Spent,
     /// Cluster and host of every answer that was given, until the host was given back.
     pub(crate) promised: BTreeSet<(u8, HostKey)>,
+    /// Marks that somebody has forged, in this order.
+    pub(crate) forged: Vec<(HostKey, u64)>,
     /// A host that was freed too early.
-    freed_early: Option<HostKey>,
+    pub(crate) freed_early: Option<HostKey>,
     /// Indices into [`SEEN`].
-    seen: BTreeSet<u8>,
+    pub(crate) seen: BTreeSet<u8>,
     /// The cluster that held each host last.
     last: [Option<(HostKey, u8)>; HOSTS],
 }
@@ -77,7 +86,12 @@ pub(crate) enum Action {
     Lose(Request),
     Hear(Answer, Again),
     LoseAnswer(Answer),
-    Open(u8),
+    /// An agent opens a stream, and says that it has seen a position.
+    Open(u8, Option<(u64, u64)>),
+    /// Somebody writes a release mark on a host.
+    Forge(u8, u64),
+    /// Somebody writes another position into a status.
+    ForgeStatus(u8, (u64, u64)),
     Report(u8),
     /// The scheduler takes the next message of an agent's stream.
     Take(u8),
@@ -88,12 +102,20 @@ pub(crate) enum Action {
     Act(u8, u8, HostKey, Deed),
     /// An agent reads the placement of a cluster that it does not see.
     Find(u8, u8),
+    /// The load-balancer agent writes a cluster's configuration.
+    Render(u8),
+    /// A pod follows its configuration, or ends with its cluster.
+    Follow(u8),
+    /// The load-balancer agent says that no pod routes to hosts that leave.
+    Drain(u8),
     /// The next change is on disk.
     Commit,
     Crash,
     Retry(u8),
     Scale(u8, u32),
     Delete(u8),
+    /// Somebody takes the finalizers off a cluster that is being deleted.
+    Strip(u8),
     Make(u8),
     Remake(u8),
 }
@@ -124,6 +146,7 @@ impl State {
             ledger,
             spent: Spent::default(),
             promised: BTreeSet::new(),
+            forged: Vec::new(),
             freed_early: None,
             seen: BTreeSet::new(),
             last: [None; HOSTS],
@@ -154,7 +177,9 @@ impl State {
                 let agent = &mut self.agents[usize::from(answer.request.agent)];
                 agent.hear(answer, &mut self.world);
             }
-            Action::Open(agent) => self.agents[usize::from(agent)].open(),
+            Action::Open(agent, seen) => self.open(agent, seen),
+            Action::Forge(index, mark) => self.forge_mark(index, mark),
+            Action::ForgeStatus(cluster, at) => self.forge_status(cluster, at),
             Action::Report(agent) => self.agents[usize::from(agent)].report(),
             Action::Take(agent) => self.take(agent),
             Action::Cut(agent) => {
@@ -169,10 +194,20 @@ impl State {
             }
             Action::Find(agent, cluster) => {
                 if let Some(held) = self.ledger.records.get(&cluster) {
-                    let (uid, placement) = held.placement();
-                    self.agents[usize::from(agent)].find(cluster, uid, placement);
+                    let (uid, placement) = held.placement(self.ledger.history.epoch());
+                    let podless = !self.world.balancers[usize::from(cluster)].routes();
+                    self.agents[usize::from(agent)].find(cluster, uid, placement, podless);
                 }
             }
+            Action::Render(cluster) => self.render(cluster),
+            Action::Follow(cluster) => {
+                let routed = self.world.balancers[usize::from(cluster)].routes();
+                self.follow(cluster);
+                if routed && !self.world.balancers[usize::from(cluster)].routes() {
+                    self.seen.insert(5);
+                }
+            }
+            Action::Drain(cluster) => self.drain(cluster),
             Action::Commit => self.commit(),
             Action::Crash => {
                 self.spent.crashes += 1;
@@ -197,6 +232,10 @@ impl State {
                 if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
                     cluster.deleting = true;
                 }
+            }
+            Action::Strip(cluster) => {
+                self.spent.wishes += 1;
+                self.world.now.clusters[usize::from(cluster)].take_if(|there| there.deleting);
             }
             Action::Make(cluster) => {
                 self.spent.wishes += 1;
@@ -235,6 +274,9 @@ impl State {
             return;
         }
         let change = self.scheduler.staged.remove(0);
+        if matches!(change, Staged::Raise { .. }) {
+            self.seen.insert(7);
+        }
         if let Staged::Record { cluster, record, .. } = &change {
             let before = self.ledger.records.get(cluster);
             let after: BTreeSet<HostKey> = record.iter().flat_map(Held::members).map(|m| m.0).collect();
@@ -243,6 +285,9 @@ impl State {
                     continue;
                 }
                 self.promised.remove(&(*cluster, host));
+                if self.shows_forged(host) {
+                    self.seen.insert(6);
+                }
                 let given_back = |host: crate::world::Host| host.label.is_none() && host.mark >= revision;
                 if !self.world.host(host).is_none_or(given_back) {
                     self.freed_early = Some(host);
@@ -266,55 +311,6 @@ impl State {
             }
         }
         self.ledger.commit(change);
-    }
-
-    fn wishes(&self, actions: &mut Vec<Action>) {
-        if self.spent.wishes >= MOST.wishes {
-            return;
-        }
-        for (cluster, there) in (0u8..).zip(&self.world.now.clusters) {
-            actions.push(Action::Make(cluster));
-            let Some(there) = there.as_ref().filter(|there| !there.deleting) else {
-                continue;
-            };
-            actions.push(Action::Delete(cluster));
-            let wants = (0..=2).filter(|want| *want != there.want);
-            actions.extend(wants.map(|want| Action::Scale(cluster, want)));
-        }
-    }
-
-    fn agent(&self, number: u8, actions: &mut Vec<Action>) {
-        let agent = &self.agents[usize::from(number)];
-        if agent.seen != self.world.now {
-            actions.push(Action::Look(number));
-        }
-        if self.requests.len() < UNDER_WAY {
-            let declared = (0u8..).take(CLUSTERS).filter(|cluster| {
-                let request = agent.declare(number, *cluster);
-                request.is_some_and(|request| !self.requests.contains(&request))
-            });
-            actions.extend(declared.map(|cluster| Action::Declare(number, cluster)));
-            let missed = self.ledger.releasing().filter(|cluster| agent.misses(*cluster));
-            actions.extend(missed.map(|cluster| Action::Find(number, cluster)));
-            let deeds = agent.deeds().into_iter();
-            actions.extend(deeds.map(|(cluster, host, deed)| Action::Act(number, cluster, host, deed)));
-        }
-        match &agent.stream {
-            None if agent.listed => actions.push(Action::Open(number)),
-            None => {}
-            Some(stream) => {
-                let next = stream.queue.front();
-                if next.is_some_and(|next| self.scheduler.hears(number, stream.number, next, &self.ledger)) {
-                    actions.push(Action::Take(number));
-                }
-                if agent.reports() {
-                    actions.push(Action::Report(number));
-                }
-                if self.spent.cuts < MOST.cuts {
-                    actions.push(Action::Cut(number));
-                }
-            }
-        }
     }
 
     /// Whether the scheduler's session has no stream any more.
@@ -366,8 +362,20 @@ impl Model for Protocol {
         if state.spent.crashes < MOST.crashes {
             actions.push(Action::Crash);
         }
+        for cluster in (0u8..).take(CLUSTERS) {
+            if state.renders(cluster) {
+                actions.push(Action::Render(cluster));
+            }
+            if state.lags(cluster) {
+                actions.push(Action::Follow(cluster));
+            }
+            if state.drains(cluster) {
+                actions.push(Action::Drain(cluster));
+            }
+        }
         actions.extend(state.scheduler.waits().into_iter().map(Action::Retry));
         state.wishes(actions);
+        state.forge(actions);
         if state.spent.remade < MOST.remade {
             actions.extend((0..2).map(Action::Remake));
         }
@@ -380,37 +388,6 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("no host is held twice", |_, state: &State| !state.held_twice()),
-            Property::always(
-                "a host with a cluster's labels is held by that cluster",
-                |_, state: &State| state.labels_are_claims(),
-            ),
-            Property::always(
-                "a host that becomes free has no labels, or is gone",
-                |_, state: &State| state.freed_early.is_none(),
-            ),
-            Property::always(
-                "what was answered is held until it is given back",
-                |_, state: &State| state.promises_are_kept(),
-            ),
-            Property::always(
-                "a cluster is released only when it is deleted",
-                |_, state: &State| !state.released_unasked(),
-            ),
-            Property::always(
-                "when nothing bad happens any more, all releases end",
-                |model, state: &State| {
-                    let mut hash = DefaultHasher::new();
-                    state.hash(&mut hash);
-                    !hash.finish().is_multiple_of(model.settle_every) || fair::settle(state).is_ok()
-                },
-            ),
-            Property::sometimes(SEEN[0], |_, state: &State| state.seen.contains(&0)),
-            Property::sometimes(SEEN[1], |_, state: &State| state.seen.contains(&1)),
-            Property::sometimes(SEEN[2], |_, state: &State| state.seen.contains(&2)),
-            Property::sometimes(SEEN[3], |_, state: &State| state.seen.contains(&3)),
-            Property::sometimes(SEEN[4], |_, state: &State| state.seen.contains(&4)),
-        ]
+        properties::all()
     }
 }

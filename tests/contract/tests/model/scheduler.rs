@@ -15,7 +15,7 @@ use placement::{ClusterName, Policy};
 use proto::inventory::v1 as wire;
 use scheduler::{
     ledger::{
-        Fence, Position, SiteFence,
+        Commit, Fence, History, SiteFence, SitePosition,
         commit::{self, Committer, Permit},
     },
     site::{Apply, Author, SessionId, Site},
@@ -67,6 +67,10 @@ struct Seen {
     /// `SIPCluster`s that are remembered as gone.
     gone: Vec<(u8, String)>,
     due: Vec<u8>,
+    history: History,
+    issued: u64,
+    /// Whether what was issued to the site is known.
+    whole: bool,
 }
 
 impl Seen {
@@ -82,6 +86,9 @@ impl Seen {
                 .collect(),
             records: records.collect(),
             observed: observed(site),
+            history: *site.history(),
+            issued: site.issued(),
+            whole: site.is_whole(),
             due: site.waiting(now()).iter().map(world::cluster_index).collect(),
         }
     }
@@ -131,7 +138,14 @@ impl Scheduler {
             highest: fence(transitions),
             retired: BTreeSet::new(),
         });
-        let site = Site::new(SITE.to_owned(), Policy::default(), records.collect(), 0, fence);
+        let site = Site::new(
+            SITE.to_owned(),
+            Policy::default(),
+            records.collect(),
+            Commit::new(ledger.removed),
+            fence,
+            ledger.history,
+        );
         Self {
             seen: Seen::of(&site),
             site: Arc::new(site),
@@ -141,6 +155,11 @@ impl Scheduler {
             staged: Vec::new(),
             waiting: Vec::new(),
         }
+    }
+
+    /// The highest revision that was issued.
+    pub(crate) fn issued(&self) -> u64 {
+        self.seen.issued
     }
 
     /// Records in memory, durable or not.
@@ -185,11 +204,16 @@ impl Scheduler {
         if matches!(request.ask, Ask::Confirm { .. }) {
             return;
         }
-        let after = outcome.revision;
+        let after = outcome.commit.number();
+        let epoch = self.site.history().epoch();
         let told = outcome.record.map(|record| {
             let revision = record.revision;
             let members = Held(record).members().collect();
-            Told { revision, members }
+            Told {
+                epoch,
+                revision,
+                members,
+            }
         });
         let answer = Answer {
             request: request.clone(),
@@ -202,7 +226,7 @@ impl Scheduler {
 
     /// Whether the session's next message may be looked at.
     pub(crate) fn hears(&self, agent: u8, stream: u8, piece: &Piece, ledger: &Ledger) -> bool {
-        *piece == Piece::Hello
+        matches!(piece, Piece::Hello(_))
             || self.session.is_none_or(|session| {
                 (session.agent, session.stream) != (agent, stream) || session.after <= ledger.revision
             })
@@ -214,10 +238,16 @@ impl Scheduler {
             .session
             .is_some_and(|session| (session.agent, session.stream) == (agent, stream));
         match piece {
-            Piece::Hello => {
+            Piece::Hello(seen) => {
                 let fence = fence(transitions(agent));
-                let opened = self
-                    .drive(|site, committer| site.open_session(&fence, &author("fence"), permit(committer)));
+                let seen = seen.map(|(epoch, revision)| SitePosition::new(epoch, revision));
+                let opened = self.drive(|site, committer| {
+                    let (session, opened) = site.open_session(&fence, &author("fence"), permit(committer))?;
+                    let raised = seen.map(|seen| site.seen(seen, &author("raise"), permit(committer)));
+                    let raised = raised.transpose()?;
+                    let after = opened.max(raised.unwrap_or_default());
+                    Ok::<_, scheduler::error::Error>((session, after.number()))
+                });
                 let Ok((session, after)) = opened else {
                     return false;
                 };
@@ -236,7 +266,7 @@ impl Scheduler {
                 let heard = self.drive(|site, committer| {
                     let touched = site.report(&session, changes, now())?;
                     settle(site, touched, committer);
-                    let touched = site.complete_snapshot(&session, 1, now())?;
+                    let touched = site.complete_snapshot(&session, &author("raise"), permit(committer))?;
                     settle(site, touched, committer);
                     Ok::<_, scheduler::error::Error>(())
                 });
@@ -297,16 +327,12 @@ impl Scheduler {
 
     /// Lets the site work, and queues what it has staged.
     fn drive<T>(&mut self, work: impl FnOnce(&mut Site, &Committer) -> T) -> T {
-        let position = Position {
-            epoch: 1,
-            revision: self.revision,
-        };
-        let (committer, writer) = commit::committer(position);
+        let (committer, writer) = commit::committer(Commit::new(self.revision));
         let mut site = (*self.site).clone();
         let result = work(&mut site, &committer);
         self.seen = Seen::of(&site);
         self.site = Arc::new(site);
-        self.revision = committer.staged().revision;
+        self.revision = committer.staged().number();
         let queue = Queue::default();
         {
             let mut writing = pin!(writer.run_here(&queue, async || ()));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::balancer::Balancer;
+
 use placement::ClusterName;
 use proto::inventory::v1 as wire;
 use scheduler::convert::{self, sip_label};
@@ -45,8 +47,10 @@ pub(crate) struct Cluster {
     pub(crate) generation: i64,
     pub(crate) want: u32,
     pub(crate) deleting: bool,
-    /// `status.placement`: its revision and members, as they were told.
-    pub(crate) status: Option<(u64, Vec<Member>)>,
+    /// `status.placement`: its epoch, revision and members, as they were told.
+    pub(crate) status: Option<(u64, u64, Vec<Member>)>,
+    /// `status.drained`: its revision.
+    pub(crate) drained: Option<u64>,
 }
 
 /// The site, as it is or as somebody saw it.
@@ -60,6 +64,8 @@ pub(crate) struct Observed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) now: Observed,
+    /// By the cluster's name: what is made for one outlives it for a while.
+    pub(crate) balancers: [Balancer; CLUSTERS],
     /// uids that clusters of a name have had.
     uids: [u8; CLUSTERS],
     /// The last `resourceVersion` that was given out.
@@ -74,6 +80,7 @@ impl Cluster {
             want,
             deleting: false,
             status: None,
+            drained: None,
         }
     }
 }
@@ -92,6 +99,7 @@ impl World {
                 hosts: [Some(host); HOSTS],
                 clusters: wants.map(|want| Some(Cluster::new(0, want))),
             },
+            balancers: [const { Balancer::new() }; CLUSTERS],
             uids: [0; CLUSTERS],
             version: 0,
         }
@@ -112,6 +120,15 @@ impl World {
         change(&mut host);
         self.now.hosts[usize::from(key.index)] = Some(host);
         true
+    }
+
+    /// Somebody writes a release mark on a host that no scheduler has asked for.
+    pub(crate) fn forge(&mut self, index: u8, mark: u64) {
+        if let Some(host) = &mut self.now.hosts[usize::from(index)] {
+            self.version += 1;
+            host.version = self.version;
+            host.mark = mark;
+        }
     }
 
     /// Makes a cluster, again if it is there: a restore, a pivot.
@@ -211,7 +228,7 @@ pub(crate) fn reported(index: usize, host: Host) -> wire::Host {
 
 /// What the agent reports of a cluster.
 pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::ObservedCluster {
-    let (revision, members) = cluster.status.clone().unwrap_or_default();
+    let (epoch, revision, members) = cluster.status.clone().unwrap_or_default();
     let member = |(host, revision, releasing): Member| wire::ObservedMember {
         host: Some(host_reference(host)),
         role: ROLE.to_owned(),
@@ -221,6 +238,7 @@ pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::Observe
             wire::MemberState::Claimed.into()
         },
         revision,
+        ..wire::ObservedMember::default()
     };
     wire::ObservedCluster {
         r#ref: Some(cluster_reference(u8::try_from(index).unwrap(), cluster.uid)),
@@ -231,6 +249,6 @@ pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::Observe
         revision: cluster
             .status
             .is_some()
-            .then_some(wire::Revision { epoch: 1, revision }),
+            .then_some(wire::Revision { epoch, revision }),
     }
 }

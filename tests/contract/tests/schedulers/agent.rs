@@ -82,6 +82,8 @@ impl Reporter {
             role: member.role.clone(),
             state: member.state,
             revision: member.revision,
+            replaces: member.replaces.clone(),
+            release_reason: member.release_reason.clone(),
         });
         let observed = wire::ObservedCluster {
             r#ref: Some(reference(name)),

@@ -239,7 +239,7 @@ impl Agent {
                 }),
                 Need::Confirm => true,
                 Need::ConfirmGone => !self.world().hosts.contains_key(&host),
-                Need::Nothing | Need::Blocked(_) | Need::Waits(_) => false,
+                Need::Nothing | Need::Blocked(_) | Need::Waits(_) | Need::Drains => false,
             };
             if written {
                 self.history.lock().unwrap().gives(name, &host, member.revision);

@@ -60,7 +60,7 @@ impl History {
                 .flat_map(|(_, record)| &record.members)
                 .map(|(id, member)| (id.name.name().to_owned(), member.revision))
                 .collect();
-            let at = ledger.position.revision;
+            let at = ledger.commit.number();
             let order: Vec<_> = answers
                 .iter()
                 .map(|(at, m)| (*at, m))

@@ -140,7 +140,7 @@ fn schedule(seed: u64, counts: &mut Counts) {
     counts.faults += faults.struck;
     counts.crashes += faults.crashes;
     counts.elections += faults.elections;
-    counts.commits += disk.contents().position.revision;
+    counts.commits += disk.contents().commit.number();
     counts.slowest_peace_ms = counts
         .slowest_peace_ms
         .max(sim.elapsed().saturating_sub(peace).as_millis());

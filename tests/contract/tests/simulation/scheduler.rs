@@ -50,7 +50,7 @@ async fn disk() {
 
 pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
     let contents = ledger.load()?;
-    let (committer, writer) = commit::committer(contents.position);
+    let (committer, writer) = commit::committer(contents.commit);
     let region = Region::with_clock(contents, Policies::new(), committer, now);
     let storage: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
     let terms = Terms::endless(region.clone(), storage);

@@ -71,6 +71,9 @@ pub struct SiteConfig {
     /// Image of the container beside HAProxy; fake nodes run none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub haproxy_sidecar_image: Option<String>,
+    /// For how long claims of hosts may be in flight; without it, the agents' default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claims_in_flight_seconds: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -147,6 +150,7 @@ impl Region {
             },
             host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
+            claims_in_flight_seconds: None,
             haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),
         }
     }

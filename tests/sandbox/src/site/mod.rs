@@ -5,6 +5,7 @@ mod builder;
 mod control_plane;
 mod kubectl;
 mod nodes;
+mod policy;
 
 use std::{
     io,
@@ -16,6 +17,7 @@ pub use builder::Builder;
 pub use kubectl::Answer;
 pub(crate) use kubectl::run;
 pub use nodes::Nodes;
+pub use policy::{ADMINISTRATOR, HOST_CONSUMERS};
 
 use self::control_plane::ControlPlane;
 use crate::{audit, node, node::Node, pki, process, process::Group, readiness, tools, wait};

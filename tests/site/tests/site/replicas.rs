@@ -19,7 +19,8 @@ fn shop(name: &str) -> Cluster {
 }
 
 async fn replica(stage: &Stage, name: &str) -> AgentProcess {
-    let config = stage.region.site_config(&stage.site);
+    let mut config = stage.region.site_config(&stage.site);
+    config.not_installed.push("loadBalancer".to_owned());
     let started = stage
         .region
         .start_replica(&stage.site, Agent::Cluster, &config, name, LEASE);

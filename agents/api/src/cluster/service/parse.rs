@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use serde_json::Value;
 
 use super::{
-    Auth, ControlPlaneBalancer, JumpHost, MAX_REPLICAS, ObjectName, Parsed, Service, WorkerBalancer,
-    exposure, fields, resources,
+    Auth, CONTROL_PLANE, ControlPlaneBalancer, JumpHost, MAX_REPLICAS, ObjectName, Parsed, Service, WORKER,
+    WorkerBalancer, exposure, fields, indexed, resources,
 };
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
@@ -56,6 +56,7 @@ impl<'a> Entry<'a> {
 
 /// The fields that every entry has, as they were written.
 struct Common<'a> {
+    name: Option<&'a str>,
     image: Option<&'a str>,
     node_labels: Option<&'a BTreeMap<String, String>>,
     node_interface_id: Option<&'a str>,
@@ -81,11 +82,23 @@ pub(in crate::cluster) fn parse(
         return Parsed::default();
     };
     let mut claims = Claims::default();
-    let section = ("loadBalancerControlPlane", "loadbalancer-controlplane", 2);
+    let entries = load_balancer_control_plane.iter().flatten();
+    unique(
+        "loadBalancerControlPlane",
+        entries.map(|entry| entry.name.as_deref()),
+        faults,
+    );
+    let entries = load_balancer_worker.iter().flatten();
+    unique(
+        "loadBalancerWorker",
+        entries.map(|entry| entry.name.as_deref()),
+        faults,
+    );
+    let section = ("loadBalancerControlPlane", CONTROL_PLANE, 2);
     let load_balancers_control_plane = Entry::all(load_balancer_control_plane.as_ref(), cluster, section)
         .filter_map(|(entry, item)| control_plane_balancer(&entry, item, &mut claims, faults))
         .collect();
-    let section = ("loadBalancerWorker", "loadbalancer-worker", 2);
+    let section = ("loadBalancerWorker", WORKER, 2);
     let load_balancers_worker = Entry::all(load_balancer_worker.as_ref(), cluster, section)
         .filter_map(|(entry, item)| worker_balancer(&entry, item, &mut claims, faults))
         .collect();
@@ -110,6 +123,7 @@ fn control_plane_balancer(
     faults: &mut Vec<Fault>,
 ) -> Option<ControlPlaneBalancer> {
     let LoadBalancerControlPlaneSpec {
+        name,
         image,
         node_labels,
         node_interface_id,
@@ -122,6 +136,7 @@ fn control_plane_balancer(
         node_port,
     } = spec;
     let common = Common {
+        name: name.as_deref(),
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -148,6 +163,7 @@ fn worker_balancer(
     faults: &mut Vec<Fault>,
 ) -> Option<WorkerBalancer> {
     let LoadBalancerWorkerSpec {
+        name,
         image,
         node_labels,
         node_interface_id,
@@ -163,6 +179,7 @@ fn worker_balancer(
         node_port_range,
     } = spec;
     let common = Common {
+        name: name.as_deref(),
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -209,6 +226,7 @@ fn jump_host(
         node_ssh_private_keys,
     } = spec;
     let common = Common {
+        name: None,
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -263,6 +281,7 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         ca_secret,
     } = spec;
     let common = Common {
+        name: None,
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -284,6 +303,7 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
 
 fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> Option<Service> {
     let Common {
+        name,
         image,
         node_labels,
         node_interface_id,
@@ -293,7 +313,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
         network_attachments,
         changes,
     } = common;
-    let object_name = object_name(entry, faults);
+    let object_name = object_name(entry, *name, faults);
     let image = fields::image(*image, &entry.field("image"), faults);
     let node_labels = node_labels
         .iter()
@@ -315,6 +335,7 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
     let changes = exposure::parse(*changes, &entry.field("override"), faults);
     Some(Service {
         object_name: object_name?,
+        named: name.is_some(),
         image: image?,
         node_labels,
         network_id: network_id?,
@@ -326,11 +347,16 @@ fn service(entry: &Entry<'_>, common: &Common<'_>, faults: &mut Vec<Fault>) -> O
     })
 }
 
-/// SIP's name for the first entry; the others get their index, so that no two collide.
-fn object_name(entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<ObjectName> {
-    let name = match entry.index {
-        0 => format!("{}-{}", entry.prefix, entry.cluster),
-        index => format!("{}-{}-{index}", entry.prefix, entry.cluster),
+/// With a name of its own, or SIP's name for the first entry; the others get their index, so that no two collide.
+fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) -> Option<ObjectName> {
+    if let Some(own) = own.filter(|own| own.is_empty() || own.bytes().all(|byte| byte.is_ascii_digit())) {
+        let rule = "must have a letter: names of digits alone are those of entries without one";
+        faults.push(Fault::text(&entry.field("name"), own, rule));
+        return None;
+    }
+    let name = match (own, entry.index) {
+        (Some(own), _) => format!("{}-{}-{own}", entry.prefix, entry.cluster),
+        (None, index) => indexed(entry.prefix, entry.cluster, index),
     };
     if is_dns_label(&name) {
         return Some(ObjectName(name));
@@ -339,8 +365,29 @@ fn object_name(entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<ObjectName>
         "the Service of {} would be called \"{name}\", which must be at most 63 lowercase letters, digits and '-'",
         entry.path
     );
-    faults.push(Fault::text("metadata.name", entry.cluster, rule));
+    match own {
+        Some(own) => faults.push(Fault::text(&entry.field("name"), own, rule)),
+        None => faults.push(Fault::text("metadata.name", entry.cluster, rule)),
+    }
     None
+}
+
+/// No two entries of a section have one name.
+fn unique<'a>(section: &str, names: impl Iterator<Item = Option<&'a str>>, faults: &mut Vec<Fault>) {
+    let mut first = BTreeMap::new();
+    for (index, name) in names.enumerate() {
+        let Some(name) = name else { continue };
+        if let Some(other) = first.get(name) {
+            let rule = format!("must be unique, and is the name of spec.services.{section}[{other}]");
+            faults.push(Fault::text(
+                &format!("spec.services.{section}[{index}].name"),
+                name,
+                rule,
+            ));
+        } else {
+            first.insert(name, index);
+        }
+    }
 }
 
 fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u8> {

@@ -3,6 +3,8 @@
 mod configuration;
 mod handshakes;
 mod reloading;
+mod strangers;
+mod trust;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

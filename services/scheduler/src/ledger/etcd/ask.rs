@@ -54,3 +54,18 @@ pub(super) fn passes(error: &etcd_client::Error) -> bool {
         _ => false,
     }
 }
+
+/// Why etcd does not take what is in a request, when it says so: the same request is never taken, another one is.
+/// That the storage is full is no such answer, though it has the code of a message that is too large.
+pub(super) fn refusal(error: &etcd_client::Error) -> Option<String> {
+    use tonic::Code;
+    let etcd_client::Error::GRpcStatus(status) = error else {
+        return None;
+    };
+    let too_large = status.message().contains("message larger than max");
+    match status.code() {
+        Code::InvalidArgument => Some(status.message().to_owned()),
+        Code::ResourceExhausted if too_large => Some(status.message().to_owned()),
+        _ => None,
+    }
+}

@@ -3,14 +3,14 @@
 //! A transaction writes each key once, so of several changes of one record the last is written. Each transaction ends at a
 //! change, with the position of that change: whatever is cut off, what is there is a prefix of what was submitted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use etcd_client::TxnOp;
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 
 use super::{EtcdArgs, keys::Keys};
-use crate::ledger::{Change, Position, codec};
+use crate::ledger::{Change, Commit, codec, retention};
 
 /// Operations that are not from the batch: the position, the log's end, the schema.
 const OWN_OPERATIONS: usize = 8;
@@ -54,37 +54,42 @@ pub(super) fn size(key: &str, value: Option<&[u8]>) -> usize {
 pub(super) struct Part {
     /// Values by key; `None` removes.
     pub(super) writes: BTreeMap<String, Option<Vec<u8>>>,
-    /// Where the history stands after it.
-    pub(super) position: Position,
-    /// Bytes that it adds to the log.
-    pub(super) logged: u64,
-    /// Entries that it adds to the log.
-    pub(super) entries: usize,
+    /// Its last commit.
+    pub(super) last: Commit,
+    /// Epoch of every site, until a layout from before version 3 is migrated.
+    pub(super) epoch: u64,
+    /// Entries that it adds to the log: site, commit and size.
+    pub(super) added: Vec<(String, Commit, u64)>,
+    /// Entries that it removes from the log.
+    pub(super) removed: Vec<(String, Commit, u64)>,
+    /// Changes of the batch that it stores.
+    pub(super) changes: usize,
 }
 
-/// Cuts a batch that follows on `position`. A change that is too large for itself is a part nevertheless: [`weight`] has seen to
+/// Cuts a batch. A change that is too large for itself is a part nevertheless: [`weight`] has seen to
 /// it that there is none.
 ///
 /// [`weight`]: crate::ledger::weight
-pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits, mut position: Position) -> Vec<Part> {
+pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut bytes = 0;
     for change in batch {
-        position = change.position(position);
         let mut writes: Vec<(String, Option<Vec<u8>>)> = Vec::with_capacity(3);
         match change {
-            Change::Epoch {
-                epoch: _,
-                revision: _,
-            } => {}
+            Change::Raise {
+                site,
+                history,
+                decision: _,
+                commit: _,
+            } => writes.push((keys.history(site), Some(codec::encode_history(history)))),
             Change::Record {
                 key,
                 record,
                 decision: _,
-                revision,
+                commit,
             } => {
                 if record.is_none() {
-                    writes.push((keys.removal(&key.site), Some(removal(*revision))));
+                    writes.push((keys.removal(&key.site), Some(removal(*commit))));
                 }
                 let value = record.as_ref().map(|record| codec::encode(&key.site, record));
                 writes.push((keys.record(key), value));
@@ -93,14 +98,13 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits, mut position:
                 site,
                 fence,
                 decision: _,
-                revision: _,
+                commit: _,
             } => writes.push((keys.fence(site), fence.as_ref().map(codec::encode_fence))),
         }
-        let entry = change.decision().map(prost::Message::encode_to_vec);
-        let logged = entry.as_ref().map_or(0, Vec::len);
-        if let Some(entry) = entry {
-            writes.push((keys.decision(change.revision()), Some(entry)));
-        }
+        let (commit, decision) = (change.commit(), change.decision());
+        let entry = decision.encode_to_vec();
+        let logged = (decision.site.clone(), commit, retention::size(&entry));
+        writes.push((keys.decision(commit), Some(entry)));
         let added: usize = writes
             .iter()
             .map(|(key, value)| size(key, value.as_deref()))
@@ -115,17 +119,17 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits, mut position:
         bytes += added;
         if let Some(part) = parts.last_mut() {
             part.writes.extend(writes);
-            part.position = position;
-            part.logged += u64::try_from(logged).unwrap_or(u64::MAX);
-            part.entries += usize::from(logged > 0);
+            part.last = commit;
+            part.added.push(logged);
+            part.changes += 1;
         }
     }
     parts
 }
 
-/// The bytes of the revision of a removal.
-pub(super) fn removal(revision: u64) -> Vec<u8> {
-    revision.to_string().into_bytes()
+/// The bytes of the commit of a removal.
+pub(super) fn removal(commit: Commit) -> Vec<u8> {
+    commit.to_string().into_bytes()
 }
 
 /// The operations of a transaction.
@@ -140,13 +144,15 @@ pub(super) fn operations(writes: &BTreeMap<String, Option<Vec<u8>>>) -> Vec<TxnO
 }
 
 /// The bytes of a position, unlike those of every other commit.
-pub(super) fn position(position: Position, log_bytes: u64) -> Vec<u8> {
-    let Position { epoch, revision } = position;
+pub(super) fn position(last: Commit, epoch: u64, by_site: BTreeMap<String, u64>, clock: Duration) -> Vec<u8> {
     disk::Position {
         epoch,
-        revision,
-        log_bytes,
+        commit: last.number(),
+        log_bytes: by_site.values().sum(),
         commit_id: uuid::Uuid::new_v4().to_string(),
+        log_bytes_by_site: by_site,
+        log_is_counted: true,
+        log_clock_seconds: clock.as_secs(),
     }
     .encode_to_vec()
 }

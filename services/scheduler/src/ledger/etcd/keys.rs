@@ -6,11 +6,13 @@
 //! | `schema` | version of this layout, decimal |
 //! | `position` | [`proto::ledger::v1::Position`]; written by every commit |
 //! | `records/NAMESPACE/NAME/SITE` | [`proto::ledger::v1::Record`] |
-//! | `removals/SITE` | revision of the last removal of a record, decimal |
+//! | `removals/SITE` | commit of the last removal of a record, decimal |
+//! | `histories/SITE` | [`proto::ledger::v1::SiteHistory`] |
 //! | `fences/SITE` | [`proto::ledger::v1::SiteFence`] |
-//! | `decisions/REVISION`, 20 digits | [`proto::placement::v1::Decision`] |
+//! | `slots/SECONDS` | first commit that was written in a slot of the log's clock, decimal |
+//! | `decisions/COMMIT`, 20 digits | [`proto::placement::v1::Decision`] |
 
-use crate::ledger::{Error, RecordKey};
+use crate::ledger::{Commit, Error, RecordKey};
 
 /// The keys under a prefix.
 #[derive(Clone, Debug)]
@@ -23,6 +25,20 @@ impl Keys {
         Self {
             prefix: format!("{}/", prefix.trim_end_matches('/')),
         }
+    }
+
+    /// What all keys begin with.
+    pub(super) fn root(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The keys of a copy of a ledger of that version.
+    pub(super) fn backup(&self, version: u64, number: u32) -> Self {
+        let prefix = self.prefix.trim_end_matches('/');
+        Self::new(&match number {
+            1 => format!("{prefix}-schema-{version}"),
+            _ => format!("{prefix}-schema-{version}.{number}"),
+        })
     }
 
     pub(super) fn leader(&self) -> String {
@@ -56,6 +72,14 @@ impl Keys {
         format!("{}removals/{site}", self.prefix)
     }
 
+    pub(super) fn histories(&self) -> String {
+        format!("{}histories/", self.prefix)
+    }
+
+    pub(super) fn history(&self, site: &str) -> String {
+        format!("{}histories/{site}", self.prefix)
+    }
+
     pub(super) fn fences(&self) -> String {
         format!("{}fences/", self.prefix)
     }
@@ -64,9 +88,17 @@ impl Keys {
         format!("{}fences/{site}", self.prefix)
     }
 
-    /// The entry of a revision; entries sort as their numbers.
-    pub(super) fn decision(&self, revision: u64) -> String {
-        format!("{}decisions/{revision:020}", self.prefix)
+    pub(super) fn slots(&self) -> String {
+        format!("{}slots/", self.prefix)
+    }
+
+    pub(super) fn slot(&self, seconds: u64) -> String {
+        format!("{}slots/{seconds}", self.prefix)
+    }
+
+    /// The entry of a commit; entries sort as their numbers.
+    pub(super) fn decision(&self, commit: Commit) -> String {
+        format!("{}decisions/{:020}", self.prefix, commit.number())
     }
 
     /// What of a key comes after one of the prefixes above.

@@ -5,22 +5,25 @@
 //! its lease cannot write, and a transaction that may or may not have been applied can be sent again: it is applied once.
 
 mod ask;
+mod backup;
 mod batch;
 mod connect;
 mod keys;
+mod log;
 mod moving;
 mod place;
 mod right;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use prost::Message as _;
-use proto::{ledger::v1 as disk, placement::v1 as api};
+use proto::ledger::v1 as disk;
 use tokio::runtime::Handle;
 
 pub(crate) use ask::ask;
@@ -28,15 +31,22 @@ pub use connect::EtcdArgs;
 pub use place::Place;
 pub use right::Right;
 
-use self::{ask::passes, batch::Part, keys::Keys};
-use super::{Change, Contents, Error, Ledger, Position, Retention, retention::STEP};
-use crate::convert;
+use self::{
+    ask::{passes, refusal},
+    batch::Part,
+    keys::Keys,
+};
+use super::{
+    Change, Commit, Contents, Error, Ledger, Page, Query, Retention,
+    retention::{Shares, Uptime},
+};
 
 /// Version of the layout in [`keys`].
 ///
-/// 2 says when the last record of each site was removed.
-const SCHEMA: u64 = 2;
-/// So many entries are added to the log before its other end is looked at again.
+/// 2 says when the last record of each site was removed. 3 has a history for each site in the place of one epoch and revision
+/// for all.
+const SCHEMA: u64 = 3;
+/// So many entries are added to the log before it is looked at for what is too old.
 const LOOK: usize = 64;
 /// Keys that are read at once.
 const PAGE: i64 = 256;
@@ -53,15 +63,16 @@ pub struct Etcd {
     elected: i64,
     right: Arc<Right>,
     runtime: Handle,
-    retention: Retention,
     written: Mutex<Written>,
+    shares: Mutex<Shares>,
 }
 
 /// What this process has written last.
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    position: Position,
-    log_bytes: u64,
+    last: Commit,
+    /// Epoch of every site in layouts before version 3.
+    epoch: u64,
     /// etcd's revision of the position's key.
     at: i64,
     /// Entries of the log since its other end was looked at.
@@ -80,13 +91,10 @@ impl Etcd {
             elected,
             right,
             runtime: Handle::current(),
-            retention: Retention::default(),
+            shares: Mutex::new(Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new())),
             written: Mutex::new(Written {
-                position: Position {
-                    epoch: 1,
-                    revision: 0,
-                },
-                log_bytes: 0,
+                last: Commit::NONE,
+                epoch: 0,
                 at: 0,
                 unseen: 0,
             }),
@@ -102,9 +110,16 @@ impl Etcd {
             }
             Some(schema) => moving::schema(schema.value())?,
         };
-        let written = etcd.position().await?;
+        let (written, position) = etcd.position().await?;
         etcd.written = Mutex::new(written);
+        etcd.shares = Mutex::new(etcd.shares(&position).await?);
         if found < SCHEMA {
+            let backup = etcd.back_up(found).await?;
+            tracing::info!(
+                backup,
+                version = found,
+                "the ledger is backed up before it is migrated"
+            );
             etcd.migrate(found).await?;
         }
         Ok(etcd)
@@ -113,24 +128,37 @@ impl Etcd {
     /// The same ledger with another limit of its log.
     #[must_use]
     pub fn retaining(self, retention: Retention) -> Self {
-        Self { retention, ..self }
+        self.log().retention = retention;
+        self
+    }
+
+    /// The same ledger with another clock: how long this process has run.
+    #[must_use]
+    pub fn clocked(self, uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.log().clocked(Uptime::of(uptime));
+        self
+    }
+
+    /// What the log has.
+    fn log(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn make(&self) -> Result<(), Error> {
         let empty = self.written();
         let part = Part {
             writes: [(self.place.keys.schema(), Some(SCHEMA.to_string().into_bytes()))].into(),
-            position: empty.position,
+            last: empty.last,
             ..Part::default()
         };
-        self.write(empty, &part, None).await.map(drop)
+        self.write(empty, &part).await.map(drop)
     }
 
     fn written(&self) -> Written {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn position(&self) -> Result<Written, Error> {
+    async fn position(&self) -> Result<(Written, disk::Position), Error> {
         let mut found = self
             .place
             .get(self.place.keys.position(), GetOptions::new())
@@ -141,32 +169,36 @@ impl Etcd {
             rule,
         };
         let value = found.first().ok_or_else(|| corrupt("is missing".to_owned()))?;
-        let disk::Position {
-            epoch,
-            revision,
-            log_bytes,
-            commit_id: _,
-        } = disk::Position::decode(value.value()).map_err(|error| corrupt(error.to_string()))?;
-        Ok(Written {
-            position: Position { epoch, revision },
-            log_bytes,
+        let position = disk::Position::decode(value.value()).map_err(|error| corrupt(error.to_string()))?;
+        let written = Written {
+            last: Commit::parse(position.commit).map_err(&corrupt)?,
+            epoch: position.epoch,
             at: value.mod_revision(),
             unseen: LOOK,
-        })
+        };
+        Ok((written, position))
     }
 
     /// Writes one part on top of what was written before; asks again until it is known whether it is written.
-    async fn write(&self, before: Written, part: &Part, trimmed: Option<Trimmed>) -> Result<Written, Error> {
+    async fn write(&self, before: Written, part: &Part) -> Result<Written, Error> {
         let keys = &self.place.keys;
-        let looked = trimmed.is_some();
-        let Trimmed { upto, bytes } = trimmed.unwrap_or_default();
-        let log_bytes = (before.log_bytes + part.logged).saturating_sub(bytes);
-        let position = batch::position(part.position, log_bytes);
+        let (mut by_site, clock, slot) = {
+            let log = self.log();
+            let first = part.added.first().map_or(part.last, |(_, commit, _)| *commit);
+            (log.bytes().clone(), log.now(), log.due_slot(first.number()))
+        };
+        for (site, _, size) in &part.added {
+            *by_site.entry(site.clone()).or_default() += size;
+        }
+        for (site, _, size) in &part.removed {
+            let bytes = by_site.entry(site.clone()).or_default();
+            *bytes = bytes.saturating_sub(*size);
+        }
+        let position = batch::position(part.last, part.epoch, by_site, clock);
         let mut operations = batch::operations(&part.writes);
         operations.push(TxnOp::put(keys.position(), position.clone(), None));
-        if upto > 0 {
-            let end = DeleteOptions::new().with_range(keys.decision(upto));
-            operations.push(TxnOp::delete(keys.decision(0), Some(end)));
+        if let Some((at, commit)) = slot {
+            operations.push(TxnOp::put(keys.slot(at), commit.to_string(), None));
         }
         let transaction = Txn::new()
             .when([
@@ -175,11 +207,14 @@ impl Etcd {
             ])
             .and_then(operations)
             .or_else([TxnOp::get(keys.leader(), None), TxnOp::get(keys.position(), None)]);
-        let after = |at| Written {
-            position: part.position,
-            log_bytes,
-            at,
-            unseen: if looked { 0 } else { before.unseen + part.entries },
+        let after = |at| {
+            self.count(part, slot);
+            Written {
+                last: part.last,
+                epoch: part.epoch,
+                at,
+                unseen: before.unseen + part.added.len(),
+            }
         };
         let answer = self.send(transaction).await?;
         if answer.succeeded() {
@@ -218,8 +253,11 @@ impl Etcd {
             let answer = tokio::time::timeout(REQUEST, self.place.kv().txn(transaction.clone())).await;
             let error = match answer {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) if !passes(&error) => return Err(Error::storage("write to etcd")(error)),
-                Ok(Err(error)) => Error::storage("write to etcd")(error),
+                Ok(Err(error)) => match refusal(&error) {
+                    Some(cause) => return Err(Error::Refused { stored: 0, cause }),
+                    None if passes(&error) => Error::storage("write to etcd")(error),
+                    None => return Err(Error::storage("write to etcd")(error)),
+                },
                 Err(elapsed) => Error::storage("write to etcd in time")(elapsed),
             };
             let pause = pauses.next().unwrap_or(REQUEST);
@@ -231,98 +269,78 @@ impl Etcd {
         }
     }
 
-    /// Which entries of the log go with the next commit. The log's end is looked at only now and then, since that is a
-    /// request of its own.
-    async fn trim(&self, written: Written, part: &Part, batch: &[Change]) -> Result<Option<Trimmed>, Error> {
-        let due = written.unseen + part.entries > LOOK;
-        if !due && written.log_bytes + part.logged <= self.retention.bytes {
-            return Ok(None);
-        }
-        let limit = written.unseen + part.entries + STEP;
-        let mut bytes = written.log_bytes + part.logged;
-        let newest = batch
-            .iter()
-            .rev()
-            .find_map(|change| convert::time(change.decision()?.time));
-        let keys = &self.place.keys;
-        let options = GetOptions::new()
-            .with_range(keys.decision(part.position.revision))
-            .with_limit(i64::try_from(limit).unwrap_or(PAGE));
-        let oldest = self.place.get(keys.decision(0), options).await?.take_kvs();
-        let mut trimmed = Trimmed::default();
-        for entry in &oldest {
-            if !self.retention.drops(entry.value(), bytes, newest) {
-                break;
-            }
-            let size = u64::try_from(entry.value().len()).unwrap_or(u64::MAX);
-            bytes = bytes.saturating_sub(size);
-            trimmed.bytes += size;
-            trimmed.upto = number(keys, entry)? + 1;
-        }
-        Ok(Some(trimmed))
-    }
-
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
         let (keys, limits) = (&self.place.keys, self.place.limits);
-        for part in batch::parts(batch, keys, limits, self.written().position) {
-            let before = self.written();
-            let trimmed = self.trim(before, &part, batch).await?;
-            let after = self.write(before, &part, trimmed).await?;
-            *self.written.lock().unwrap_or_else(PoisonError::into_inner) = after;
+        let mut stored = 0;
+        for part in batch::parts(batch, keys, limits) {
+            self.append(&part).await.map_err(|error| match error {
+                Error::Refused { stored: _, cause } => Error::Refused { stored, cause },
+                error => error,
+            })?;
+            stored += part.changes;
         }
+        self.trim().await.map_err(|error| match error {
+            Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
+            error => error,
+        })
+    }
+
+    /// Writes a part on top of all before.
+    async fn append(&self, part: &Part) -> Result<(), Error> {
+        let after = self.write(self.written(), part).await?;
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = after;
         Ok(())
     }
 
-    /// Entries sort by revision, and there is one for nearly each: they are read in spans of revisions, from the newest.
-    async fn log(
-        &self,
-        before: u64,
-        limit: usize,
-        wanted: &dyn Fn(&api::Decision) -> bool,
-    ) -> Result<Vec<api::Decision>, Error> {
-        let keys = &self.place.keys;
-        let mut found = Vec::new();
-        let mut upto = before.min(self.written().position.revision.saturating_add(1));
-        let mut span = u64::try_from(PAGE).unwrap_or(1);
-        while upto > 0 && found.len() < limit {
-            let from = upto.saturating_sub(span);
-            let options = GetOptions::new().with_range(keys.decision(upto));
-            let entries = self.place.get(keys.decision(from), options).await?.take_kvs();
-            // A new epoch leaves a gap, which may be wide.
-            span = if entries.is_empty() {
-                span.saturating_mul(2)
-            } else {
-                u64::try_from(PAGE).unwrap_or(1)
-            };
-            for entry in entries.iter().rev() {
-                let decision = api::Decision::decode(entry.value()).map_err(|error| Error::Corrupt {
-                    what: format!("decision {}", String::from_utf8_lossy(entry.key())),
-                    rule: error.to_string(),
-                })?;
-                if found.len() < limit && wanted(&decision) {
-                    found.push(decision);
-                }
-            }
-            upto = from;
+    /// A part is written.
+    fn count(&self, part: &Part, slot: Option<(u64, u64)>) {
+        let mut log = self.log();
+        for (site, commit, size) in &part.added {
+            log.added(site, commit.number(), *size);
         }
-        Ok(found)
+        for (site, commit, size) in &part.removed {
+            log.removed(site, commit.number(), *size);
+        }
+        if let Some(slot) = slot {
+            log.begin_slot(slot);
+        }
+    }
+
+    /// Removes what is not to be kept of the log, when it is time to look.
+    async fn trim(&self) -> Result<(), Error> {
+        let written = self.written();
+        let full = self.log().full().is_some();
+        if written.unseen < LOOK && !full {
+            return Ok(());
+        }
+        // Nobody else uses it meanwhile: there is one writer.
+        let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
+        let mut shares = std::mem::replace(&mut *self.log(), unused);
+        let bytes = shares.bytes().clone();
+        let part = self.trimming(&mut shares).await?;
+        // What is removed is counted once it is.
+        shares.count(bytes);
+        *self.log() = shares;
+        if !part.writes.is_empty() {
+            self.append(&Part {
+                last: written.last,
+                epoch: written.epoch,
+                ..part
+            })
+            .await?;
+        }
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).unseen = 0;
+        Ok(())
     }
 }
 
-/// The end of the log that is removed: entries below a revision.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trimmed {
-    upto: u64,
-    bytes: u64,
-}
-
-fn number(keys: &Keys, entry: &KeyValue) -> Result<u64, Error> {
-    let zero = keys.decision(0);
+fn number(keys: &Keys, entry: &KeyValue) -> Result<Commit, Error> {
+    let zero = keys.decision(Commit::NONE);
     let prefix = zero.trim_end_matches('0');
     let digits = Keys::rest(entry.key(), prefix)?;
-    digits.parse().map_err(|_| Error::Corrupt {
+    digits.parse().map(Commit::new).map_err(|_| Error::Corrupt {
         what: format!("key of decision {digits}"),
-        rule: "is not a revision".to_owned(),
+        rule: "is not a commit".to_owned(),
     })
 }
 
@@ -339,17 +357,12 @@ impl Ledger for Etcd {
         Some(self.place.limits.bytes)
     }
 
-    fn decisions(
-        &self,
-        before: u64,
-        limit: usize,
-        wanted: &dyn Fn(&api::Decision) -> bool,
-    ) -> Result<Vec<api::Decision>, Error> {
-        self.runtime.block_on(self.log(before, limit, wanted))
+    fn read_log(&self, query: Query<'_>) -> Result<Page, Error> {
+        self.read_part(query)
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
-        self.runtime.block_on(self.hand_out(take))
+        self.hand_out(take)
     }
 
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {

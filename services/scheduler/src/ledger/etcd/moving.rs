@@ -1,7 +1,7 @@
 //! Everything out of etcd, and everything into it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, PoisonError},
 };
 
@@ -9,13 +9,14 @@ use etcd_client::{GetOptions, KeyValue, ResponseHeader};
 use proto::ledger::v1 as disk;
 
 use super::{
-    Etcd, SCHEMA,
+    Etcd, SCHEMA, Written,
     batch::{self, Part},
     keys::{self, Keys},
 };
 use crate::ledger::{
-    Contents, Error, Position, codec, export,
+    Commit, Contents, Error, History, codec, export, parts,
     removals::Told,
+    retention,
     weight::{self, TooLarge},
 };
 
@@ -43,14 +44,14 @@ pub(super) fn schema(value: &[u8]) -> Result<u64, Error> {
     }
 }
 
-/// Site and revision of a removal.
-fn removal<'a>(keys: &Keys, entry: &'a KeyValue) -> Result<(&'a str, u64), Error> {
+/// Site and commit of a removal.
+fn removal<'a>(keys: &Keys, entry: &'a KeyValue) -> Result<(&'a str, Commit), Error> {
     let site = Keys::rest(entry.key(), &keys.removals())?;
-    let revision = std::str::from_utf8(entry.value()).ok();
-    let revision = revision.and_then(|revision| revision.parse().ok());
+    let commit = std::str::from_utf8(entry.value()).ok();
+    let commit = commit.and_then(|commit| commit.parse().ok());
     Ok((
         site,
-        revision.ok_or_else(|| Error::Corrupt {
+        commit.map(Commit::new).ok_or_else(|| Error::Corrupt {
             what: format!("last removal of site {site}"),
             rule: "is not a number".to_owned(),
         })?,
@@ -62,19 +63,24 @@ impl Etcd {
     pub(super) async fn read(&self) -> Result<Contents, Error> {
         let keys = &self.place.keys;
         let mut contents = Contents {
-            position: self.written().position,
+            commit: self.written().last,
             ..Contents::default()
         };
         let now = self.place.get(keys.position(), GetOptions::new()).await?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
+        for entry in self.place.range(&keys.histories(), revision).await? {
+            let site = Keys::rest(entry.key(), &keys.histories())?;
+            let history = codec::decode_history(site, entry.value())?;
+            contents.histories.insert(site.to_owned(), history);
+        }
         for entry in self.place.range(&keys.records(), revision).await? {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
             let (key, record) = codec::decode(name, entry.value())?;
             contents.records.insert(key, Arc::new(record));
         }
         for entry in self.place.range(&keys.removals(), revision).await? {
-            let (site, revision) = removal(keys, &entry)?;
-            contents.removals.insert(site.to_owned(), revision);
+            let (site, commit) = removal(keys, &entry)?;
+            contents.removals.insert(site.to_owned(), commit);
         }
         for entry in self.place.range(&keys.fences(), revision).await? {
             let site = Keys::rest(entry.key(), &keys.fences())?;
@@ -84,108 +90,137 @@ impl Etcd {
         Ok(contents)
     }
 
-    /// Hands out the log as it was at one revision of etcd, from its oldest entry. It may be larger than all the rest: it is read
-    /// in pages that are handed on.
-    async fn hand_out_log(
+    /// One page of the log as it was at one revision of etcd, from a key on, and where the next one begins. The log may be
+    /// larger than all the rest: it is read in pages that are handed on.
+    async fn log_page(&self, from: String, revision: i64) -> Result<(Vec<KeyValue>, Option<String>), Error> {
+        let options = GetOptions::new()
+            .with_range(self.place.keys.decision(Commit::MAX))
+            .with_limit(super::PAGE)
+            .with_revision(revision);
+        let mut page = self.place.get(from, options).await?;
+        let more = page.more();
+        let entries = page.take_kvs();
+        let next = match entries.last() {
+            Some(last) if more => Some(format!("{}\0", Keys::rest(last.key(), "")?)),
+            _ => None,
+        };
+        Ok((entries, next))
+    }
+
+    /// Looks at each entry of the log, from the oldest.
+    pub(super) async fn each_entry(
         &self,
         revision: i64,
-        take: &mut impl FnMut(u64, &[u8]) -> Result<(), Error>,
+        take: &mut impl FnMut(Commit, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let keys = &self.place.keys;
-        let mut from = keys.decision(0);
-        let end = keys.decision(u64::MAX);
-        loop {
-            let options = GetOptions::new()
-                .with_range(&*end)
-                .with_limit(super::PAGE)
-                .with_revision(revision);
-            let mut page = self.place.get(from, options).await?;
-            let more = page.more();
-            let entries = page.take_kvs();
+        let mut from = Some(self.place.keys.decision(Commit::NONE));
+        while let Some(key) = from {
+            let (entries, next) = self.log_page(key, revision).await?;
             for entry in &entries {
-                take(super::number(keys, entry)?, entry.value())?;
+                take(super::number(&self.place.keys, entry)?, entry.value())?;
             }
-            match entries.last() {
-                Some(last) if more => from = format!("{}\0", Keys::rest(last.key(), "")?),
-                _ => return Ok(()),
-            }
+            from = next;
         }
+        Ok(())
     }
 
     /// Brings an older layout to the present one. The schema's key is written last: cut off, this begins anew.
     pub(super) async fn migrate(&self, from: u64) -> Result<(), Error> {
         let keys = &self.place.keys;
-        let mut told = Told::default();
-        // As it is now: nobody else may write.
-        self.hand_out_log(0, &mut |revision, entry| {
-            told.look(revision, entry);
-            Ok(())
-        })
-        .await?;
-        let position = self.written().position;
+        let Written { last, epoch, .. } = self.written();
+        let mut writes = Vec::new();
+        if from < 2 {
+            let mut told = Told::default();
+            // As it is now: nobody else may write.
+            self.each_entry(0, &mut |commit, entry| {
+                told.look(commit, entry);
+                Ok(())
+            })
+            .await?;
+            for (site, commit) in told.by_site() {
+                writes.push((keys.removal(&site), batch::removal(commit)));
+            }
+        }
+        let mut contents = self.read().await?;
+        let mut sites: BTreeSet<String> = contents.records.keys().map(|key| key.site.clone()).collect();
+        sites.extend(contents.removals.into_keys());
+        sites.extend(std::mem::take(&mut contents.fences).into_keys());
+        let removed = keys.removals();
+        let told = writes.iter().filter_map(|(key, _)| key.strip_prefix(&removed));
+        sites.extend(told.map(str::to_owned));
+        // Each site gets the position that all sites had in common: no number that was issued changes.
+        let history = codec::encode_history(&History::of_region(epoch));
+        writes.extend(sites.iter().map(|site| (keys.history(site), history.clone())));
         let mut part = Part {
-            position,
+            last,
+            epoch,
             ..Part::default()
         };
-        for (site, revision) in told.by_site() {
+        for (key, value) in writes {
             if self.place.limits.exceeded(part.writes.len() + 1, 0) {
                 self.append(&part).await?;
                 part.writes.clear();
             }
-            let value = Some(batch::removal(revision));
-            part.writes.insert(keys.removal(&site), value);
+            part.writes.insert(key, Some(value));
         }
         let schema = Some(SCHEMA.to_string().into_bytes());
         part.writes.insert(keys.schema(), schema);
+        part.epoch = 0;
         self.append(&part).await?;
         tracing::info!(from, to = SCHEMA, "the ledger is migrated");
         Ok(())
     }
 
-    /// Writes a part on top of all before.
-    async fn append(&self, part: &Part) -> Result<(), Error> {
-        let after = self.write(self.written(), part, None).await?;
-        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = after;
-        Ok(())
-    }
-
-    pub(super) async fn hand_out(
+    /// Everything at one moment. Entries are taken between requests, not during one: who takes them may wait.
+    pub(super) fn hand_out(
         &self,
         take: &mut (dyn FnMut(disk::Entry) -> Result<(), Error> + '_),
     ) -> Result<(), Error> {
         let keys = &self.place.keys;
-        let mut now = self.place.get(keys.position(), GetOptions::new()).await?;
+        let now = self.place.get(keys.position(), GetOptions::new());
+        let mut now = self.runtime.block_on(now)?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
         let value = now.take_kvs().pop();
         let value = value.as_ref().map(KeyValue::value).unwrap_or_default();
         let disk::Position {
-            epoch,
-            revision: reached,
-            ..
+            epoch: _,
+            commit,
+            log_bytes: _,
+            commit_id: _,
+            log_bytes_by_site: _,
+            log_is_counted: _,
+            log_clock_seconds: _,
         } = prost::Message::decode(value).map_err(|error: prost::DecodeError| Error::Corrupt {
             what: "position".to_owned(),
             rule: error.to_string(),
         })?;
-        take(export::header(Position {
-            epoch,
-            revision: reached,
-        }))?;
-        for entry in self.place.range(&keys.records(), revision).await? {
+        take(export::header(Commit::new(commit)))?;
+        let range = |prefix: &str| self.runtime.block_on(self.place.range(prefix, revision));
+        for entry in range(&keys.histories())? {
+            let site = Keys::rest(entry.key(), &keys.histories())?;
+            take(export::history(site, entry.value())?)?;
+        }
+        for entry in range(&keys.records())? {
             let name = keys::named(Keys::rest(entry.key(), &keys.records())?)?;
             take(export::record(name, entry.value())?)?;
         }
-        for entry in self.place.range(&keys.removals(), revision).await? {
-            let (site, revision) = removal(keys, &entry)?;
-            take(export::removal(site, revision))?;
+        for entry in range(&keys.removals())? {
+            let (site, commit) = removal(keys, &entry)?;
+            take(export::removal(site, commit))?;
         }
-        for entry in self.place.range(&keys.fences(), revision).await? {
+        for entry in range(&keys.fences())? {
             let site = Keys::rest(entry.key(), &keys.fences())?;
             take(export::fence(site, entry.value())?)?;
         }
-        self.hand_out_log(revision, &mut |revision, entry| {
-            take(export::decision(revision, entry)?)
-        })
-        .await
+        let mut from = Some(keys.decision(Commit::NONE));
+        while let Some(key) = from {
+            let (entries, next) = self.runtime.block_on(self.log_page(key, revision))?;
+            for entry in &entries {
+                take(export::decision(super::number(keys, entry)?, entry.value())?)?;
+            }
+            from = next;
+        }
+        Ok(())
     }
 
     /// Parts are written one after the other; the schema's key says that they are not all there until they are.
@@ -197,24 +232,25 @@ impl Etcd {
         let keys = &self.place.keys;
         let schema = |value: String| BTreeMap::from([(keys.schema(), Some(value.into_bytes()))]);
         let mut written = self.written();
-        let empty = written.position;
+        let empty = written.last;
         let begin = Part {
             writes: schema(IMPORTING.to_owned()),
-            position: empty,
+            last: empty,
             ..Part::default()
         };
-        written = self.write(written, &begin, None).await?;
-        let mut position = empty;
+        written = self.write(written, &begin).await?;
+        let mut last = empty;
         let mut part = Part::default();
         let mut bytes = 0;
-        for entry in entries {
-            let mut logged = 0;
-            let (key, value) = match export::Part::of(entry?) {
-                Some(export::Part::Header(found)) => {
-                    position = found;
+        for found in parts::parts(entries) {
+            let mut logged = None;
+            let (key, value) = match found? {
+                Some(parts::Part::Header(found)) => {
+                    last = found;
                     continue;
                 }
-                Some(export::Part::Record {
+                Some(parts::Part::History { site, value }) => (keys.history(&site), value),
+                Some(parts::Part::Record {
                     site,
                     namespace,
                     name,
@@ -224,13 +260,11 @@ impl Etcd {
                     weight::require(&site, None, &record, Some(self.place.limits.bytes))?;
                     (keys.record(&key), value)
                 }
-                Some(export::Part::Removal { site, revision }) => {
-                    (keys.removal(&site), batch::removal(revision))
-                }
-                Some(export::Part::Fence { site, value }) => (keys.fence(&site), value),
-                Some(export::Part::Decision { revision, value }) => {
-                    logged = u64::try_from(value.len()).unwrap_or(u64::MAX);
-                    (keys.decision(revision), value)
+                Some(parts::Part::Removal { site, commit }) => (keys.removal(&site), batch::removal(commit)),
+                Some(parts::Part::Fence { site, value }) => (keys.fence(&site), value),
+                Some(parts::Part::Decision { commit, value }) => {
+                    logged = Some((retention::site(&value), commit, retention::size(&value)));
+                    (keys.decision(commit), value)
                 }
                 None => continue,
             };
@@ -244,17 +278,17 @@ impl Etcd {
             }
             // The schema comes on top of the last one.
             if limits.exceeded(part.writes.len() + 1, bytes + size) {
-                part.position = empty;
-                written = self.write(written, &std::mem::take(&mut part), None).await?;
+                part.last = empty;
+                written = self.write(written, &std::mem::take(&mut part)).await?;
                 bytes = 0;
             }
             bytes += size;
-            part.logged += logged;
+            part.added.extend(logged);
             part.writes.insert(key, Some(value));
         }
-        part.position = position;
+        part.last = last;
         part.writes.extend(schema(SCHEMA.to_string()));
-        written = self.write(written, &part, None).await?;
+        written = self.write(written, &part).await?;
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = written;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! A ledger that is lost, or older than the site: nothing that a status says is promised to somebody else.
 
+mod moves;
 mod world;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use redb::backends::InMemoryBackend;
-use scheduler::ledger::{Change, Contents, Ledger, Position, RecordKey, redb::Redb};
+use scheduler::ledger::{Change, Contents, Ledger, RecordKey, SitePosition, redb::Redb};
 
 use crate::fixtures::{
     SITE, Stage, again, cluster, host, labelled, members, observed, released, with_status,
@@ -19,39 +20,41 @@ use crate::fixtures::{
 /// A ledger as it was when its contents were read: a backup that was restored.
 fn restored(contents: &Contents) -> Arc<dyn Ledger> {
     let Contents {
-        position,
+        commit,
+        histories,
         records,
         removals,
         fences,
     } = contents.clone();
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
-    let removals = removals.into_iter().map(|(site, revision)| Change::Record {
+    let removals = removals.into_iter().map(|(site, removed)| Change::Record {
         key: RecordKey {
             site,
             cluster: cluster("gone"),
         },
         record: None,
         decision: Box::default(),
-        revision,
+        commit: removed,
     });
     let records = records.into_iter().map(|(key, record)| Change::Record {
         key,
         record: Some(record),
         decision: Box::default(),
-        revision: position.revision,
+        commit,
     });
     let fences = fences.into_iter().map(|(site, fence)| Change::Fence {
         site,
         fence: Some(fence),
         decision: Box::default(),
-        revision: position.revision,
+        commit,
     });
-    let Position { epoch, revision } = position;
-    let batch: Vec<_> = removals
-        .chain(records)
-        .chain(fences)
-        .chain([Change::Epoch { epoch, revision }])
-        .collect();
+    let histories = histories.into_iter().map(|(site, history)| Change::Raise {
+        site,
+        history,
+        decision: Box::default(),
+        commit,
+    });
+    let batch: Vec<_> = removals.chain(histories).chain(records).chain(fences).collect();
     ledger.commit(&batch).unwrap();
     assert_eq!(ledger.load().unwrap(), *contents);
     Arc::new(ledger)
@@ -61,11 +64,11 @@ fn lost() -> Arc<dyn Ledger> {
     Arc::new(Redb::on(InMemoryBackend::new()).unwrap())
 }
 
-fn seen(clusters: &[wire::ObservedCluster]) -> Option<Position> {
+fn seen(clusters: &[wire::ObservedCluster]) -> Option<SitePosition> {
     let revisions = clusters.iter().filter_map(|cluster| cluster.revision);
     revisions
-        .map(|wire::Revision { epoch, revision }| Position { epoch, revision })
-        .max()
+        .max_by_key(|at| (at.epoch, at.revision))
+        .map(SitePosition::from)
 }
 
 fn at(seconds: u64) -> prost_types::Timestamp {
@@ -99,7 +102,6 @@ async fn another_sites_commits_do_not_hide_that_the_ledger_was_lost() {
     let clusters = [with_status(&promised, 1), observed("two")];
 
     let stage = Stage::on(lost());
-    let before = stage.ledger.load().unwrap().position.epoch;
     for transitions in 0..10 {
         let fence = scheduler::ledger::Fence {
             lease: "lease".to_owned(),
@@ -111,10 +113,12 @@ async fn another_sites_commits_do_not_hide_that_the_ledger_was_lost() {
             .await
             .unwrap();
     }
-    assert!(stage.ledger.load().unwrap().position.revision > promised.revision);
+    let before = stage.ledger.load().unwrap();
+    assert!(before.commit.number() > promised.revision);
+    assert!(before.histories.is_empty());
     stage.sync_with(&[host("h1")], &clusters, seen(&clusters)).await;
 
-    assert!(stage.ledger.load().unwrap().position.epoch > before);
+    assert!(stage.ledger.load().unwrap().histories[SITE].epoch() > 1);
     assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
 }
 
@@ -126,6 +130,7 @@ async fn when_two_statuses_name_a_host_labels_win_then_claims_and_then_the_older
             role: "Worker".to_owned(),
             state: state.into(),
             revision: 5,
+            ..wire::ObservedMember::default()
         }],
         revision: Some(wire::Revision {
             epoch: 1,
@@ -272,18 +277,22 @@ async fn a_deletion_takes_a_record_over_from_an_earlier_sipcluster_of_the_name()
 }
 
 #[tokio::test]
-async fn a_mark_above_the_ledgers_revision_raises_the_epoch_before_anything_is_decided() {
+async fn first_snapshot_raises_above_its_marks() {
     let stage = Stage::empty();
     let session = stage.sync(&[released("h1", 500)]).await;
     let one = stage.apply("one", 1, 1).await.unwrap();
-    assert!(one.revision > 500);
+    assert!((500..520).contains(&one.revision), "{}", one.revision);
 
+    // From then on the ledger is known to be whole.
     stage
         .report(&session, &[released("h2", 900), released("h3", u64::MAX)])
         .await;
-
+    assert_eq!(stage.why_not("h2"), ["problem"]);
+    assert_eq!(stage.why_not("h3"), ["problem"]);
+    stage.report(&session, &[host("h2")]).await;
     let two = stage.apply("two", 1, 1).await.unwrap();
-    assert!((900..1000).contains(&two.revision), "{}", two.revision);
+    assert_eq!(members(&two), [("h2".to_owned(), Claimed)]);
+    assert!(two.revision < 520, "{}", two.revision);
 }
 
 #[tokio::test]

@@ -160,7 +160,8 @@ impl World {
     }
 
     fn write_status(&mut self, record: &Record) {
-        let epoch = self.stage.region.committer().staged().epoch;
+        let site = self.stage.region.site(SITE).unwrap();
+        let epoch = site.read().history().epoch();
         if let Some(cluster) = self.clusters.get_mut(record.cluster.name()) {
             cluster.status = wire::ObservedCluster {
                 generation: cluster.status.generation,

@@ -1,6 +1,7 @@
 //! The rows of hosts that our cluster holds.
 
 use placement::MemberState::{Bound, Claimed, Releasing};
+use scheduler::ledger::Commit;
 
 use super::{bound, claimed, releasing};
 use crate::fixtures::{again, half_labelled, host, labelled, members, released, used};
@@ -110,7 +111,7 @@ async fn bound_and_unlabelled() {
     assert_eq!(stage.conflicts("one").await, ["labels-missing"]);
     stage.report(&session, &[used(labelled("h1", "one"))]).await;
     assert_eq!(stage.conflicts("one").await, [""; 0]);
-    let log = stage.ledger.decisions(u64::MAX, 1, &|_| true).unwrap();
+    let log = stage.ledger.decisions(Commit::MAX, 1, &|_| true).unwrap();
     assert_eq!(log[0].resolved.len(), 1, "that it is over is in the log");
 }
 

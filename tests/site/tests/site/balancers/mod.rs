@@ -1,10 +1,12 @@
 //! What a load balancer consists of on a real API server, and how it follows its spec. KWOK plays the nodes.
 
+mod entries;
 mod exposure;
 mod networks;
 mod pods;
 mod ports;
 mod reachability;
+mod releases;
 mod takeover;
 mod templates;
 

@@ -42,6 +42,9 @@ impl Faulty {
         let mut stage = Stage::start_in(region, "site-a", &[HOSTS_NAMESPACE], &[]).await;
         let mut config = stage.config(&[HOSTS_NAMESPACE]);
         config.haproxy_sidecar_image = sidecar.map(str::to_owned);
+        if !agents.contains(&Agent::LoadBalancer) {
+            config.not_installed.push("loadBalancer".to_owned());
+        }
         let mut proxies = BTreeMap::new();
         for agent in agents {
             let proxy = ApiProxy::to(&stage.site).await;
@@ -49,6 +52,10 @@ impl Faulty {
             proxies.insert(*agent, proxy);
         }
         stage.agents_are_ready().await;
+        // Which calls a release makes depends on it.
+        if agents.contains(&Agent::Cluster) {
+            stage.late_claims_are_refused().await;
+        }
         Self {
             stage,
             proxies,

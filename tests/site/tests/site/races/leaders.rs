@@ -22,7 +22,8 @@ async fn an_old_leaders_label_that_arrives_after_the_host_was_given_to_another_c
     let stage = Stage::start("site-a", &[]).await;
     let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
     let replica = async |name: &'static str, proxy: &ApiProxy| {
-        let config = stage.region.site_config(&stage.site);
+        let mut config = stage.region.site_config(&stage.site);
+        config.not_installed.push("loadBalancer".to_owned());
         let replica = Replica {
             name,
             lease: LEASE,

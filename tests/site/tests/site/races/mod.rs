@@ -7,6 +7,7 @@ mod cluster_api;
 mod leaders;
 mod made_again;
 mod taken;
+mod writes;
 
 use std::ops::AsyncFnOnce;
 

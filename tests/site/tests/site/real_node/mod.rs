@@ -1,6 +1,7 @@
 //! Load balancers that really run: HAProxy in restricted pods on a real node, in front of something that listens.
 
 mod followed;
+mod moves;
 
 use std::{
     fs, io,

@@ -6,6 +6,27 @@ use super::refused;
 use crate::fixtures::{faults, parse, sample, sample_with};
 
 #[test]
+fn names_of_entries() {
+    for section in ["loadBalancerControlPlane", "loadBalancerWorker"] {
+        let path = format!("spec.services.{section}[0].name");
+        let digits = "must have a letter: names of digits alone are those of entries without one";
+        for name in ["", "1"] {
+            let expected = format!("{path} is \"{name}\": {digits}");
+            refused(&format!("/services/{section}/0/name"), json!(name), &expected);
+        }
+        let mut object = sample_with(&format!("/services/{section}/0/name"), json!("A b"));
+        assert!(faults(object.clone()).iter().any(|fault| fault.contains(&path)));
+        let mut entry = object["spec"]["services"][section][0].clone();
+        entry["name"] = json!("web");
+        object["spec"]["services"][section] = json!([entry, entry]);
+        let twice = format!(
+            "spec.services.{section}[1].name is \"web\": must be unique, and is the name of spec.services.{section}[0]"
+        );
+        assert!(faults(object).contains(&twice), "{section}");
+    }
+}
+
+#[test]
 fn fields_of_every_service() {
     for (index, section) in [
         "loadBalancerControlPlane",

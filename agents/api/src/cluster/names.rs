@@ -1,0 +1,176 @@
+//! Which objects an entry without a `name` has: those that were made for it, as long as its ports tell it from the others.
+//!
+//! The Airship SIP operator named objects by the index of an entry. An edit of one entry moves the index of those after it, so
+//! what exists decides first, and the index only where nothing does.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use super::service::ObjectName;
+
+/// Ports on the site's nodes by the name of the load balancer that has them.
+pub type MadePorts = BTreeMap<String, BTreeSet<u16>>;
+
+/// An entry of one kind, in the order of the spec.
+pub(super) struct Wanted {
+    /// The name of its objects if the spec says it; otherwise that of its index.
+    pub(super) name: ObjectName,
+    /// Whether the spec says it.
+    pub(super) named: bool,
+    /// Its ports on the nodes, where the spec names them.
+    pub(super) ports: BTreeSet<u16>,
+}
+
+/// The names of the objects of each entry. `indexed` are the names by index, one for each entry.
+pub(super) fn assign(wanted: &[Wanted], indexed: &[ObjectName], made: &MadePorts) -> Vec<ObjectName> {
+    let mut names: Vec<Option<ObjectName>> = wanted
+        .iter()
+        .map(|entry| entry.named.then(|| entry.name.clone()))
+        .collect();
+    let mut used: BTreeSet<String> = names.iter().flatten().map(ToString::to_string).collect();
+    for (entry, name) in by_ports(wanted, made) {
+        if names[entry].is_none() && used.insert(name.to_string()) {
+            names[entry] = Some(name);
+        }
+    }
+    // One that has other ports than anything that exists has changed them: what exists under its index is its own, and then
+    // what no other entry has.
+    for (entry, name) in wanted.iter().zip(&mut names) {
+        let own = entry.name.as_str();
+        if name.is_none() && made.contains_key(own) && used.insert(own.to_owned()) {
+            *name = Some(entry.name.clone());
+        }
+    }
+    let base = indexed.first().map_or("", ObjectName::as_str);
+    for name in names.iter_mut().filter(|name| name.is_none()) {
+        let mut left = made.keys().filter(|name| is_indexed(name, base));
+        *name = left
+            .find(|left| used.insert((*left).clone()))
+            .map(|left| ObjectName::made(left));
+    }
+    for (entry, name) in wanted.iter().zip(&mut names) {
+        if name.is_none() && used.insert(entry.name.to_string()) {
+            *name = Some(entry.name.clone());
+        }
+    }
+    // There are as many names as entries, so one is left for each.
+    let mut free = indexed.iter().filter(|name| !used.contains(name.as_str()));
+    let assigned = wanted.iter().zip(names);
+    assigned
+        .map(|(entry, name)| {
+            name.or_else(|| free.next().cloned())
+                .unwrap_or_else(|| entry.name.clone())
+        })
+        .collect()
+}
+
+/// Whether it is the name of an entry that the spec gives none.
+fn is_indexed(name: &str, base: &str) -> bool {
+    let index = name.strip_prefix(base).map(|rest| rest.strip_prefix('-'));
+    name == base
+        || index
+            .flatten()
+            .is_some_and(|index| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Entries without a name beside what exists with ports of theirs, those first that agree best.
+fn by_ports(wanted: &[Wanted], made: &MadePorts) -> Vec<(usize, ObjectName)> {
+    let mut pairs = Vec::new();
+    for (index, entry) in wanted.iter().enumerate().filter(|(_, entry)| !entry.named) {
+        for (name, ports) in made {
+            let common = entry.ports.intersection(ports).count();
+            let others = entry.ports.len() + ports.len() - 2 * common;
+            if common > 0 {
+                pairs.push((Reverse(common), others, index, ObjectName::made(name)));
+            }
+        }
+    }
+    pairs.sort();
+    let best_first = pairs.into_iter();
+    best_first.map(|(_, _, index, name)| (index, name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(index: usize) -> ObjectName {
+        ObjectName::made(&match index {
+            0 => "lb".to_owned(),
+            index => format!("lb-{index}"),
+        })
+    }
+
+    #[test]
+    fn entries_keep_what_has_their_ports_and_else_get_their_index() {
+        for (what, entries, made, expected) in [
+            (
+                "nothing exists",
+                vec![vec![1], vec![2]],
+                vec![],
+                vec!["lb", "lb-1"],
+            ),
+            (
+                "swapped",
+                vec![vec![2], vec![1]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb-1", "lb"],
+            ),
+            (
+                "the middle one is removed",
+                vec![vec![1], vec![3]],
+                vec![("lb", vec![1]), ("lb-1", vec![2]), ("lb-2", vec![3])],
+                vec!["lb", "lb-2"],
+            ),
+            (
+                "one comes before the others",
+                vec![vec![9], vec![1], vec![2]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb-2", "lb", "lb-1"],
+            ),
+            (
+                "a port changes",
+                vec![vec![1], vec![9]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb", "lb-1"],
+            ),
+            (
+                "ranges move into each other: who agrees best keeps it",
+                vec![vec![3], vec![4, 5, 6]],
+                vec![("lb", vec![1, 2]), ("lb-1", vec![3, 4, 5])],
+                vec!["lb", "lb-1"],
+            ),
+            (
+                "a port changes of one that has another's index",
+                vec![vec![1], vec![9]],
+                vec![("lb", vec![2]), ("lb-2", vec![1]), ("lb-a", vec![3])],
+                vec!["lb-2", "lb"],
+            ),
+            (
+                "no ports are named",
+                vec![vec![], vec![]],
+                vec![("lb", vec![30_000]), ("lb-1", vec![30_001])],
+                vec!["lb", "lb-1"],
+            ),
+        ] {
+            let wanted: Vec<Wanted> = entries
+                .into_iter()
+                .enumerate()
+                .map(|(index, ports)| Wanted {
+                    name: name(index),
+                    named: false,
+                    ports: ports.into_iter().collect(),
+                })
+                .collect();
+            let made = made
+                .into_iter()
+                .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
+            let indexed: Vec<_> = (0..wanted.len()).map(name).collect();
+            let names = assign(&wanted, &indexed, &made.collect());
+            let names: Vec<_> = names.iter().map(ObjectName::as_str).collect();
+            assert_eq!(names, expected, "{what}");
+        }
+    }
+}

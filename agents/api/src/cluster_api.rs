@@ -1,0 +1,190 @@
+//! Which Cluster API cluster the hosts of a SIPCluster are for, and whether a host's consumer belongs to it.
+//!
+//! The policy in `deploy/policies` decides by the same rules on the API server.
+
+use std::fmt;
+
+use crate::{
+    annotations, bare_metal_host::ConsumerReference, fault::Fault, label::LabelValue, labels,
+    sip_cluster::SIPCluster,
+};
+
+/// Group of metal3's own kinds.
+const METAL3: &str = "metal3.io";
+
+/// A Cluster API cluster. Its namespace may be left open.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ClusterApiCluster {
+    namespace: Option<String>,
+    name: String,
+}
+
+/// Whose a host's consumer is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Belongs {
+    /// It is the Cluster's.
+    Yes,
+    /// It is another Cluster's.
+    No,
+    /// Nothing on the host says whose it is.
+    Unknown,
+}
+
+impl ClusterApiCluster {
+    /// What the annotation of a SIPCluster names.
+    ///
+    /// # Errors
+    /// When its value is not `NAME` or `NAMESPACE/NAME`.
+    pub fn parse(object: &SIPCluster) -> Result<Option<Self>, Fault> {
+        let annotations = object.metadata.annotations.as_ref();
+        let Some(text) = annotations.and_then(|all| all.get(annotations::CLUSTER_API_CLUSTER)) else {
+            return Ok(None);
+        };
+        Self::from_text(text).map(Some).ok_or_else(|| {
+            let path = format!("metadata.annotations[{}]", annotations::CLUSTER_API_CLUSTER);
+            Fault::text(
+                &path,
+                text,
+                "must name a Cluster API cluster as NAME or NAMESPACE/NAME, each at most 63 characters",
+            )
+        })
+    }
+
+    /// What a host's annotation, or else the SIPCluster's name means.
+    #[must_use]
+    pub fn meant(annotation: Option<&str>, sip_cluster: &str) -> Self {
+        annotation.and_then(Self::from_text).unwrap_or_else(|| Self {
+            namespace: None,
+            name: sip_cluster.to_owned(),
+        })
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let part = |text: &str| {
+            let valid = !text.is_empty() && text.parse::<LabelValue>().is_ok();
+            valid.then(|| text.to_owned())
+        };
+        match text.split_once('/') {
+            None => Some(Self {
+                namespace: None,
+                name: part(text)?,
+            }),
+            Some((namespace, name)) => Some(Self {
+                namespace: Some(part(namespace)?),
+                name: part(name)?,
+            }),
+        }
+    }
+
+    /// Its name: the value of [`labels::CLUSTER_API`] on its hosts.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a host's consumer is this Cluster's. `tenant`: the namespace of the SIPCluster; `label`: of the host,
+    /// [`labels::CLUSTER_API`].
+    #[must_use]
+    pub fn owns(&self, consumer: &ConsumerReference, tenant: &str, label: Option<&str>) -> Belongs {
+        let group = consumer.api_version.as_deref().unwrap_or_default();
+        let group = group.split('/').next().unwrap_or_default();
+        let kind = consumer.kind.as_deref().unwrap_or_default();
+        let is_claim = (group, kind) == (METAL3, "HostClaim");
+        // A HostClaim carries no name of a Cluster; it lives in the namespace of the tenant.
+        let namespace = self.namespace.as_deref().or(is_claim.then_some(tenant));
+        let label = label.filter(|label| !label.is_empty());
+        if namespace.is_some_and(|namespace| Some(namespace) != consumer.namespace.as_deref()) {
+            return Belongs::No;
+        }
+        match label {
+            Some(label) if label == self.name => Belongs::Yes,
+            Some(_) => Belongs::No,
+            None if is_claim => Belongs::Yes,
+            None => Belongs::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ClusterApiCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// A consumer and its Cluster, for messages. `label`: of the host, [`labels::CLUSTER_API`].
+#[must_use]
+pub fn described(consumer: &ConsumerReference, label: Option<&str>) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (kind, namespace, name) = (
+        part(&consumer.kind),
+        part(&consumer.namespace),
+        part(&consumer.name),
+    );
+    match label {
+        Some(label) if !label.is_empty() => {
+            format!("{kind} {namespace}/{name} of the Cluster API cluster {label}")
+        }
+        Some(_) | None => format!("{kind} {namespace}/{name} (no label {})", labels::CLUSTER_API),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn consumer(version: &str, kind: &str, namespace: &str) -> ConsumerReference {
+        ConsumerReference {
+            api_version: Some(version.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some("m-0".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_consumer_belongs_by_label_and_namespace() {
+        let machine = consumer(
+            "infrastructure.cluster.x-k8s.io/v1beta1",
+            "Metal3Machine",
+            "metal",
+        );
+        let claim = consumer("metal3.io/v1alpha1", "HostClaim", "tenant");
+        let thing = consumer("x/v1", "Thing", "y");
+        for (annotation, user, label, expected) in [
+            (None, &machine, Some("shop"), Belongs::Yes),
+            (None, &machine, Some("stall"), Belongs::No),
+            (None, &machine, None, Belongs::Unknown),
+            (None, &machine, Some(""), Belongs::Unknown),
+            (Some("stall"), &machine, Some("stall"), Belongs::Yes),
+            (Some("stall"), &machine, Some("shop"), Belongs::No),
+            (Some("metal/stall"), &machine, Some("stall"), Belongs::Yes),
+            (Some("other/stall"), &machine, Some("stall"), Belongs::No),
+            (None, &claim, None, Belongs::Yes),
+            (None, &claim, Some("stall"), Belongs::No),
+            (Some("other/shop"), &claim, None, Belongs::No),
+            (None, &thing, None, Belongs::Unknown),
+        ] {
+            let meant = ClusterApiCluster::meant(annotation, "shop");
+            let label_shown = label.unwrap_or("-");
+            assert_eq!(
+                meant.owns(user, "tenant", label),
+                expected,
+                "{meant} {} {label_shown}",
+                described(user, label)
+            );
+        }
+        let elsewhere = consumer("metal3.io/v1alpha1", "HostClaim", "tenant-b");
+        let meant = ClusterApiCluster::meant(None, "shop");
+        assert_eq!(meant.owns(&elsewhere, "tenant", None), Belongs::No);
+    }
+
+    #[test]
+    fn an_annotation_that_names_no_cluster_is_a_fault() {
+        for bad in ["", "/shop", "metal/", "a/b/c", "-"] {
+            assert_eq!(ClusterApiCluster::from_text(bad), None, "{bad}");
+        }
+    }
+}

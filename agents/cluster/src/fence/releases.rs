@@ -1,0 +1,314 @@
+//! The decision: which releases are confirmed now, and when the others are judged again. No clock, no I/O.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use proto::{inventory::v1 as wire, placement::v1::ReleaseConfirmation};
+
+use super::{Evidence, Released};
+use crate::inventory::Key;
+
+/// For how long a policy must have been seen before it counts: every API server of the site has loaded it by then. One loads what
+/// it watches about once a second.
+pub(super) const LOADED: Duration = Duration::from_secs(10);
+
+/// What is done with a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The scheduler is told.
+    Confirm,
+    /// The scheduler is told if the API server still shows the host as free.
+    ReadAgain,
+    /// A claim may be in flight.
+    Wait,
+}
+
+/// One release: which host, and by which revision.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Release {
+    uid: String,
+    revision: u64,
+}
+
+impl Release {
+    fn of(confirmation: &ReleaseConfirmation) -> Self {
+        let host = confirmation.host.as_ref();
+        Self {
+            uid: host
+                .map(|host: &wire::HostRef| host.uid.clone())
+                .unwrap_or_default(),
+            revision: confirmation.revision,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its host is seen without consumer since then.
+    Waits { since: Instant },
+    /// The same, and its cluster was triggered when its time had come.
+    Triggered { since: Instant },
+    /// It was confirmed; the scheduler may not have answered to it.
+    Passed,
+}
+
+/// The releases that are not over, of every cluster.
+#[derive(Debug)]
+pub(super) struct Releases {
+    in_flight: Duration,
+    in_force_since: Option<Instant>,
+    /// Whether somebody was told that the policy counts.
+    announced: bool,
+    of: BTreeMap<Key, BTreeMap<Release, State>>,
+}
+
+impl Releases {
+    pub(super) fn new(in_flight: Duration) -> Self {
+        Self {
+            in_flight,
+            in_force_since: None,
+            announced: false,
+            of: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn policy_is(&mut self, in_force: bool, now: Instant) {
+        self.in_force_since = match (in_force, self.in_force_since) {
+            (true, Some(since)) => Some(since),
+            (true, None) => Some(now),
+            (false, _) => None,
+        };
+        self.announced &= in_force;
+    }
+
+    /// Whether the policy counts now, and did not when this was asked last.
+    pub(super) fn counts_now(&mut self, now: Instant) -> bool {
+        let new = !self.announced && self.refuses_claims(now);
+        self.announced |= new;
+        new
+    }
+
+    fn refuses_claims(&self, at: Instant) -> bool {
+        self.in_force_since.is_some_and(|since| since + LOADED <= at)
+    }
+
+    /// Judges all releases of a cluster. One that is not among them any more is forgotten: its host has a consumer, its labels
+    /// again, or is free.
+    pub(super) fn judge(
+        &mut self,
+        cluster: &Key,
+        released: Vec<Released>,
+        now: Instant,
+    ) -> Vec<(ReleaseConfirmation, Verdict)> {
+        let before = self.of.remove(cluster).unwrap_or_default();
+        let mut after = BTreeMap::new();
+        let mut verdicts = Vec::new();
+        for Released {
+            confirmation,
+            evidence,
+        } in released
+        {
+            let release = Release::of(&confirmation);
+            let state = before.get(&release).copied();
+            let (verdict, state) = self.one(evidence, state, now);
+            if let Some(state) = state {
+                after.insert(release, state);
+            }
+            verdicts.push((confirmation, verdict));
+        }
+        if !after.is_empty() {
+            self.of.insert(cluster.clone(), after);
+        }
+        verdicts
+    }
+
+    fn one(&self, evidence: Evidence, state: Option<State>, now: Instant) -> (Verdict, Option<State>) {
+        let since = match (evidence, state) {
+            (Evidence::Gone, _) => return (Verdict::Confirm, None),
+            (_, Some(State::Passed)) => return (Verdict::Confirm, Some(State::Passed)),
+            (Evidence::Written { before }, _) if self.refuses_claims(before) => {
+                return (Verdict::Confirm, Some(State::Passed));
+            }
+            (
+                Evidence::Written { .. } | Evidence::Seen,
+                Some(State::Waits { since } | State::Triggered { since }),
+            ) => since,
+            (Evidence::Written { .. } | Evidence::Seen, None) => now,
+        };
+        let verdict = if self.refuses_claims(now) || now >= since + self.in_flight {
+            Verdict::ReadAgain
+        } else {
+            Verdict::Wait
+        };
+        (verdict, Some(State::Waits { since }))
+    }
+
+    /// A release was confirmed.
+    pub(super) fn passed(&mut self, cluster: &Key, confirmation: &ReleaseConfirmation) {
+        let state = self.of.get_mut(cluster);
+        if let Some(state) = state.and_then(|of| of.get_mut(&Release::of(confirmation))) {
+            *state = State::Passed;
+        }
+    }
+
+    fn time_of(&self, state: State) -> Option<Instant> {
+        let State::Waits { since } = state else {
+            return None;
+        };
+        let over = since + self.in_flight;
+        Some(
+            self.in_force_since
+                .map_or(over, |loaded| over.min(loaded + LOADED)),
+        )
+    }
+
+    /// When the next release is to be judged again, or the policy begins to count.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let states = self.of.values().flat_map(BTreeMap::values);
+        let counts = self.in_force_since.filter(|_| !self.announced);
+        let counts = counts.map(|since| since + LOADED);
+        states
+            .filter_map(|state| self.time_of(*state))
+            .chain(counts)
+            .min()
+    }
+
+    /// The clusters with a release whose time has come. Each is named once until it is judged again.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Key> {
+        let is_due = |state: &State| self.time_of(*state).is_some_and(|time| time <= now);
+        let due = self.of.iter().filter(|(_, of)| of.values().any(is_due));
+        let due: Vec<Key> = due.map(|(cluster, _)| cluster.clone()).collect();
+        for cluster in &due {
+            for state in self
+                .of
+                .get_mut(cluster)
+                .into_iter()
+                .flat_map(BTreeMap::values_mut)
+            {
+                if let State::Waits { since } = *state {
+                    *state = State::Triggered { since };
+                }
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::key;
+
+    const IN_FLIGHT: Duration = Duration::from_mins(1);
+
+    fn released(evidence: Evidence) -> Vec<Released> {
+        let host = wire::HostRef {
+            uid: "uid-h1".to_owned(),
+            ..wire::HostRef::default()
+        };
+        vec![Released {
+            confirmation: ReleaseConfirmation {
+                host: Some(host),
+                revision: 5,
+            },
+            evidence,
+        }]
+    }
+
+    struct Case {
+        releases: Releases,
+        start: Instant,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            Self {
+                releases: Releases::new(IN_FLIGHT),
+                start: Instant::now(),
+            }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn judge(&mut self, seconds: u64, evidence: Evidence) -> Verdict {
+            let now = self.at(seconds);
+            self.releases.judge(&key("one"), released(evidence), now)[0].1
+        }
+
+        fn due(&mut self, seconds: u64) -> usize {
+            let now = self.at(seconds);
+            self.releases.due(now).len()
+        }
+    }
+
+    #[test]
+    fn without_policy_a_release_waits_for_claims_in_flight() {
+        let mut case = Case::new();
+        let before = case.at(1);
+        assert_eq!(case.judge(1, Evidence::Written { before }), Verdict::Wait);
+        assert_eq!(case.judge(60, Evidence::Seen), Verdict::Wait);
+        assert_eq!(case.releases.next(), Some(case.at(61)));
+        assert_eq!((case.due(60), case.due(61), case.due(61)), (0, 1, 0));
+        assert_eq!(case.judge(61, Evidence::Seen), Verdict::ReadAgain);
+        case.releases
+            .passed(&key("one"), &released(Evidence::Seen)[0].confirmation);
+        assert_eq!(case.judge(62, Evidence::Seen), Verdict::Confirm);
+        assert_eq!(case.releases.next(), None);
+    }
+
+    #[test]
+    fn a_consumer_in_between_starts_the_wait_again() {
+        let mut case = Case::new();
+        assert_eq!(case.judge(0, Evidence::Seen), Verdict::Wait);
+        let now = case.at(30);
+        // Its host needs its labels back: it is not among the released ones.
+        assert!(case.releases.judge(&key("one"), Vec::new(), now).is_empty());
+        assert_eq!(case.judge(40, Evidence::Seen), Verdict::Wait);
+        assert_eq!(case.judge(61, Evidence::Seen), Verdict::Wait);
+        assert_eq!(case.judge(100, Evidence::Seen), Verdict::ReadAgain);
+    }
+
+    #[test]
+    fn with_policy_a_release_is_confirmed_at_once() {
+        let mut case = Case::new();
+        case.releases.policy_is(true, case.start);
+        assert_eq!(case.releases.next(), Some(case.at(10)));
+        let (early, counts) = (case.at(9), case.at(10));
+        let told = [early, counts, counts].map(|now| case.releases.counts_now(now));
+        assert_eq!(told, [false, true, false]);
+        let before = case.at(10);
+        assert_eq!(case.judge(11, Evidence::Written { before }), Verdict::Confirm);
+        assert_eq!(case.releases.next(), None);
+    }
+
+    #[test]
+    fn a_policy_counts_when_it_is_loaded() {
+        let mut case = Case::new();
+        let before = case.at(1);
+        case.releases.policy_is(true, case.at(2));
+        assert_eq!(case.judge(3, Evidence::Written { before }), Verdict::Wait);
+        assert_eq!(case.releases.next(), Some(case.at(12)));
+        assert_eq!(
+            case.judge(12, Evidence::Seen),
+            Verdict::ReadAgain,
+            "written before it was in force"
+        );
+        case.releases.policy_is(false, case.at(13));
+        assert_eq!(case.judge(14, Evidence::Seen), Verdict::Wait);
+        case.releases.policy_is(true, case.at(15));
+        assert_eq!(
+            case.judge(16, Evidence::Seen),
+            Verdict::Wait,
+            "it may have been changed meanwhile"
+        );
+    }
+
+    #[test]
+    fn a_host_that_is_gone_needs_no_wait() {
+        assert_eq!(Case::new().judge(0, Evidence::Gone), Verdict::Confirm);
+    }
+}

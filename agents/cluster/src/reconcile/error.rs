@@ -1,0 +1,68 @@
+//! Why the reconciliation of a cluster ends early.
+
+use kit::{apply, scheduler};
+use tonic::Status;
+
+/// Why a look at a cluster was cut short; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("the API server: {action}")]
+    Kubernetes {
+        /// What was tried.
+        action: &'static str,
+        /// What it said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The scheduler did not answer.
+    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    Scheduler(Box<Status>),
+    /// The object has changed since it was observed: the watch delivers it.
+    #[error("the SIPCluster has changed since it was observed")]
+    Changed,
+    /// The object does not exist any more.
+    #[error("the SIPCluster does not exist any more")]
+    Gone,
+    /// The scheduler is at an older epoch than the status.
+    #[error("the scheduler answers from epoch {answered}, and epoch {seen} was seen already")]
+    OldEpoch {
+        /// In the answer.
+        answered: u64,
+        /// In the status.
+        seen: u64,
+    },
+    /// The scheduler answers with an older placement than the status has.
+    #[error(
+        "the scheduler answers with revision {answered} of epoch {epoch}, and the status has revision {seen}"
+    )]
+    OldRevision {
+        /// Of both.
+        epoch: u64,
+        /// In the answer.
+        answered: u64,
+        /// In the status.
+        seen: u64,
+    },
+    /// Pods of a cluster without `SIPCluster` may route to its hosts.
+    #[error("hosts are held while {0} exists, which may route to them")]
+    Drains(String),
+}
+
+impl Error {
+    pub(super) fn kubernetes(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes {
+            action,
+            source: Box::new(source),
+        }
+    }
+
+    /// Why a write to the `SIPCluster` failed that holds for the object as it was observed only.
+    pub(super) fn write(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| match apply::code(&source) {
+            Some(404) => Self::Gone,
+            Some(409) => Self::Changed,
+            _ => Self::kubernetes(action)(source),
+        }
+    }
+}

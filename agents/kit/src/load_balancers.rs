@@ -1,0 +1,118 @@
+//! Which load balancer's objects belong to a cluster, by their labels and owners: what exists is found without what a status
+//! remembers.
+
+use api::labels;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+/// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
+const PREFIXES: [&str; 2] = ["loadbalancer-controlplane-", "loadbalancer-worker-"];
+
+/// Selects the objects of every load balancer, whoever made them.
+#[must_use]
+pub fn selector() -> String {
+    format!(
+        "{}={},{}={}",
+        labels::PART_OF,
+        labels::PART_OF_SIP,
+        labels::COMPONENT,
+        labels::COMPONENT_LOAD_BALANCER
+    )
+}
+
+/// Whether an object in the namespace of a cluster is of one of its load balancers. Objects that the Airship SIP operator
+/// made say neither their cluster nor an owner; only their names do.
+#[must_use]
+pub fn belongs_to(object: &impl ResourceExt, cluster: &str) -> bool {
+    if let Some(named) = object.labels().get(labels::CLUSTER_NAME) {
+        return named == cluster;
+    }
+    let owner = object.owner_references().iter();
+    let mut owner = owner.filter(|owner| owner.kind == "SIPCluster");
+    if let Some(owner) = owner.next() {
+        return owner.name == cluster;
+    }
+    let instance = object.labels().get(labels::INSTANCE);
+    instance.is_some_and(|instance| is_of_sip(instance, cluster))
+}
+
+/// Whether the Airship SIP operator gave this name to the objects of a cluster's load balancer.
+#[must_use]
+pub fn is_of_sip(name: &str, cluster: &str) -> bool {
+    PREFIXES
+        .iter()
+        .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
+}
+
+/// Whether no container of a pod runs, or will run again.
+#[must_use]
+pub fn is_finished(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(metadata: &Value, status: &Value) -> Pod {
+        serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn objects_belong_by_label_then_owner_then_sips_name() {
+        let owner = |name: &str| json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": name, "uid": "u"}]);
+        let instance = |name: &str| json!({"app.kubernetes.io/instance": name});
+        for (metadata, expected) in [
+            (
+                json!({"labels": {"sip.airshipit.org/cluster-name": "shop"}}),
+                true,
+            ),
+            (
+                json!({"labels": {
+                    "sip.airshipit.org/cluster-name": "shop-1", "app.kubernetes.io/instance": "loadbalancer-worker-shop",
+                }}),
+                false,
+            ),
+            (json!({"ownerReferences": owner("shop")}), true),
+            (
+                json!({"ownerReferences": owner("other"), "labels": instance("loadbalancer-worker-shop")}),
+                false,
+            ),
+            (json!({"labels": instance("loadbalancer-worker-shop")}), true),
+            (
+                json!({"labels": instance("loadbalancer-controlplane-shop")}),
+                true,
+            ),
+            (json!({"labels": instance("loadbalancer-worker-shop-1")}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(
+                belongs_to(&pod(&metadata, &Value::Null), "shop"),
+                expected,
+                "{metadata}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pod_is_finished_by_its_phase_alone() {
+        for (phase, expected) in [
+            ("Pending", false),
+            ("Running", false),
+            ("Unknown", false),
+            ("Succeeded", true),
+            ("Failed", true),
+        ] {
+            assert_eq!(
+                is_finished(&pod(&json!({}), &json!({"phase": phase}))),
+                expected,
+                "{phase}"
+            );
+        }
+        assert!(!is_finished(&Pod::default()), "its status is not known");
+    }
+}

@@ -1,0 +1,86 @@
+//! What has become of each replacement and the member that it was taken for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::known::Known;
+use crate::decision::ReleaseReason;
+use crate::names::HostId;
+use crate::request::{FailReason, MemberState, Replaces};
+
+/// What follows for the members of a role.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    /// Members that are kept beside their claimed replacement, with that.
+    pub(crate) outgoing: BTreeMap<HostId, HostId>,
+    /// Members whose place another one has: they are given back.
+    pub(crate) ended: BTreeMap<HostId, ReleaseReason>,
+}
+
+/// How one of a pair is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Well,
+    Leaving,
+    /// Its host is not in the inventory, and has not failed.
+    Unknown,
+    Failed(FailReason),
+}
+
+fn condition(known: &Known<'_>) -> Condition {
+    match known.failed {
+        Some(reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken)) => {
+            Condition::Failed(reason)
+        }
+        Some(FailReason::ReplaceRequested) => Condition::Leaving,
+        None if known.slot.is_none() => Condition::Unknown,
+        None => Condition::Well,
+    }
+}
+
+impl Pairs {
+    /// Of the live members of one role, in the order of hosts.
+    pub(crate) fn of(live: &[Known<'_>]) -> Self {
+        let by_host: BTreeMap<&HostId, &Known<'_>> =
+            live.iter().map(|known| (&known.member.host, known)).collect();
+        let mut pairs = Self::default();
+        let mut met = BTreeSet::new();
+        for new in live {
+            let Some(Replaces::Beside(host)) = &new.member.replaces else {
+                continue;
+            };
+            let Some(old) = by_host.get(host).filter(|_| *host != new.member.host) else {
+                continue;
+            };
+            if !met.insert(host) {
+                continue;
+            }
+            let is_bound = new.member.state != MemberState::Claimed;
+            match (condition(new), condition(old)) {
+                (Condition::Failed(reason), _) => {
+                    let reason = ReleaseReason::Failed(reason);
+                    pairs.ended.insert(new.member.host.clone(), reason);
+                }
+                (_, Condition::Failed(reason)) => {
+                    pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
+                }
+                (_, Condition::Leaving) if is_bound => {
+                    pairs.ended.insert(host.clone(), ReleaseReason::Moved);
+                }
+                (_, Condition::Leaving | Condition::Unknown) => {
+                    pairs.outgoing.insert(host.clone(), new.member.host.clone());
+                }
+                (_, Condition::Well) => {}
+            }
+        }
+        pairs
+    }
+
+    /// What a member still replaces.
+    pub(crate) fn replaces(&self, known: &Known<'_>) -> Option<Replaces> {
+        let replaces = known.member.replaces.as_ref()?;
+        if self.outgoing.get(replaces.host()) == Some(&known.member.host) {
+            return Some(replaces.clone());
+        }
+        (known.member.state == MemberState::Claimed).then(|| Replaces::Alone(replaces.host().clone()))
+    }
+}

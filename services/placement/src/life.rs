@@ -1,0 +1,246 @@
+//! A member's life: the one account of the states that a member can be in, and of what each counts for.
+//!
+//! The ledger records few facts of a member ([`Member`]: how far its claim is, what it was taken for, whether its
+//! release was only asked for), and the site shows the rest (the host's marks, its consumer, whether it is there).
+//! [`Stage::of`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
+//! limits of replacement count, which domains are in use and in which order members go all come from
+//! [`Stage::counts`]. `docs/replacement.md` has the same table; a test compares the two.
+//!
+//! Two members are a *pair* while one is asked to be moved and the other was claimed to come in its place: together
+//! they fill one place, that of the replacement. The pair ends when
+//! - the replacement is bound: the old one is given back ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
+//! - the old one fails: it is given back, its replacement is there already;
+//! - the replacement fails: it is given back, and the old one waits for another;
+//! - the request is withdrawn: both are ordinary members, and if that is one too many the claimed one goes;
+//! - the role shrinks and the place is surplus: both go.
+//!
+//! While the old one's host is not in the inventory and has not failed, nobody can say whether its request still
+//! stands: the pair waits.
+
+mod transitions;
+
+use std::fmt;
+
+use crate::request::{FailReason, Member, MemberState};
+
+pub use transitions::{By, TRANSITIONS, Transition};
+
+/// Where a member is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Decided and recorded, not labelled yet; taken to let the role grow.
+    Claimed,
+    /// Claimed in place of another member, and not bound yet. It is not moved before it is bound.
+    Replacement,
+    /// Labelled and well.
+    Bound,
+    /// Bound and surplus, and used: its release is asked for, and can be taken back.
+    Requested,
+    /// Well, and asked to be moved off; no replacement is claimed for it yet.
+    Leaving,
+    /// Asked to be moved off, and kept beside its claimed replacement.
+    Outgoing,
+    /// Failed, and not replaced yet.
+    Lost,
+    /// Claimed in place of another member, and failed before it was bound.
+    LostReplacement,
+    /// On its way out for good.
+    Releasing,
+}
+
+/// What a stage counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Whether it is one of the members that its role wants.
+    pub place: bool,
+    /// Whether its namespace's quota counts it.
+    pub quota: Quota,
+    /// Whether it is a replacement under way: at most one of a control plane, and a tenth of any other role.
+    pub under_way: bool,
+    /// What it does to its topology domain.
+    pub domain: Occupies,
+    /// When it goes if its role has too many; None: never for that.
+    pub goes: Option<Goes>,
+}
+
+/// How a quota counts a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quota {
+    /// It counts, and was counted when it was claimed.
+    Counted,
+    /// It is not held any more; to keep it is to grow.
+    CountedAgain,
+    /// It does not count.
+    Free,
+}
+
+/// What a member does to its topology domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupies {
+    /// Nobody else of the role may be in it.
+    Used,
+    /// Only its own replacement may come into it.
+    YieldsToItsReplacement,
+    /// Any replacement of a failed member of the role may come into it.
+    Yields,
+}
+
+/// The first part of the order in which members of a role go when it has too many. Within each those that nobody uses
+/// go first, then those that are not bound, then those from crowded domains, then by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Goes {
+    /// Failed ones.
+    First,
+    /// Those that are on their way out, with their replacements.
+    Second,
+    /// Those that are well.
+    Last,
+}
+
+/// What the site shows of a member that its record does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// Why it must be replaced, the most pressing reason.
+    pub failed: Option<FailReason>,
+    /// A claimed member that is well is kept beside it as its replacement.
+    pub paired: bool,
+}
+
+impl Stage {
+    /// All of them, in the order of a member's life.
+    pub const ALL: [Self; 9] = [
+        Self::Claimed,
+        Self::Replacement,
+        Self::Bound,
+        Self::Requested,
+        Self::Leaving,
+        Self::Outgoing,
+        Self::Lost,
+        Self::LostReplacement,
+        Self::Releasing,
+    ];
+
+    /// The stage of a member.
+    #[must_use]
+    pub fn of(member: &Member, shown: Shown) -> Self {
+        let Shown { failed, paired } = shown;
+        if !member.is_live() {
+            return Self::Releasing;
+        }
+        let replaces = member.is_unbound_replacement();
+        match failed {
+            Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => {
+                if replaces {
+                    Self::LostReplacement
+                } else {
+                    Self::Lost
+                }
+            }
+            Some(FailReason::ReplaceRequested) | None if paired => Self::Outgoing,
+            Some(FailReason::ReplaceRequested) | None if replaces => Self::Replacement,
+            Some(FailReason::ReplaceRequested) => Self::Leaving,
+            None if member.requested => Self::Requested,
+            None => match member.state {
+                MemberState::Claimed => Self::Claimed,
+                MemberState::Bound | MemberState::Releasing => Self::Bound,
+            },
+        }
+    }
+
+    /// What it counts for.
+    #[must_use]
+    pub const fn counts(self) -> Counts {
+        let well = Counts {
+            place: true,
+            quota: Quota::Counted,
+            under_way: false,
+            domain: Occupies::Used,
+            goes: Some(Goes::Last),
+        };
+        match self {
+            Self::Claimed | Self::Bound => well,
+            Self::Replacement => Counts {
+                under_way: true,
+                ..well
+            },
+            Self::Requested => Counts {
+                quota: Quota::CountedAgain,
+                ..well
+            },
+            Self::Leaving => Counts {
+                domain: Occupies::YieldsToItsReplacement,
+                goes: Some(Goes::Second),
+                ..well
+            },
+            Self::Outgoing => Counts {
+                place: false,
+                goes: Some(Goes::Second),
+                ..well
+            },
+            Self::Lost => Counts {
+                domain: Occupies::Yields,
+                goes: Some(Goes::First),
+                ..well
+            },
+            Self::LostReplacement => Counts {
+                under_way: true,
+                domain: Occupies::Yields,
+                goes: Some(Goes::First),
+                ..well
+            },
+            Self::Releasing => Counts {
+                place: false,
+                quota: Quota::Free,
+                under_way: false,
+                domain: Occupies::Used,
+                goes: None,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claimed => "claimed",
+            Self::Replacement => "replacement",
+            Self::Bound => "bound",
+            Self::Requested => "requested",
+            Self::Leaving => "leaving",
+            Self::Outgoing => "outgoing",
+            Self::Lost => "lost",
+            Self::LostReplacement => "lost replacement",
+            Self::Releasing => "releasing",
+        })
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counted => "yes",
+            Self::CountedAgain => "as growth",
+            Self::Free => "no",
+        })
+    }
+}
+
+impl fmt::Display for Occupies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Used => "used",
+            Self::YieldsToItsReplacement => "yields to its own replacement",
+            Self::Yields => "yields to a replacement",
+        })
+    }
+}
+
+impl fmt::Display for Goes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first",
+            Self::Second => "second",
+            Self::Last => "last",
+        })
+    }
+}

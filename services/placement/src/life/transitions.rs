@@ -1,0 +1,152 @@
+//! Which stages follow which, and who makes that so.
+
+use std::fmt;
+
+use super::Stage;
+
+/// Who makes a transition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum By {
+    /// The decision.
+    Decision,
+    /// The cluster agent, which labels hosts and confirms releases.
+    ClusterAgent,
+    /// Somebody who marks a host, or takes a mark away.
+    Person,
+    /// What the site shows of the host and its consumer.
+    Site,
+}
+
+/// One row of the table: each of the stages in `from` can become each of those in `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// Empty: it was no member before.
+    pub from: &'static [Stage],
+    /// Empty: it is no member any more.
+    pub to: &'static [Stage],
+    /// Who can make it.
+    pub by: &'static [By],
+}
+
+/// Every stage of a member that is not on its way out for good.
+const LIVE: &[Stage] = &[
+    Stage::Claimed,
+    Stage::Replacement,
+    Stage::Bound,
+    Stage::Requested,
+    Stage::Leaving,
+    Stage::Outgoing,
+    Stage::Lost,
+    Stage::LostReplacement,
+];
+
+const fn row(from: &'static [Stage], to: &'static [Stage], by: &'static [By]) -> Transition {
+    Transition { from, to, by }
+}
+
+/// Every transition that there is. `docs/replacement.md` says when each is made.
+pub const TRANSITIONS: &[Transition] = &[
+    row(&[], &[Stage::Claimed, Stage::Replacement], &[By::Decision]),
+    row(
+        &[Stage::Claimed, Stage::Replacement],
+        &[Stage::Bound],
+        &[By::ClusterAgent],
+    ),
+    row(&[Stage::Replacement], &[Stage::Leaving], &[By::ClusterAgent]),
+    row(&[Stage::LostReplacement], &[Stage::Lost], &[By::ClusterAgent]),
+    row(
+        &[Stage::Claimed, Stage::Bound, Stage::Requested],
+        &[Stage::Leaving],
+        &[By::Person, By::Site],
+    ),
+    row(
+        &[Stage::Leaving],
+        &[Stage::Claimed, Stage::Bound, Stage::Requested],
+        &[By::Person, By::Site],
+    ),
+    row(&[Stage::Leaving], &[Stage::Outgoing], &[By::Decision]),
+    row(&[Stage::Outgoing], &[Stage::Releasing], &[By::Decision]),
+    row(&[Stage::Outgoing], &[Stage::Claimed, Stage::Bound], &[By::Person]),
+    row(
+        &[Stage::Outgoing],
+        &[Stage::Leaving],
+        &[By::Person, By::Site, By::Decision],
+    ),
+    row(
+        &[
+            Stage::Claimed,
+            Stage::Bound,
+            Stage::Requested,
+            Stage::Leaving,
+            Stage::Outgoing,
+        ],
+        &[Stage::Lost],
+        &[By::Person, By::Site],
+    ),
+    row(
+        &[Stage::Replacement],
+        &[Stage::LostReplacement],
+        &[By::Person, By::Site],
+    ),
+    row(
+        &[Stage::Lost],
+        &[Stage::Claimed, Stage::Bound, Stage::Requested, Stage::Leaving],
+        &[By::Person, By::Site],
+    ),
+    row(
+        &[Stage::LostReplacement],
+        &[Stage::Replacement],
+        &[By::Person, By::Site],
+    ),
+    row(
+        &[Stage::Lost, Stage::LostReplacement],
+        &[Stage::Releasing],
+        &[By::Decision],
+    ),
+    row(&[Stage::Bound], &[Stage::Requested], &[By::Decision]),
+    row(LIVE, &[Stage::Releasing], &[By::Decision]),
+    row(&[Stage::Requested], &[Stage::Bound], &[By::Decision]),
+    row(
+        &[Stage::Requested, Stage::Leaving, Stage::Lost],
+        &[Stage::Releasing],
+        &[By::Site],
+    ),
+    row(
+        &[Stage::Releasing],
+        &[Stage::Requested, Stage::Leaving, Stage::Lost],
+        &[By::Site],
+    ),
+    row(&[Stage::Releasing], &[], &[By::ClusterAgent]),
+];
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decision => "decision",
+            Self::ClusterAgent => "cluster agent",
+            Self::Person => "a person",
+            Self::Site => "the site",
+        })
+    }
+}
+
+impl Transition {
+    /// The columns of its row in the page: from, to, and who.
+    #[must_use]
+    pub fn columns(&self) -> [String; 3] {
+        let Self { from, to, by } = self;
+        let by: Vec<String> = by.iter().map(By::to_string).collect();
+        [names(from), names(to), by.join(", ")]
+    }
+}
+
+fn names(stages: &[Stage]) -> String {
+    if stages == LIVE {
+        return "any but releasing".to_owned();
+    }
+    if stages.is_empty() {
+        return "–".to_owned();
+    }
+    let names: Vec<String> = stages.iter().map(Stage::to_string).collect();
+    names.join(", ")
+}

@@ -1,0 +1,70 @@
+//! What can happen in a region.
+
+/// One thing that happens; numbers are taken modulo what there is.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// Somebody marks a host as failed.
+    Fail(u64),
+    /// Somebody asks to move a host off.
+    Move(u64),
+    /// Every mark of a host is taken away.
+    Clear(u64),
+    Pause(u64),
+    Cordon(u64),
+    Consume(u64),
+    LetGo(u64),
+    /// A host vanishes; one that is paused has not failed yet.
+    Vanish(u64),
+    Return(u64),
+    /// A host comes under a new uid.
+    MadeAgain(u64),
+    /// The grace of all paused hosts that vanished is over.
+    GraceOver,
+    /// An agent labels one claimed member of a cluster.
+    Bind(u64),
+    /// An agent frees one releasing member that nobody uses.
+    Free(u64),
+    Want(u64, u64),
+    RemoveRole(u64),
+    TopologyKey(u64),
+    Narrow(u64),
+    Quota(u64),
+    CordonDomain(u64),
+    PreferNamespace,
+    /// The ledger is lost, and rebuilt from labels and statuses.
+    LoseLedger,
+    /// A SIPCluster is made again under its name: its members stay.
+    MadeAgainCluster,
+}
+
+impl Event {
+    pub(crate) fn draw(bits: u64) -> Self {
+        let (kind, one, other) = (bits % 40, (bits >> 8) % 1024, (bits >> 24) % 1024);
+        match kind {
+            0..=3 => Self::Fail(one),
+            4..=8 => Self::Move(one),
+            9..=12 => Self::Clear(one),
+            13 => Self::Pause(one),
+            14 => Self::Cordon(one),
+            15..=16 => Self::Consume(one),
+            17 => Self::LetGo(one),
+            18..=19 => Self::Vanish(one),
+            20 => Self::Return(one),
+            21 => Self::MadeAgain(one),
+            22 => Self::GraceOver,
+            23..=27 => Self::Bind(one),
+            28..=30 => Self::Free(one),
+            31..=34 => Self::Want(one, other),
+            35 => Self::RemoveRole(one),
+            36 => Self::TopologyKey(one),
+            37 => Self::Narrow(one),
+            38 => match one % 3 {
+                0 => Self::Quota(other),
+                1 => Self::CordonDomain(other),
+                _ => Self::PreferNamespace,
+            },
+            _ if one % 4 == 0 => Self::MadeAgainCluster,
+            _ => Self::LoseLedger,
+        }
+    }
+}

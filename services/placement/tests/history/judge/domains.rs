@@ -1,0 +1,94 @@
+//! What is taken is free, and in a domain that nobody else of the role needs.
+
+use std::collections::BTreeSet;
+
+use placement::{Decision, Host, LabelValue, Role, SipLabels};
+
+use super::{Health, Seen, is_live, rule};
+use crate::world::World;
+
+pub(super) fn judge(
+    world: &World,
+    role: &Role,
+    seen: &[Seen<'_>],
+    decision: &Decision,
+) -> Result<(), String> {
+    let takes: Vec<_> = decision
+        .take
+        .iter()
+        .filter(|take| take.role == role.name)
+        .collect();
+    let mut used = BTreeSet::new();
+    for take in &takes {
+        let host = world
+            .site
+            .get(&take.host.name)
+            .filter(|host| host.id == take.host);
+        let Some(host) = host else {
+            return Err(format!("{} is not there", take.host));
+        };
+        rule(is_free(world, role, &host), || {
+            format!("{} is not free", take.host)
+        })?;
+        let Some(key) = &role.topology_key else { continue };
+        let value = host.labels.get(key).cloned();
+        rule(
+            value.is_some() && value == take.domain && used.insert(value.clone()),
+            || format!("{:?} twice", take.domain),
+        )?;
+        for other in seen.iter().filter(|other| other.domain == value) {
+            let own = take.replaces.as_ref().is_some_and(|old| old.host() == other.id());
+            let yields = other.health == Health::Lost && (other.kept || own);
+            rule(yields || own, || {
+                format!("{} is in {}'s domain", take.host, other.id())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
+    let cordoned = world
+        .site
+        .policy()
+        .cordoned
+        .iter()
+        .any(|domain| host.labels.get(&domain.key) == Some(&domain.value));
+    role.selector.matches(&host.labels)
+        && role
+            .topology_key
+            .as_ref()
+            .is_none_or(|key| host.labels.contains_key(key))
+        && !(host.paused || host.cordoned || host.marked_failed || host.replace_requested || cordoned)
+        && host.consumer.is_none()
+        && host.sip_labels == SipLabels::None
+        && world
+            .tenants
+            .iter()
+            .all(|tenant| tenant.members.iter().all(|mem| mem.record.host != host.id))
+}
+
+/// By a member that is on its way out for good.
+pub(super) fn is_occupied(world: &World, index: usize, role: &Role, domain: Option<&LabelValue>) -> bool {
+    let Some(key) = &role.topology_key else {
+        return false;
+    };
+    let members = world.tenants[index].members.iter();
+    let mut releasing = members.filter(|mem| mem.record.role == role.name && !is_live(&mem.record));
+    releasing.any(|mem| {
+        let host = world
+            .site
+            .get(&mem.record.host.name)
+            .filter(|host| host.id == mem.record.host);
+        let known = || {
+            mem.record
+                .domain
+                .as_ref()
+                .filter(|known| known.key == *key)
+                .map(|known| known.value.clone())
+        };
+        host.map_or_else(known, |host| host.labels.get(key).cloned())
+            .as_ref()
+            == domain
+    })
+}

@@ -1,0 +1,48 @@
+//! The quota of a namespace.
+
+use placement::{Decision, MemberState, Request};
+
+use super::rule;
+use crate::world::{Mem, World};
+
+/// More than before are held only within the quota; a pair is one.
+pub(super) fn judge(
+    world: &World,
+    index: usize,
+    request: &Request,
+    decision: &Decision,
+) -> Result<(), String> {
+    let namespace = request.cluster.namespace();
+    let Some(quota) = world.site.policy().quotas.get(namespace) else {
+        return Ok(());
+    };
+    let others = world
+        .tenants
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != index);
+    let held = |mem: &&Mem| mem.record.state != MemberState::Releasing;
+    let others: usize = others
+        .map(|(_, tenant)| tenant.members.iter().filter(held).count())
+        .sum();
+    let restored = world.tenants[index]
+        .members
+        .iter()
+        .filter(|mem| mem.record.requested && decision.keep.iter().any(|keep| keep.host == mem.record.host));
+    let swapped = decision.release.iter().filter(|release| {
+        world.tenants[index]
+            .members
+            .iter()
+            .any(|mem| mem.record.host == release.host && !mem.record.requested)
+    });
+    let grown = decision
+        .take
+        .iter()
+        .filter(|take| take.replaces.is_none())
+        .count();
+    let more = grown > 0 || restored.count() > swapped.count();
+    let wanted: usize = request.roles.iter().map(|role| role.want as usize).sum();
+    rule(!more || others + wanted <= *quota as usize, || {
+        format!("{others} and {wanted} are more than {quota}")
+    })
+}

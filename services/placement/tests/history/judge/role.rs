@@ -1,0 +1,125 @@
+//! One role: which members stay, which go, and in which order.
+
+use placement::{Decision, RefusalKind, ReleaseReason, Replaces, Role};
+
+use super::{Health, Seen, domains, pairs, rule};
+use crate::world::World;
+
+/// How pressing it is that a place is given back; the smallest first.
+fn order(seen: &Seen<'_>, pairs: &[(&Seen<'_>, &Seen<'_>)]) -> (u8, bool, bool) {
+    let on_its_way = pairs.iter().any(|(old, _)| old.id() == seen.id())
+        || seen.health == Health::Leaving && seen.mem.came_for.is_none();
+    let kind = match seen.health {
+        Health::Lost => 0,
+        Health::Well | Health::Unknown | Health::Leaving => 2 - u8::from(on_its_way),
+    };
+    // Of the failed the more pressing reason goes before what is claimed.
+    (
+        kind,
+        seen.is_used(),
+        seen.health != Health::Lost && !seen.is_claimed(),
+    )
+}
+
+/// Returns by how many the role wants to grow.
+pub(super) fn judge(
+    world: &World,
+    role: &Role,
+    seen: &[Seen<'_>],
+    decision: &Decision,
+) -> Result<usize, String> {
+    let pairs = pairs(seen);
+    let surplus: Vec<&Seen<'_>> = seen
+        .iter()
+        .filter(|one| one.released == Some(ReleaseReason::Surplus))
+        .collect();
+    let is_new = |one: &Seen<'_>| pairs.iter().any(|(_, new)| new.id() == one.id());
+    let is_old = |one: &Seen<'_>| pairs.iter().any(|(old, _)| old.id() == one.id());
+    for (old, new) in &pairs {
+        rule(old.kept == new.kept, || {
+            format!("of a pair only one stays: {} and {}", old.id(), new.id())
+        })?;
+    }
+    // Whoever is kept is no earlier in the order than whoever is surplus.
+    for victim in surplus.iter().filter(|victim| !is_new(victim)) {
+        for other in seen.iter().filter(|other| other.kept && !is_new(other)) {
+            let (goes, stays) = (order(victim, &pairs), order(other, &pairs));
+            rule(goes <= stays, || {
+                format!("{} goes before {}", victim.id(), other.id())
+            })?;
+        }
+        if order(victim, &pairs).0 > 0 {
+            let lost = seen
+                .iter()
+                .find(|other| matches!(other.released, Some(ReleaseReason::Failed(_))));
+            let lost = lost.filter(|lost| {
+                decision
+                    .take
+                    .iter()
+                    .any(|take| take.replaces.as_ref().is_some_and(|old| old.host() == lost.id()))
+            });
+            rule(lost.is_none(), || {
+                format!("{} goes though a failed one is replaced", victim.id())
+            })?;
+        }
+    }
+    let kept = seen.iter().filter(|one| one.kept && !is_old(one)).count();
+    let replaced = |one: &Seen<'_>| {
+        decision
+            .take
+            .iter()
+            .any(|take| take.replaces.as_ref().is_some_and(|old| old.host() == one.id()))
+    };
+    let lost_now = seen
+        .iter()
+        .filter(|one| matches!(one.released, Some(ReleaseReason::Failed(_))) && replaced(one))
+        .count();
+    let places = kept + lost_now;
+    let want = role.want as usize;
+    rule(places <= want, || {
+        format!("{places} places are kept, {want} are wanted")
+    })?;
+    let quota = matches!(
+        decision.refusal.as_ref().map(|refusal| &refusal.kind),
+        Some(RefusalKind::Quota { .. })
+    );
+    rule(surplus.is_empty() || places == want || quota, || {
+        format!("{places} stay of {want}, and some are surplus")
+    })?;
+    for one in seen {
+        let successor = seen
+            .iter()
+            .find(|new| new.mem.record.replaces == Some(Replaces::Beside(one.id().clone())) && new.kept);
+        match one.released {
+            Some(ReleaseReason::Moved) => {
+                let bound = successor.is_some_and(|new| !new.is_claimed() && new.health != Health::Lost);
+                rule(bound && one.health == Health::Leaving, || {
+                    format!("{} is moved before its replacement is bound", one.id())
+                })?;
+            }
+            Some(ReleaseReason::Failed(_)) => {
+                let beside = match &one.mem.record.replaces {
+                    Some(Replaces::Beside(old)) => seen.iter().any(|other| other.id() == old),
+                    Some(Replaces::Alone(_)) | None => false,
+                };
+                let has = replaced(one) || successor.is_some() || beside;
+                rule(has && one.health == Health::Lost, || {
+                    format!("{} is given back for nobody", one.id())
+                })?;
+            }
+            Some(ReleaseReason::Surplus) | None => {}
+        }
+        if let Some(keep) = decision.keep.iter().find(|keep| keep.host == *one.id()) {
+            let still = match &keep.replaces {
+                None => true,
+                Some(Replaces::Alone(_)) => one.is_claimed(),
+                Some(Replaces::Beside(_)) => is_new(one),
+            };
+            rule(still, || {
+                format!("{} replaces {:?} still", one.id(), keep.replaces)
+            })?;
+        }
+    }
+    domains::judge(world, role, seen, decision)?;
+    Ok(want - places)
+}

@@ -1,0 +1,77 @@
+//! Whole histories of a region: people, agents and hosts do things at random, the scheduler decides after each, and a
+//! plain judge that shares no code with the decision checks each step.
+//!
+//! `SOAK` makes it so many times longer; `PROPTEST_RNG_SEED` repeats a run. A history that breaks a rule is shortened
+//! before it is shown.
+
+mod event;
+#[path = "../fixtures/mod.rs"]
+mod fixtures;
+mod judge;
+mod stages;
+mod world;
+
+use event::Event;
+use proptest::test_runner::RngSeed;
+use world::World;
+
+/// Splitmix64: small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    fn history(&mut self, longest: u64) -> Vec<Event> {
+        let length = 1 + self.next() % longest;
+        (0..length).map(|_| Event::draw(self.next())).collect()
+    }
+}
+
+fn play(history: &[Event]) -> Result<(), String> {
+    let mut world = World::new();
+    for (index, event) in history.iter().enumerate() {
+        world
+            .happen(event)
+            .map_err(|rule| format!("after event {index}, {event:?}: {rule}"))?;
+    }
+    Ok(())
+}
+
+/// The same history without the events that the broken rule does not need.
+fn shortened(mut history: Vec<Event>) -> Vec<Event> {
+    let mut index = history.len();
+    while index > 0 {
+        index -= 1;
+        let mut shorter = history.clone();
+        shorter.remove(index);
+        if play(&shorter).is_err() {
+            history = shorter;
+            index = index.min(history.len());
+        }
+    }
+    history
+}
+
+#[test]
+fn every_history_keeps_the_rules() {
+    let config = fixtures::runs::cases(1_500);
+    let RngSeed::Fixed(seed) = config.rng_seed else {
+        unreachable!("cases() fixes the seed");
+    };
+    let mut random = Random(seed);
+    let longest = if config.cases > 1_500 { 60 } else { 30 };
+    for number in 0..config.cases {
+        let history = random.history(longest);
+        if play(&history).is_err() {
+            let history = shortened(history);
+            let rule = play(&history).err().unwrap_or_default();
+            panic!("history {number}: {rule}\n{history:#?}");
+        }
+    }
+}

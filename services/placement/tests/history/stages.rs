@@ -1,0 +1,98 @@
+//! The stages of members through a history: each changes only as the written account allows.
+
+use std::collections::BTreeMap;
+
+use placement::life::{By, Shown, Stage, TRANSITIONS, Transition};
+use placement::{FailReason, HostId, Replaces};
+
+use crate::event::Event;
+use crate::world::{Mem, Tenant, World};
+
+/// Stages by cluster and host.
+pub(crate) type Stages = BTreeMap<(usize, HostId), Stage>;
+
+pub(crate) fn of(world: &World) -> Stages {
+    let tenants = world.tenants.iter().enumerate();
+    let members = tenants.flat_map(|(index, tenant)| {
+        let stage = move |mem: &Mem| ((index, mem.record.host.clone()), stage(world, tenant, mem));
+        tenant.members.iter().map(stage)
+    });
+    members.collect()
+}
+
+fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
+    let record = &mem.record;
+    let is_there = world
+        .site
+        .get(&record.host.name)
+        .is_some_and(|host| host.id == record.host);
+    let waits = match record.failed {
+        Some(FailReason::ReplaceRequested) => true,
+        Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => false,
+        None => !is_there,
+    };
+    let comes = |other: &Mem| {
+        other.record.role == record.role
+            && other.record.replaces == Some(Replaces::Beside(record.host.clone()))
+            && matches!(other.record.failed, None | Some(FailReason::ReplaceRequested))
+            && Stage::of(
+                &other.record,
+                Shown {
+                    failed: None,
+                    paired: false,
+                },
+            ) != Stage::Releasing
+    };
+    let shown = Shown {
+        failed: record.failed,
+        paired: waits && tenant.members.iter().any(comes),
+    };
+    Stage::of(record, shown)
+}
+
+/// Who may have made the transitions that follow from an event; None: nobody knows what was before.
+pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
+    match event {
+        Event::Bind(_) | Event::Free(_) => Some(&[By::ClusterAgent]),
+        Event::Fail(_) | Event::Move(_) | Event::Clear(_) | Event::Pause(_) | Event::Cordon(_) => {
+            Some(&[By::Person, By::Site])
+        }
+        Event::Consume(_)
+        | Event::LetGo(_)
+        | Event::Vanish(_)
+        | Event::Return(_)
+        | Event::MadeAgain(_)
+        | Event::GraceOver => Some(&[By::Site]),
+        Event::Want(..)
+        | Event::RemoveRole(_)
+        | Event::TopologyKey(_)
+        | Event::Narrow(_)
+        | Event::Quota(_)
+        | Event::CordonDomain(_)
+        | Event::PreferNamespace
+        | Event::MadeAgainCluster => Some(&[]),
+        Event::LoseLedger => None,
+    }
+}
+
+/// Whether every change is one that these can make.
+pub(crate) fn follow(before: &Stages, after: &Stages, by: &[By]) -> Result<(), String> {
+    let members = before.keys().chain(after.keys());
+    for member in members {
+        let (from, to) = (before.get(member).copied(), after.get(member).copied());
+        let is_made = |row: &&Transition| {
+            let Transition {
+                from: before,
+                to: after,
+                by: who,
+            } = row;
+            who.iter().any(|who| by.contains(who))
+                && from.map_or(before.is_empty(), |stage| before.contains(&stage))
+                && to.map_or(after.is_empty(), |stage| after.contains(&stage))
+        };
+        if from != to && !TRANSITIONS.iter().any(|row| is_made(&row)) {
+            return Err(format!("{}: {from:?} becomes {to:?} by {by:?}", member.1));
+        }
+    }
+    Ok(())
+}

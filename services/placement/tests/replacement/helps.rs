@@ -1,0 +1,115 @@
+//! Helps count the members that wait to be replaced or moved.
+
+use placement::{Decision, Help, Host, RefusalKind, Selector, decide};
+
+use crate::fixtures::*;
+use crate::{marked_to_move, workers};
+
+#[test]
+fn asking_for_less_counts_failed_members_that_cannot_be_replaced() {
+    let site = site([
+        host("a").rack("a").marked_failed(),
+        host("b").rack("b").marked_failed(),
+        host("c").rack("c"),
+    ]);
+    let members = ["a", "b", "c"].map(|name| member(name, "Worker", name));
+    let decision = decide(&site, &workers(4), &members);
+    let helps = decision.refusal.expect("no host is free").helps;
+    let less: Vec<_> = helps
+        .iter()
+        .filter_map(|help| match help {
+            Help::WantLess(roles) => Some(roles[0].1),
+            Help::MoreHosts(_) | Help::MakeEligible { .. } => None,
+        })
+        .collect();
+    assert_eq!(less, [1]);
+    let followed = decide(&site, &workers(1), &members);
+    assert_eq!(
+        (followed.refusal.clone(), kept(&followed)),
+        (None, vec!["Worker/c".to_owned()])
+    );
+}
+
+#[test]
+fn two_more_hosts_help_in_every_rack_that_is_not_excluded() {
+    // Two workers have failed, one of them may be replaced; one more is wanted.
+    let site = site([
+        host("a").rack("r1").marked_failed(),
+        host("b").rack("r2").marked_failed(),
+        host("c").rack("r3"),
+    ]);
+    let members = [
+        member("a", "Worker", "r1"),
+        member("b", "Worker", "r2"),
+        member("c", "Worker", "r3"),
+    ];
+    let refusal = decide(&site, &workers(4), &members)
+        .refusal
+        .expect("no host is free");
+    let Some(Help::MoreHosts(needs)) = refusal.helps.first() else {
+        panic!("{:?}", refusal.helps);
+    };
+    assert_eq!((needs[0].count, needs.len()), (2, 1));
+    let racks: Vec<String> = (1..9).map(|rack| format!("r{rack}")).collect();
+    let racks: Vec<&String> = racks
+        .iter()
+        .filter(|rack| !needs[0].not_in.iter().any(|not| not.as_str() == **rack))
+        .collect();
+    for (index, one) in racks.iter().enumerate() {
+        for other in &racks[index + 1..] {
+            let mut site = site.clone();
+            site.upsert(host("x").rack(one));
+            site.upsert(host("y").rack(other));
+            let refusal = decide(&site, &workers(4), &members).refusal;
+            let still = refusal.is_some_and(|refusal| refusal.kind == RefusalKind::NoFit);
+            assert!(!still, "{one} and {other} do not help, {:?}", needs[0].not_in);
+        }
+    }
+}
+
+/// A control-plane host that nothing can replace, and a worker whose rack has the one free host; one worker more is wanted.
+fn two_moves_and_growth(more: impl IntoIterator<Item = Host>) -> Decision {
+    let moved = |name: &str, rack: &str| marked_to_move(host(name).rack(rack));
+    let hosts = [
+        moved("a", "ra").flavor("cp"),
+        moved("c", "r1"),
+        host("e").rack("r1"),
+    ];
+    let wanted = request([
+        role("ControlPlane", flavor_is("cp"), 1),
+        role("Worker", Selector::default(), 2),
+    ]);
+    let members = [member("a", "ControlPlane", "ra"), member("c", "Worker", "r1")];
+    decide(&site(hosts.into_iter().chain(more)), &wanted, &members)
+}
+
+#[test]
+fn new_hosts_help_though_they_let_another_role_move_first() {
+    let refusal = two_moves_and_growth([]).refusal.expect("no host to grow by");
+    let Some(Help::MoreHosts(needs)) = refusal.helps.first() else {
+        panic!("{:?}", refusal.helps);
+    };
+    assert_eq!(needs.len(), 1, "{needs:?}");
+    let new = (0..needs[0].count).map(|number| {
+        let name = format!("new{number}");
+        host(&name).rack(&name).flavor("cp")
+    });
+    let followed = two_moves_and_growth(new).refusal.map(|refusal| refusal.kind);
+    assert_eq!(followed, Some(RefusalKind::ReplacementLimit), "{needs:?}");
+}
+
+#[test]
+fn no_eligible_host_helps_if_another_role_moves_to_it_first() {
+    let mut paused = host("p").rack("rp").flavor("cp");
+    paused.paused = true;
+    let refusal = two_moves_and_growth([paused.clone()])
+        .refusal
+        .expect("no host to grow by");
+    let is_named = refusal.helps.iter().any(|help| match help {
+        Help::MakeEligible { hosts, .. } => hosts.contains(&paused.id.name),
+        Help::MoreHosts(_) | Help::WantLess(_) => false,
+    });
+    paused.paused = false;
+    let followed = two_moves_and_growth([paused]).refusal.map(|refusal| refusal.kind);
+    assert_eq!((followed, is_named), (Some(RefusalKind::NoFit), false));
+}

@@ -1,0 +1,163 @@
+//! Moves: withdrawn, impossible, and of a member that was claimed for another.
+
+use std::collections::BTreeSet;
+
+use placement::{FailReason, MemberState, RefusalKind, ReleaseReason, decide};
+
+use crate::fixtures::*;
+use crate::{hosts, marked_to_move, replaced, workers};
+
+#[test]
+fn moving_a_claimed_replacement_releases_no_well_member() {
+    // h02 is moved to h10 in its rack, which is not bound yet; then h10 is to be moved too.
+    let racks = [
+        ("h02", "r2"),
+        ("h05", "r5"),
+        ("h07", "r7"),
+        ("h08", "r0"),
+        ("h09", "r1"),
+        ("h10", "r2"),
+        ("h18", "r3"),
+    ];
+    let site = site(racks.map(|(name, rack)| match name {
+        "h02" | "h10" => marked_to_move(host(name).rack(rack)),
+        _ => host(name).rack(rack),
+    }));
+    let well = ["h05", "h07", "h08", "h09"].map(|name| {
+        let rack = racks
+            .iter()
+            .find(|(host, _)| *host == name)
+            .map_or("", |(_, rack)| *rack);
+        member(name, "Worker", rack)
+    });
+    let mut members = well.to_vec();
+    members.push(member("h02", "Worker", "r2"));
+    members.push(
+        member("h10", "Worker", "r2")
+            .state(MemberState::Claimed)
+            .beside("h02"),
+    );
+
+    let decision = decide(&site, &workers(5), &members);
+
+    assert_eq!((released(&decision), taken(&decision)), (vec![], vec![]));
+    assert_eq!(kept(&decision).len(), 6);
+}
+
+#[test]
+fn a_withdrawn_move_gives_the_claimed_host_back() {
+    // Without its mark b is well again; z is its replacement, and is not bound.
+    for newcomer in ["a", "z"] {
+        let site = site(hosts(&["b", "c", newcomer]));
+        let members = [
+            member("b", "Worker", "b"),
+            member("c", "Worker", "c"),
+            member(newcomer, "Worker", newcomer)
+                .state(MemberState::Claimed)
+                .beside("b"),
+        ];
+        let decision = decide(&site, &workers(2), &members);
+        assert_eq!(
+            (released(&decision), taken(&decision)),
+            (vec![format!("Worker/{newcomer}")], vec![])
+        );
+    }
+}
+
+#[test]
+fn a_withdrawn_moves_newcomer_may_stay_if_it_is_needed() {
+    let site = site(hosts(&["b", "c", "a"]));
+    let members = [
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+        member("a", "Worker", "a").state(MemberState::Claimed).beside("b"),
+    ];
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (released(&decision), taken(&decision), kept(&decision).len()),
+        (vec![], vec![], 3)
+    );
+}
+
+#[test]
+fn a_move_waits_while_nobody_knows_of_its_host() {
+    // b is paused and gone for less than the grace: it has not failed, and its mark cannot be seen.
+    let site = site(hosts(&["a", "c"]));
+    let members = [
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+        member("a", "Worker", "a").state(MemberState::Claimed).beside("b"),
+    ];
+    let decision = decide(&site, &workers(2), &members);
+    assert_eq!(
+        (released(&decision), taken(&decision), kept(&decision).len()),
+        (vec![], vec![], 3)
+    );
+}
+
+#[test]
+fn a_replacement_that_fails_beside_the_old_one_is_given_back() {
+    let site = site([
+        marked_to_move(host("a").rack("a")),
+        host("b").rack("b").marked_failed(),
+        host("c").rack("c"),
+        host("d").rack("d"),
+    ]);
+    let members = [
+        member("a", "Worker", "a"),
+        member("b", "Worker", "b").state(MemberState::Claimed).beside("a"),
+        member("c", "Worker", "c"),
+    ];
+    let decision = decide(&site, &workers(2), &members);
+    assert_eq!(released(&decision), ["Worker/b"]);
+    assert_eq!(
+        decision.release[0].reason,
+        ReleaseReason::Failed(FailReason::Marked)
+    );
+    assert_eq!(replaced(&decision), [Some(id("a"))]);
+    assert_eq!(kept(&decision), ["Worker/a", "Worker/c"]);
+}
+
+#[test]
+fn a_move_that_cannot_be_made_blocks_no_other() {
+    // a needs a control-plane host, and there is none; c and d are workers in racks, one of which has room.
+    let cp = |name: &str| host(name).rack(name).flavor("cp");
+    let worker = |name: &str, rack: &str| host(name).rack(rack).flavor("w");
+    let site = site([
+        marked_to_move(cp("a")),
+        marked_to_move(worker("c", "r1")),
+        marked_to_move(worker("d", "r2")),
+        worker("e", "r2"),
+    ]);
+    let wanted = request([
+        role("ControlPlane", flavor_is("cp"), 1),
+        role("Worker", flavor_is("w"), 2),
+    ]);
+    let members = [
+        member("a", "ControlPlane", "a"),
+        member("c", "Worker", "r1"),
+        member("d", "Worker", "r2"),
+    ];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&decision), replaced(&decision)),
+        (vec!["Worker/e".to_owned()], vec![Some(id("d"))])
+    );
+    assert_eq!((decision.release.len(), decision.keep.len()), (0, 3));
+}
+
+#[test]
+fn a_move_that_cannot_be_made_is_reported_as_such() {
+    let site = site([
+        marked_to_move(host("a").rack("a")),
+        marked_to_move(host("b").rack("b")),
+    ]);
+    let members = ["a", "b"].map(|name| member(name, "Worker", name));
+    let decision = decide(&site, &workers(2), &members);
+    let kinds: BTreeSet<&str> = decision.reports.iter().map(|report| report.kind.kind()).collect();
+    assert_eq!(kinds, ["no-replacement"].into());
+    assert_eq!(
+        decision.refusal.map(|refusal| refusal.kind),
+        Some(RefusalKind::NoFit)
+    );
+}

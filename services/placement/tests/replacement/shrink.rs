@@ -1,0 +1,83 @@
+//! Shrinks: which members go first, and a shrink that is taken back.
+
+use placement::{Holder, MemberState, Policy, RefusalKind, Site, decide};
+
+use crate::fixtures::*;
+use crate::{hosts, marked_to_move, workers};
+
+/// Another cluster of the namespace takes these hosts.
+fn taken_by_another(site: &mut Site, names: &[&str]) {
+    for name in names {
+        site.hold(&id(name), held("tenant/b", "Worker"));
+    }
+}
+
+fn hold(site: &mut Site, members: &[placement::Member]) {
+    for member in members {
+        let holder = Holder::Cluster {
+            cluster: cluster("tenant/a"),
+            role: member.role.clone(),
+            state: member.state,
+        };
+        site.hold(&member.host, holder);
+    }
+}
+
+#[test]
+fn a_shrink_that_is_taken_back_respects_the_quota() {
+    let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
+    let policy = Policy {
+        quotas,
+        ..Policy::default()
+    };
+    let all = hosts(&["a", "b", "c", "d"])
+        .into_iter()
+        .map(|host| match host.id.name.name() {
+            "d" => host,
+            _ => host.consumed(),
+        });
+    let mut site = site_with(policy, all);
+    let members = [
+        member("a", "Worker", "a"),
+        member("b", "Worker", "b").requested(),
+        member("c", "Worker", "c").requested(),
+    ];
+    hold(&mut site, &members);
+    taken_by_another(&mut site, &["d"]);
+
+    // Three again, with the one of the other cluster, are four.
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(released(&decision), ["Worker/b", "Worker/c"]);
+    let kind = decision.refusal.as_ref().map(|refusal| &refusal.kind);
+    assert!(matches!(kind, Some(RefusalKind::Quota { .. })), "{kind:?}");
+
+    let decision = decide(&site, &workers(2), &members);
+    assert_eq!(
+        (kept(&decision).len(), decision.release.len(), decision.refusal),
+        (2, 1, None)
+    );
+}
+
+#[test]
+fn a_shrink_takes_failed_members_before_those_to_be_moved() {
+    let site = site([
+        marked_to_move(host("a").rack("a")),
+        host("b").rack("b").consumed().marked_failed(),
+        host("c").rack("c"),
+    ]);
+    let members = ["a", "b", "c"].map(|name| member(name, "Worker", name));
+    for (want, expected) in [(2, vec!["Worker/b"]), (1, vec!["Worker/a", "Worker/b"])] {
+        assert_eq!(released(&decide(&site, &workers(want), &members)), expected);
+    }
+}
+
+#[test]
+fn a_shrink_takes_claimed_members_before_bound_ones() {
+    let site = site(hosts(&["a", "b", "c"]));
+    let members = [
+        member("a", "Worker", "a").state(MemberState::Claimed),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+    ];
+    assert_eq!(released(&decide(&site, &workers(2), &members)), ["Worker/a"]);
+}

@@ -1,0 +1,93 @@
+//! Peers that connect and prove nothing.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use super::{call, dial, scheduler};
+use crate::fixtures::{Disk, Subject, agent};
+
+/// How long an agent may take to connect and to be answered.
+const GOAL: Duration = Duration::from_secs(2);
+/// Addresses that strangers connect from.
+const ADDRESSES: u8 = 50;
+
+/// Connects from `127.0.1.x` and says nothing.
+async fn silent(to: SocketAddr, from: u8) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 1, from)), 0))?;
+    socket.connect(to).await
+}
+
+/// Opens connections that stay open until the set is dropped. Returns when all are open, or when the system has refused the
+/// rest for `patience`.
+async fn hold(to: SocketAddr, count: usize, addresses: u8, patience: Duration) -> JoinSet<()> {
+    let mut held = JoinSet::new();
+    let (opened, mut open) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..count {
+        let opened = opened.clone();
+        let from = 1 + u8::try_from(number % usize::from(addresses)).unwrap();
+        held.spawn(async move {
+            let _connection = silent(to, from).await;
+            let _ = opened.send(());
+            std::future::pending::<()>().await;
+        });
+    }
+    let all = async {
+        for _ in 0..count {
+            open.recv().await.unwrap();
+        }
+    };
+    let _ = timeout(patience, all).await;
+    held
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_do_not_delay_an_agent() {
+    let (authority, _disk, served) = scheduler().await;
+    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let _silent = hold(served.address, 2_000, 1, Duration::from_secs(3)).await;
+
+    let started = Instant::now();
+    let called = timeout(5 * GOAL, call(&dial(&served, &disk.client_args()))).await;
+    let elapsed = started.elapsed();
+    println!("2,000 silent connections: a call took {elapsed:?}");
+    called.expect("the call is answered").unwrap();
+    assert!(elapsed < GOAL, "{elapsed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_silent_connections_do_not_delay_an_agent() {
+    let (authority, _disk, served) = scheduler().await;
+    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let address = served.address;
+    let _silent = hold(address, 10_000, ADDRESSES, Duration::from_secs(10)).await;
+    // 500 new ones a second, each held for as long as the test runs.
+    let mut flood = JoinSet::new();
+    flood.spawn(async move {
+        let mut held = JoinSet::new();
+        let mut pace = interval(Duration::from_millis(20));
+        for number in 0_usize.. {
+            if number.is_multiple_of(10) {
+                pace.tick().await;
+            }
+            let from = 1 + u8::try_from(number % usize::from(ADDRESSES)).unwrap();
+            held.spawn(async move {
+                let _connection = silent(address, from).await;
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    for _ in 0..5 {
+        sleep(Duration::from_millis(200)).await;
+        let started = Instant::now();
+        let called = timeout(5 * GOAL, call(&dial(&served, &disk.client_args()))).await;
+        let elapsed = started.elapsed();
+        println!("10,000 silent connections and 500 new ones a second: a call took {elapsed:?}");
+        called.expect("the call is answered").unwrap();
+        assert!(elapsed < GOAL, "{elapsed:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! One record per call: counted whatever comes of it, and written to the log where it is audited.
+//!
+//! Audited are denials, and every call whose descriptor says so, unless a limit of its caller refused it before anything was
+//! done: such calls are counted, and logged now and then. Lines have the target `audit`, and pass every log filter.
+
+use std::sync::{
+    Arc, LazyLock, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use axum::{body::Body, response::Response};
+use http::{HeaderName, HeaderValue};
+use runtime::{telemetry::AUDIT, tls::Peer};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::{accounts::Account, metrics::CallMetrics};
+use crate::{api::Call, error::Error};
+
+/// Where an answer carries the id by which the audit log names the call.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest description of an object: callers choose its parts.
+const OBJECT: usize = 512;
+
+/// What a call is about, filled in by whoever reads its request. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail(Arc<OnceLock<String>>);
+
+impl Trail {
+    /// The call is about this; only the first word counts.
+    pub(crate) fn object(&self, object: &str) {
+        self.0.get_or_init(|| object.chars().take(OBJECT).collect());
+    }
+}
+
+/// An id for a call that no other call of this or another process has.
+fn request_id() -> String {
+    static PROCESS: LazyLock<String> = LazyLock::new(|| {
+        let uuid = uuid::Uuid::new_v4().simple().to_string();
+        uuid.chars().take(12).collect()
+    });
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What becomes of a call. Dropping it says that its caller has gone.
+#[derive(Debug)]
+pub(super) struct Record {
+    call: Call,
+    peer: Option<Peer>,
+    account: Option<Arc<Account>>,
+    metrics: CallMetrics,
+    id: String,
+    trail: Trail,
+    begun: Instant,
+    /// It was refused by a limit: that is counted, and logged now and then.
+    shed: bool,
+    ended: bool,
+}
+
+impl Record {
+    pub(super) fn new(call: Call, peer: Option<Peer>, metrics: CallMetrics) -> Self {
+        metrics.begun(call);
+        Self {
+            call,
+            peer,
+            account: None,
+            metrics,
+            id: request_id(),
+            trail: Trail::default(),
+            begun: Instant::now(),
+            shed: false,
+            ended: false,
+        }
+    }
+
+    /// The account of its caller.
+    pub(super) fn of(&mut self, account: &Arc<Account>) {
+        self.account = Some(Arc::clone(account));
+    }
+
+    pub(super) fn trail(&self) -> Trail {
+        self.trail.clone()
+    }
+
+    /// The call is answered by this error.
+    pub(super) fn refused(mut self, error: Error) -> Response {
+        if let Error::Limited {
+            identity,
+            limit,
+            why,
+            again: _,
+        } = &error
+        {
+            self.metrics.shed(self.call.name(), limit.name());
+            let quiet = self.account.as_ref().map(|account| account.log.line());
+            if let Some(withheld) = quiet.unwrap_or(Some(0)) {
+                let (call, limit) = (self.call.name(), limit.name());
+                tracing::warn!(identity, call, limit, why, withheld, "a call is refused");
+            }
+        }
+        // Nothing was done, and a flood of such calls is not to fill the log.
+        self.shed = matches!(error, Error::Limited { .. });
+        let status = Status::from(error);
+        self.end(&status);
+        self.named(status.into_http::<Body>())
+    }
+
+    /// The call is answered, and that is `answer`.
+    pub(super) fn answered(mut self, status: &Status, answer: Response) -> Response {
+        // Whoever asks again and again for what it may not have is told to come later.
+        if status.code() == Code::PermissionDenied
+            && let Some(Err(error)) = self.account.as_ref().map(|account| account.denied())
+        {
+            return self.refused(error);
+        }
+        self.end(status);
+        self.named(answer)
+    }
+
+    /// The answer, with the id of the call.
+    pub(super) fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
+        if let Ok(id) = HeaderValue::from_str(&self.id) {
+            answer.headers_mut().insert(REQUEST_ID, id);
+        }
+        answer
+    }
+
+    /// The call has ended with this status.
+    pub(super) fn end(&mut self, status: &Status) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let (call, code) = (self.call.name(), status.code());
+        self.metrics.ended(self.call, name(code));
+        let denied = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
+        if denied {
+            self.metrics.denied(call);
+        }
+        if !denied && (self.shed || !self.call.descriptor().audited) {
+            return;
+        }
+        let identity = self
+            .peer
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), Peer::to_string);
+        let address = self.peer.as_ref().map(|peer| peer.address().to_string());
+        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            target: AUDIT,
+            identity,
+            address = address.unwrap_or_default(),
+            call,
+            object = self.trail.0.get().map_or("", String::as_str),
+            outcome = name(code),
+            why = status.message(),
+            request_id = self.id,
+            millis,
+            "{}", if denied { "denied" } else { "called" },
+        );
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(&Status::cancelled(
+                "the caller has gone before the answer was complete",
+            ));
+        }
+    }
+}
+
+/// A status code as gRPC spells it.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

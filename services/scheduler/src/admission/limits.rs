@@ -1,0 +1,212 @@
+//! How much one identity may have of the scheduler at once.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use crate::api::Places;
+
+/// Limits of one identity, on the command line. Every identity has its own: none can use up another's.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Limits of each identity")]
+#[allow(clippy::struct_field_names, reason = "they are the names of the options")]
+pub struct LimitArgs {
+    /// Changes (`ApplyCluster` and the like) of one identity at once, and as many quick questions beside them
+    #[arg(long, env = "SIP_LIMIT_CALLS", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_calls: u32,
+    /// Questions of one identity at once that read much: lists, `FindCapacity`, `ListDecisions`, `ExportLedger`
+    #[arg(long, env = "SIP_LIMIT_SCANS", value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_scans: u32,
+    /// Watches of one identity at once
+    #[arg(long, env = "SIP_LIMIT_WATCHES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_watches: u32,
+    /// Calls of one identity a second; twice as many may come at once
+    #[arg(long, env = "SIP_LIMIT_RATE", value_name = "CALLS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_rate: u32,
+    /// Mebibytes of requests and answers that are kept for one identity at once
+    #[arg(long, env = "SIP_LIMIT_BUFFER_MIB", value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(17..=1024))]
+    limit_buffer_mib: u32,
+    /// Connections of one identity at once; the next one replaces the oldest
+    #[arg(long, env = "SIP_LIMIT_CONNECTIONS", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_connections: u32,
+    /// Handshakes of strangers at once; the next one takes the place of one that is silent
+    #[arg(long, env = "SIP_LIMIT_HANDSHAKES", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_handshakes: u32,
+    /// Identities of one site, and of operators and readers each, that are served at once
+    #[arg(long, env = "SIP_LIMIT_IDENTITIES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    limit_identities: u32,
+}
+
+/// Watches and reports of a site's agent overlap for a moment when another replica is elected.
+const REPORTS: usize = 4;
+/// Health checks and reflection streams.
+const PROBES: usize = 32;
+/// So that all processes of a machine have no less than others have on many.
+const PLAINTEXT_FACTOR: usize = 32;
+/// Refused calls of one identity a second that are audited one by one; beyond that it is told to come later.
+const DENIALS: NonZeroU32 = NonZeroU32::new(20).unwrap();
+
+/// What one identity may have.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub(super) calls: usize,
+    pub(super) scans: usize,
+    pub(super) watches: usize,
+    pub(super) reports: usize,
+    pub(super) probes: usize,
+    pub(super) buffer: usize,
+    pub(super) identities: usize,
+    /// `None`: no limit.
+    pub(super) rate: Option<NonZeroU32>,
+    pub(super) denials: NonZeroU32,
+    /// How long a message may take to arrive once it has begun, and a stream's first one at all.
+    pub(super) arrival: Duration,
+    /// How many times as much the processes of this machine have together, where they are served without TLS.
+    pub(super) plaintext_factor: usize,
+}
+
+/// How long a message may take to arrive: 16 MiB at 2 MiB a second.
+const ARRIVAL: Duration = Duration::from_secs(10);
+
+impl LimitArgs {
+    /// The limits of calls.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let Self {
+            limit_calls,
+            limit_scans,
+            limit_watches,
+            limit_rate,
+            limit_buffer_mib,
+            limit_connections: _,
+            limit_handshakes: _,
+            limit_identities,
+        } = *self;
+        Limits {
+            calls: size(limit_calls),
+            scans: size(limit_scans),
+            watches: size(limit_watches),
+            reports: REPORTS,
+            probes: PROBES,
+            buffer: size(limit_buffer_mib) << 20,
+            identities: size(limit_identities),
+            rate: NonZeroU32::new(limit_rate),
+            denials: DENIALS,
+            arrival: ARRIVAL,
+            plaintext_factor: PLAINTEXT_FACTOR,
+        }
+    }
+
+    /// The limits of connections.
+    #[must_use]
+    pub fn connections(&self) -> runtime::tls::Limits {
+        let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        runtime::tls::Limits {
+            handshakes: size(self.limit_handshakes),
+            connections: size(self.limit_connections),
+        }
+    }
+}
+
+impl Default for Limits {
+    /// As without options on the command line.
+    fn default() -> Self {
+        Self {
+            calls: 256,
+            scans: 8,
+            watches: 64,
+            reports: REPORTS,
+            probes: PROBES,
+            buffer: 32 << 20,
+            identities: 64,
+            rate: NonZeroU32::new(1000),
+            denials: DENIALS,
+            arrival: ARRIVAL,
+            plaintext_factor: PLAINTEXT_FACTOR,
+        }
+    }
+}
+
+impl Limits {
+    /// So many places of each kind for every identity, for tests.
+    #[must_use]
+    pub fn of_each_kind(places: usize) -> Self {
+        Self {
+            calls: places,
+            scans: places,
+            watches: places,
+            plaintext_factor: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The same, with another time for messages to arrive.
+    #[must_use]
+    pub fn arrival(self, arrival: Duration) -> Self {
+        Self { arrival, ..self }
+    }
+
+    /// The limits of all processes of this machine together, where they are served without TLS: they are one identity, and
+    /// trusted with everything.
+    pub(super) fn of_plaintext(&self) -> Self {
+        let times = |number: usize| number.saturating_mul(self.plaintext_factor);
+        let Self {
+            calls,
+            scans,
+            watches,
+            reports,
+            probes,
+            buffer,
+            identities,
+            rate: _,
+            denials,
+            arrival,
+            plaintext_factor,
+        } = *self;
+        Self {
+            calls: times(calls),
+            scans: times(scans),
+            watches: times(watches),
+            reports: times(reports),
+            probes: times(probes),
+            buffer: times(buffer),
+            identities,
+            rate: None,
+            denials,
+            arrival,
+            plaintext_factor,
+        }
+    }
+
+    pub(super) fn places(&self, kind: Places) -> usize {
+        match kind {
+            Places::Writes | Places::Reads => self.calls,
+            Places::Scans => self.scans,
+            Places::Watches => self.watches,
+            Places::Reports => self.reports,
+            Places::Probes => self.probes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        limits: LimitArgs,
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_command_line() {
+        let parsed = Program::parse_from(["program"]).limits;
+        assert_eq!(
+            format!("{:?}", parsed.limits()),
+            format!("{:?}", Limits::default())
+        );
+        assert_eq!(parsed.connections(), runtime::tls::Limits::default());
+    }
+}

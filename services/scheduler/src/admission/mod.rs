@@ -1,0 +1,197 @@
+//! What stands before every call. One layer applies each method's [`Descriptor`] in this order:
+//!
+//! 1. *identity*: of the connection;
+//! 2. *authorization* by headers and path, before a place is taken or a body is read; whether the caller may ask about the site
+//!    that its request names is decided as soon as that is read, by the only way into a handler ([`crate::api`]);
+//! 3. *admission*: rate, places and buffered bytes of this identity, which no other identity can use up;
+//! 4. *deadline*: the caller's or the method's own, whichever is sooner; bodies that arrive too slowly end;
+//! 5. *audit and metrics*: whatever comes of it, also when a caller goes away.
+//!
+//! | what | answer |
+//! |---|---|
+//! | a method without descriptor | `UNIMPLEMENTED` |
+//! | a call that its identity may not make | `PERMISSION_DENIED` (`FORBIDDEN`), audited |
+//! | more than a limit of its identity | `RESOURCE_EXHAUSTED` (`OVERLOADED`) at once: which limit, whose, and when to try again |
+//! | a message that does not arrive in time | `DEADLINE_EXCEEDED` (`TOO_SLOW`) |
+//!
+//! Deadlines, large messages and panics: [`crate::load`].
+
+mod accounts;
+mod audit;
+mod bodies;
+mod limits;
+mod metrics;
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::Request,
+    middleware::{self, Next},
+    response::Response,
+};
+use runtime::tls::Peer;
+use tokio::time::Instant;
+use tonic::{Code, Status, service::Routes};
+
+pub use accounts::Limit;
+use accounts::{Account, Accounts};
+use audit::Record;
+pub(crate) use audit::Trail;
+pub use limits::{LimitArgs, Limits};
+pub use metrics::CallMetrics;
+
+use crate::{
+    api::{Call, Descriptor, Effect, Reach, Streams, reach},
+    error::Error,
+    load,
+};
+
+/// Puts the layer before every service.
+#[must_use]
+pub fn guarded(routes: Routes, limits: Limits, metrics: CallMetrics) -> Routes {
+    let admission = Admission::new(limits, metrics);
+    let layer =
+        middleware::from_fn(move |request: Request, next: Next| admission.clone().apply(request, next));
+    // A panic is an answer like any other.
+    Routes::from(routes.into_axum_router().layer(load::panics()).layer(layer))
+}
+
+/// The layer's state. Cheap to clone.
+#[derive(Clone, Debug)]
+struct Admission(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    accounts: Accounts,
+    metrics: CallMetrics,
+}
+
+/// A call that was let in.
+struct Admitted {
+    call: Call,
+    record: Record,
+    guard: bodies::Guard,
+}
+
+impl Admission {
+    fn new(limits: Limits, metrics: CallMetrics) -> Self {
+        Self(Arc::new(Inner {
+            accounts: Accounts::new(limits),
+            metrics,
+        }))
+    }
+
+    /// The layer: everything that is said of it above.
+    async fn apply(self, mut request: Request, next: Next) -> Response {
+        let begun = Instant::now();
+        let Admitted { call, record, guard } = match self.admit(&request) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return *refusal,
+        };
+        let descriptor = call.descriptor();
+        let deadline = load::deadline(request.headers(), begun, descriptor.longest);
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return record.refused(Error::TooLate { maybe: false });
+        }
+        request.extensions_mut().insert(record.trail());
+        let endless = descriptor.streams == Streams::Both;
+        let metrics = self.0.metrics.clone();
+        let received = |body| bodies::Received::new(body, call, metrics, &guard, endless);
+        let request = request.map(|body| Body::new(received(body)));
+        let answer = load::within(deadline, next.run(request)).await;
+        let Some(answer) = answer else {
+            let maybe = descriptor.effect == Effect::Write;
+            return record.refused(Error::TooLate { maybe });
+        };
+        match Status::from_header_map(answer.headers()) {
+            Some(status) if status.code() == Code::OutOfRange => {
+                let status = load::too_large(&status);
+                let answer = status.clone().into_http();
+                record.answered(&status, answer)
+            }
+            Some(status) => record.answered(&status, answer),
+            None => record
+                .named(answer)
+                .map(|body| Body::new(bodies::Sent::new(body, guard, record))),
+        }
+    }
+
+    fn admit(&self, request: &Request) -> Result<Admitted, Box<Response>> {
+        let Inner { accounts, metrics } = &*self.0;
+        let path = request.uri().path();
+        let peer = request.extensions().get::<Peer>();
+        let Some(call) = Call::at(path) else {
+            metrics.denied("unknown");
+            let path = path.chars().take(128).collect();
+            return Err(Box::new(refusal(Error::UnknownMethod { path })));
+        };
+        let mut record = Record::new(call, peer.cloned(), metrics.clone());
+        let Some(peer) = peer else {
+            return Err(Box::new(record.refused(Error::Unauthenticated)));
+        };
+        let account = match accounts.of(peer.identity()) {
+            Ok(account) => account,
+            Err(error) => return Err(Box::new(record.refused(error))),
+        };
+        record.of(&account);
+        if let Err(error) = authorize(peer, call, &account) {
+            return Err(Box::new(record.refused(error)));
+        }
+        let Descriptor {
+            places,
+            path: _,
+            effect: _,
+            streams: _,
+            who: _,
+            longest: _,
+            audited: _,
+        } = call.descriptor();
+        match account.enter(places) {
+            Ok(place) => Ok(Admitted {
+                call,
+                record,
+                guard: bodies::Guard::new(place, &account),
+            }),
+            Err(error) => Err(Box::new(record.refused(error))),
+        }
+    }
+}
+
+/// Whether this identity makes such calls at all.
+fn authorize(peer: &Peer, call: Call, account: &Account) -> Result<(), Error> {
+    if reach(peer.identity(), call).is_some() {
+        return Ok(());
+    }
+    account.denied()?;
+    Err(Error::Forbidden {
+        caller: peer.to_string(),
+        call: call.name(),
+        site: None,
+    })
+}
+
+/// Whether this identity may ask about this site; `None`: about all of them.
+///
+/// # Errors
+/// [`Error::Unauthenticated`], [`Error::Forbidden`].
+pub(crate) fn authorize_site(peer: Option<&Peer>, call: Call, site: Option<&str>) -> Result<String, Error> {
+    let peer = peer.ok_or(Error::Unauthenticated)?;
+    let may = match reach(peer.identity(), call) {
+        Some(Reach::Region) => true,
+        Some(Reach::Site(own)) => site == Some(own),
+        None => false,
+    };
+    if may {
+        return Ok(peer.to_string());
+    }
+    Err(Error::Forbidden {
+        caller: peer.to_string(),
+        call: call.name(),
+        site: Some(site.map_or_else(|| "every site".to_owned(), |site| format!("site {site:?}"))),
+    })
+}
+
+fn refusal(error: Error) -> Response {
+    Status::from(error).into_http::<Body>()
+}

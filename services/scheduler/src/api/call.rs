@@ -1,0 +1,354 @@
+//! One descriptor per RPC: what it does, who may call it, what it takes from its caller's share, how long it may take, and
+//! whether it is audited.
+//!
+//! [`crate::admission`] applies it before a handler is reached. The tests hold the list against the descriptors of the proto files; a
+//! method that is not in it is refused.
+
+use std::time::Duration;
+
+use runtime::{identity::Caller, tls::PeerIdentity};
+
+/// Every method that this process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// `PlacementService/ApplyCluster`
+    ApplyCluster,
+    /// `PlacementService/PlanCluster`
+    PlanCluster,
+    /// `PlacementService/GetPlacement`
+    GetPlacement,
+    /// `PlacementService/ListPlacements`
+    ListPlacements,
+    /// `PlacementService/WatchPlacements`
+    WatchPlacements,
+    /// `PlacementService/ReleaseCluster`
+    ReleaseCluster,
+    /// `PlacementService/ConfirmHosts`
+    ConfirmHosts,
+    /// `PlacementService/ReleaseOrphan`
+    ReleaseOrphan,
+    /// `PlacementService/ListDecisions`
+    ListDecisions,
+    /// `InventoryService/ReportHosts`
+    ReportHosts,
+    /// `InventoryService/ListHosts`
+    ListHosts,
+    /// `InventoryService/GetHost`
+    GetHost,
+    /// `InventoryService/ListSites`
+    ListSites,
+    /// `InventoryService/FindCapacity`
+    FindCapacity,
+    /// `InventoryService/ExplainHost`
+    ExplainHost,
+    /// `InventoryService/ResetSiteFence`
+    ResetSiteFence,
+    /// `InventoryService/RepairSite`
+    RepairSite,
+    /// `LedgerService/ExportLedger`
+    ExportLedger,
+    /// `grpc.health.v1.Health/Check`
+    HealthCheck,
+    /// `grpc.health.v1.Health/Watch`
+    HealthWatch,
+    /// `grpc.reflection.v1.ServerReflection/ServerReflectionInfo`
+    Reflection,
+    /// `grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo`
+    ReflectionAlpha,
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Tells something.
+    Read,
+    /// Changes the ledger or the inventory: whether it did is not known when its deadline passes.
+    Write,
+}
+
+/// Who may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The cluster agent of the site that the call is about: it speaks for that site's API server.
+    ClusterAgent,
+    /// Every agent of the site that the call is about, operators and readers: what agents act on.
+    Agents,
+    /// The cluster agent of the site that the call is about, operators and readers.
+    Readers,
+    /// Operators and readers: it is about every site.
+    People,
+    /// Operators: it overrides a safeguard, or takes everything out.
+    Operators,
+    /// Every identity.
+    Everyone,
+}
+
+/// Which messages come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// One request, one answer.
+    Neither,
+    /// One request, many answers.
+    Answers,
+    /// Many of both.
+    Both,
+}
+
+/// Which of its caller's places a call takes while it is under way. Calls of one kind never use up the places of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Places {
+    /// Changes.
+    Writes,
+    /// Questions that are answered at once.
+    Reads,
+    /// Questions that read much.
+    Scans,
+    /// Watches.
+    Watches,
+    /// A site's reports.
+    Reports,
+    /// Health and reflection.
+    Probes,
+}
+
+/// What is known of a method before it is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// Which messages come one after the other.
+    pub streams: Streams,
+    /// Who may call it.
+    pub who: Who,
+    /// Which places it takes.
+    pub places: Places,
+    /// The longest that the server works on it, whatever its caller's deadline; `None` for streams, which end with
+    /// their connection.
+    pub longest: Option<Duration>,
+    /// Whether every call is audited. Denials always are.
+    pub audited: bool,
+}
+
+/// Longest time for a change: the ledger writes.
+const WRITE: Duration = Duration::from_mins(1);
+/// Longest time for a question.
+const READ: Duration = Duration::from_secs(30);
+/// Longest time for health and reflection.
+const PROBE: Duration = Duration::from_secs(10);
+
+impl Descriptor {
+    const fn write(path: &'static str, who: Who) -> Self {
+        Self {
+            path,
+            effect: Effect::Write,
+            streams: Streams::Neither,
+            who,
+            places: Places::Writes,
+            longest: Some(WRITE),
+            audited: true,
+        }
+    }
+
+    const fn read(path: &'static str, who: Who) -> Self {
+        Self {
+            path,
+            effect: Effect::Read,
+            streams: Streams::Neither,
+            who,
+            places: Places::Reads,
+            longest: Some(READ),
+            audited: false,
+        }
+    }
+
+    const fn scan(path: &'static str, who: Who) -> Self {
+        Self {
+            places: Places::Scans,
+            ..Self::read(path, who)
+        }
+    }
+
+    const fn probe(path: &'static str, streams: Streams) -> Self {
+        let longest = match streams {
+            Streams::Neither => Some(PROBE),
+            Streams::Answers | Streams::Both => None,
+        };
+        Self {
+            streams,
+            places: Places::Probes,
+            longest,
+            ..Self::read(path, Who::Everyone)
+        }
+    }
+}
+
+impl Call {
+    /// Every method.
+    pub const ALL: [Self; 22] = [
+        Self::ApplyCluster,
+        Self::PlanCluster,
+        Self::GetPlacement,
+        Self::ListPlacements,
+        Self::WatchPlacements,
+        Self::ReleaseCluster,
+        Self::ConfirmHosts,
+        Self::ReleaseOrphan,
+        Self::ListDecisions,
+        Self::ReportHosts,
+        Self::ListHosts,
+        Self::GetHost,
+        Self::ListSites,
+        Self::FindCapacity,
+        Self::ExplainHost,
+        Self::ResetSiteFence,
+        Self::RepairSite,
+        Self::ExportLedger,
+        Self::HealthCheck,
+        Self::HealthWatch,
+        Self::Reflection,
+        Self::ReflectionAlpha,
+    ];
+
+    /// The method at a path; `None` when nothing is served there.
+    #[must_use]
+    pub fn at(path: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|call| call.descriptor().path == path)
+    }
+
+    /// The method's own name, without its service.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let path = self.descriptor().path;
+        path.rsplit_once('/').map_or(path, |(_, name)| name)
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub const fn descriptor(self) -> Descriptor {
+        match self {
+            Self::ApplyCluster => Descriptor::write(
+                "/sip.placement.v1.PlacementService/ApplyCluster",
+                Who::ClusterAgent,
+            ),
+            Self::PlanCluster => {
+                Descriptor::read("/sip.placement.v1.PlacementService/PlanCluster", Who::Readers)
+            }
+            Self::GetPlacement => {
+                Descriptor::read("/sip.placement.v1.PlacementService/GetPlacement", Who::Agents)
+            }
+            Self::ListPlacements => {
+                Descriptor::scan("/sip.placement.v1.PlacementService/ListPlacements", Who::Readers)
+            }
+            Self::WatchPlacements => Descriptor {
+                streams: Streams::Answers,
+                places: Places::Watches,
+                longest: None,
+                ..Descriptor::read("/sip.placement.v1.PlacementService/WatchPlacements", Who::Agents)
+            },
+            Self::ReleaseCluster => Descriptor::write(
+                "/sip.placement.v1.PlacementService/ReleaseCluster",
+                Who::ClusterAgent,
+            ),
+            Self::ConfirmHosts => Descriptor::write(
+                "/sip.placement.v1.PlacementService/ConfirmHosts",
+                Who::ClusterAgent,
+            ),
+            Self::ReleaseOrphan => {
+                Descriptor::write("/sip.placement.v1.PlacementService/ReleaseOrphan", Who::Operators)
+            }
+            Self::ListDecisions => {
+                Descriptor::scan("/sip.placement.v1.PlacementService/ListDecisions", Who::Readers)
+            }
+            Self::ReportHosts => Descriptor {
+                streams: Streams::Both,
+                places: Places::Reports,
+                longest: None,
+                ..Descriptor::write(
+                    "/sip.inventory.v1.InventoryService/ReportHosts",
+                    Who::ClusterAgent,
+                )
+            },
+            Self::ListHosts => Descriptor::scan("/sip.inventory.v1.InventoryService/ListHosts", Who::Readers),
+            Self::GetHost => Descriptor::read("/sip.inventory.v1.InventoryService/GetHost", Who::Readers),
+            Self::ListSites => Descriptor::read("/sip.inventory.v1.InventoryService/ListSites", Who::People),
+            Self::FindCapacity => {
+                Descriptor::scan("/sip.inventory.v1.InventoryService/FindCapacity", Who::People)
+            }
+            Self::ExplainHost => {
+                Descriptor::read("/sip.inventory.v1.InventoryService/ExplainHost", Who::Readers)
+            }
+            Self::ResetSiteFence => Descriptor::write(
+                "/sip.inventory.v1.InventoryService/ResetSiteFence",
+                Who::Operators,
+            ),
+            Self::RepairSite => {
+                Descriptor::write("/sip.inventory.v1.InventoryService/RepairSite", Who::Operators)
+            }
+            Self::ExportLedger => Descriptor {
+                streams: Streams::Answers,
+                longest: None,
+                audited: true,
+                ..Descriptor::scan("/sip.ledger.v1.LedgerService/ExportLedger", Who::Operators)
+            },
+            Self::HealthCheck => Descriptor::probe("/grpc.health.v1.Health/Check", Streams::Neither),
+            Self::HealthWatch => Descriptor::probe("/grpc.health.v1.Health/Watch", Streams::Answers),
+            Self::Reflection => Descriptor::probe(
+                "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                Streams::Both,
+            ),
+            Self::ReflectionAlpha => Descriptor::probe(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                Streams::Both,
+            ),
+        }
+    }
+}
+
+/// What an identity may ask a method about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach<'a> {
+    /// This site only.
+    Site(&'a str),
+    /// Every site, one or all of them.
+    Region,
+}
+
+/// Name of the agent that reports a site and places its clusters.
+const CLUSTER_AGENT: &str = "cluster";
+
+/// What the identity may ask the method about; `None`: it may not call it at all. This needs no request: it is decided
+/// before anything is read.
+pub(crate) fn reach(identity: &PeerIdentity, call: Call) -> Option<Reach<'_>> {
+    match identity {
+        PeerIdentity::Verified(caller) => caller_reach(caller, call.descriptor().who),
+        // The server was told to trust every process of its machine.
+        PeerIdentity::PlaintextLoopback => Some(Reach::Region),
+    }
+}
+
+fn caller_reach(caller: &Caller, who: Who) -> Option<Reach<'_>> {
+    let may = match (caller, who) {
+        (_, Who::Everyone) => return Some(Reach::Region),
+        (Caller::Agent { site: _, name }, Who::ClusterAgent | Who::Readers) => name.as_str() == CLUSTER_AGENT,
+        (Caller::Agent { site: _, name: _ }, Who::Agents)
+        | (Caller::Operator { name: _ }, Who::Agents | Who::Readers | Who::People | Who::Operators)
+        | (Caller::Reader { name: _ }, Who::Agents | Who::Readers | Who::People) => true,
+        (Caller::Agent { site: _, name: _ }, Who::People | Who::Operators)
+        | (Caller::Operator { name: _ }, Who::ClusterAgent)
+        | (Caller::Reader { name: _ }, Who::ClusterAgent | Who::Operators)
+        | (
+            Caller::Scheduler,
+            Who::ClusterAgent | Who::Agents | Who::Readers | Who::People | Who::Operators,
+        ) => false,
+    };
+    may.then(|| {
+        caller
+            .site()
+            .map_or(Reach::Region, |site| Reach::Site(site.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! A copy of a ledger's keys before they are migrated: an earlier version of the program runs on it with `--etcd-prefix`.
+
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
+
+use super::{
+    Etcd, PAGE, batch,
+    keys::{self, Keys},
+};
+use crate::ledger::Error;
+
+/// Most copies beside a ledger.
+const MOST: u32 = 9;
+
+impl Etcd {
+    /// Copies all keys of that version, the schema's last: a copy without it is not whole. Returns the copy's prefix.
+    pub(super) async fn back_up(&self, version: u64) -> Result<String, Error> {
+        let keys = &self.place.keys;
+        let now = self.value(keys.position()).await?;
+        for number in 1..=MOST {
+            let copy = keys.backup(version, number);
+            if self.value(copy.schema()).await?.is_none() {
+                self.copy(&copy).await?;
+                return Ok(copy.root().trim_end_matches('/').to_owned());
+            }
+            // Each position is unlike every other: this copy was made before a migration that was cut off.
+            if self.value(copy.position()).await? == now {
+                return Ok(copy.root().trim_end_matches('/').to_owned());
+            }
+        }
+        Err(Error::storage("back the ledger up before it is migrated")(
+            format!(
+                "there are {MOST} backups already, up to {}: remove those that are not needed",
+                keys.backup(version, MOST).root()
+            ),
+        ))
+    }
+
+    async fn value(&self, key: String) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = self.place.get(key, GetOptions::new()).await?;
+        Ok(found.take_kvs().pop().map(|entry| entry.value().to_vec()))
+    }
+
+    async fn copy(&self, copy: &Keys) -> Result<(), Error> {
+        let (keys, limits) = (&self.place.keys, self.place.limits);
+        let end = keys::after(keys.root());
+        let mut from = Some(keys.root().to_owned());
+        let mut schema = Vec::new();
+        let mut writes: Vec<TxnOp> = Vec::new();
+        let mut bytes = 0;
+        while let Some(key) = from {
+            let options = GetOptions::new().with_range(&*end).with_limit(PAGE);
+            let mut page = self.place.get(key, options).await?;
+            let more = page.more();
+            let entries = page.take_kvs();
+            for entry in &entries {
+                let rest = Keys::rest(entry.key(), keys.root())?;
+                if rest == "schema" {
+                    schema = entry.value().to_vec();
+                }
+                if ["leader", "schema"].contains(&rest) {
+                    continue;
+                }
+                let key = format!("{}{rest}", copy.root());
+                let size = batch::size(&key, Some(entry.value()));
+                if !writes.is_empty() && limits.exceeded(writes.len() + 1, bytes + size) {
+                    self.put(std::mem::take(&mut writes)).await?;
+                    bytes = 0;
+                }
+                bytes += size;
+                writes.push(TxnOp::put(key, entry.value(), None));
+            }
+            from = match entries.last() {
+                Some(last) if more => Some(format!("{}\0", Keys::rest(last.key(), "")?)),
+                _ => None,
+            };
+        }
+        self.put(writes).await?;
+        self.put(vec![TxnOp::put(copy.schema(), schema, None)]).await
+    }
+
+    /// Writes what is no part of the ledger, as its owner.
+    async fn put(&self, writes: Vec<TxnOp>) -> Result<(), Error> {
+        let leads = Compare::create_revision(self.place.keys.leader(), CompareOp::Equal, self.elected);
+        let written = self.send(Txn::new().when([leads]).and_then(writes)).await?;
+        if written.succeeded() {
+            Ok(())
+        } else {
+            Err(Error::Fenced {
+                by: "somebody".to_owned(),
+            })
+        }
+    }
+}

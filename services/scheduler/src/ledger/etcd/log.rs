@@ -1,0 +1,137 @@
+//! The log of decisions: reading it, counting it, and removing what is not to be kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::GetOptions;
+use proto::ledger::v1 as disk;
+
+use super::{Etcd, LOOK, PAGE, batch::Part, keys::Keys, number};
+use crate::ledger::{
+    Commit, Error, Page, Query,
+    log::Reading,
+    retention::{SCAN, Shares, site, size},
+};
+
+impl Etcd {
+    /// Entries sort by commit, and there is one for each: they are read in spans of commits, from the newest. Each
+    /// request looks at so many, and between two of them whoever has gone is noticed.
+    pub(super) fn read_part(&self, query: Query<'_>) -> Result<Page, Error> {
+        let keys = &self.place.keys;
+        let usual = u64::try_from(PAGE).unwrap_or(1);
+        let mut reading = Reading::new(query);
+        let mut upto = query.before.min(self.written().last.next()).number();
+        let mut span = usual;
+        while upto > 0 {
+            if reading.is_whole(Commit::new(upto)) {
+                return Ok(reading.page());
+            }
+            let from = upto.saturating_sub(span);
+            let options = GetOptions::new().with_range(keys.decision(Commit::new(upto)));
+            let answer = self.place.get(keys.decision(Commit::new(from)), options);
+            let entries = self.runtime.block_on(answer)?.take_kvs();
+            // Earlier versions left gaps, which may be wide.
+            span = if entries.is_empty() {
+                span.saturating_mul(2)
+            } else {
+                usual
+            };
+            for entry in entries.iter().rev() {
+                let commit = number(keys, entry)?;
+                if reading.is_whole(commit.next()) {
+                    return Ok(reading.page());
+                }
+                reading.look(commit, entry.value())?;
+            }
+            upto = from;
+        }
+        Ok(reading.page())
+    }
+
+    /// What the storage says of the log, when it was opened.
+    pub(super) async fn shares(&self, position: &disk::Position) -> Result<Shares, Error> {
+        let keys = &self.place.keys;
+        let mut slots = BTreeMap::new();
+        for entry in self.place.range(&keys.slots(), 0).await? {
+            let at: Option<u64> = Keys::rest(entry.key(), &keys.slots())?.parse().ok();
+            let commit = std::str::from_utf8(entry.value()).ok();
+            let commit: Option<u64> = commit.and_then(|commit| commit.parse().ok());
+            slots.extend(at.zip(commit));
+        }
+        let mut bytes = position.log_bytes_by_site.clone();
+        if !position.log_is_counted {
+            bytes = BTreeMap::new();
+            self.each_entry(0, &mut |_, value| {
+                *bytes.entry(site(value)).or_default() += size(value);
+                Ok(())
+            })
+            .await?;
+        }
+        let clock = Duration::from_secs(position.log_clock_seconds);
+        Ok(Shares::new(clock, bytes, slots))
+    }
+
+    /// A transaction's worth of entries that are not to be kept, and slots of time that are over. The log is looked at now and
+    /// then only, since that is a request of its own.
+    pub(super) async fn trimming(&self, shares: &mut Shares) -> Result<Part, Error> {
+        let keys = &self.place.keys;
+        let mut part = Part::default();
+        for at in shares.take_past_slots() {
+            part.writes.insert(keys.slot(at), None);
+        }
+        let most = self.place.limits.operations;
+        let too_old = shares.too_old_below();
+        if too_old > 0 {
+            let room = most.saturating_sub(part.writes.len());
+            let options = GetOptions::new()
+                .with_range(keys.decision(Commit::new(too_old)))
+                .with_limit(i64::try_from(room.clamp(1, 2 * LOOK)).unwrap_or(PAGE));
+            for entry in self
+                .place
+                .get(keys.decision(Commit::NONE), options)
+                .await?
+                .take_kvs()
+            {
+                self.remove(
+                    &mut part,
+                    shares,
+                    (site(entry.value()), number(keys, &entry)?, size(entry.value())),
+                );
+            }
+        }
+        let mut looked = false;
+        while part.writes.len() < most
+            && let Some(full) = shares.full().map(str::to_owned)
+        {
+            if let Some((commit, size)) = shares.oldest(&full) {
+                self.remove(&mut part, shares, (full, Commit::new(commit), size));
+                continue;
+            }
+            let Some(from) = shares.look_from().filter(|_| !looked) else {
+                break;
+            };
+            looked = true;
+            let options = GetOptions::new()
+                .with_range(keys.decision(Commit::MAX))
+                .with_limit(i64::try_from(SCAN).unwrap_or(PAGE));
+            let entries = self
+                .place
+                .get(keys.decision(Commit::new(from)), options)
+                .await?
+                .take_kvs();
+            for entry in &entries {
+                shares.look(number(keys, entry)?.number(), entry.value());
+            }
+            if entries.len() < SCAN {
+                shares.looked_at_all();
+            }
+        }
+        Ok(part)
+    }
+
+    fn remove(&self, part: &mut Part, shares: &mut Shares, (site, commit, size): (String, Commit, u64)) {
+        shares.removed(&site, commit.number(), size);
+        part.writes.insert(self.place.keys.decision(commit), None);
+        part.removed.push((site, commit, size));
+    }
+}

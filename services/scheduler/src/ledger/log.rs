@@ -1,0 +1,74 @@
+//! Reading the log of decisions, a bounded part at a time.
+
+use proto::placement::v1 as api;
+
+use super::{Commit, Error};
+
+/// Which entries to read, and how many.
+#[derive(Clone, Copy)]
+pub struct Query<'a> {
+    /// Only entries of commits before this one.
+    pub before: Commit,
+    /// Entries that are wanted at most.
+    pub limit: usize,
+    /// Entries that are looked at at most, wanted or not.
+    pub most: usize,
+    /// Which are wanted.
+    pub wanted: &'a dyn Fn(&api::Decision) -> bool,
+    /// Whether nobody waits any more: then reading stops where it is.
+    pub gone: &'a dyn Fn() -> bool,
+}
+
+/// Entries, newest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// Those that are wanted.
+    pub decisions: Vec<api::Decision>,
+    /// Read on before this commit; `None` at the log's end.
+    pub next: Option<Commit>,
+}
+
+/// Collects a page.
+pub(super) struct Reading<'a> {
+    query: Query<'a>,
+    left: usize,
+    page: Page,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(query: Query<'a>) -> Self {
+        Self {
+            query,
+            left: query.most.max(1),
+            page: Page::default(),
+        }
+    }
+
+    /// Whether the page is whole; the entry below this commit would be the next.
+    pub(super) fn is_whole(&mut self, below: Commit) -> bool {
+        let whole = self.left == 0 || self.page.decisions.len() >= self.query.limit || (self.query.gone)();
+        if whole {
+            self.page.next = Some(below);
+        }
+        whole
+    }
+
+    /// Looks at the next entry.
+    pub(super) fn look(&mut self, commit: Commit, value: &[u8]) -> Result<(), Error> {
+        let mut decision: api::Decision = prost::Message::decode(value).map_err(|error| Error::Corrupt {
+            what: format!("decision {commit}"),
+            rule: format!("{error}"),
+        })?;
+        // Entries of earlier versions do not say it themselves.
+        decision.commit = commit.number();
+        self.left -= 1;
+        if (self.query.wanted)(&decision) {
+            self.page.decisions.push(decision);
+        }
+        Ok(())
+    }
+
+    pub(super) fn page(self) -> Page {
+        self.page
+    }
+}

@@ -1,0 +1,258 @@
+//! Who did what is in the log, whatever came of it.
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex, Once},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use futures::future::BoxFuture;
+use prost::bytes::Bytes;
+use runtime::{
+    identity::Caller,
+    metrics::Metrics,
+    telemetry::AUDIT,
+    tls::{Peer, PeerIdentity},
+};
+use scheduler::{
+    admission::{self, CallMetrics, Limits},
+    api::Call,
+    server,
+};
+use tokio::time::timeout;
+use tonic::{Code, Status, body::Body, server::NamedService, service::Routes};
+use tonic_types::StatusExt as _;
+use tower::ServiceExt as _;
+
+use crate::{
+    fixtures::{Served, agent, operator, reader},
+    raw::{request, send},
+};
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Begins to keep what is logged.
+pub(crate) fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let log = tracing_subscriber::fmt().with_ansi(false);
+        log.with_writer(|| Log).init();
+    });
+}
+
+/// The audit lines about an identity.
+pub(crate) fn audited(identity: &str) -> Vec<String> {
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let target = format!(" {AUDIT}: ");
+    let about = format!("identity=\"{identity}\"");
+    log.lines()
+        .filter(|line| line.contains(&target) && line.contains(&about))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Waits for an audit line about an identity.
+async fn until_audited(identity: &str, says: &str) {
+    let begun = Instant::now();
+    while !audited(identity).iter().any(|line| line.contains(says)) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{identity}: {:?}",
+            audited(identity)
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn request_id(status: &Status) -> String {
+    let id = status.metadata().get("x-request-id").unwrap();
+    id.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn denials_are_audited_with_object_and_request_id() {
+    listen();
+    let served = Served::start().await;
+    for (caller, object) in [
+        (reader("eve"), "object=\"\""),
+        (
+            agent("elsewhere", "cluster"),
+            "object=\"a: cluster tenant/one uid\"",
+        ),
+    ] {
+        let call = Call::ApplyCluster;
+        let channel = served.channel(&caller);
+        let made = send(
+            &channel,
+            call.descriptor().path,
+            tokio_stream::once(request(call, "a")),
+        );
+        let denied = made.await.unwrap_err();
+        assert_eq!(denied.code(), Code::PermissionDenied, "{denied}");
+        let lines = audited(&caller.to_string());
+        let [line] = &*lines else { panic!("{lines:?}") };
+        let id = format!("request_id=\"{}\"", request_id(&denied));
+        for part in [
+            "denied",
+            "call=\"ApplyCluster\"",
+            "outcome=\"PERMISSION_DENIED\"",
+            object,
+            &id,
+            "127.0.0.1",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_and_exports_are_audited_and_questions_are_not() {
+    listen();
+    let served = Served::start().await;
+    let caller = operator("zoe");
+    let channel = served.channel(&caller);
+    for call in [Call::ListHosts, Call::ResetSiteFence, Call::ExportLedger] {
+        let made = send(
+            &channel,
+            call.descriptor().path,
+            tokio_stream::once(request(call, "a")),
+        );
+        made.await.unwrap();
+    }
+    until_audited("operator/zoe", "ExportLedger").await;
+    let lines = audited("operator/zoe");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].contains("ResetSiteFence") && lines[0].contains("outcome=\"OK\""),
+        "{lines:?}"
+    );
+    assert!(lines[0].contains("object=\"a\""), "{lines:?}");
+}
+
+/// A service whose answers never end, or never come.
+#[derive(Clone)]
+struct Endless;
+
+impl NamedService for Endless {
+    const NAME: &'static str = "sip.inventory.v1.InventoryService";
+}
+
+impl tower::Service<http::Request<Body>> for Endless {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let streams = request.uri().path() == Call::ReportHosts.descriptor().path;
+        Box::pin(async move {
+            if !streams {
+                std::future::pending::<()>().await;
+            }
+            let nothing = futures::stream::pending::<Result<Bytes, Infallible>>();
+            Ok(http::Response::new(Body::new(axum::body::Body::from_stream(
+                nothing,
+            ))))
+        })
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_dropped_are_audited() {
+    listen();
+    let calls = CallMetrics::default();
+    let service = admission::guarded(Routes::new(Endless), Limits::default(), calls).into_axum_router();
+    let asked = |call: Call, who: &Caller| {
+        let request = http::Request::post(call.descriptor().path);
+        let mut request = request.body(axum::body::Body::empty()).unwrap();
+        let identity = PeerIdentity::Verified(Arc::new(who.clone()));
+        let address = ([127, 0, 0, 1], 1).into();
+        request.extensions_mut().insert(Peer::new(address, identity));
+        service.clone().oneshot(request)
+    };
+    // A stream whose answer has begun, and a call that is not answered yet.
+    let (stream, change) = (agent("dropped", "cluster"), operator("dropped"));
+    let begun = asked(Call::ReportHosts, &stream).await.unwrap();
+    let waiting = timeout(Duration::from_millis(100), asked(Call::ResetSiteFence, &change));
+    assert!(waiting.await.is_err());
+    assert!(audited(&stream.to_string()).is_empty(), "it has not ended");
+    drop(begun);
+    for (caller, call) in [(stream, "ReportHosts"), (change, "ResetSiteFence")] {
+        let lines = audited(&caller.to_string());
+        let [line] = &*lines else {
+            panic!("{caller}: {lines:?}")
+        };
+        assert!(
+            line.contains(call) && line.contains("outcome=\"CANCELLED\""),
+            "{line}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn denials_beyond_the_limit_are_shed_and_all_are_counted() {
+    const CALLS: usize = 200;
+    listen();
+    let metrics = Metrics::default();
+    let calls = CallMetrics::registered(&metrics);
+    let served = Served::with(|terms| {
+        server::guarded_routes(&terms, Limits::default(), calls)
+            .unwrap()
+            .1
+    })
+    .await;
+    let channel = served.channel(&reader("mallory"));
+    let (mut denied, mut shed) = (BTreeSet::new(), 0);
+    for _ in 0..CALLS {
+        let call = Call::ReleaseCluster;
+        let made = send(
+            &channel,
+            call.descriptor().path,
+            tokio_stream::once(request(call, "a")),
+        );
+        let refused = made.await.unwrap_err();
+        if refused.code() == Code::PermissionDenied {
+            denied.insert(request_id(&refused));
+        } else {
+            let info = refused.get_details_error_info().unwrap();
+            assert_eq!(
+                (&*info.reason, &*info.metadata["limit"]),
+                ("OVERLOADED", "denials")
+            );
+            assert_eq!(info.metadata["identity"], "reader/mallory");
+            let retry = refused.get_details_retry_info().unwrap().retry_delay.unwrap();
+            assert!(retry <= Duration::from_secs(1), "{retry:?}");
+            shed += 1;
+        }
+    }
+    println!("{} denied, {shed} shed", denied.len());
+    assert!(shed > 0 && denied.len() + shed == CALLS);
+    let lines = audited("reader/mallory");
+    assert_eq!(lines.len(), denied.len(), "one line each");
+    let text = metrics.encode().unwrap();
+    for sample in [
+        format!("calls_denied_total{{call=\"ReleaseCluster\"}} {}\n", denied.len()),
+        format!("calls_shed_total{{call=\"ReleaseCluster\",limit=\"denials\"}} {shed}\n"),
+        "calls_under_way{call=\"ReleaseCluster\"} 0\n".to_owned(),
+    ] {
+        assert!(text.contains(&sample), "{sample}: {text}");
+    }
+}

@@ -1,0 +1,255 @@
+//! A scheduler over TLS, and certificates for whoever calls it.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use proto::{
+    inventory::v1::{
+        self as inventory, Hello, ReportHostsRequest, ReportHostsResponse, SnapshotEnd,
+        inventory_service_client::InventoryServiceClient, report_hosts_request::Message,
+    },
+    placement::v1::{ApplyClusterRequest, placement_service_client::PlacementServiceClient},
+};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+use redb::backends::InMemoryBackend;
+use runtime::{
+    identity::{Caller, Realm},
+    metrics::Metrics,
+    serving::grpc_server,
+    tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, ServerTlsArgs, TlsMetrics},
+};
+use scheduler::{
+    ledger::{Ledger, commit, redb::Redb},
+    policy::Policies,
+    region::Region,
+    term::Terms,
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tonic::{Streaming, service::Routes};
+
+pub(crate) fn realm() -> Realm {
+    Realm::new("sip.example".parse().unwrap(), "north".parse().unwrap())
+}
+
+pub(crate) fn agent(site: &str, name: &str) -> Caller {
+    Caller::Agent {
+        site: site.parse().unwrap(),
+        name: name.parse().unwrap(),
+    }
+}
+
+pub(crate) fn reader(name: &str) -> Caller {
+    Caller::Reader {
+        name: name.parse().unwrap(),
+    }
+}
+
+pub(crate) fn operator(name: &str) -> Caller {
+    Caller::Operator {
+        name: name.parse().unwrap(),
+    }
+}
+
+/// A certificate authority, and the files of those that it has certified.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    files: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let files = TempDir::new().unwrap();
+        std::fs::write(
+            files.path().join("ca.pem"),
+            params.self_signed(&key).unwrap().pem(),
+        )
+        .unwrap();
+        Self {
+            issuer: Issuer::new(params, key),
+            files,
+        }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.files.path().join(file)
+    }
+
+    /// Certifies `caller` until `not_after`; the files' common name.
+    pub(crate) fn issue(&self, caller: &Caller, not_after: SystemTime) -> (PathBuf, PathBuf) {
+        let mut params = CertificateParams::default();
+        let uri = realm().uri(caller);
+        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().unwrap())];
+        let at = |time: SystemTime| date_time_ymd(1970, 1, 1) + time.duration_since(UNIX_EPOCH).unwrap();
+        params.not_before = at(not_after - Duration::from_hours(2));
+        params.not_after = at(not_after);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let name = caller.to_string().replace('/', "-");
+        let paths = (
+            self.path(&format!("{name}.pem")),
+            self.path(&format!("{name}.key")),
+        );
+        std::fs::write(&paths.0, certificate.pem()).unwrap();
+        std::fs::write(&paths.1, key.serialize_pem()).unwrap();
+        paths
+    }
+
+    fn server(&self) -> ServerTlsArgs {
+        let (certificate, key) = self.issue(&Caller::Scheduler, SystemTime::now() + Duration::from_hours(1));
+        ServerTlsArgs {
+            tls_cert: Some(certificate),
+            tls_key: Some(key),
+            tls_client_ca: Some(self.path("ca.pem")),
+            tls_site_ca_dir: None,
+            tls_deny: None,
+            plaintext_loopback: false,
+            tls_reload_seconds: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A running scheduler with a site `a` of three hosts.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    pub(crate) authority: Authority,
+    _serving: JoinSet<()>,
+    reports: Vec<Streaming<ReportHostsResponse>>,
+}
+
+impl Served {
+    pub(crate) async fn start() -> Self {
+        Self::with(|terms| scheduler::server::routes(&terms).unwrap().1).await
+    }
+
+    pub(crate) async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
+        let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(InMemoryBackend::new()).unwrap());
+        let contents = ledger.load().unwrap();
+        let (committer, writer) = commit::committer(contents.commit);
+        let region = Region::new(contents, Policies::new(), committer);
+        let writing = Arc::clone(&ledger);
+        thread::spawn(move || writer.run(&*writing));
+        let authority = Authority::new("authority");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (args, metrics) = (authority.server(), TlsMetrics::registered(&Metrics::default()));
+        let (listener, _) = Listener::bind(any, &args, &realm(), &metrics).await.unwrap();
+        let address = listener.address();
+        let server = grpc_server().add_routes(routes(Terms::endless(region, ledger)));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { server.serve_with_incoming(listener.incoming()).await.unwrap() });
+        let mut served = Self {
+            address,
+            authority,
+            _serving: serving,
+            reports: Vec::new(),
+        };
+        let reports = served.report("a").await;
+        served.reports.push(reports);
+        served
+    }
+
+    /// A connection of its own.
+    pub(crate) fn channel(&self, caller: &Caller) -> Channel {
+        let (certificate, key) = self
+            .authority
+            .issue(caller, SystemTime::now() + Duration::from_hours(1));
+        let args = ClientTlsArgs {
+            tls_cert: Some(certificate),
+            tls_key: Some(key),
+            tls_ca: Some(self.authority.path("ca.pem")),
+            plaintext_loopback: false,
+            tls_reload_seconds: Duration::from_secs(10),
+        };
+        let metrics = TlsMetrics::registered(&Metrics::default());
+        let tls = ClientTls::load(&args, &realm(), Caller::Scheduler, &metrics).unwrap();
+        let endpoint = format!("https://{}", self.address).parse().unwrap();
+        tls::channel(&endpoint, tls.map(|(tls, _)| tls)).unwrap()
+    }
+
+    pub(crate) fn placements(&self, caller: &Caller) -> PlacementServiceClient<Channel> {
+        PlacementServiceClient::new(self.channel(caller))
+    }
+
+    /// Reports a site of three hosts as its cluster agent; the stream stays open.
+    pub(crate) async fn report(&self, site: &str) -> Streaming<ReportHostsResponse> {
+        let hello = Message::Hello(Hello {
+            site: site.to_owned(),
+            lease_uid: "lease".to_owned(),
+            lease_transitions: 1,
+            highest_seen: None,
+        });
+        let changes = Message::Changes(inventory::HostChanges {
+            hosts: ["h1", "h2", "h3"].map(host).into(),
+            ..inventory::HostChanges::default()
+        });
+        let messages = [hello, changes, Message::SnapshotEnd(SnapshotEnd {})].into_iter();
+        let requests: Vec<_> = messages
+            .zip(1..)
+            .map(|(message, sequence)| ReportHostsRequest {
+                sequence,
+                message: Some(message),
+            })
+            .collect();
+        let open = tokio_stream::iter(requests).chain(tokio_stream::pending());
+        let mut client = InventoryServiceClient::new(self.channel(&agent(site, "cluster")));
+        let mut answers = client.report_hosts(open).await.unwrap().into_inner();
+        while answers.next().await.unwrap().unwrap().acknowledged < 3 {}
+        answers
+    }
+}
+
+fn host(name: &str) -> inventory::Host {
+    inventory::Host {
+        r#ref: Some(inventory::HostRef {
+            namespace: "metal".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+        }),
+        labels: [("rack".to_owned(), format!("rack-{name}"))].into(),
+        provisioning_state: inventory::ProvisioningState::Available.into(),
+        operational_status: inventory::OperationalStatus::Ok.into(),
+        ..inventory::Host::default()
+    }
+}
+
+pub(crate) fn cluster(name: &str) -> inventory::ClusterRef {
+    inventory::ClusterRef {
+        namespace: "tenant".to_owned(),
+        name: name.to_owned(),
+        uid: "uid".to_owned(),
+    }
+}
+
+pub(crate) fn spec(workers: u32) -> inventory::ClusterSpec {
+    inventory::ClusterSpec {
+        roles: vec![inventory::Role {
+            name: "Worker".to_owned(),
+            label_selector: Some(inventory::LabelSelector::default()),
+            topology_key: "rack".to_owned(),
+            active: workers,
+            ..inventory::Role::default()
+        }],
+        network_ids: Vec::new(),
+    }
+}
+
+/// Declares a cluster of so many workers.
+pub(crate) fn apply(site: &str, name: &str, generation: i64, workers: u32) -> ApplyClusterRequest {
+    ApplyClusterRequest {
+        site: site.to_owned(),
+        cluster: Some(cluster(name)),
+        generation,
+        created: None,
+        spec: Some(spec(workers)),
+    }
+}

@@ -1,0 +1,94 @@
+//! Requests that do not arrive, and that are large.
+
+use std::time::{Duration, Instant};
+
+use prost::bytes::Bytes;
+use scheduler::{
+    admission::{CallMetrics, Limits},
+    api::Call,
+    server,
+};
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::{
+    fixtures::{Served, agent, reader},
+    raw::{request, send},
+};
+
+async fn with(limits: Limits) -> Served {
+    let calls = CallMetrics::default();
+    Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await
+}
+
+fn reason(status: &Status) -> String {
+    status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_report_stream_without_a_hello_ends() {
+    let served = Served::start().await;
+    let channel = served.channel(&agent("b", "cluster"));
+    let started = Instant::now();
+    let path = Call::ReportHosts.descriptor().path;
+    let ended = send(&channel, path, tokio_stream::pending()).await.unwrap_err();
+    assert_eq!(
+        (ended.code(), &*reason(&ended)),
+        (Code::DeadlineExceeded, "TOO_SLOW"),
+        "{ended}"
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_arrive_ends() {
+    let served = with(Limits::default().arrival(Duration::from_secs(1))).await;
+    let channel = served.channel(&reader("slow"));
+    let path = Call::ListHosts.descriptor().path;
+    // Nothing at all, and a message without the end of the stream.
+    let nothing = send(&channel, path, tokio_stream::pending());
+    let endless = send(
+        &channel,
+        path,
+        tokio_stream::once(request(Call::ListHosts, "a")).chain(tokio_stream::pending()),
+    );
+    let (nothing, endless) = tokio::join!(nothing, endless);
+    for ended in [nothing.unwrap_err(), endless.unwrap_err()] {
+        assert_eq!(
+            (ended.code(), &*reason(&ended)),
+            (Code::DeadlineExceeded, "TOO_SLOW"),
+            "{ended}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn large_requests_of_one_identity_are_bounded() {
+    let served = with(Limits::default()).await;
+    let path = Call::ListHosts.descriptor().path;
+    let large = Bytes::from(vec![0; 15 << 20]);
+    let mut calls = JoinSet::new();
+    for _ in 0..3 {
+        let channel = served.channel(&reader("large"));
+        let body = tokio_stream::once(large.clone()).chain(tokio_stream::pending());
+        calls.spawn(async move { send(&channel, path, body).await.unwrap_err() });
+    }
+    let first = calls.join_next().await.unwrap().unwrap();
+    assert_eq!(first.code(), Code::ResourceExhausted, "{first}");
+    let info = first.get_details_error_info().unwrap();
+    assert_eq!(info.metadata["limit"], "buffer", "{first}");
+    // Others have their own.
+    let other = served.channel(&reader("other"));
+    send(&other, path, tokio_stream::once(request(Call::ListHosts, "a")))
+        .await
+        .unwrap();
+}

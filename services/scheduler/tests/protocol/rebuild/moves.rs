@@ -1,0 +1,117 @@
+//! A ledger that is lost while members are replaced: what the statuses say of that is taken over.
+
+use placement::{
+    MemberState::{Bound, Claimed, Releasing},
+    Replaces,
+};
+use scheduler::record::ReleaseReason;
+
+use super::{lost, seen};
+use crate::fixtures::{Stage, host, labelled, members, observed, with_status};
+
+fn asked(name: &str) -> proto::inventory::v1::Host {
+    proto::inventory::v1::Host {
+        replace_requested: true,
+        ..labelled(name, "one")
+    }
+}
+
+#[tokio::test]
+async fn a_lost_ledger_forgets_no_move() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[asked("h1")]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&before), pair);
+    let clusters = [with_status(&before, 1)];
+
+    let stage = Stage::on(lost());
+    let hosts = [asked("h1"), host("h2")];
+    let session = stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let after = stage.apply("one", 1, 1).await.unwrap();
+
+    assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
+    let new = after
+        .members
+        .values()
+        .find(|member| member.state == Claimed)
+        .unwrap();
+    assert!(matches!(&new.replaces, Some(Replaces::Beside(old)) if old.name.name() == "h1"));
+    stage.report(&session, &[labelled("h2", "one")]).await;
+    stage.retry().await;
+    let done = stage.record("one").await.unwrap();
+    assert_eq!(
+        members(&done),
+        [("h1".to_owned(), Releasing), ("h2".to_owned(), Bound)]
+    );
+}
+
+#[tokio::test]
+async fn a_lost_ledger_forgets_no_replacement_under_way_and_no_reason() {
+    let stage = Stage::empty();
+    let hosts = ["h1", "h2", "h3", "h4"].map(host);
+    let session = stage.sync(&hosts).await;
+    stage.apply("one", 1, 2).await.unwrap();
+    let bound = ["h1", "h2"].map(|name| labelled(name, "one"));
+    stage.report(&session, &bound).await;
+    let failed = ["h1", "h2"].map(|name| proto::inventory::v1::Host {
+        marked_failed: true,
+        ..labelled(name, "one")
+    });
+    stage.report(&session, &failed).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let states =
+        [("h1", Releasing), ("h2", Bound), ("h3", Claimed)].map(|(name, state)| (name.to_owned(), state));
+    assert_eq!(members(&before), states);
+    let clusters = [with_status(&before, 1)];
+
+    let stage = Stage::on(lost());
+    let [h1, h2] = failed;
+    stage
+        .sync_with(&[h1, h2, host("h3"), host("h4")], &clusters, seen(&clusters))
+        .await;
+    let after = stage.apply("one", 1, 2).await.unwrap();
+
+    assert_eq!(members(&after), states, "h2 waits until h3 is bound");
+    let old = after
+        .members
+        .values()
+        .find(|member| member.state == Releasing)
+        .unwrap();
+    assert_eq!(old.release_reason, Some(ReleaseReason::Failed));
+}
+
+#[tokio::test]
+async fn of_two_incarnations_the_live_one_follows_its_host() {
+    let named = |uid: &str, mut host: proto::inventory::v1::Host| {
+        host.r#ref.as_mut().unwrap().uid = uid.to_owned();
+        host
+    };
+    let stage = Stage::empty();
+    let session = stage
+        .sync_with(&[named("a", host("h1"))], &[observed("one")], None)
+        .await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[named("a", labelled("h1", "one"))]).await;
+    // Deleted, made again and taken: the first is releasing, the second is claimed.
+    stage.report(&session, &[named("b", host("h1"))]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    let states: Vec<_> = record.members.values().map(|member| member.state).collect();
+    assert_eq!(states, [Releasing, Claimed]);
+
+    // A restore makes it a third time, with the labels that it had.
+    stage.report(&session, &[named("c", labelled("h1", "one"))]).await;
+
+    let record = stage.record("one").await.unwrap();
+    let now: Vec<_> = record
+        .members
+        .iter()
+        .map(|(id, member)| (id.uid.as_str(), member.state))
+        .collect();
+    assert_eq!(now, [("a", Releasing), ("c", Bound)]);
+}

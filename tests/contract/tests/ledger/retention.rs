@@ -1,0 +1,157 @@
+//! How long entries of the log are kept, and how it is read.
+
+use std::time::Duration;
+
+use proto::placement::v1 as api;
+use scheduler::ledger::{Commit, Ledger, Query, Retention};
+
+use crate::{
+    backends::{Bed, Uptime},
+    changes::Model,
+    contract::{batch, commit, revision, sized, sized_in, whole_log},
+};
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+fn of<'a>(log: &'a [api::Decision], site: &str) -> Vec<&'a api::Decision> {
+    log.iter().filter(|entry| entry.site == site).collect()
+}
+
+pub(crate) fn age(bed: &dyn Bed) {
+    let retention = Retention {
+        age: seconds(900),
+        ..Retention::default()
+    };
+    let uptime = Uptime::default();
+    let ledger = bed.open_with(retention, uptime.clone());
+    let mut model = Model::new();
+    for second in 0..90 {
+        uptime.set(seconds(second * 10));
+        let batch = batch(&model, 4, |model| sized(model, Duration::ZERO, 1));
+        commit(&*ledger, &mut model, &batch);
+    }
+    assert_eq!(whole_log(&*ledger), model.log, "nothing is old");
+    drop(ledger);
+
+    // Another process goes on with the clock of the one before, and removes so much with each commit.
+    let ledger = bed.open_with(retention, uptime.clone());
+    uptime.set(seconds(500));
+    for _ in 0..100 {
+        let batch = batch(&model, 4, |model| sized(model, Duration::ZERO, 1));
+        commit(&*ledger, &mut model, &batch);
+    }
+
+    let log = whole_log(&*ledger);
+    assert!(model.log.ends_with(&log), "the newest entries are kept");
+    let removed = model.log.len() - log.len();
+    // The clock stands at 890 + 500, so what was written before 490 is too old: 49 batches, or one less by a slot.
+    assert!((48 * 4..=49 * 4).contains(&removed), "{removed} are gone");
+}
+
+pub(crate) fn shares(bed: &dyn Bed) {
+    let retention = Retention {
+        bytes: 20_000,
+        ..Retention::default()
+    };
+    let mut model = Model::new();
+    let ledger = bed.open_retaining(retention);
+    for _ in 0..4 {
+        let batch = batch(&model, 5, |model| sized_in(model, "quiet", Duration::ZERO, 400));
+        commit(&*ledger, &mut model, &batch);
+    }
+    drop(ledger);
+    for round in 0..3 {
+        let ledger = bed.open_retaining(retention);
+        for step in 0..40 {
+            let batch = batch(&model, 10, |model| sized_in(model, "noisy", Duration::ZERO, 400));
+            commit(&*ledger, &mut model, &batch);
+            if step == 20 {
+                let one = sized_in(&model, "quiet", Duration::ZERO, 400);
+                commit(&*ledger, &mut model, &[one]);
+            }
+        }
+        let log = whole_log(&*ledger);
+        assert_eq!(of(&log, "quiet"), of(&model.log, "quiet"), "round {round}");
+        let noisy = of(&log, "noisy");
+        assert!(
+            of(&model.log, "noisy").ends_with(&noisy),
+            "the newest entries are kept"
+        );
+        let bytes: usize = noisy
+            .iter()
+            .map(|entry| prost::Message::encoded_len(*entry))
+            .sum();
+        assert!(
+            (15_000..=20_000).contains(&bytes),
+            "round {round}: {bytes} bytes are kept"
+        );
+    }
+}
+
+pub(crate) fn jumps(bed: &dyn Bed) {
+    let uptime = Uptime::default();
+    let ledger = bed.open_with(Retention::default(), uptime.clone());
+    let mut model = Model::new();
+    let years = |number: u64| seconds(number * 365 * 24 * 3600);
+    for (step, time) in [years(0), years(20), years(3), years(100), years(0)]
+        .into_iter()
+        .enumerate()
+    {
+        uptime.set(seconds(60 * u64::try_from(step).unwrap()));
+        for _ in 0..30 {
+            let batch = batch(&model, 5, |model| sized(model, time, 10));
+            commit(&*ledger, &mut model, &batch);
+        }
+    }
+    assert_eq!(whole_log(&*ledger), model.log);
+}
+
+/// A page of entries that `wanted` accepts.
+fn page(
+    ledger: &dyn Ledger,
+    before: Commit,
+    wanted: &dyn Fn(&api::Decision) -> bool,
+    gone: &dyn Fn() -> bool,
+) -> scheduler::ledger::Page {
+    let query = Query {
+        before,
+        limit: 5,
+        most: 100,
+        wanted,
+        gone,
+    };
+    ledger.read_log(query).unwrap()
+}
+
+pub(crate) fn bounded(bed: &dyn Bed) {
+    let ledger = bed.open();
+    let mut model = Model::new();
+    for _ in 0..6 {
+        let batch = batch(&model, 100, |model| sized(model, Duration::ZERO, 10));
+        commit(&*ledger, &mut model, &batch);
+    }
+    let looked = std::cell::Cell::new(0);
+    let rare = |entry: &api::Decision| {
+        looked.set(looked.get() + 1);
+        revision(entry).is_multiple_of(250)
+    };
+    let (mut before, mut pages, mut found) = (Commit::MAX, 0, Vec::new());
+    loop {
+        looked.set(0);
+        let page = page(&*ledger, before, &rare, &|| false);
+        assert!(looked.get() <= 100, "{} were looked at", looked.get());
+        found.extend(page.decisions.iter().map(revision));
+        pages += 1;
+        let Some(next) = page.next else { break };
+        assert!(next < before);
+        before = next;
+    }
+    assert_eq!(found, [500, 250]);
+    assert!((6..=7).contains(&pages), "{pages}");
+
+    looked.set(0);
+    let page = page(&*ledger, Commit::MAX, &rare, &|| true);
+    assert_eq!((page.decisions, looked.get()), (Vec::new(), 0), "nobody waits");
+}

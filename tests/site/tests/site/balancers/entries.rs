@@ -1,0 +1,97 @@
+//! Entries of one kind keep their objects through edits of the others, whatever their order in the spec.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use serde_json::{Value, json};
+
+use super::workers;
+use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
+
+/// The Services of a scenario's load balancers by their first port: uid, and how often the Deployment's spec has changed.
+async fn made(stage: &Stage, scenario: &str) -> BTreeMap<i32, (String, Option<i64>)> {
+    let services: Api<Service> = Api::namespaced(stage.site.client(), scenario);
+    let deployments: Api<Deployment> = Api::namespaced(stage.site.client(), scenario);
+    let mut made = BTreeMap::new();
+    for service in services.list(&ListParams::default()).await.unwrap() {
+        let port = service.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].port;
+        let deployment = deployments.get(&service.name_any()).await.unwrap();
+        made.insert(port, (service.uid().unwrap(), deployment.metadata.generation));
+    }
+    made
+}
+
+fn entry(port: u16, name: Option<&str>) -> Value {
+    workers(port, port, &json!({"name": name}))
+}
+
+async fn edit(stage: &Stage, shop: &Cluster, entries: &[Value]) {
+    stage
+        .edit(shop, json!({"services": {"loadBalancerWorker": entries}}))
+        .await;
+    stage.ready(shop).await;
+}
+
+/// Every port that is there before and after keeps its objects.
+fn kept(before: &BTreeMap<i32, (String, Option<i64>)>, after: &BTreeMap<i32, (String, Option<i64>)>) {
+    for (port, made) in after {
+        if let Some(known) = before.get(port) {
+            assert_eq!(made, known, "port {port} has other objects");
+        }
+    }
+}
+
+#[test]
+fn entries_without_names_keep_their_objects_by_their_ports() {
+    on_shared_site("entries", async |stage| {
+        let [a, b, c, d] = [31_320, 31_321, 31_322, 31_323].map(|port| entry(port, None));
+        let shop = cluster("entries", "shop")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", json!([a, b, c]));
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let mut before = made(stage, "entries").await;
+        assert_eq!(before.len(), 3);
+        for (what, entries) in [
+            ("swapped", vec![b.clone(), a.clone(), c.clone()]),
+            ("the middle one removed", vec![b.clone(), c.clone()]),
+            ("one before the others", vec![d.clone(), b, c.clone()]),
+            ("the others removed", vec![c, d]),
+        ] {
+            edit(stage, &shop, &entries).await;
+            let after = made(stage, "entries").await;
+            assert_eq!(after.len(), entries.len(), "{what}");
+            kept(&before, &after);
+            before = after;
+        }
+        // One that changes its port keeps its objects: nothing else could be it.
+        edit(stage, &shop, &[entry(31_322, None), entry(31_324, None)]).await;
+        let after = made(stage, "entries").await;
+        kept(&before, &after);
+        assert_eq!(after[&31_324].0, before[&31_323].0);
+    });
+}
+
+#[test]
+fn entries_with_names_keep_their_objects_whatever_their_ports() {
+    on_shared_site("named", async |stage| {
+        let (a, b) = (entry(31_330, Some("a")), entry(31_331, Some("b")));
+        let shop = cluster("named", "shop")
+            .role(Role::Worker, 0)
+            .with("/services/loadBalancerWorker", json!([a.clone(), b.clone()]));
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let before = made(stage, "named").await;
+        let services: Api<Service> = Api::namespaced(stage.site.client(), "named");
+        let of_a = services.get("loadbalancer-worker-shop-a").await.unwrap();
+        assert_eq!(of_a.uid().unwrap(), before[&31_330].0);
+
+        edit(stage, &shop, &[b.clone(), a]).await;
+        assert_eq!(made(stage, "named").await, before);
+        edit(stage, &shop, &[b, entry(31_332, Some("a"))]).await;
+        let after = made(stage, "named").await;
+        assert_eq!(after[&31_331], before[&31_331]);
+        assert_eq!(after[&31_332].0, before[&31_330].0);
+    });
+}

@@ -1,0 +1,54 @@
+//! A stand-in of the baremetal-operator's validating webhook, as a `ValidatingAdmissionPolicy`.
+//!
+//! Both judge the whole object as it would be stored, on CREATE and UPDATE, and refuse the write; neither sees the status
+//! subresource. Of the webhook's rules this is the one that a host of ours broke: a BMC driver that needs a MAC address to boot
+//! (Redfish) has none. It refuses every write to such a host, that of an annotation too.
+
+use std::time::Duration;
+
+use kube::api::{DynamicObject, PostParams};
+use sandbox::{inventory, region::HOSTS_NAMESPACE, site::Site};
+use serde_json::json;
+
+use crate::fixtures::PATIENCE;
+
+/// Installs it for all hosts of a site, and waits until the API server asks it.
+pub(crate) async fn install(site: &Site) {
+    site.apply_yaml(POLICY).await.unwrap();
+    let hosts = inventory::api(site.client(), HOSTS_NAMESPACE);
+    let mut probe = DynamicObject::new("webhook-probe", &inventory::resource());
+    let address = "redfish+http://127.0.0.1/redfish/v1/Systems/1";
+    probe.data = json!({"spec": {"online": true, "bmc": {"address": address, "credentialsName": "none"}}});
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let refused = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        while hosts.create(&params, &probe).await.is_ok() {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+}
+
+const POLICY: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: baremetal-operator-webhook}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [metal3.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [baremetalhosts]}
+  validations:
+    - expression: >-
+        !object.spec.?bmc.?address.orValue('').startsWith('redfish')
+        || object.spec.?bootMACAddress.orValue('') != ''
+      message: "BMC driver redfish requires a BootMACAddress value (spec.bootMACAddress)"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: baremetal-operator-webhook}
+spec: {policyName: baremetal-operator-webhook, validationActions: [Deny]}
+"#;

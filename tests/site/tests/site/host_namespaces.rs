@@ -1,0 +1,88 @@
+//! Namespaces with hosts that leave a site's configuration.
+
+use sandbox::{
+    inventory,
+    region::{Agent, HOSTS_NAMESPACE, Region},
+    wait,
+};
+
+use crate::fixtures::{PATIENCE, Role, SECOND_NAMESPACE, Stage, cluster, host, members};
+
+const BOTH: [&str; 2] = [HOSTS_NAMESPACE, SECOND_NAMESPACE];
+
+#[tokio::test]
+async fn a_namespace_with_held_hosts_cannot_be_dropped() {
+    let region = Region::start("north").await.unwrap().into();
+    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
+    stage.site.create_namespace("dropped").await.unwrap();
+    let there = [
+        host("dropped", "cp", "r1", "one"),
+        host("dropped", "cp", "r2", "two"),
+    ];
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+        .await
+        .unwrap();
+    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 2);
+    stage.create(&shop).await;
+    let held = members(&stage.ready(&shop).await);
+    // Hosts that could take their places.
+    let spare = [
+        host("dropped", "cp", "r1", "red"),
+        host("dropped", "cp", "r2", "blue"),
+    ];
+    stage.load(&spare).await;
+    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+
+    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
+    let replaced = wait::until(
+        stage.clusters("dropped"),
+        &shop.name,
+        "change its members",
+        PATIENCE,
+        |object| members(object) != held,
+    );
+    let ended = tokio::select! {
+        _ = replaced => panic!("hosts that are there were replaced: their namespace left the configuration"),
+        ended = stage.agent(Agent::Cluster).ended() => ended.unwrap().unwrap(),
+    };
+    assert!(!ended.success(), "{ended}");
+    let log = stage.agent(Agent::Cluster).log_tail(500);
+    assert!(
+        log.contains("metal-too/dropped-one") && log.contains("dropped/shop"),
+        "{log}"
+    );
+
+    // With it the cluster goes on as it was.
+    stage.start_agent(Agent::Cluster, &BOTH).await;
+    stage.agents_are_ready().await;
+    assert_eq!(members(&stage.ready(&shop).await), held);
+}
+
+#[tokio::test]
+async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
+    let region = Region::start("north").await.unwrap().into();
+    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
+    stage.site.create_namespace("dropped").await.unwrap();
+    let there = [host("dropped", "cp", "r1", "one")];
+    inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
+        .await
+        .unwrap();
+    let shop = cluster("dropped", "shop").role(Role::ControlPlane, 1);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    stage.load(&[host("dropped", "cp", "r1", "red")]).await;
+    stage.agent(Agent::Cluster).stop(PATIENCE).await.unwrap();
+    inventory::api(stage.site.client(), SECOND_NAMESPACE)
+        .delete("dropped-one", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+
+    stage.start_agent(Agent::Cluster, &[HOSTS_NAMESPACE]).await;
+    stage.agents_are_ready().await;
+    stage
+        .until(&shop, "hold the host that is there", |object| {
+            let members = members(object);
+            members.len() == 1 && members[0].name == "dropped-red" && members[0].state == "Bound"
+        })
+        .await;
+}
