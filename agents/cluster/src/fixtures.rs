@@ -1,6 +1,8 @@
 //! Hosts, members and clusters for the tests: good ones, made different by verbs.
 
+use api::MemberState;
 use api::{BareMetalHost, SIPCluster};
+use kit::placement::{ClusterId, Member, Placement};
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 use serde_json::{Value, json};
 
@@ -14,12 +16,12 @@ pub(crate) fn key(name: &str) -> Key {
 }
 
 /// The cluster `tenant/one`.
-pub(crate) fn reference() -> wire::ClusterRef {
-    wire::ClusterRef {
+pub(crate) fn reference() -> ClusterId {
+    let key = Key {
         namespace: "tenant".to_owned(),
         name: "one".to_owned(),
-        uid: "uid-one".to_owned(),
-    }
+    };
+    ClusterId::new(key, "uid-one")
 }
 
 /// An available host whose addresses are in the Secret `NAME-network-data`.
@@ -77,7 +79,17 @@ pub(crate) fn inventory(hosts: impl IntoIterator<Item = Value>) -> Inventory {
 }
 
 /// A worker of the cluster, claimed at revision 5.
-pub(crate) fn member(host: &str, state: wire::MemberState) -> placed::Member {
+pub(crate) fn member(host: &str, state: MemberState) -> Member {
+    parse_member(answer(host, state))
+}
+
+/// The same, as the scheduler answers it.
+pub(crate) fn answer(host: &str, state: MemberState) -> placed::Member {
+    let state = match state {
+        MemberState::Claimed => wire::MemberState::Claimed,
+        MemberState::Bound => wire::MemberState::Bound,
+        MemberState::Releasing => wire::MemberState::Releasing,
+    };
     placed::Member {
         host: Some(wire::HostRef {
             namespace: "metal".to_owned(),
@@ -89,6 +101,29 @@ pub(crate) fn member(host: &str, state: wire::MemberState) -> placed::Member {
         revision: 5,
         ..placed::Member::default()
     }
+}
+
+pub(crate) fn parse_member(answer: placed::Member) -> Member {
+    answer.try_into().unwrap()
+}
+
+/// What the cluster holds.
+pub(crate) fn placement(members: Vec<placed::Member>) -> Placement {
+    let answer = placed::Placement {
+        cluster: Some(wire::ClusterRef {
+            namespace: "tenant".to_owned(),
+            name: "one".to_owned(),
+            uid: "uid-one".to_owned(),
+        }),
+        generation: 3,
+        revision: Some(wire::Revision {
+            epoch: 1,
+            revision: 5,
+        }),
+        members,
+        ..placed::Placement::default()
+    };
+    answer.try_into().unwrap()
 }
 
 /// A cluster with one load balancer and a jump host, at generation 3.

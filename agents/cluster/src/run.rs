@@ -7,7 +7,7 @@ use kit::{
     clusters,
     events::Events,
     retries::{Retries, watch_pauses},
-    scheduler::{Scheduler, Watched},
+    scheduler::{Scheduler, WatchEvent},
     start::{Agent, AgentArgs},
 };
 use kube::{Client, runtime::controller};
@@ -144,18 +144,15 @@ async fn follow(scheduler: Scheduler, triggers: Triggers, gate: Gate) -> Result<
     let mut events = pin!(scheduler.watch());
     while let Some(event) = events.next().await {
         match event {
-            Watched::Changed(cluster) => {
-                triggers.cluster(Key {
-                    namespace: cluster.namespace,
-                    name: cluster.name,
-                });
-            }
-            Watched::Reset => triggers.all(),
-            Watched::Synced => {
+            WatchEvent::Changed(cluster) => triggers.cluster(cluster),
+            WatchEvent::Reset => triggers.all(),
+            WatchEvent::Synced => {
                 gate.ready();
                 triggers.all();
             }
-            Watched::Disconnected(status) => gate.not_ready(format!("is interrupted: {}", status.message())),
+            WatchEvent::Disconnected(status) => {
+                gate.not_ready(format!("is interrupted: {}", status.message()));
+            }
         }
     }
     Ok(())

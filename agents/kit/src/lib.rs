@@ -10,6 +10,7 @@
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
 //! | [`load_balancers`] | which load balancers' objects belong to a cluster |
+//! | [`placement`] | what the scheduler decides, as types: placements, members, positions |
 //! | [`retries`] | pauses between looks at an object that keep failing |
 //! | [`takeover`] | fields that another program wrote, made an applier's own |
 //! | [`start`] | a process with both clients, ready to run controllers |
@@ -21,6 +22,7 @@ pub mod config;
 pub mod election;
 pub mod events;
 pub mod load_balancers;
+pub mod placement;
 pub mod retries;
 pub mod scheduler;
 pub mod start;

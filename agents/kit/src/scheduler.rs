@@ -1,20 +1,29 @@
-//! The region's scheduler, as an agent calls it.
+//! The region's scheduler, as an agent calls it. Its answers are parsed here, once: who calls sees no protobuf of placements.
+
+mod encoding;
+mod watch;
 
 use std::time::Duration;
 
+use api::Cluster;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::{
-    inventory::v1::{ClusterRef, Revision, inventory_service_client::InventoryServiceClient},
+    inventory::v1::inventory_service_client::InventoryServiceClient,
     placement::v1::{
-        ApplyClusterRequest, ConfirmHostsRequest, GetPlacementRequest, Placement, ReleaseClusterRequest,
-        ReleaseConfirmation, WatchPlacementsRequest, WatchPlacementsResponse,
-        placement_service_client::PlacementServiceClient, watch_placements_response::Event,
+        self as wire, ConfirmHostsRequest, GetPlacementRequest, ReleaseClusterRequest,
+        placement_service_client::PlacementServiceClient,
     },
 };
 use runtime::tls::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
+
+use crate::placement::{ClusterId, Placement, Position, Release};
+
+pub use encoding::Invalid;
+pub use watch::WatchEvent;
 
 /// How long one call may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -27,19 +36,6 @@ pub struct Scheduler {
     site: String,
     placements: PlacementServiceClient<Channel>,
     inventory: InventoryServiceClient<Channel>,
-}
-
-/// What a watch tells.
-#[derive(Clone, Debug)]
-pub enum Watched {
-    /// The watch is connected and everything up to now has been told.
-    Synced,
-    /// The watch is not connected; it is being tried again.
-    Disconnected(Status),
-    /// A cluster's placement is new or has changed, or is gone.
-    Changed(ClusterRef),
-    /// Anything may have changed.
-    Reset,
 }
 
 impl Scheduler {
@@ -67,42 +63,33 @@ impl Scheduler {
         self.inventory.clone()
     }
 
-    /// Declares a cluster's shape; see `ApplyCluster`. The site is filled in.
+    /// Declares a cluster's shape; see `ApplyCluster`. `created`: the `SIPCluster`'s creation time.
     ///
     /// # Errors
-    /// The scheduler's status.
-    pub async fn apply(&self, request: ApplyClusterRequest) -> Result<Placement, Status> {
-        let request = ApplyClusterRequest {
-            site: self.site.clone(),
-            ..request
-        };
-        let answer = self
-            .placements
-            .clone()
-            .apply_cluster(timed(request))
-            .await?
-            .into_inner();
-        answer
-            .placement
+    /// The scheduler's status; `INTERNAL` for an answer that is invalid.
+    pub async fn apply(&self, cluster: &Cluster, created: Option<&Time>) -> Result<Placement, Status> {
+        let request = encoding::declaration(&self.site, cluster, created);
+        let answer = self.placements.clone().apply_cluster(timed(request)).await?;
+        parse(answer.into_inner().placement)?
             .ok_or_else(|| Status::internal("ApplyCluster answered without a placement"))
     }
 
     /// What a cluster holds; `None` when the ledger knows nothing of it.
     ///
     /// # Errors
-    /// The scheduler's status, but for `NOT_FOUND`.
+    /// The scheduler's status, but for `NOT_FOUND`; `INTERNAL` for an answer that is invalid.
     pub async fn placement(
         &self,
-        cluster: ClusterRef,
-        at_least: Option<Revision>,
+        cluster: &ClusterId,
+        at_least: Option<Position>,
     ) -> Result<Option<Placement>, Status> {
         let request = GetPlacementRequest {
             site: self.site.clone(),
-            cluster: Some(cluster),
-            at_least,
+            cluster: Some(encoding::cluster_ref(cluster)),
+            at_least: at_least.map(encoding::revision),
         };
         match self.placements.clone().get_placement(timed(request)).await {
-            Ok(answer) => Ok(answer.into_inner().placement),
+            Ok(answer) => parse(answer.into_inner().placement),
             Err(status) if status.code() == Code::NotFound => Ok(None),
             Err(status) => Err(status),
         }
@@ -111,57 +98,42 @@ impl Scheduler {
     /// Begins to give a cluster's hosts back. `None`: nothing is held.
     ///
     /// # Errors
-    /// The scheduler's status.
-    pub async fn release(&self, cluster: ClusterRef) -> Result<Option<Placement>, Status> {
+    /// The scheduler's status; `INTERNAL` for an answer that is invalid.
+    pub async fn release(&self, cluster: &ClusterId) -> Result<Option<Placement>, Status> {
         let request = ReleaseClusterRequest {
             site: self.site.clone(),
-            cluster: Some(cluster),
+            cluster: Some(encoding::cluster_ref(cluster)),
         };
-        Ok(self
-            .placements
-            .clone()
-            .release_cluster(timed(request))
-            .await?
-            .into_inner()
-            .placement)
+        let answer = self.placements.clone().release_cluster(timed(request)).await?;
+        parse(answer.into_inner().placement)
     }
 
     /// Confirms releases that are written to the API server. `None`: nothing is held any more.
     ///
     /// # Errors
-    /// The scheduler's status.
+    /// The scheduler's status; `INTERNAL` for an answer that is invalid.
     pub async fn confirm(
         &self,
-        cluster: ClusterRef,
-        released: Vec<ReleaseConfirmation>,
+        cluster: &ClusterId,
+        released: &[Release],
     ) -> Result<Option<Placement>, Status> {
         let request = ConfirmHostsRequest {
             site: self.site.clone(),
-            cluster: Some(cluster),
-            released,
+            cluster: Some(encoding::cluster_ref(cluster)),
+            released: released.iter().map(encoding::confirmation).collect(),
         };
-        Ok(self
-            .placements
-            .clone()
-            .confirm_hosts(timed(request))
-            .await?
-            .into_inner()
-            .placement)
+        let answer = self.placements.clone().confirm_hosts(timed(request)).await?;
+        parse(answer.into_inner().placement)
     }
 
     /// Changes of this site's placements, for ever: a lost connection is made again, and resumes where it was.
-    pub fn watch(&self) -> impl Stream<Item = Watched> + Send + use<> {
-        let watch = Watch {
-            scheduler: self.clone(),
-            resume: None,
-            events: None,
-            pauses: pauses(),
-        };
-        futures::stream::unfold(watch, |mut watch| async move {
-            let told = watch.next().await;
-            Some((told, watch))
-        })
+    pub fn watch(&self) -> impl Stream<Item = WatchEvent> + Send + use<> {
+        watch::events(self.clone())
     }
+}
+
+fn parse(answer: Option<wire::Placement>) -> Result<Option<Placement>, Status> {
+    Ok(answer.map(Placement::try_from).transpose()?)
 }
 
 /// A request with a deadline, which the scheduler sees too.
@@ -181,72 +153,6 @@ pub fn pauses() -> backon::ExponentialBackoff {
         .with_jitter()
         .without_max_times()
         .build()
-}
-
-struct Watch {
-    scheduler: Scheduler,
-    resume: Option<Revision>,
-    events: Option<tonic::Streaming<WatchPlacementsResponse>>,
-    pauses: backon::ExponentialBackoff,
-}
-
-impl Watch {
-    async fn next(&mut self) -> Watched {
-        loop {
-            let events = match &mut self.events {
-                Some(events) => events,
-                None => match self.connect().await {
-                    Ok(events) => self.events.insert(events),
-                    Err(status) => {
-                        tokio::time::sleep(self.pauses.next().unwrap_or_default()).await;
-                        return Watched::Disconnected(status);
-                    }
-                },
-            };
-            let lost = match events.next().await {
-                Some(Ok(WatchPlacementsResponse { revision, event })) => {
-                    self.resume = revision;
-                    match event.and_then(watched) {
-                        Some(watched) => {
-                            if matches!(watched, Watched::Synced) {
-                                self.pauses = pauses();
-                            }
-                            return watched;
-                        }
-                        None => continue,
-                    }
-                }
-                Some(Err(status)) => status,
-                None => Status::unavailable("the scheduler has ended the watch"),
-            };
-            self.events = None;
-            tokio::time::sleep(self.pauses.next().unwrap_or_default()).await;
-            return Watched::Disconnected(lost);
-        }
-    }
-
-    async fn connect(&self) -> Result<tonic::Streaming<WatchPlacementsResponse>, Status> {
-        let request = WatchPlacementsRequest {
-            site: self.scheduler.site.clone(),
-            resume: self.resume,
-        };
-        Ok(self
-            .scheduler
-            .placements
-            .clone()
-            .watch_placements(request)
-            .await?
-            .into_inner())
-    }
-}
-
-fn watched(event: Event) -> Option<Watched> {
-    match event {
-        Event::Changed(placement) => placement.cluster.map(Watched::Changed),
-        Event::Removed(removed) => removed.cluster.map(Watched::Changed),
-        Event::Reset(_) => Some(Watched::Reset),
-        Event::Synced(_) => Some(Watched::Synced),
-    }
 }
 
 /// What a status says, for people: its message, with the violations of fields if it names any.

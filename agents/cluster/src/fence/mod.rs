@@ -14,8 +14,8 @@ use std::{
 };
 
 use api::{BareMetalHost, Belongs, ClusterApiCluster, labels};
+use kit::placement::{ClusterId, Release};
 use kube::{Api, Client, ResourceExt as _};
-use proto::{inventory::v1 as wire, placement::v1::ReleaseConfirmation};
 use tokio::sync::Notify;
 
 use crate::{inventory::Key, reconcile::Triggers};
@@ -41,7 +41,7 @@ pub enum Evidence {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Released {
     /// What the scheduler is told.
-    pub confirmation: ReleaseConfirmation,
+    pub release: Release,
     /// How that is known.
     pub evidence: Evidence,
 }
@@ -80,27 +80,24 @@ impl Fence {
     /// What the API server answers when a host is read again.
     pub async fn confirmed(
         &self,
-        cluster: &wire::ClusterRef,
+        cluster: &ClusterId,
         released: Vec<Released>,
         client: &Client,
-    ) -> kube::Result<Vec<ReleaseConfirmation>> {
-        let key = Key {
-            namespace: cluster.namespace.clone(),
-            name: cluster.name.clone(),
-        };
-        let verdicts = self.lock().judge(&key, released, Instant::now());
+    ) -> kube::Result<Vec<Release>> {
+        let key = cluster.key();
+        let verdicts = self.lock().judge(key, released, Instant::now());
         self.changed.notify_one();
         let mut confirmed = Vec::new();
-        for (confirmation, verdict) in verdicts {
+        for (release, verdict) in verdicts {
             let passes = match verdict {
                 Verdict::Confirm => true,
                 // The watch may be behind: no claim can come any more, so what the API server shows now stays.
-                Verdict::ReadAgain => is_free(cluster, &confirmation, client).await?,
+                Verdict::ReadAgain => is_free(cluster, &release, client).await?,
                 Verdict::Wait => false,
             };
             if passes {
-                self.lock().passed(&key, &confirmation);
-                confirmed.push(confirmation);
+                self.lock().passed(key, &release);
+                confirmed.push(release);
             }
         }
         Ok(confirmed)
@@ -134,17 +131,13 @@ impl Fence {
 }
 
 /// Whether the host is gone, or shows neither the cluster's labels nor a consumer that is the cluster's.
-async fn is_free(
-    cluster: &wire::ClusterRef,
-    confirmation: &ReleaseConfirmation,
-    client: &Client,
-) -> kube::Result<bool> {
-    let wire::HostRef { namespace, name, uid } = confirmation.host.clone().unwrap_or_default();
-    let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), &namespace);
+async fn is_free(cluster: &ClusterId, release: &Release, client: &Client) -> kube::Result<bool> {
+    let Key { namespace, name } = release.host().key();
+    let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
     let Some(host) = hosts
-        .get_opt(&name)
+        .get_opt(name)
         .await?
-        .filter(|host| host.uid().as_deref() == Some(&*uid))
+        .filter(|host| host.uid().as_deref() == Some(release.host().uid()))
     else {
         return Ok(true);
     };
@@ -152,8 +145,8 @@ async fn is_free(
         return Ok(false);
     }
     let annotation = host.annotations().get(api::annotations::CLUSTER_API_CLUSTER);
-    let meant = ClusterApiCluster::meant(annotation.map(String::as_str), &cluster.name);
+    let meant = ClusterApiCluster::meant(annotation.map(String::as_str), cluster.name());
     let label = host.labels().get(labels::CLUSTER_API).map(String::as_str);
     let consumer = host.spec.consumer_ref.as_ref();
-    Ok(consumer.is_none_or(|consumer| meant.owns(consumer, &cluster.namespace, label) != Belongs::Yes))
+    Ok(consumer.is_none_or(|consumer| meant.owns(consumer, cluster.namespace(), label) != Belongs::Yes))
 }

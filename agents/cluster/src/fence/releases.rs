@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proto::{inventory::v1 as wire, placement::v1::ReleaseConfirmation};
+use kit::placement::Release;
 
 use super::{Evidence, Released};
 use crate::inventory::Key;
@@ -23,25 +23,6 @@ pub(super) enum Verdict {
     ReadAgain,
     /// A claim may be in flight.
     Wait,
-}
-
-/// One release: which host, and by which revision.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Release {
-    uid: String,
-    revision: u64,
-}
-
-impl Release {
-    fn of(confirmation: &ReleaseConfirmation) -> Self {
-        let host = confirmation.host.as_ref();
-        Self {
-            uid: host
-                .map(|host: &wire::HostRef| host.uid.clone())
-                .unwrap_or_default(),
-            revision: confirmation.revision,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,22 +82,17 @@ impl Releases {
         cluster: &Key,
         released: Vec<Released>,
         now: Instant,
-    ) -> Vec<(ReleaseConfirmation, Verdict)> {
+    ) -> Vec<(Release, Verdict)> {
         let before = self.of.remove(cluster).unwrap_or_default();
         let mut after = BTreeMap::new();
         let mut verdicts = Vec::new();
-        for Released {
-            confirmation,
-            evidence,
-        } in released
-        {
-            let release = Release::of(&confirmation);
+        for Released { release, evidence } in released {
             let state = before.get(&release).copied();
             let (verdict, state) = self.one(evidence, state, now);
             if let Some(state) = state {
-                after.insert(release, state);
+                after.insert(release.clone(), state);
             }
-            verdicts.push((confirmation, verdict));
+            verdicts.push((release, verdict));
         }
         if !after.is_empty() {
             self.of.insert(cluster.clone(), after);
@@ -146,9 +122,9 @@ impl Releases {
     }
 
     /// A release was confirmed.
-    pub(super) fn passed(&mut self, cluster: &Key, confirmation: &ReleaseConfirmation) {
+    pub(super) fn passed(&mut self, cluster: &Key, release: &Release) {
         let state = self.of.get_mut(cluster);
-        if let Some(state) = state.and_then(|of| of.get_mut(&Release::of(confirmation))) {
+        if let Some(state) = state.and_then(|of| of.get_mut(release)) {
             *state = State::Passed;
         }
     }
@@ -199,20 +175,14 @@ impl Releases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::key;
+    use crate::fixtures::{key, member};
+    use api::MemberState;
 
     const IN_FLIGHT: Duration = Duration::from_mins(1);
 
     fn released(evidence: Evidence) -> Vec<Released> {
-        let host = wire::HostRef {
-            uid: "uid-h1".to_owned(),
-            ..wire::HostRef::default()
-        };
         vec![Released {
-            confirmation: ReleaseConfirmation {
-                host: Some(host),
-                revision: 5,
-            },
+            release: member("h1", MemberState::Releasing).release(),
             evidence,
         }]
     }
@@ -255,7 +225,7 @@ mod tests {
         assert_eq!((case.due(60), case.due(61), case.due(61)), (0, 1, 0));
         assert_eq!(case.judge(61, Evidence::Seen), Verdict::ReadAgain);
         case.releases
-            .passed(&key("one"), &released(Evidence::Seen)[0].confirmation);
+            .passed(&key("one"), &released(Evidence::Seen)[0].release);
         assert_eq!(case.judge(62, Evidence::Seen), Verdict::Confirm);
         assert_eq!(case.releases.next(), None);
     }

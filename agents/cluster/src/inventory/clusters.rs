@@ -27,9 +27,7 @@ pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
     }
 }
 
-/// How the `SIPCluster` is named in calls.
-#[must_use]
-pub fn reference(object: &SIPCluster) -> wire::ClusterRef {
+fn reference(object: &SIPCluster) -> wire::ClusterRef {
     wire::ClusterRef {
         namespace: object.namespace().unwrap_or_default(),
         name: object.name_any(),

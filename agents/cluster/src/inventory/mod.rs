@@ -14,17 +14,15 @@ mod watch;
 pub use complaints::Complaints;
 pub use dropped::{Dropped, no_held_hosts_outside};
 pub use hosts::HostState;
+pub use kit::placement::ObjectKey as Key;
 pub use report::report;
-pub use store::{Changes, Inventory, Key};
+pub use store::{Changes, Inventory};
 pub use watch::{Listed, watch_clusters, watch_hosts, watch_network_data};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-pub use clusters::reference;
-
 /// A Kubernetes time as it is reported.
-#[must_use]
-pub fn time(time: &Time) -> prost_types::Timestamp {
+fn time(time: &Time) -> prost_types::Timestamp {
     let nanos = time.0.subsec_nanosecond();
     prost_types::Timestamp {
         seconds: time.0.as_second(),

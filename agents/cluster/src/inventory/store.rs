@@ -7,6 +7,7 @@ use std::{
 };
 
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName};
+use kit::placement::ObjectKey as Key;
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
 
@@ -15,15 +16,6 @@ use super::{
     hosts::HostState,
     kept::{KeptHost, KeptNetworkData},
 };
-
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
 
 /// What must be told since the last time.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,8 @@
 //! Where the policy on consumers is in force, a consumer of another Cluster can only be an older one or that of an exempt user.
 
 use api::{Belongs, ClusterApiCluster, ConsumerReference, describe_consumer, labels};
-use proto::{inventory::v1 as wire, placement::v1::Member};
+use kit::placement::{ClusterId, Member};
+use proto::inventory::v1 as wire;
 
 use serde_json::{Value, json};
 
@@ -20,11 +21,11 @@ pub(super) struct Serves {
 
 impl Serves {
     /// `named`: what the SIPCluster names by its annotation.
-    pub(super) fn new(cluster: &wire::ClusterRef, named: Option<&ClusterApiCluster>) -> Self {
+    pub(super) fn new(cluster: &ClusterId, named: Option<&ClusterApiCluster>) -> Self {
         let annotation = named.map(ToString::to_string);
         Self {
-            tenant: cluster.namespace.clone(),
-            meant: ClusterApiCluster::meant(annotation.as_deref(), &cluster.name),
+            tenant: cluster.namespace().to_owned(),
+            meant: ClusterApiCluster::meant(annotation.as_deref(), cluster.name()),
             annotation,
         }
     }
@@ -62,7 +63,7 @@ pub(super) fn considered(
         name: Some(name),
     };
     let label = host.labels.get(labels::CLUSTER_API).map(String::as_str);
-    let releasing = member.state() == wire::MemberState::Releasing;
+    let releasing = member.is_releasing();
     match (serves.meant.owns(&consumer, &serves.tenant, label), need) {
         // The policy must know first; the next reconcile sees whose the consumer is.
         (_, Need::Nothing) if serves.change(shown).is_some() => Need::Label,
@@ -86,12 +87,12 @@ fn stranger(consumer: &ConsumerReference, label: Option<&str>, serves: &Serves) 
 
 #[cfg(test)]
 mod tests {
-    use wire::MemberState::{Bound, Releasing};
+    use api::MemberState::{self, Bound, Releasing};
 
     use super::*;
     use crate::fixtures::{host, inventory, key, labelled, member, reference, used, with};
 
-    fn need(object: Value, state: wire::MemberState, need: Need) -> Need {
+    fn need(object: Value, state: MemberState, need: Need) -> Need {
         let host = inventory([object]).host(&key("h1")).unwrap();
         let serves = Serves::new(&reference(), None);
         considered(

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use api::{Cluster, SIPCluster, conditions};
 use k8s_openapi::jiff::Timestamp;
-use kit::conditions::{Finding, REMOVED, find};
+use kit::{
+    conditions::{Finding, REMOVED, find},
+    placement::ClusterId,
+};
 use kube::runtime::controller::Action;
-use proto::placement::v1 as placed;
 
 use super::{
     Context, Error, act_on_hosts, finalizer, findings, holds,
@@ -16,23 +18,27 @@ use super::{
     need::Need,
     never_older, services, stale, status, write,
 };
-use crate::inventory;
 
 /// Takes the next step.
 pub(super) async fn run(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
-    let reference = inventory::reference(object);
-    let placement = match context.scheduler.release(reference.clone()).await {
+    let reference = ClusterId::for_object(object);
+    let placement = match context.scheduler.release(&reference).await {
         Ok(Some(placement)) => placement,
         Ok(None) => return finish(object, context).await,
         Err(status) => return Err(stale(object, context, status).await),
     };
     never_older(object, &placement)?;
-    context
-        .triggers
-        .holds(&key(object), placement.members.iter().map(hosts::key).collect());
-    let epoch = placement.revision.unwrap_or_default().epoch;
+    context.triggers.holds(
+        &key(object),
+        placement
+            .members()
+            .iter()
+            .map(|member| member.host().key().clone())
+            .collect(),
+    );
+    let epoch = placement.position().epoch();
     let steps: Vec<Step<'_>> = placement
-        .members
+        .members()
         .iter()
         .map(|member| {
             let drained = services::drained(&context.not_installed, object, epoch, member);
@@ -75,7 +81,7 @@ fn progress(object: &SIPCluster, steps: &[Step<'_>], refused: &[(hosts::Key, Str
                     return None;
                 }
             };
-            let hosts::Key { namespace, name } = hosts::key(step.member);
+            let hosts::Key { namespace, name } = step.member.host().key().clone();
             Some(format!("{namespace}/{name}: {why}"))
         })
         .chain(refused)
@@ -110,18 +116,16 @@ async fn finish(object: &SIPCluster, context: &Context) -> Result<Action, Error>
         .triggers
         .holds(&key(object), std::collections::BTreeSet::new());
     let waiting = children(object, context);
-    let empty = status::placement(&placed::Placement {
-        revision: object
-            .status
-            .as_ref()
-            .and_then(|status| status.placement.as_ref())
-            .map(|placement| proto::inventory::v1::Revision {
-                epoch: placement.epoch,
-                revision: placement.revision,
-            }),
+    let held = object
+        .status
+        .as_ref()
+        .and_then(|status| status.placement.as_ref());
+    let empty = api::Placement {
+        epoch: held.map_or(0, |held| held.epoch),
+        revision: held.map_or(0, |held| held.revision),
         generation: object.metadata.generation.unwrap_or_default(),
-        ..placed::Placement::default()
-    });
+        members: Vec::new(),
+    };
     if waiting.is_empty() {
         finalizer::remove(&context.client, object).await?;
         return Ok(Action::await_change());

@@ -2,8 +2,9 @@
 //! anything is done to the hosts.
 
 use api::{MemberState, SIPCluster};
+use kit::placement::{Member, Placement};
 use kube::Resource as _;
-use proto::{inventory::v1 as wire, placement::v1 as placed};
+use proto::inventory::v1 as wire;
 
 use super::{Context, findings::named, hosts};
 use crate::inventory::Inventory;
@@ -19,7 +20,7 @@ struct Told {
 /// Publishes what is new. `scheduled`: the message of the last `Scheduled` condition, empty when all was well.
 pub(super) async fn publish(
     object: &SIPCluster,
-    placement: &placed::Placement,
+    placement: &Placement,
     scheduled: Option<&str>,
     context: &Context,
 ) {
@@ -40,46 +41,53 @@ pub(super) async fn publish(
     }
 }
 
-fn about_all(placement: &placed::Placement, scheduled: Option<&str>) -> Option<Told> {
-    match &placement.refusal {
-        Some(refusal) if scheduled != Some(&*refusal.message) => Some(Told {
+fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Told> {
+    match placement.refusal() {
+        Some(refusal) if scheduled != Some(refusal.message()) => Some(Told {
             warning: true,
             reason: "Unschedulable",
-            note: refusal.message.clone(),
+            note: refusal.message().to_owned(),
         }),
         None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Told {
             warning: false,
             reason: "Scheduled",
-            note: format!("{} hosts are held", placement.members.len()),
+            note: format!("{} hosts are held", placement.members().len()),
         }),
         Some(_) | None => None,
     }
 }
 
 /// Members that fail, come in the place of others, or go: one Event for all of a kind.
-fn about_members(object: &SIPCluster, placement: &placed::Placement, inventory: &Inventory) -> Vec<Told> {
+fn about_members(object: &SIPCluster, placement: &Placement, inventory: &Inventory) -> Vec<Told> {
     let before = object
         .status
         .as_ref()
         .and_then(|status| status.placement.as_ref());
-    let known = |member: &placed::Member| {
-        let uid = member.host.as_ref().map(|host| &*host.uid);
-        before.and_then(|before| before.members.iter().find(|known| Some(&*known.uid) == uid))
+    let known = |member: &Member| {
+        before.and_then(|before| {
+            before
+                .members
+                .iter()
+                .find(|known| known.uid == member.host().uid())
+        })
     };
     let (mut failed, mut replacing, mut going) = (Vec::new(), Vec::new(), Vec::new());
-    for member in &placement.members {
-        let hosts::Key { namespace, name } = hosts::key(member);
-        let (host, role) = (format!("{namespace}/{name}"), &member.role);
+    for member in placement.members() {
+        let hosts::Key { namespace, name } = member.host().key().clone();
+        let (host, role) = (format!("{namespace}/{name}"), member.role());
         let known = known(member);
-        let releasing = member.state() == wire::MemberState::Releasing;
-        if member.failed_since.is_some() && known.is_none_or(|known| known.failed_since.is_none()) {
+        let releasing = member.is_releasing();
+        if member.failed_since().is_some() && known.is_none_or(|known| known.failed_since.is_none()) {
             failed.push(format!("{host} ({role}): {}", why(member, inventory)));
         }
-        if let Some(old) = member.replaces.as_ref().filter(|_| known.is_none()) {
-            replacing.push(format!("{host} ({role}) for {}/{}", old.namespace, old.name));
+        if let Some(old) = member.replaces().filter(|_| known.is_none()) {
+            replacing.push(format!("{host} ({role}) for {old}"));
         }
         if releasing && known.is_none_or(|known| known.state != MemberState::Releasing) {
-            going.push(format!("{host} ({role}): {}", member.release_reason));
+            going.push(format!(
+                "{host} ({role}): {}",
+                member.release_reason().unwrap_or_default()
+            ));
         }
     }
     let told = |warning, reason, what: &str, list: Vec<String>| {
@@ -100,10 +108,13 @@ fn about_members(object: &SIPCluster, placement: &placed::Placement, inventory: 
 }
 
 /// What the site shows of a member that is to be replaced.
-fn why(member: &placed::Member, inventory: &Inventory) -> String {
-    let uid = member.host.as_ref().map(|host| &*host.uid);
-    let host = inventory.host(&hosts::key(member)).map(|known| known.host);
-    let host = host.filter(|host| host.r#ref.as_ref().map(|known| &*known.uid) == uid);
+fn why(member: &Member, inventory: &Inventory) -> String {
+    let host = inventory.host(member.host().key()).map(|known| known.host);
+    let host = host.filter(|host| {
+        host.r#ref
+            .as_ref()
+            .is_some_and(|known| known.uid == member.host().uid())
+    });
     match host {
         None => "its BareMetalHost is gone".to_owned(),
         Some(host) if host.marked_failed => "it is marked as failed".to_owned(),
@@ -111,7 +122,7 @@ fn why(member: &placed::Member, inventory: &Inventory) -> String {
             format!("it has been in error for too long: {}", host.error_message)
         }
         Some(host) if host.replace_requested => "somebody asked to move it off".to_owned(),
-        Some(host) if member.state() != wire::MemberState::Bound && host.consumer.is_some() => {
+        Some(host) if member.state() != MemberState::Bound && host.consumer.is_some() => {
             "somebody used it before it was handed over".to_owned()
         }
         Some(_) => "it has recovered meanwhile".to_owned(),
@@ -120,18 +131,15 @@ fn why(member: &placed::Member, inventory: &Inventory) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::MemberState::{Bound, Claimed, Releasing};
+    use proto::placement::v1 as placed;
     use serde_json::{Value, json};
-    use wire::MemberState::{Bound, Claimed, Releasing};
 
     use super::*;
-    use crate::fixtures::{cluster, host, inventory, member, used, with};
+    use crate::fixtures::{answer as member, cluster, host, inventory, placement, used, with};
 
     fn told(status: &Value, members: Vec<placed::Member>, hosts: Vec<Value>) -> Vec<(&'static str, String)> {
-        let placement = placed::Placement {
-            members,
-            ..placed::Placement::default()
-        };
-        let told = about_members(&cluster(status), &placement, &inventory(hosts));
+        let told = about_members(&cluster(status), &placement(members), &inventory(hosts));
         told.into_iter().map(|told| (told.reason, told.note)).collect()
     }
 
@@ -147,11 +155,7 @@ mod tests {
 
     /// The status that the agent wrote for these members.
     fn status_of(members: &[placed::Member]) -> Value {
-        let placement = placed::Placement {
-            members: members.to_vec(),
-            ..placed::Placement::default()
-        };
-        json!({ "placement": super::super::status::placement(&placement) })
+        json!({ "placement": super::super::status::placement(&placement(members.to_vec())) })
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use api::{SIPCluster, conditions};
+use api::{MemberState, SIPCluster, conditions};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kit::{
     conditions::{Finding, find},
     config::Section,
+    placement::Placement,
 };
-use proto::{inventory::v1 as wire, placement::v1 as placed};
 
 use super::{
     hosts::{self, Step},
@@ -23,12 +23,12 @@ const NAMED: usize = 5;
 /// Every condition of this agent's.
 pub(super) fn all(
     object: &SIPCluster,
-    placement: &placed::Placement,
+    placement: &Placement,
     (steps, machines): (&[Step<'_>], &Machines),
     gating: &[Section],
     skipped: &[Section],
 ) -> Vec<Finding> {
-    let labeled = labeled(object, steps, machines, placement.refusal.is_some());
+    let labeled = labeled(object, steps, machines, placement.refusal().is_some());
     let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
     let ready = ready(placement, &labeled, &standing, is_taken_over(object));
     let mut findings = vec![scheduled_finding(placement), labeled, ready];
@@ -102,15 +102,15 @@ pub(super) fn refused_in_words(refused: &[(hosts::Key, String)]) -> String {
     named(&said)
 }
 
-fn scheduled_finding(placement: &placed::Placement) -> Finding {
-    if let Some(refusal) = &placement.refusal {
-        Finding::no(conditions::SCHEDULED, "Unschedulable", &refusal.message)
+fn scheduled_finding(placement: &Placement) -> Finding {
+    if let Some(refusal) = placement.refusal() {
+        Finding::no(conditions::SCHEDULED, "Unschedulable", refusal.message())
     } else {
         let reports: Vec<&str> = placement
-            .reports
+            .reports()
             .iter()
             .take(NAMED)
-            .map(|report| &*report.message)
+            .map(String::as_str)
             .collect();
         Finding::yes(conditions::SCHEDULED, "Placed", reports.join("; "))
     }
@@ -135,10 +135,10 @@ pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
 fn labeled(object: &SIPCluster, steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
     let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
     for step in steps {
-        let hosts::Key { namespace, name } = hosts::key(step.member);
-        let releasing = step.member.state() == wire::MemberState::Releasing;
+        let hosts::Key { namespace, name } = step.member.host().key().clone();
+        let releasing = step.member.is_releasing();
         match &step.need {
-            Need::Nothing if step.member.state() == wire::MemberState::Claimed => {
+            Need::Nothing if step.member.state() == MemberState::Claimed => {
                 waiting.push(format!(
                     "{namespace}/{name}: its labels are to be seen by the scheduler"
                 ));
@@ -205,10 +205,10 @@ fn is_taken_over(object: &SIPCluster) -> bool {
     ready.is_some_and(|ready| status.placement.is_none() || ready.message == TAKING_OVER)
 }
 
-fn ready(placement: &placed::Placement, labeled: &Finding, standing: &Standing, taken_over: bool) -> Finding {
+fn ready(placement: &Placement, labeled: &Finding, standing: &Standing, taken_over: bool) -> Finding {
     use conditions::{READY, ready};
-    if let Some(refusal) = &placement.refusal {
-        return Finding::no(READY, ready::UNSCHEDULABLE, &refusal.message);
+    if let Some(refusal) = placement.refusal() {
+        return Finding::no(READY, ready::UNSCHEDULABLE, refusal.message());
     }
     if labeled.reason == "Blocked" {
         return Finding::no(READY, ready::UNABLE_TO_APPLY_LABELS, &labeled.message);
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(labeled(&cluster, &[], &none, false).status, Some(true));
         let refused = labeled(&cluster, &[], &none, true);
         assert_eq!((refused.status, refused.reason), (Some(false), "Waiting"));
-        let bound = member("h1", wire::MemberState::Bound);
+        let bound = member("h1", MemberState::Bound);
         let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
         let steps = [Step::of(&reference(), &bound, &inventory, true)];
         assert_eq!(

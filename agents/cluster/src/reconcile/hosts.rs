@@ -5,14 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use api::{BareMetalHost, annotations, labels};
+use api::{BareMetalHost, MemberState, annotations, labels};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::apply::{self, Manager};
+use kit::placement::{ClusterId, Member};
 use kube::{Api, Client};
-use proto::{
-    inventory::v1 as wire,
-    placement::v1::{Member, ReleaseConfirmation},
-};
 use serde_json::{Value, json};
 
 use super::{
@@ -33,16 +30,6 @@ const CONCURRENT: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Pause after which a host that the API server refused to write is tried again.
 const REFUSED: Duration = Duration::from_secs(30);
-
-/// The name of a member's host.
-#[must_use]
-pub fn key(member: &Member) -> Key {
-    let host = member.host.clone().unwrap_or_default();
-    Key {
-        namespace: host.namespace,
-        name: host.name,
-    }
-}
 
 /// What has come of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,18 +58,15 @@ pub struct Step<'a> {
 impl<'a> Step<'a> {
     /// Looks at a member's host once, and finds what it needs.
     #[must_use]
-    pub fn of(cluster: &wire::ClusterRef, member: &'a Member, inventory: &Inventory, served: bool) -> Self {
-        let host = inventory.host(&key(member));
+    pub fn of(cluster: &ClusterId, member: &'a Member, inventory: &Inventory, served: bool) -> Self {
+        let host = inventory.host(member.host().key());
         let reported = host.as_ref().map(|host| &host.host);
-        let need = if member.state() == wire::MemberState::Releasing {
+        let need = if member.is_releasing() {
             need::to_release(cluster, member, reported, served)
         } else {
             need::to_hold(cluster, member, reported, served)
         };
-        let named = inventory.cluster_api(&Key {
-            namespace: cluster.namespace.clone(),
-            name: cluster.name.clone(),
-        });
+        let named = inventory.cluster_api(cluster.key());
         let serves = Serves::new(cluster, named.as_ref());
         let shown = host.as_ref().and_then(|host| host.cluster_api.as_deref());
         let need = match reported {
@@ -102,10 +86,7 @@ impl<'a> Step<'a> {
 impl Step<'_> {
     fn released(&self, evidence: Evidence) -> Released {
         Released {
-            confirmation: ReleaseConfirmation {
-                host: self.member.host.clone(),
-                revision: self.member.revision,
-            },
+            release: self.member.release(),
             evidence,
         }
     }
@@ -119,7 +100,7 @@ pub struct Writer<'a> {
     /// Under which name.
     pub manager: Manager,
     /// Whose labels.
-    pub cluster: &'a wire::ClusterRef,
+    pub cluster: &'a ClusterId,
     /// Hosts that were written, and not seen since.
     pub unseen: &'a Unseen,
     /// Where it is counted.
@@ -143,7 +124,7 @@ impl Writer<'_> {
         let due: Vec<&Step<'_>> = steps
             .iter()
             .filter(|step| matches!(step.need, Need::Label | Need::Unlabel | Need::ConfirmGone))
-            .filter(|step| !self.unseen.is_older(&key(step.member), &step.seen))
+            .filter(|step| !self.unseen.is_older(step.member.host().key(), &step.seen))
             .collect();
         let mut taken = Taken::default();
         let confirmed = steps.iter().filter(|step| step.need == Need::Confirm);
@@ -171,7 +152,7 @@ impl Writer<'_> {
                 Written::Changed => taken.again = Some(LOOK_AGAIN),
                 Written::Refused(words) => {
                     taken.again = Some(REFUSED);
-                    taken.refused.push((key(step.member), words));
+                    taken.refused.push((step.member.host().key().clone(), words));
                 }
             }
         }
@@ -192,21 +173,21 @@ impl Writer<'_> {
             seen,
             meant,
         } = step;
-        let key = key(member);
-        let uid = member.host.as_ref().map_or("", |host| &*host.uid);
+        let key = member.host().key().clone();
+        let uid = member.host().uid();
         let hosts: Api<BareMetalHost> = Api::namespaced(self.client.clone(), &key.namespace);
         let change = match need {
             Need::Label => {
                 let mut change = json!({ "labels": {
-                    labels::CLUSTER_NAMESPACE: self.cluster.namespace,
-                    labels::CLUSTER_NAME: self.cluster.name,
-                    labels::NODE_TYPE: member.role,
+                    labels::CLUSTER_NAMESPACE: self.cluster.namespace(),
+                    labels::CLUSTER_NAME: self.cluster.name(),
+                    labels::NODE_TYPE: member.role(),
                 }});
                 if let Some(meant) = meant {
                     change["annotations"] = json!({ annotations::CLUSTER_API_CLUSTER: meant });
                 }
                 // Kept for Machines of a cluster that had it before: those of this one would never find it.
-                if member.state() == wire::MemberState::Claimed {
+                if member.state() == MemberState::Claimed {
                     change["labels"][labels::NODE_REUSE] = Value::Null;
                 }
                 change
@@ -218,7 +199,7 @@ impl Writer<'_> {
                     labels::NODE_TYPE: null,
                     labels::NODE_REUSE: null,
                 },
-                "annotations": { annotations::PLACEMENT_REVISION: member.revision.to_string() },
+                "annotations": { annotations::PLACEMENT_REVISION: member.revision().to_string() },
             }),
             // A watch may be behind: only the API server itself knows that there is no such host.
             Need::ConfirmGone => {

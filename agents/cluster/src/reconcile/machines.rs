@@ -20,11 +20,7 @@ use kube::{
 use proto::inventory::v1 as wire;
 use serde_json::json;
 
-use super::{
-    Context, MANAGER,
-    hosts::{self, Step},
-    need::Need,
-};
+use super::{Context, MANAGER, hosts::Step, need::Need};
 
 /// On a Machine: Cluster API deletes it first.
 const DELETE: &str = "cluster.x-k8s.io/delete-machine";
@@ -80,15 +76,14 @@ impl Machines {
         let mut found = Self::default();
         let releasing = steps
             .iter()
-            .filter(|step| step.member.state() == wire::MemberState::Releasing)
+            .filter(|step| step.member.is_releasing())
             .filter(|step| matches!(step.need, Need::Waits(_)));
         for step in releasing {
-            let host = context.inventory.host(&hosts::key(step.member));
+            let host = context.inventory.host(step.member.host().key());
             let Some(consumer) = host.and_then(|known| known.host.consumer) else {
                 continue;
             };
-            let uid = step.member.host.as_ref().map(|host| host.uid.clone());
-            let uid = uid.unwrap_or_default();
+            let uid = step.member.host().uid().to_owned();
             match machine(&consumer, context).await {
                 Ok(Some(machine)) => {
                     found.of.insert(uid, machine);
@@ -118,8 +113,9 @@ impl Machines {
 
     /// The Machine on a member's host, for people.
     pub(super) fn on(&self, step: &Step<'_>) -> Option<String> {
-        let uid = &step.member.host.as_ref()?.uid;
-        self.of.get(uid).map(|(name, _)| name.to_string())
+        self.of
+            .get(step.member.host().uid())
+            .map(|(name, _)| name.to_string())
     }
 
     /// Takes the annotation off every Machine that the status names and that is not to go any more.

@@ -4,7 +4,6 @@
 
 mod consumers;
 mod delete;
-mod desired;
 mod error;
 mod events;
 mod finalizer;
@@ -33,11 +32,11 @@ use kit::{
     conditions::Finding,
     config::Section,
     events::Events,
+    placement::{ClusterId, Placement, Position},
     retries::Retries,
     scheduler::{self, Scheduler},
 };
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
-use proto::{inventory::v1 as wire, placement::v1 as placed};
 use tonic::{Code, Status};
 
 pub use error::Error;
@@ -49,7 +48,7 @@ pub use unseen::Unseen;
 
 use crate::{
     fence::{self, Fence},
-    inventory::{self, Inventory, Key},
+    inventory::{Inventory, Key},
 };
 use hosts::{Step, Taken, Writer};
 use machines::Machines;
@@ -130,10 +129,10 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
     };
     let answer = context
         .scheduler
-        .apply(desired::declaration(object, &cluster))
+        .apply(&cluster, object.creation_timestamp().as_ref())
         .await;
     context.metrics.answered(match &answer {
-        Ok(placement) if placement.refusal.is_some() => Answer::Refused,
+        Ok(placement) if placement.refusal().is_some() => Answer::Refused,
         Ok(_) => Answer::Placed,
         Err(status) if status.code() == Code::InvalidArgument => Answer::Invalid,
         Err(_) => Answer::Failed,
@@ -202,19 +201,24 @@ async fn write(
 async fn act(
     object: &SIPCluster,
     cluster: &Cluster,
-    placement: &placed::Placement,
+    placement: &Placement,
     context: &Context,
 ) -> Result<Action, Error> {
     never_older(object, placement)?;
     let key = key(object);
-    context
-        .triggers
-        .holds(&key, placement.members.iter().map(hosts::key).collect());
+    context.triggers.holds(
+        &key,
+        placement
+            .members()
+            .iter()
+            .map(|member| member.host().key().clone())
+            .collect(),
+    );
     let (gating, skipped) = services::sections(cluster, &context.not_installed);
-    let reference = inventory::reference(object);
-    let epoch = placement.revision.unwrap_or_default().epoch;
+    let reference = ClusterId::for_object(object);
+    let epoch = placement.position().epoch();
     let steps: Vec<Step<'_>> = placement
-        .members
+        .members()
         .iter()
         .map(|member| {
             let served = services::served(cluster, &context.not_installed, object, epoch, member);
@@ -272,17 +276,17 @@ async fn act(
 }
 
 /// Whether the status holds exactly this placement.
-fn holds(object: &SIPCluster, placement: &placed::Placement) -> bool {
-    let revision = placement.revision.unwrap_or_default();
+fn holds(object: &SIPCluster, placement: &Placement) -> bool {
+    let position = placement.position();
     let held = object
         .status
         .as_ref()
         .and_then(|status| status.placement.as_ref());
-    held.is_some_and(|held| (held.epoch, held.revision) == (revision.epoch, revision.revision))
+    held.is_some_and(|held| Position::new(held.epoch, held.revision) == position)
 }
 
 /// An agent never acts on an older epoch than it has seen, nor on an older placement than the status has.
-fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(), Error> {
+fn never_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
     let held = object
         .status
         .as_ref()
@@ -290,7 +294,7 @@ fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(),
     let Some(held) = held else {
         return Ok(());
     };
-    let wire::Revision { epoch, revision } = placement.revision.unwrap_or_default();
+    let (epoch, revision) = (placement.position().epoch(), placement.position().revision());
     match epoch.cmp(&held.epoch) {
         Ordering::Less => Err(Error::OldEpoch {
             answered: epoch,
@@ -309,11 +313,11 @@ fn never_older(object: &SIPCluster, placement: &placed::Placement) -> Result<(),
 /// tell, and which hosts the API server has refused to write.
 async fn act_on_hosts(
     object: &SIPCluster,
-    placement: &placed::Placement,
+    placement: &Placement,
     steps: &[Step<'_>],
     context: &Context,
 ) -> Result<(Option<Duration>, Vec<(Key, String)>), Error> {
-    let cluster = inventory::reference(object);
+    let cluster = ClusterId::for_object(object);
     let writer = Writer {
         client: &context.client,
         manager: MANAGER,
@@ -333,8 +337,8 @@ async fn act_on_hosts(
             .warning(&object.object_ref(&()), "UnableToApplyLabels", &note)
             .await;
     }
-    confirm(cluster, released, context).await?;
-    if placement.members.is_empty() {
+    confirm(&cluster, released, context).await?;
+    if placement.members().is_empty() {
         context.triggers.holds(&key(object), BTreeSet::new());
     }
     Ok((again, refused))
@@ -342,16 +346,16 @@ async fn act_on_hosts(
 
 /// Tells the scheduler which hosts were given back and cannot be claimed by late patches any more.
 async fn confirm(
-    cluster: wire::ClusterRef,
+    cluster: &ClusterId,
     released: Vec<fence::Released>,
     context: &Context,
 ) -> Result<(), Error> {
-    let confirmed = context.fence.confirmed(&cluster, released, &context.client).await;
+    let confirmed = context.fence.confirmed(cluster, released, &context.client).await;
     let confirmed = confirmed.map_err(Error::kubernetes("read a host that was given back"))?;
     if confirmed.is_empty() {
         return Ok(());
     }
-    let confirmed = context.scheduler.confirm(cluster, confirmed).await;
+    let confirmed = context.scheduler.confirm(cluster, &confirmed).await;
     confirmed
         .map(drop)
         .map_err(|status| Error::Scheduler(Box::new(status)))

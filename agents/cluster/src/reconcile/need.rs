@@ -1,7 +1,9 @@
 //! What a member's host needs, by what is seen of it.
 
+use api::MemberState;
 use api::labels;
-use proto::{inventory::v1 as wire, placement::v1::Member};
+use kit::placement::{ClusterId, Member};
+use proto::inventory::v1 as wire;
 
 /// What a member's host needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,21 +28,22 @@ pub enum Need {
 
 /// What the host of a member that joins or has joined needs. `served`: every load balancer has applied its revision.
 #[must_use]
-pub fn to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::Host>, served: bool) -> Need {
+pub fn to_hold(cluster: &ClusterId, member: &Member, host: Option<&wire::Host>, served: bool) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::Blocked("its BareMetalHost is gone".to_owned());
     };
-    match carried(host, cluster, &member.role) {
+    match carried(host, cluster, member.role()) {
         Carried::Ours => Need::Nothing,
         Carried::Others(labels) => Need::Blocked(format!("it carries labels of somebody else: {labels}")),
         // The claim is older than what the host shows: this process was paused, and another has given the host back.
-        Carried::None | Carried::Part if host.release_mark >= member.revision => Need::Blocked(format!(
+        Carried::None | Carried::Part if host.release_mark >= member.revision() => Need::Blocked(format!(
             "it was given back at revision {}, after it was claimed at {}",
-            host.release_mark, member.revision
+            host.release_mark,
+            member.revision()
         )),
         // Labels that a person removed are put back while the host is in use; a new claim must find it unused.
         Carried::None | Carried::Part
-            if member.state() == wire::MemberState::Claimed && host.consumer.is_some() =>
+            if member.state() == MemberState::Claimed && host.consumer.is_some() =>
         {
             Need::Blocked(format!("it is used by {} already", consumer(host)))
         }
@@ -53,17 +56,12 @@ pub fn to_hold(cluster: &wire::ClusterRef, member: &Member, host: Option<&wire::
 
 /// What the host of a releasing member needs. `drained`: no pod of any load balancer routes to it.
 #[must_use]
-pub fn to_release(
-    cluster: &wire::ClusterRef,
-    member: &Member,
-    host: Option<&wire::Host>,
-    drained: bool,
-) -> Need {
+pub fn to_release(cluster: &ClusterId, member: &Member, host: Option<&wire::Host>, drained: bool) -> Need {
     let Some(host) = incarnation(member, host) else {
         return Need::ConfirmGone;
     };
-    let marked = host.release_mark >= member.revision;
-    match carried(host, cluster, &member.role) {
+    let marked = host.release_mark >= member.revision();
+    match carried(host, cluster, member.role()) {
         Carried::None if marked => Need::Confirm,
         Carried::Ours | Carried::Part if host.consumer.is_some() => {
             Need::Waits(format!("it is still used by {}", consumer(host)))
@@ -75,8 +73,8 @@ pub fn to_release(
 }
 
 fn incarnation<'a>(member: &Member, host: Option<&'a wire::Host>) -> Option<&'a wire::Host> {
-    let uid = member.host.as_ref().map(|host| &*host.uid);
-    host.filter(|host| host.r#ref.as_ref().map(|known| &*known.uid) == uid)
+    let uid = member.host().uid();
+    host.filter(|host| host.r#ref.as_ref().is_some_and(|known| known.uid == uid))
 }
 
 fn consumer(host: &wire::Host) -> String {
@@ -96,10 +94,10 @@ enum Carried {
     Others(String),
 }
 
-fn carried(host: &wire::Host, cluster: &wire::ClusterRef, role: &str) -> Carried {
+fn carried(host: &wire::Host, cluster: &ClusterId, role: &str) -> Carried {
     let wanted = [
-        (labels::CLUSTER_NAMESPACE, &*cluster.namespace),
-        (labels::CLUSTER_NAME, &*cluster.name),
+        (labels::CLUSTER_NAMESPACE, cluster.namespace()),
+        (labels::CLUSTER_NAME, cluster.name()),
         (labels::NODE_TYPE, role),
     ];
     let found: Vec<_> = wanted
@@ -125,13 +123,13 @@ fn carried(host: &wire::Host, cluster: &wire::ClusterRef, role: &str) -> Carried
 
 #[cfg(test)]
 mod tests {
+    use api::MemberState::{Bound, Claimed, Releasing};
     use serde_json::{Value, json};
-    use wire::MemberState::{Bound, Claimed, Releasing};
 
     use super::{super::hosts::Step, *};
     use crate::fixtures::{host, inventory, labelled, member, reference, used, with};
 
-    fn need(host: Option<Value>, state: wire::MemberState, served: bool) -> Need {
+    fn need(host: Option<Value>, state: MemberState, served: bool) -> Need {
         let inventory = inventory(host);
         Step::of(&reference(), &member("h1", state), &inventory, served).need
     }

@@ -11,13 +11,13 @@ use std::{
 };
 
 use backon::ExponentialBackoff;
+use kit::placement::{ClusterId, Member};
 use kit::{config::Section, scheduler::pauses};
-use proto::{inventory::v1 as wire, placement::v1::Member};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
     Context, Error,
-    hosts::{self, Step, Writer},
+    hosts::{Step, Writer},
     need::Need,
     pods,
 };
@@ -120,27 +120,23 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
     if context.inventory.has_cluster(cluster) {
         return Ok(None);
     }
-    let Key { namespace, name } = cluster.clone();
-    let asked = wire::ClusterRef {
-        namespace,
-        name,
-        uid: String::new(),
-    };
-    let placement = context.scheduler.placement(asked, None).await;
-    let placement = placement
-        .map_err(|status| Error::Scheduler(Box::new(status)))?
-        .unwrap_or_default();
+    let asked = ClusterId::new(cluster.clone(), "");
+    let placement = context.scheduler.placement(&asked, None).await;
+    let placement = placement.map_err(|status| Error::Scheduler(Box::new(status)))?;
     let releasing: Vec<&Member> = placement
-        .members
         .iter()
-        .filter(|member| member.state() == wire::MemberState::Releasing)
+        .flat_map(kit::placement::Placement::members)
+        .filter(|member| member.is_releasing())
         .collect();
-    let held = releasing.iter().map(|member| hosts::key(member)).collect();
+    let held = releasing
+        .iter()
+        .map(|member| member.host().key().clone())
+        .collect();
     context.triggers.holds(cluster, held);
-    let Some(reference) = placement.cluster.filter(|_| !releasing.is_empty()) else {
+    let Some(placement) = placement.as_ref().filter(|_| !releasing.is_empty()) else {
         return Ok(None);
     };
-    let answered = placement.revision.unwrap_or_default().epoch;
+    let (reference, answered) = (placement.cluster(), placement.position().epoch());
     let seen = context.inventory.highest_seen().unwrap_or_default().epoch;
     if answered < seen {
         return Err(Error::OldEpoch { answered, seen });
@@ -155,12 +151,12 @@ async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Erro
     };
     let steps: Vec<Step<'_>> = releasing
         .into_iter()
-        .map(|member| Step::of(&reference, member, &context.inventory, in_the_way.is_none()))
+        .map(|member| Step::of(reference, member, &context.inventory, in_the_way.is_none()))
         .collect();
     let writer = Writer {
         client: &context.client,
         manager: super::MANAGER,
-        cluster: &reference,
+        cluster: reference,
         unseen: &context.unseen,
         metrics: &context.metrics,
     };

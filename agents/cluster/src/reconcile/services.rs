@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use api::{Cluster, Drained, SIPCluster, conditions};
+use api::{Cluster, Drained, MemberState, SIPCluster, conditions};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+use kit::placement::Member;
 use kit::{conditions::find, config::Section};
-use proto::{inventory::v1 as wire, placement::v1::Member};
 
 /// How long an agent may take to answer a section before `NoAgent` is said.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -62,11 +62,9 @@ pub(super) fn served(
     member: &Member,
 ) -> bool {
     match member.state() {
-        wire::MemberState::Bound => true,
-        wire::MemberState::Releasing => drained(not_installed, object, epoch, member),
-        wire::MemberState::Claimed | wire::MemberState::Unspecified => {
-            joined(cluster, not_installed, object, epoch, member)
-        }
+        MemberState::Bound => true,
+        MemberState::Releasing => drained(not_installed, object, epoch, member),
+        MemberState::Claimed => joined(cluster, not_installed, object, epoch, member),
     }
 }
 
@@ -80,7 +78,7 @@ pub(super) fn drained(
     member: &Member,
 ) -> bool {
     let said = object.status.as_ref().and_then(|status| status.drained);
-    not_installed.contains(&Section::LoadBalancer) || is_drained(said, epoch, member.revision)
+    not_installed.contains(&Section::LoadBalancer) || is_drained(said, epoch, member.revision())
 }
 
 /// Whether what the load-balancer agent said covers a release of this revision.
@@ -92,9 +90,8 @@ pub fn is_drained(said: Option<Drained>, epoch: u64, released: u64) -> bool {
 /// Who a member that is given back waits for and since when, for people.
 pub(super) fn drains(object: &SIPCluster, member: &Member) -> String {
     let status = object.status.as_ref();
-    let uid = member.host.as_ref().map(|host| host.uid.as_str());
     let known = status.and_then(|status| status.placement.as_ref());
-    let known = known.and_then(|held| held.members.iter().find(|known| Some(known.uid.as_str()) == uid));
+    let known = known.and_then(|held| held.members.iter().find(|known| known.uid == member.host().uid()));
     let since = known
         .filter(|known| known.state == api::MemberState::Releasing)
         .and_then(|known| known.since.as_ref())
@@ -129,7 +126,9 @@ fn joined(
     let have = |kind: &str| {
         let of_kind = applied.iter().filter(|applied| applied.service.starts_with(kind));
         let current = |said: &&api::Applied| {
-            said.generation == cluster.generation() && said.epoch == epoch && said.revision >= member.revision
+            said.generation == cluster.generation()
+                && said.epoch == epoch
+                && said.revision >= member.revision()
         };
         of_kind.filter(current).count()
     };
@@ -222,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_served_when_every_load_balancer_has_applied_its_revision_in_its_epoch() {
-        let claimed = member("h1", wire::MemberState::Claimed);
+        let claimed = member("h1", MemberState::Claimed);
         for (status, expected) in [
             (json!({}), false),
             (applied(1, 4), false),
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_spec_asked_for_vouches_for_no_claim() {
-        let claimed = member("h1", wire::MemberState::Claimed);
+        let claimed = member("h1", MemberState::Claimed);
         let mut status = applied(1, 5);
         status["applied"][0]["generation"] = json!(2);
         let object = cluster(&status);
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_releasing_host_waits_for_pods_whatever_the_spec_names() {
-        let releasing = member("h1", wire::MemberState::Releasing);
+        let releasing = member("h1", MemberState::Releasing);
         let no_services = json!({ "nodes": { "Worker": { "labelSelector": {}, "count": { "active": 2 } } } });
         for (drained, expected) in [
             (json!(null), false),
@@ -280,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_releasing_host_says_who_it_waits_for_and_since_when() {
-        let releasing = member("h1", wire::MemberState::Releasing);
+        let releasing = member("h1", MemberState::Releasing);
         let waits = "waits since 2026-01-01T00:00:00Z for the load-balancer agent to confirm that no pod routes to it";
         let member = json!({
             "namespace": "metal", "name": "h1", "uid": "uid-h1", "role": "Worker", "state": "Releasing",

@@ -5,14 +5,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+use kit::placement as placed;
 use kit::{
     apply::{self, Manager},
     conditions::Finding,
 };
 use kube::Client;
-use proto::{inventory::v1 as wire, placement::v1 as placed};
-
-use super::hosts;
 
 /// Condition types that this agent owns.
 const OWN: [&str; 4] = [
@@ -119,14 +117,14 @@ fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Pla
 /// The scheduler's placement as the status holds it.
 #[must_use]
 pub(super) fn placement(placed: &placed::Placement) -> Placement {
-    let revision = placed.revision.unwrap_or_default();
+    let position = placed.position();
     Placement {
-        epoch: revision.epoch,
-        revision: revision.revision,
-        generation: placed.generation,
-        members: one_of_a_name(&placed.members)
+        epoch: position.epoch(),
+        revision: position.revision(),
+        generation: placed.generation(),
+        members: one_of_a_name(placed.members())
             .into_iter()
-            .map(|one| member(one, &placed.members))
+            .map(|one| member(one, placed.members()))
             .collect(),
     }
 }
@@ -134,46 +132,37 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
 /// The API server knows members by namespace and name. Where a host was made again, and the one that is gone is not given
 /// back yet, the placement has both: the newest claim is told.
 fn one_of_a_name(members: &[placed::Member]) -> Vec<&placed::Member> {
-    let rank = |member: &placed::Member| (member.state() != wire::MemberState::Releasing, member.revision);
+    let rank = |member: &placed::Member| (!member.is_releasing(), member.revision());
     let mut told: Vec<&placed::Member> = members.iter().collect();
-    told.sort_by(|a, b| hosts::key(a).cmp(&hosts::key(b)).then(rank(b).cmp(&rank(a))));
-    told.dedup_by_key(|member| hosts::key(member));
+    told.sort_by(|a, b| a.host().key().cmp(b.host().key()).then(rank(b).cmp(&rank(a))));
+    told.dedup_by_key(|member| member.host().key().clone());
     told
 }
 
-fn member(placed: &placed::Member, of: &[placed::Member]) -> Member {
-    let host = placed.host.clone().unwrap_or_default();
+fn member(placed: &placed::Member, among: &[placed::Member]) -> Member {
+    let host = placed.host();
     Member {
-        namespace: host.namespace,
-        name: host.name,
-        uid: host.uid,
-        role: placed.role.clone(),
-        domain: (!placed.domain.is_empty()).then(|| placed.domain.clone()),
-        state: match placed.state() {
-            wire::MemberState::Bound => MemberState::Bound,
-            wire::MemberState::Releasing => MemberState::Releasing,
-            wire::MemberState::Claimed | wire::MemberState::Unspecified => MemberState::Claimed,
-        },
-        revision: placed.revision,
+        namespace: host.key().namespace.clone(),
+        name: host.key().name.clone(),
+        uid: host.uid().to_owned(),
+        role: placed.role().to_owned(),
+        domain: placed.domain().map(str::to_owned),
+        state: placed.state(),
+        revision: placed.revision(),
         since: None,
-        failed_since: placed.failed_since.as_ref().and_then(time),
-        replaces: replaced(placed, of),
-        release_reason: (!placed.release_reason.is_empty()).then(|| placed.release_reason.clone()),
+        failed_since: placed.failed_since().map(Time),
+        replaces: replaced(placed, among),
+        release_reason: placed.release_reason().map(str::to_owned),
         machine: None,
     }
 }
 
 /// Whose place a member takes: told until it has it.
-fn replaced(member: &placed::Member, of: &[placed::Member]) -> Option<String> {
-    let old = member.replaces.as_ref()?;
-    let there = of.iter().any(|other| other.host.as_ref() == Some(old));
-    let takes = there || member.state() == wire::MemberState::Claimed;
-    takes.then(|| format!("{}/{}", old.namespace, old.name))
-}
-
-/// A time of the scheduler's, to the second as every time of the API server.
-fn time(wire: &prost_types::Timestamp) -> Option<Time> {
-    Timestamp::from_second(wire.seconds).ok().map(Time)
+fn replaced(member: &placed::Member, among: &[placed::Member]) -> Option<String> {
+    let old = member.replaces()?;
+    let there = among.iter().any(|other| other.host() == old);
+    let takes = there || member.state() == MemberState::Claimed;
+    takes.then(|| old.to_string())
 }
 
 /// Members bound of members wanted, by role: the control plane, and all others together.
@@ -181,11 +170,11 @@ fn time(wire: &prost_types::Timestamp) -> Option<Time> {
 pub(super) fn counts(placed: &placed::Placement, wanted: impl IntoIterator<Item = (String, u32)>) -> Counts {
     let bound = |control_plane: bool| {
         let members = placed
-            .members
+            .members()
             .iter()
-            .filter(|member| member.state() == wire::MemberState::Bound);
+            .filter(|member| member.state() == MemberState::Bound);
         members
-            .filter(|member| (member.role == CONTROL_PLANE) == control_plane)
+            .filter(|member| (member.role() == CONTROL_PLANE) == control_plane)
             .count()
     };
     let (mut control_plane, mut workers) = (None, None);
@@ -208,10 +197,11 @@ const CONTROL_PLANE: &str = "ControlPlane";
 
 #[cfg(test)]
 mod tests {
-    use wire::MemberState::{Bound, Claimed, Releasing};
+    use api::MemberState::{Bound, Claimed, Releasing};
 
     use super::*;
-    use crate::fixtures::member;
+    use crate::fixtures::{self, answer as member};
+    use proto::{inventory::v1 as wire, placement::v1 as placed};
 
     #[test]
     fn each_generation_has_its_time() {
@@ -239,11 +229,7 @@ mod tests {
             ..member("h1", state)
         };
         let told = |members: Vec<placed::Member>| -> Vec<(String, u64)> {
-            let placed = placed::Placement {
-                members,
-                ..placed::Placement::default()
-            };
-            let members = placement(&placed).members.into_iter();
+            let members = placement(&fixtures::placement(members)).members.into_iter();
             members.map(|member| (member.name, member.revision)).collect()
         };
         let (h1, h2) = (("h1".to_owned(), 7), ("h2".to_owned(), 5));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::{Cluster, ControlPlaneBalancer, NetworkId, Placement, Service, WorkerBalancer};
-use proto::{inventory::v1 as wire, placement::v1 as placed};
+use kit::placement;
 use render::load_balancer::{Member, Objects, Plan};
 
 use super::apply::Lack;
@@ -63,7 +63,7 @@ impl Balancer<'_> {
     /// The members of its role, and those of them that could not be put in.
     pub(super) fn members(
         &self,
-        members: &BTreeMap<&str, Vec<&placed::Member>>,
+        members: &BTreeMap<&str, Vec<&placement::Member>>,
     ) -> (Vec<Member>, Vec<String>) {
         let network = self.entry().network_id();
         let (mut balanced, mut without_address) = (Vec::new(), Vec::new());
@@ -77,19 +77,15 @@ impl Balancer<'_> {
     }
 }
 
-fn member(placed: &placed::Member, network: &NetworkId) -> Result<Member, String> {
-    let host = placed.host.clone().unwrap_or_default();
-    let address = placed
-        .addresses
-        .get(network.as_str())
-        .and_then(|address| address.parse().ok());
-    match address {
+fn member(placed: &placement::Member, network: &NetworkId) -> Result<Member, String> {
+    let host = placed.host();
+    match placed.address(network) {
         Some(address) => Ok(Member {
-            namespace: host.namespace,
-            name: host.name,
+            namespace: host.key().namespace.clone(),
+            name: host.key().name.clone(),
             address,
         }),
-        None => Err(format!("{}/{}", host.namespace, host.name)),
+        None => Err(host.to_string()),
     }
 }
 
@@ -118,14 +114,13 @@ pub(super) fn revision(held: &Placement) -> u64 {
 /// claim before the status holds it.
 pub(super) fn members<'a>(
     held: &Placement,
-    placement: &'a placed::Placement,
-) -> BTreeMap<&'a str, Vec<&'a placed::Member>> {
-    let mut by_role: BTreeMap<&str, Vec<&placed::Member>> = BTreeMap::new();
-    for member in &placement.members {
-        let uid = member.host.as_ref().map(|host| &*host.uid);
-        let known = held.members.iter().any(|held| Some(&*held.uid) == uid);
-        if known && member.state() != wire::MemberState::Releasing {
-            by_role.entry(&member.role).or_default().push(member);
+    placement: &'a placement::Placement,
+) -> BTreeMap<&'a str, Vec<&'a placement::Member>> {
+    let mut by_role: BTreeMap<&str, Vec<&placement::Member>> = BTreeMap::new();
+    for member in placement.members() {
+        let known = held.members.iter().any(|held| held.uid == member.host().uid());
+        if known && !member.is_releasing() {
+            by_role.entry(member.role()).or_default().push(member);
         }
     }
     by_role

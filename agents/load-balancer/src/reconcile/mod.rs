@@ -38,6 +38,7 @@ use kit::{
     apply::Manager,
     conditions::Finding,
     events::Events,
+    placement::{self, ClusterId, Position},
     retries::Retries,
     scheduler::{self, Scheduler},
 };
@@ -45,7 +46,6 @@ use kube::{
     Client, Resource as _, ResourceExt as _,
     runtime::{controller::Action, reflector::Store},
 };
-use proto::inventory::v1 as wire;
 use render::load_balancer::Sidecar;
 use tokio::sync::watch;
 use tonic::Status;
@@ -301,19 +301,11 @@ async fn placement(
     object: &SIPCluster,
     held: &Placement,
     context: &Context,
-) -> Result<Option<proto::placement::v1::Placement>, Error> {
-    let cluster = wire::ClusterRef {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
-    };
-    let seen = wire::Revision {
-        epoch: held.epoch,
-        revision: held.revision,
-    };
+) -> Result<Option<placement::Placement>, Error> {
+    let seen = Position::new(held.epoch, held.revision);
     context
         .scheduler
-        .placement(cluster, Some(seen))
+        .placement(&ClusterId::for_object(object), Some(seen))
         .await
         .map_err(|status| Error::Scheduler(Box::new(status)))
 }

@@ -13,9 +13,8 @@ use api::{
     },
 };
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
-use kit::apply;
+use kit::{apply, placement};
 use kube::{Api, Client, ResourceExt as _, runtime::reflector::Store};
-use proto::placement::v1 as placed;
 use render::load_balancer::{Member, Objects, Plan, template::Template};
 
 use super::{
@@ -207,7 +206,7 @@ pub(super) async fn render(
     object: &SIPCluster,
     cluster: &Cluster,
     balancer: Balancer<'_>,
-    members: &BTreeMap<&str, Vec<&placed::Member>>,
+    members: &BTreeMap<&str, Vec<&placement::Member>>,
 ) -> Result<Rendered, Error> {
     let plan = balancer.plan(cluster).followed_by(context.sidecar.as_ref());
     let (balanced, without_address) = balancer.members(members);

@@ -177,7 +177,8 @@ impl Agent {
         };
         let index = usize::from(host.index);
         let seen = self.seen.hosts[index].map(|host| world::reported(index, host));
-        let reference = world::cluster_reference(cluster, uid);
+        let reference = world::cluster_id(cluster, uid);
+        let member = member.try_into().unwrap();
         let need = if releasing {
             need::to_release(
                 &reference,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::balancer::Balancer;
 
+use kit::placement::{ClusterId, ObjectKey};
 use placement::ClusterName;
 use proto::inventory::v1 as wire;
 use scheduler::convert::{self, sip_label};
@@ -177,6 +178,11 @@ pub(crate) fn cluster_reference(cluster: u8, uid: u8) -> wire::ClusterRef {
         name: cluster_name(cluster).name().to_owned(),
         uid: cluster_uid(uid),
     }
+}
+
+pub(crate) fn cluster_id(cluster: u8, uid: u8) -> ClusterId {
+    let wire::ClusterRef { namespace, name, uid } = cluster_reference(cluster, uid);
+    ClusterId::new(ObjectKey { namespace, name }, uid)
 }
 
 pub(crate) fn host_reference(key: HostKey) -> wire::HostRef {

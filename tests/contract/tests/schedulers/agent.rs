@@ -7,15 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::BareMetalHost;
+use api::{BareMetalHost, Cluster, MemberState, SIPCluster};
 use cluster_agent::inventory::{self, Inventory, Key};
 use futures::StreamExt as _;
 use kit::election::Election;
-use kit::scheduler::{Scheduler, Watched};
-use proto::{
-    inventory::v1 as wire,
-    placement::v1::{ApplyClusterRequest, Placement},
+use kit::{
+    placement::Placement,
+    scheduler::{Scheduler, WatchEvent},
 };
+use proto::inventory::v1 as wire;
 use runtime::{readiness::Readiness, tls};
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet};
@@ -64,11 +64,12 @@ impl Reporter {
 
     /// Declares a cluster of one host until it is placed, and writes its status, as a controller does.
     pub(crate) async fn place(&self, name: &str) {
-        self.observe(name, &Placement::default());
+        self.observe(name, None);
+        let cluster = cluster(name);
         let begun = Instant::now();
         loop {
-            match self.scheduler.apply(cluster(name)).await {
-                Ok(placement) => return self.observe(name, &placement),
+            match self.scheduler.apply(&cluster, None).await {
+                Ok(placement) => return self.observe(name, Some(&placement)),
                 Err(status) => assert!(begun.elapsed() < PATIENCE, "{status:?}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -76,20 +77,34 @@ impl Reporter {
     }
 
     /// The API server holds a cluster with this in its status.
-    fn observe(&self, name: &str, placement: &Placement) {
-        let members = placement.members.iter().map(|member| wire::ObservedMember {
-            host: member.host.clone(),
-            role: member.role.clone(),
-            state: member.state,
-            revision: member.revision,
-            replaces: member.replaces.clone(),
-            release_reason: member.release_reason.clone(),
+    fn observe(&self, name: &str, placement: Option<&Placement>) {
+        let members = placement.into_iter().flat_map(Placement::members).map(|member| {
+            let state = match member.state() {
+                MemberState::Claimed => wire::MemberState::Claimed,
+                MemberState::Bound => wire::MemberState::Bound,
+                MemberState::Releasing => wire::MemberState::Releasing,
+            };
+            let host = member.host();
+            wire::ObservedMember {
+                host: Some(wire::HostRef {
+                    namespace: host.key().namespace.clone(),
+                    name: host.key().name.clone(),
+                    uid: host.uid().to_owned(),
+                }),
+                role: member.role().to_owned(),
+                state: state.into(),
+                revision: member.revision(),
+                ..wire::ObservedMember::default()
+            }
         });
         let observed = wire::ObservedCluster {
             r#ref: Some(reference(name)),
             generation: 1,
             members: members.collect(),
-            revision: placement.revision,
+            revision: placement.map(|placement| wire::Revision {
+                epoch: placement.position().epoch(),
+                revision: placement.position().revision(),
+            }),
             ..wire::ObservedCluster::default()
         };
         let key = Key {
@@ -102,7 +117,7 @@ impl Reporter {
 
 /// Follows a site's placements.
 pub(crate) struct Watcher {
-    told: mpsc::UnboundedReceiver<Watched>,
+    told: mpsc::UnboundedReceiver<WatchEvent>,
     _running: JoinSet<()>,
 }
 
@@ -139,10 +154,10 @@ impl Watcher {
         let hearing = async {
             while !clusters.iter().all(|name| all.clusters.contains(*name)) {
                 match self.told.recv().await.unwrap() {
-                    Watched::Changed(cluster) => _ = all.clusters.insert(cluster.name),
-                    Watched::Reset => all.resets += 1,
-                    Watched::Disconnected(_) => all.interruptions += 1,
-                    Watched::Synced => {}
+                    WatchEvent::Changed(cluster) => _ = all.clusters.insert(cluster.name),
+                    WatchEvent::Reset => all.resets += 1,
+                    WatchEvent::Disconnected(_) => all.interruptions += 1,
+                    WatchEvent::Synced => {}
                 }
             }
         };
@@ -160,22 +175,15 @@ fn reference(name: &str) -> wire::ClusterRef {
     }
 }
 
-fn cluster(name: &str) -> ApplyClusterRequest {
-    ApplyClusterRequest {
-        site: SITE.to_owned(),
-        cluster: Some(reference(name)),
-        generation: 1,
-        created: None,
-        spec: Some(wire::ClusterSpec {
-            roles: vec![wire::Role {
-                name: "Worker".to_owned(),
-                label_selector: Some(wire::LabelSelector::default()),
-                active: 1,
-                ..wire::Role::default()
-            }],
-            network_ids: Vec::new(),
-        }),
-    }
+fn cluster(name: &str) -> Cluster {
+    let object: SIPCluster = serde_json::from_value(json!({
+        "apiVersion": "airship.airshipit.org/v1",
+        "kind": "SIPCluster",
+        "metadata": { "namespace": "tenant", "name": name, "uid": format!("uid-{name}"), "generation": 1 },
+        "spec": { "nodes": { "Worker": { "labelSelector": {}, "count": { "active": 1, "standby": 0 } } } },
+    }))
+    .unwrap();
+    Cluster::parse(&object).unwrap()
 }
 
 fn host(index: usize) -> BareMetalHost {

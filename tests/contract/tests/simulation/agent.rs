@@ -7,10 +7,11 @@ use std::{
 };
 
 use cluster_agent::reconcile::need::{self, Need};
+use kit::placement::{ClusterId, ObjectKey};
 use proto::{
     inventory::v1::{
-        self as wire, ClusterSpec, Hello, HostChanges, LabelSelector, MemberState, ReportHostsRequest, Role,
-        SnapshotEnd, inventory_service_client::InventoryServiceClient, report_hosts_request::Message,
+        self as wire, ClusterSpec, Hello, HostChanges, LabelSelector, ReportHostsRequest, Role, SnapshotEnd,
+        inventory_service_client::InventoryServiceClient, report_hosts_request::Message,
     },
     placement::v1::{
         ApplyClusterRequest, ConfirmHostsRequest, Member, Placement, ReleaseClusterRequest,
@@ -254,10 +255,13 @@ impl Agent {
 }
 
 fn need(reference: &wire::ClusterRef, member: &Member, seen: &wire::Host) -> Need {
-    if member.state() == MemberState::Releasing {
-        need::to_release(reference, member, Some(seen), true)
+    let wire::ClusterRef { namespace, name, uid } = reference.clone();
+    let cluster = ClusterId::new(ObjectKey { namespace, name }, uid);
+    let member = kit::placement::Member::try_from(member.clone()).unwrap();
+    if member.is_releasing() {
+        need::to_release(&cluster, &member, Some(seen), true)
     } else {
-        need::to_hold(reference, member, Some(seen), true)
+        need::to_hold(&cluster, &member, Some(seen), true)
     }
 }
 
