@@ -4,10 +4,9 @@
 
 use std::fmt;
 
-use crate::{
-    annotations, bare_metal_host::ConsumerReference, fault::Fault, label::LabelValue, labels,
-    sip_cluster::SIPCluster,
-};
+use vocabulary::LabelValue;
+
+use crate::{annotations, bare_metal_host::ConsumerReference, fault::Fault, labels, sip_cluster::SIPCluster};
 
 /// Group of metal3's own kinds.
 const METAL3: &str = "metal3.io";

@@ -1,16 +1,13 @@
 //! A `BareMetalHost` that has been checked: what inventory reports of it. Never a credential.
 
-mod state;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-pub use state::{OperationalStatus, ProvisioningState};
+use vocabulary::{NetworkId, OperationalStatus, ProvisioningState};
 
 use crate::annotations;
 use crate::bare_metal_host::{BareMetalHost, BareMetalHostSpec, Bmc, ConsumerReference};
-use crate::cluster::NetworkId;
 use crate::fault::{Fault, Invalid};
 use crate::network_data::NetworkData;
 
@@ -94,18 +91,18 @@ impl Host {
             .and_then(|provisioning| provisioning.state)
             .unwrap_or_default();
         let provisioning_state = ProvisioningState::parse(&state);
-        if let ProvisioningState::Other(state) = &provisioning_state {
+        if let ProvisioningState::Unknown(state) = &provisioning_state {
             faults.push(unknown(
                 "status.provisioning.state",
                 state,
-                &ProvisioningState::known(),
+                ProvisioningState::known(),
             ));
         }
-        if let OperationalStatus::Other(status) = &operational_status {
+        if let OperationalStatus::Unknown(status) = &operational_status {
             faults.push(unknown(
                 "status.operationalStatus",
                 status,
-                &OperationalStatus::known(),
+                OperationalStatus::known(),
             ));
         }
         let bmc_address = bmc_address(bmc.as_ref(), &mut faults);
@@ -303,7 +300,8 @@ fn identity(object: &BareMetalHost) -> Result<[String; 3], Invalid> {
 }
 
 /// metal3 may say more one day than this version understands.
-fn unknown(path: &str, text: &str, known: &[&str]) -> Fault {
+fn unknown(path: &str, text: &str, known: impl Iterator<Item = &'static str>) -> Fault {
+    let known: Vec<_> = known.collect();
     let rule = format!("must be one of {} to be understood", known.join(", "));
     Fault::text(path, text, rule)
 }

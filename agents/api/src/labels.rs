@@ -1,11 +1,7 @@
 //! Label keys and values that users script against. They are SIP's, letter for letter.
 
-/// On a placed host: namespace of the SIPCluster that holds it.
-pub const CLUSTER_NAMESPACE: &str = "sip.airshipit.org/cluster-namespace";
-/// On a placed host: name of the SIPCluster that holds it. A host without this label is free.
-pub const CLUSTER_NAME: &str = "sip.airshipit.org/cluster-name";
-/// On a placed host: the role that it serves.
-pub const NODE_TYPE: &str = "sip.airshipit.org/node-type";
+/// Those of a placed host, which the scheduler reads too.
+pub use vocabulary::labels::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE};
 
 /// On a host that Cluster API uses: name of the Cluster that the Machine on it belongs to. CAPM3 writes it with the consumer.
 pub const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";

@@ -13,7 +13,6 @@ mod fault;
 #[cfg(test)]
 mod fixtures;
 mod host;
-mod label;
 mod network_data;
 mod sip_cluster;
 mod status;
@@ -28,14 +27,13 @@ pub use bare_metal_host::{
 };
 pub use cluster::{
     Auth, BadImage, Balance, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
-    MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts, NetworkId, ObjectName, Operator, Override, PortRange,
-    PortSet, Requirement, Resources, Role, RoleName, Selector, Service, WorkerBalancer,
+    MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts, ObjectName, Override, PortRange, PortSet, Resources, Role,
+    Service, WorkerBalancer,
 };
 pub use cluster_api::{Belongs, ClusterApiCluster, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
-pub use host::{BmcAddress, Host, OperationalStatus, ProvisioningState};
-pub use label::{Error as LabelError, LabelKey, LabelValue};
+pub use host::{BmcAddress, Host};
 pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 
 pub use sip_cluster::{
@@ -43,6 +41,11 @@ pub use sip_cluster::{
     NodeSet, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, Services,
 };
 pub use status::{Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
+/// The words that the parsed types are made of; the scheduler has the same.
+pub use vocabulary::{
+    LabelKey, LabelValue, NetworkId, OperationalStatus, Operator, ProvisioningState, Requirement, RoleName,
+    Selector,
+};
 
 /// Finalizer that keeps a SIPCluster until its hosts are released and its children are gone. Users' manifests carry it too.
 pub const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";

@@ -10,8 +10,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde_json::Value;
+use vocabulary::NetworkId;
 
-use crate::cluster::NetworkId;
 use crate::fault::{Fault, Invalid};
 
 /// Key of the Secret that holds the networkData.
@@ -150,13 +150,17 @@ fn network_address(
         return;
     };
     let id = fields.get("id").and_then(scalar).unwrap_or_default();
-    let Some(id) = NetworkId::new(&id) else {
-        faults.push(Fault::text(
-            &format!("{path}.id"),
-            &id,
-            "must not be empty or contain control characters",
-        ));
-        return;
+    let id = match NetworkId::new(&id) {
+        Ok(id) => id,
+        Err(error) => {
+            let rule = if id.is_empty() || id.contains(char::is_control) {
+                "must not be empty or contain control characters"
+            } else {
+                error.rule
+            };
+            faults.push(Fault::text(&format!("{path}.id"), &id, rule));
+            return;
+        }
     };
     let first = *found.entry(id.clone()).or_insert(address);
     if first != address {

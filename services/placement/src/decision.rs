@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vocabulary::{HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
+
 use crate::host::Consumer;
 use crate::ineligible::Ineligible;
-use crate::names::{HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
 use crate::policy::Domain;
 use crate::request::{FailReason, Replaces};
 
@@ -201,7 +202,7 @@ pub struct Funnel {
     /// The role's topology key.
     pub key: Option<LabelKey>,
     /// The role's selector.
-    pub selector: crate::selector::Selector,
+    pub selector: vocabulary::Selector,
     /// Members wanted.
     pub want: u32,
     /// Members that stay and count: not releasing, failed ones that are not replaced included.

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use smol_str::SmolStr;
-
-use crate::names::{ClusterName, HostId, LabelKey, LabelValue, NetworkId, RoleName};
+use vocabulary::{HostId, LabelKey, LabelValue, NetworkId, OperationalStatus, ProvisioningState, SipLabels};
 
 /// What the decision reads of a `BareMetalHost` and its networkData. Never a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub struct Host {
     /// `metadata.labels`.
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// `status.provisioning.state`.
-    pub provisioning: Provisioning,
+    pub provisioning: ProvisioningState,
     /// `status.operationalStatus`.
     pub operational: OperationalStatus,
     /// Annotation `baremetalhost.metal3.io/paused` is present.
@@ -44,7 +43,7 @@ pub struct Host {
     pub networks: BTreeSet<NetworkId>,
     /// Why the host's data could not be read, if so; then it is not eligible, for this reason.
     pub problem: Option<String>,
-    /// What SIP's three labels on the host say.
+    /// What SIP's three labels on the host state. Who holds it is told by [`crate::Site::hold`].
     pub sip_labels: SipLabels,
 }
 
@@ -55,7 +54,7 @@ impl Host {
         Self {
             id,
             labels: BTreeMap::new(),
-            provisioning: Provisioning::Available,
+            provisioning: ProvisioningState::Available,
             operational: OperationalStatus::Ok,
             paused: false,
             detached: false,
@@ -99,143 +98,22 @@ impl fmt::Display for Consumer {
     }
 }
 
-/// What the labels `sip.airshipit.org/{cluster-namespace,cluster-name,node-type}` of a host say. Who holds the host is
-/// said by [`crate::Site::hold`]; a host that nobody holds is free only when it has none of them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum SipLabels {
-    /// None of the three is there.
-    #[default]
-    None,
-    /// Some are there, or a value is not valid: neither a member nor free.
-    Partial,
-    /// All three are there.
-    Complete {
-        /// The cluster that they name; it may not exist.
-        cluster: ClusterName,
-        /// The role that they name.
-        role: RoleName,
-    },
-}
-
-macro_rules! reported_state {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ } $($(#[$edoc:meta])* $extra:ident = $etext:literal,)*) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)+
-            $($(#[$edoc])* $extra,)*
-            /// A state that this crate does not know.
-            Unknown(SmolStr),
-        }
-
-        impl $name {
-            /// Reads metal3's text; never fails, so that a new state of metal3 is only [`Self::Unknown`].
-            #[must_use]
-            pub fn parse(text: &str) -> Self {
-                match text {
-                    $($text => Self::$variant,)+
-                    other => Self::Unknown(SmolStr::new(other)),
-                }
-            }
-
-            /// The text that metal3 uses.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                match self {
-                    $(Self::$variant => $text,)+
-                    $(Self::$extra => $etext,)*
-                    Self::Unknown(text) => text,
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.as_str() {
-                    "" => f.write_str("none"),
-                    text => f.write_str(text),
-                }
-            }
-        }
-    };
-}
-
-reported_state!(
-    /// `status.provisioning.state` of metal3's `BareMetalHost` v1alpha1.
-    Provisioning {
-        /// Nothing known yet (the empty state).
-        None = "",
-        /// Not enough is known to register it.
-        Unmanaged = "unmanaged",
-        /// Its BMC is being checked.
-        Registering = "registering",
-        /// A hardware profile is being matched (older metal3).
-        MatchProfile = "match profile",
-        /// Firmware and RAID are being set.
-        Preparing = "preparing",
-        /// Can be consumed (metal3's older name).
-        Ready = "ready",
-        /// Can be consumed.
-        Available = "available",
-        /// An image is being written.
-        Provisioning = "provisioning",
-        /// An image is on it.
-        Provisioned = "provisioned",
-        /// An image is on it that metal3 did not write.
-        ExternallyProvisioned = "externally provisioned",
-        /// Its image is being removed.
-        Deprovisioning = "deprovisioning",
-        /// Its hardware is being inspected.
-        Inspecting = "inspecting",
-        /// It is being deleted.
-        Deleting = "deleting",
-        /// It is being powered off before its deletion.
-        PoweringOffBeforeDelete = "powering off before delete",
-    }
-    /// The source has no status at all (files, not a live site): eligible, and reported. A live site without a
-    /// status is [`Provisioning::None`].
-    NotReported = "not reported",
-);
-
-impl Provisioning {
-    /// Whether a host in this state can be claimed.
-    #[must_use]
-    pub fn is_claimable(&self) -> bool {
-        match self {
-            Self::Ready | Self::Available | Self::NotReported => true,
-            Self::None
-            | Self::Unmanaged
-            | Self::Registering
-            | Self::MatchProfile
-            | Self::Preparing
-            | Self::Provisioning
-            | Self::Provisioned
-            | Self::ExternallyProvisioned
-            | Self::Deprovisioning
-            | Self::Inspecting
-            | Self::Deleting
-            | Self::PoweringOffBeforeDelete
-            | Self::Unknown(_) => false,
-        }
+/// Whether a host in this state can be claimed.
+pub(crate) fn is_claimable(state: &ProvisioningState) -> bool {
+    match state {
+        ProvisioningState::Ready | ProvisioningState::Available | ProvisioningState::NotReported => true,
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::Registering
+        | ProvisioningState::MatchProfile
+        | ProvisioningState::Preparing
+        | ProvisioningState::Provisioning
+        | ProvisioningState::Provisioned
+        | ProvisioningState::ExternallyProvisioned
+        | ProvisioningState::Deprovisioning
+        | ProvisioningState::Inspecting
+        | ProvisioningState::Deleting
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Unknown(_) => false,
     }
 }
-
-reported_state!(
-    /// `status.operationalStatus` of metal3's `BareMetalHost` v1alpha1.
-    OperationalStatus {
-        /// Nothing reported.
-        None = "",
-        /// Well.
-        Ok = "OK",
-        /// Only discovered: BMC details are missing.
-        Discovered = "discovered",
-        /// In error.
-        Error = "error",
-        /// An operation waits for capacity of the provisioner.
-        Delayed = "delayed",
-        /// Not managed at present.
-        Detached = "detached",
-        /// Firmware is being changed while an image is on it.
-        Servicing = "servicing",
-    }
-);

@@ -1,10 +1,12 @@
 //! Why a host cannot be claimed: each reason of its own, and a host can have several.
 
-use crate::host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
-use crate::names::{ClusterName, LabelKey, NetworkId, RoleName};
+use vocabulary::{
+    ClusterName, LabelKey, NetworkId, OperationalStatus, ProvisioningState, Requirement, RoleName, SipLabels,
+};
+
+use crate::host::{Consumer, Host, is_claimable};
 use crate::policy::{Domain, Policy};
 use crate::request::{Holder, MemberState, Request, Role};
-use crate::selector::Requirement;
 
 /// One reason why a host cannot be claimed for a role, in the order in which they are shown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +34,7 @@ pub enum Ineligible {
     /// Its operational status is not one that this crate knows.
     UnknownStatus(String),
     /// It is not available: this is its state.
-    State(Provisioning),
+    State(ProvisioningState),
     /// Somebody marked it as failed.
     MarkedFailed,
     /// Somebody asked to move its member off.
@@ -100,7 +102,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         (*replace_requested, Ineligible::ReplaceRequested),
         (*cordoned, Ineligible::Cordoned),
         (
-            !provisioning.is_claimable(),
+            !is_claimable(provisioning),
             Ineligible::State(provisioning.clone()),
         ),
     ];

@@ -8,10 +8,8 @@ mod ineligible;
 mod kinds;
 pub mod life;
 mod limits;
-mod names;
 mod policy;
 mod request;
-mod selector;
 mod sentences;
 mod site;
 pub mod whatif;
@@ -21,14 +19,14 @@ pub use decision::{
     Decision, Funnel, Help, Keep, Need, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report,
     ReportKind, Take, Tight,
 };
-pub use host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
+pub use host::{Consumer, Host};
 pub use ineligible::Ineligible;
 pub use limits::{MAX_HELPS, MAX_REPORTS, MAX_ROLES, MAX_WANTED};
-pub use names::{
-    ClusterName, Error as NameError, HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName,
-    Uid,
-};
 pub use policy::{Domain, Policy};
 pub use request::{FailReason, Holder, Member, MemberState, Replaces, Request, Role};
-pub use selector::{Error as SelectorError, Expression, Requirement, Selector};
 pub use site::Site;
+/// The words that requests, hosts and decisions are made of.
+pub use vocabulary::{
+    ClusterName, Expression, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, NetworkId,
+    OperationalStatus, ProvisioningState, Requirement, RoleName, Selector, SelectorError, SipLabels, Uid,
+};

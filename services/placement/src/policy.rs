@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{LabelKey, LabelValue, Namespace};
+use vocabulary::{LabelKey, LabelValue, Namespace};
 
 /// A site's policy. The default one has no hierarchy, cordons, quotas or preferences.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::names::{ClusterName, HostId, LabelKey, NetworkId, RoleName};
+use vocabulary::{ClusterName, HostId, LabelKey, NetworkId, RoleName, Selector};
+
 use crate::policy::Domain;
-use crate::selector::Selector;
 
 /// One role of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use std::fmt::{self, Display};
 
+use vocabulary::{LabelKey, RoleName, Selector};
+
 use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, ReportKind};
 use crate::ineligible::Ineligible;
-use crate::names::{LabelKey, RoleName};
 use crate::request::{FailReason, MemberState};
-use crate::selector::Selector;
 
 /// The most entries of a list in a sentence.
 const LIST: usize = 6;
@@ -274,7 +274,7 @@ impl Display for ReportKind {
                 write!(f, "another member of its role is in {domain} too; both stay")
             }
             Self::DomainChanged { was, now } => {
-                let text = |value: &Option<crate::names::LabelValue>| {
+                let text = |value: &Option<vocabulary::LabelValue>| {
                     value
                         .as_ref()
                         .map_or_else(|| "none".to_owned(), ToString::to_string)

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vocabulary::{ClusterName, RoleName};
+
 use crate::decide::{capacity, decide, needs_replacement};
 use crate::decision::Decision;
-use crate::names::{ClusterName, RoleName};
 use crate::policy::Domain;
 use crate::request::{Holder, Member, MemberState, Request};
 use crate::site::Site;

@@ -9,7 +9,7 @@ use placement::{FailReason, Outcome, Policy, RefusalKind, ReportKind, Selector, 
 fn greedy_would_refuse_but_the_roles_share_hosts_and_there_is_a_placement() {
     // The flexible host comes first by name; ControlPlane must leave it to Worker.
     let site = site([host("a").rack("r1").label("both", ""), host("b").rack("r2")]);
-    let only_a = Selector::of([placement::Requirement::Exists(key("both"))]);
+    let only_a = Selector::all([placement::Requirement::Exists(key("both"))]);
     let wanted = request([
         role("ControlPlane", Selector::default(), 1),
         role("Worker", only_a, 1),

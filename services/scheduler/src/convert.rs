@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use placement::{
     ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, MemberState, NetworkId,
-    OperationalStatus, Provisioning, Replaces, RoleName, SipLabels, Uid,
+    OperationalStatus, ProvisioningState, Replaces, SipLabels, Uid,
 };
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 
@@ -16,16 +16,6 @@ use crate::{
 
 /// Most reports in an answer.
 const REPORTS: usize = 64;
-
-/// Labels that SIP puts on a placed host.
-pub mod sip_label {
-    /// Namespace of the `SIPCluster`.
-    pub const NAMESPACE: &str = "sip.airshipit.org/cluster-namespace";
-    /// Name of the `SIPCluster`.
-    pub const NAME: &str = "sip.airshipit.org/cluster-name";
-    /// Role that the host serves.
-    pub const ROLE: &str = "sip.airshipit.org/node-type";
-}
 
 /// Parses a cluster's name and, where it is wanted, its uid.
 ///
@@ -80,21 +70,10 @@ fn labels(wire: &BTreeMap<String, String>) -> BTreeMap<LabelKey, LabelValue> {
         .collect()
 }
 
-/// What SIP's three labels say.
+/// What SIP's three labels state.
 #[must_use]
 pub fn sip_labels(wire: &BTreeMap<String, String>) -> SipLabels {
-    let [namespace, name, role] =
-        [sip_label::NAMESPACE, sip_label::NAME, sip_label::ROLE].map(|key| wire.get(key));
-    match (namespace, name, role) {
-        (None, None, None) => SipLabels::None,
-        (Some(namespace), Some(name), Some(role)) => {
-            match (ClusterName::new(namespace, name), RoleName::new(role)) {
-                (Ok(cluster), Ok(role)) => SipLabels::Complete { cluster, role },
-                _ => SipLabels::Partial,
-            }
-        }
-        _ => SipLabels::Partial,
-    }
+    SipLabels::read(|key| wire.get(key).map(String::as_str))
 }
 
 /// The addresses that parse, by network.
@@ -136,23 +115,23 @@ pub fn host(wire: &inventory::Host) -> Result<Host, placement::NameError> {
     })
 }
 
-fn provisioning(wire: inventory::ProvisioningState) -> Provisioning {
+fn provisioning(wire: inventory::ProvisioningState) -> ProvisioningState {
     use inventory::ProvisioningState as Wire;
     match wire {
-        Wire::Unspecified => Provisioning::None,
-        Wire::Unmanaged => Provisioning::Unmanaged,
-        Wire::Registering => Provisioning::Registering,
-        Wire::MatchProfile => Provisioning::MatchProfile,
-        Wire::Preparing => Provisioning::Preparing,
-        Wire::Ready => Provisioning::Ready,
-        Wire::Available => Provisioning::Available,
-        Wire::Provisioning => Provisioning::Provisioning,
-        Wire::Provisioned => Provisioning::Provisioned,
-        Wire::ExternallyProvisioned => Provisioning::ExternallyProvisioned,
-        Wire::Deprovisioning => Provisioning::Deprovisioning,
-        Wire::Inspecting => Provisioning::Inspecting,
-        Wire::PoweringOffBeforeDelete => Provisioning::PoweringOffBeforeDelete,
-        Wire::Deleting => Provisioning::Deleting,
+        Wire::Unspecified => ProvisioningState::None,
+        Wire::Unmanaged => ProvisioningState::Unmanaged,
+        Wire::Registering => ProvisioningState::Registering,
+        Wire::MatchProfile => ProvisioningState::MatchProfile,
+        Wire::Preparing => ProvisioningState::Preparing,
+        Wire::Ready => ProvisioningState::Ready,
+        Wire::Available => ProvisioningState::Available,
+        Wire::Provisioning => ProvisioningState::Provisioning,
+        Wire::Provisioned => ProvisioningState::Provisioned,
+        Wire::ExternallyProvisioned => ProvisioningState::ExternallyProvisioned,
+        Wire::Deprovisioning => ProvisioningState::Deprovisioning,
+        Wire::Inspecting => ProvisioningState::Inspecting,
+        Wire::PoweringOffBeforeDelete => ProvisioningState::PoweringOffBeforeDelete,
+        Wire::Deleting => ProvisioningState::Deleting,
     }
 }
 

@@ -181,6 +181,8 @@ pub(crate) fn selector(
         )
         .collect();
     Selector::compile(match_labels, &expressions)
-        .map_err(|error| violations.push(Violation::new(path, chain(&error))))
+        .map_err(|errors| {
+            violations.extend(errors.iter().map(|error| Violation::new(path, chain(error))));
+        })
         .ok()
 }

@@ -8,18 +8,18 @@ mod service;
 
 use std::collections::BTreeSet;
 
+use vocabulary::{LabelValue, NetworkId};
+
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
-pub use role::{Role, RoleName};
-pub use selector::{Operator, Requirement, Selector};
+pub use role::Role;
 pub use service::{
-    Auth, BadImage, Balance, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, NetworkId,
-    ObjectName, Override, Resources, Service, WorkerBalancer,
+    Auth, BadImage, Balance, ControlPlaneBalancer, Exposure, Image, JumpHost, MAX_REPLICAS, ObjectName,
+    Override, Resources, Service, WorkerBalancer,
 };
 
 use crate::cluster_api::ClusterApiCluster;
 use crate::fault::{Fault, Invalid};
-use crate::label::LabelValue;
 use crate::sip_cluster::{SIPCluster, SIPClusterSpec};
 
 /// Which SIPCluster, and which incarnation of it.

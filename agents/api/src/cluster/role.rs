@@ -1,38 +1,15 @@
 //! The roles of a cluster: how many hosts, which ones, and how they are spread.
 
-use std::fmt;
 use std::time::Duration;
 
-use super::selector::{self, Selector};
+use vocabulary::{LabelKey, RoleName, Selector};
+
+use super::selector;
 use crate::fault::Fault;
-use crate::label::{LabelKey, LabelValue};
 use crate::sip_cluster::{NodeCount, NodeSet};
 
 /// How long a host may be in error where a role opts in without saying how long.
 const ERROR_GRACE: Duration = Duration::from_mins(10);
-
-/// Name of a role: a label value that is not empty.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct RoleName(LabelValue);
-
-impl RoleName {
-    /// The role whose members the control-plane load balancers lead to.
-    pub const CONTROL_PLANE: &'static str = "ControlPlane";
-    /// The role whose members the worker load balancers lead to.
-    pub const WORKER: &'static str = "Worker";
-
-    /// The name as it is written.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl fmt::Display for RoleName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A checked role.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -118,29 +95,23 @@ pub(super) fn parse(name: &str, set: &NodeSet, faults: &mut Vec<Fault>) -> Optio
 }
 
 fn role_name(name: &str, path: &str, faults: &mut Vec<Fault>) -> Option<RoleName> {
-    if name.is_empty() {
-        faults.push(Fault::text(path, name, "the name of a role must not be empty"));
-        return None;
-    }
-    match name.parse() {
-        Ok(value) => Some(RoleName(value)),
-        Err(error) => {
-            let rule = format!(
-                "the name of a role becomes the label {}: {error}",
-                crate::labels::NODE_TYPE
-            );
+    RoleName::new(name)
+        .map_err(|error| {
+            let rule = if name.is_empty() {
+                error.rule.to_owned()
+            } else {
+                let label = crate::labels::NODE_TYPE;
+                format!("the name of a role becomes the label {label}: {}", error.rule)
+            };
             faults.push(Fault::text(path, name, rule));
-            None
-        }
-    }
+        })
+        .ok()
 }
 
 /// As in SIP, an empty key is no key.
 fn key(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<LabelKey> {
     let text = text.filter(|text| !text.is_empty())?;
-    text.parse()
-        .map_err(|error| faults.push(Fault::text(path, text, error)))
-        .ok()
+    selector::label_key(text, path, faults)
 }
 
 fn counts(count: Option<&NodeCount>, path: &str, faults: &mut Vec<Fault>) -> Option<(u32, u32)> {

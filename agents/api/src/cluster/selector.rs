@@ -1,86 +1,9 @@
-//! Label selectors, checked by the rules of metav1.
-//! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/label-selector/>
-
-use std::collections::BTreeSet;
+//! Label selectors of roles, and labels in other places of a spec, with the paths of what is wrong with them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use vocabulary::{Expression, LabelKey, LabelValue, Place, Selector, SelectorError};
 
 use crate::fault::Fault;
-use crate::label::{LabelKey, LabelValue};
-
-/// How a requirement compares. Named as Kubernetes writes them.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Operator {
-    /// The label is there with one of the values.
-    In,
-    /// The label is absent, or has none of the values.
-    NotIn,
-    /// The label is there, whatever its value.
-    Exists,
-    /// The label is absent.
-    DoesNotExist,
-}
-
-impl Operator {
-    /// As Kubernetes writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-            Self::Exists => "Exists",
-            Self::DoesNotExist => "DoesNotExist",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist]
-            .into_iter()
-            .find(|operator| operator.as_str() == text)
-    }
-}
-
-/// One thing that the labels of a host must fulfil.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Requirement {
-    key: LabelKey,
-    operator: Operator,
-    values: BTreeSet<LabelValue>,
-}
-
-impl Requirement {
-    /// Which label.
-    #[must_use]
-    pub fn key(&self) -> &LabelKey {
-        &self.key
-    }
-
-    /// How it is compared.
-    #[must_use]
-    pub fn operator(&self) -> Operator {
-        self.operator
-    }
-
-    /// At least one value for [`Operator::In`] and [`Operator::NotIn`], none for the others.
-    #[must_use]
-    pub fn values(&self) -> &BTreeSet<LabelValue> {
-        &self.values
-    }
-}
-
-/// Requirements that all must hold. None at all selects every host.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Selector {
-    requirements: Vec<Requirement>,
-}
-
-impl Selector {
-    /// The requirements, sorted, each once; `matchLabels` entries are `In` with one value.
-    #[must_use]
-    pub fn requirements(&self) -> &[Requirement] {
-        &self.requirements
-    }
-}
 
 pub(super) fn parse(
     selector: Option<&LabelSelector>,
@@ -95,93 +18,66 @@ pub(super) fn parse(
         faults.push(Fault::absent(path, "must be set; {} selects every host"));
         return None;
     };
-    let labels = match_labels.iter().flatten().filter_map(|(key, value)| {
-        let path = format!("{path}.matchLabels[{key}]");
-        let key = label_key(key, &path, faults);
-        let value = label_value(value, &path, faults);
-        Some(Requirement {
-            key: key?,
-            operator: Operator::In,
-            values: [value?].into(),
-        })
-    });
-    let mut requirements: BTreeSet<Requirement> = labels.collect();
-    for (index, expression) in match_expressions.iter().flatten().enumerate() {
-        requirements.extend(requirement(
-            expression,
-            &format!("{path}.matchExpressions[{index}]"),
-            faults,
-        ));
-    }
-    Some(Selector {
-        requirements: requirements.into_iter().collect(),
-    })
-}
-
-fn requirement(
-    expression: &LabelSelectorRequirement,
-    path: &str,
-    faults: &mut Vec<Fault>,
-) -> Option<Requirement> {
-    let LabelSelectorRequirement {
-        key,
-        operator,
-        values,
-    } = expression;
-    let key = label_key(key, &format!("{path}.key"), faults);
-    let texts = values.as_deref().unwrap_or_default();
-    let operator = operator_with(operator, texts, path, faults);
-    let values: Vec<_> = texts
+    let expressions: Vec<Expression> = match_expressions
         .iter()
-        .enumerate()
-        .map(|(index, value)| label_value(value, &format!("{path}.values[{index}]"), faults))
+        .flatten()
+        .map(
+            |LabelSelectorRequirement {
+                 key,
+                 operator,
+                 values,
+             }| Expression {
+                key: key.clone(),
+                operator: operator.clone(),
+                values: values.clone().unwrap_or_default(),
+            },
+        )
         .collect();
-    Some(Requirement {
-        key: key?,
-        operator: operator?,
-        values: values.into_iter().collect::<Option<_>>()?,
-    })
+    Selector::compile(&match_labels.clone().unwrap_or_default(), &expressions)
+        .map_err(|errors| faults.extend(errors.into_iter().map(|error| fault(path, error))))
+        .ok()
 }
 
-fn operator_with(text: &str, values: &[String], path: &str, faults: &mut Vec<Fault>) -> Option<Operator> {
-    let Some(operator) = Operator::parse(text) else {
-        faults.push(Fault::text(
-            &format!("{path}.operator"),
-            text,
-            "must be In, NotIn, Exists or DoesNotExist",
-        ));
-        return None;
+fn fault(selector: &str, error: SelectorError) -> Fault {
+    let path = |place: Place| match place {
+        // Users read keys as they wrote them; a fault escapes what could break a line.
+        Place::Label(key) => format!("{selector}.matchLabels[{key}]"),
+        Place::Key(_) | Place::Operator(_) | Place::Values(_) | Place::Value(_, _) => {
+            format!("{selector}.{place}")
+        }
     };
-    let values_path = format!("{path}.values");
-    match operator {
-        Operator::In | Operator::NotIn if values.is_empty() => {
-            faults.push(Fault::absent(
-                &values_path,
-                format!("must have at least one value with operator {text}"),
-            ));
-            None
+    match error {
+        SelectorError::Key { place, source } | SelectorError::Value { place, source } => {
+            Fault::text(&path(place), &source.value, source.rule)
         }
-        Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-            let found = format!("{} values", values.len());
-            faults.push(Fault::new(
-                &values_path,
-                found,
-                format!("must be empty with operator {text}"),
-            ));
-            None
+        SelectorError::Operator { place, operator } => Fault::text(
+            &path(place),
+            &operator,
+            "must be In, NotIn, Exists or DoesNotExist",
+        ),
+        SelectorError::ValuesMissing { place, operator } => {
+            let rule = format!("must have at least one value with operator {operator}");
+            Fault::absent(&path(place), rule)
         }
-        Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => Some(operator),
+        SelectorError::ValuesForbidden {
+            place,
+            operator,
+            count,
+        } => {
+            let rule = format!("must be empty with operator {operator}");
+            Fault::new(&path(place), format_args!("{count} values"), rule)
+        }
     }
 }
 
 pub(super) fn label_key(text: &str, path: &str, faults: &mut Vec<Fault>) -> Option<LabelKey> {
-    text.parse()
-        .map_err(|error| faults.push(Fault::text(path, text, error)))
+    LabelKey::new(text)
+        .map_err(|error| faults.push(Fault::text(path, text, error.rule)))
         .ok()
 }
 
 pub(super) fn label_value(text: &str, path: &str, faults: &mut Vec<Fault>) -> Option<LabelValue> {
-    text.parse()
-        .map_err(|error| faults.push(Fault::text(path, text, error)))
+    LabelValue::new(text)
+        .map_err(|error| faults.push(Fault::text(path, text, error.rule)))
         .ok()
 }

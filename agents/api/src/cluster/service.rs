@@ -11,9 +11,10 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use vocabulary::{LabelKey, LabelValue, NetworkId};
+
 use super::names::{self, MadePorts, Wanted};
 use super::ports::PortRange;
-use crate::label::{LabelKey, LabelValue};
 
 pub use exposure::{Exposure, Override};
 pub(super) use parse::parse;
@@ -25,10 +26,6 @@ pub const MAX_REPLICAS: u8 = 32;
 /// A container image: not empty, no white space, no control characters.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Image(String);
-
-/// `id` of a network in a host's networkData: not empty, no control characters.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct NetworkId(String);
 
 /// Name of a service's objects (Deployment, Service, Secret, …): a DNS label, so also a valid label value.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -52,7 +49,7 @@ macro_rules! text {
     )* };
 }
 
-text!(Image NetworkId ObjectName);
+text!(Image ObjectName);
 
 /// What the names of load balancers' objects begin with, by SIP.
 pub(super) const CONTROL_PLANE: &str = "loadbalancer-controlplane";
@@ -113,12 +110,6 @@ impl FromStr for Image {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("must not be empty, nor contain white space or control characters")]
 pub struct BadImage;
-
-impl NetworkId {
-    pub(crate) fn new(text: &str) -> Option<Self> {
-        (!text.is_empty() && !text.contains(char::is_control)).then(|| Self(text.to_owned()))
-    }
-}
 
 /// What every entry of every section has.
 #[derive(Clone, Debug, Eq, PartialEq)]

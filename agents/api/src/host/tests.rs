@@ -96,12 +96,12 @@ fn every_state_of_metal3_is_known_and_others_are_kept() {
         "powering off before delete",
     ] {
         let parsed = ProvisioningState::parse(state);
-        assert!(!matches!(parsed, ProvisioningState::Other(_)), "{state}");
+        assert!(!matches!(parsed, ProvisioningState::Unknown(_)), "{state}");
         assert_eq!(parsed.as_str(), state);
     }
     assert_eq!(
         ProvisioningState::parse("dreaming"),
-        ProvisioningState::Other("dreaming".to_owned())
+        ProvisioningState::Unknown("dreaming".into())
     );
     let error = parse(
         "{metadata: {name: a, namespace: b, uid: c}, status: {operationalStatus: error, errorMessage: no power}}",

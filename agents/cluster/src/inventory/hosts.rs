@@ -173,7 +173,9 @@ fn reported(host: &Host) -> wire::Host {
 fn provisioning(state: &ProvisioningState) -> wire::ProvisioningState {
     use wire::ProvisioningState as Wire;
     match state {
-        ProvisioningState::None | ProvisioningState::Other(_) => Wire::Unspecified,
+        ProvisioningState::None | ProvisioningState::NotReported | ProvisioningState::Unknown(_) => {
+            Wire::Unspecified
+        }
         ProvisioningState::Unmanaged => Wire::Unmanaged,
         ProvisioningState::Registering => Wire::Registering,
         ProvisioningState::MatchProfile => Wire::MatchProfile,
@@ -193,7 +195,7 @@ fn provisioning(state: &ProvisioningState) -> wire::ProvisioningState {
 fn operational(status: &OperationalStatus) -> wire::OperationalStatus {
     use wire::OperationalStatus as Wire;
     match status {
-        OperationalStatus::None | OperationalStatus::Other(_) => Wire::Unspecified,
+        OperationalStatus::None | OperationalStatus::Unknown(_) => Wire::Unspecified,
         OperationalStatus::Ok => Wire::Ok,
         OperationalStatus::Discovered => Wire::Discovered,
         OperationalStatus::Error => Wire::Error,

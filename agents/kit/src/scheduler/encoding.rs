@@ -1,6 +1,6 @@
 //! Protobuf into the types of [`crate::placement`], and a checked `SIPCluster` into protobuf: each in one place.
 
-use api::{Cluster, MemberState, Operator, Role};
+use api::{Cluster, MemberState, Role};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use proto::{inventory::v1 as inventory, placement::v1 as wire};
 use tonic::Status;
@@ -228,25 +228,16 @@ pub(super) fn declaration(
 }
 
 fn role(role: &Role) -> inventory::Role {
-    let requirements =
-        role.selector()
-            .requirements()
-            .iter()
-            .map(|requirement| inventory::LabelSelectorRequirement {
-                key: requirement.key().as_str().to_owned(),
-                operator: match requirement.operator() {
-                    Operator::In => "In",
-                    Operator::NotIn => "NotIn",
-                    Operator::Exists => "Exists",
-                    Operator::DoesNotExist => "DoesNotExist",
-                }
-                .to_owned(),
-                values: requirement
-                    .values()
-                    .iter()
-                    .map(|value| value.as_str().to_owned())
-                    .collect(),
-            });
+    // By key, as earlier versions declared them: an upgrade declares no other shape.
+    let mut requirements: Vec<_> = role.selector().requirements().collect();
+    requirements.sort_by_key(|requirement| requirement.key());
+    let requirements = requirements
+        .into_iter()
+        .map(|requirement| inventory::LabelSelectorRequirement {
+            key: requirement.key().to_string(),
+            operator: requirement.operator().to_string(),
+            values: requirement.values().map(ToString::to_string).collect(),
+        });
     inventory::Role {
         name: role.name().as_str().to_owned(),
         label_selector: Some(inventory::LabelSelector {

@@ -106,7 +106,7 @@ impl Shape {
     pub(crate) fn request(self, control_plane: u32, workers: u32) -> Request {
         let fits = |flavor: &str| {
             let flavor = if self.shared { "any" } else { flavor };
-            Selector::of([Requirement::In(
+            Selector::all([Requirement::In(
                 key("airshipit.org/flavor"),
                 [flavor.parse().expect("a value")].into(),
             )])

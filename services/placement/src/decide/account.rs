@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vocabulary::{HostId, LabelValue, RoleName};
+
 use super::known::Known;
 use super::pairs::Pairs;
 use super::refuse;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
 use crate::life::{Occupies, Quota, Shown, Stage};
-use crate::names::{HostId, LabelValue, RoleName};
 use crate::request::{Member, Request, Role};
 use crate::site::Site;
 

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
+use vocabulary::{HostName, LabelValue, RoleName};
 
 use super::network::{Layout, sources, used_offer};
 use super::solution::Solution;
 use super::solve::{Inputs, domain_text, to_usize};
 use crate::decision::Tight;
-use crate::names::{HostName, LabelValue, RoleName};
 use crate::site::{Site, Slot};
 
 /// The network with all that is demanded sent as far as possible, and how much of each role's demand is missing.

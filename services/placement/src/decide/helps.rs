@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vocabulary::{HostName, LabelValue, RoleName};
+
 use super::account::{Account, Gate, count};
 use super::network::Demand;
 use super::pool::Spot;
@@ -12,7 +14,6 @@ use super::solve::{Inputs, domain_text, to_usize};
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
-use crate::names::{HostName, LabelValue, RoleName};
 use crate::request::Request;
 use crate::site::{NONE, Slot, Value, at};
 

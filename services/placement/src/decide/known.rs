@@ -1,8 +1,9 @@
 //! A member with what the site shows of it.
 
+use vocabulary::{LabelKey, LabelValue};
+
 use crate::host::Consumer;
 use crate::life::{Quota, Shown, Stage};
-use crate::names::{LabelKey, LabelValue};
 use crate::request::{FailReason, Member, Replaces};
 use crate::site::{Site, Slot};
 

@@ -22,6 +22,8 @@ mod victims;
 
 use std::collections::BTreeSet;
 
+use vocabulary::Namespace;
+
 use account::{Account, Accounts, Gate, given_back};
 use known::Known;
 use pool::Stages;
@@ -29,7 +31,6 @@ use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
 use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
-use crate::names::Namespace;
 use crate::request::{FailReason, Member, MemberState, Replaces, Request};
 use crate::site::Site;
 
@@ -248,7 +249,7 @@ pub fn explain(
     site: &Site,
     request: &Request,
     role: &crate::request::Role,
-    host: &crate::names::HostName,
+    host: &vocabulary::HostName,
 ) -> Vec<crate::ineligible::Ineligible> {
     match site.get(host) {
         Some(host) => {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vocabulary::HostId;
+
 use super::known::Known;
 use crate::decision::ReleaseReason;
-use crate::names::HostId;
 use crate::request::{FailReason, MemberState, Replaces};
 
 /// What follows for the members of a role.

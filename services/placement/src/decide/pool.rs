@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
+use vocabulary::{LabelKey, Namespace};
 
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
 use super::leaves::{Candidate, Leaves};
 use super::score::{Class, Drawbacks, Score};
 use super::tree::{Node, Tree};
-use crate::names::{LabelKey, Namespace};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
 
@@ -147,7 +147,7 @@ pub(crate) fn pool(
     let Some((number, column)) = site.column(key) else {
         return Pool::default();
     };
-    let value = |text: &crate::names::LabelValue| column.number(text.as_str());
+    let value = |text: &vocabulary::LabelValue| column.number(text.as_str());
     let closed: BTreeSet<Value> = account.closed.iter().filter_map(value).collect();
     let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
     let asked = few.then(|| {

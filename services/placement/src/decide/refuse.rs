@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use vocabulary::RoleName;
+
 use super::account::{Account, count};
 use super::pool::Stages;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::{cut, helps};
 use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
-use crate::names::RoleName;
 use crate::request::Request;
 use crate::site::Site;
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vocabulary::{HostId, LabelValue, Namespace, ProvisioningState};
+
 use super::account::{Account, Accounts};
 use super::known::{Known, last_known};
 use super::solution::Solution;
 use crate::decision::{Decision, Report, ReportKind};
-use crate::host::Provisioning;
 use crate::ineligible::{Ineligible, all_reasons};
-use crate::names::{HostId, LabelValue, Namespace};
 use crate::policy::Domain;
 use crate::request::{FailReason, Member, Request};
 use crate::site::Site;
@@ -36,7 +36,7 @@ pub(crate) fn add(
             .slot_of(&take.host)
             .and_then(|slot| site.row(slot))
             .map(|row| &row.provisioning);
-        if state == Some(&Provisioning::NotReported) {
+        if state == Some(&ProvisioningState::NotReported) {
             let (role, host) = (Some(take.role.clone()), Some(take.host.name.clone()));
             reports.push(Report {
                 role,
@@ -104,7 +104,10 @@ fn about_member(
             | Ineligible::NotFound => true,
             // A member goes through these states while it is used; the others are worth a word.
             Ineligible::State(state) => {
-                matches!(state, Provisioning::Provisioning | Provisioning::Provisioned)
+                matches!(
+                    state,
+                    ProvisioningState::Provisioning | ProvisioningState::Provisioned
+                )
             }
             Ineligible::Selector(_)
             | Ineligible::NoTopologyLabel(_)

@@ -1,6 +1,7 @@
 //! From accounts and stages to a placement, or to the proof that there is none.
 
 use fixedbitset::FixedBitSet;
+use vocabulary::{LabelValue, Namespace, RoleName};
 
 use super::account::{Account, Accounts};
 use super::network::Demand;
@@ -8,7 +9,6 @@ use super::pool::{Depth, Pool, Scope, Stages, pool};
 use super::sent::run;
 use super::solution::Solution;
 use super::tree::Tree;
-use crate::names::{Namespace, RoleName};
 use crate::request::{Member, Request};
 use crate::site::{NONE, Site, Slot, Value};
 
@@ -224,19 +224,12 @@ fn offers(roles: &[Account<'_>], index: usize) -> usize {
 }
 
 /// The text of a domain; None for a role without a key.
-pub(crate) fn domain_text(
-    site: &Site,
-    account: &Account<'_>,
-    domain: Value,
-) -> Option<crate::names::LabelValue> {
+pub(crate) fn domain_text(site: &Site, account: &Account<'_>, domain: Value) -> Option<LabelValue> {
     if domain == NONE {
         return None;
     }
     let (_, column) = site.column(account.role.topology_key.as_ref()?)?;
-    column
-        .text(domain)
-        .cloned()
-        .map(crate::names::LabelValue::of_shared)
+    column.text(domain).cloned()
 }
 
 #[cfg(test)]
@@ -246,9 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        Host, HostId, HostName, LabelKey, LabelValue, Policy, Request, Requirement, Role, Selector, Uid,
-    };
+    use crate::{Host, HostId, HostName, LabelKey, Policy, Request, Requirement, Role, Selector, Uid};
 
     fn key(text: &str) -> LabelKey {
         LabelKey::new(text).expect("a key")
@@ -289,7 +280,7 @@ mod tests {
         let all = (0..3)
             .filter(|flavor| flavors >> flavor & 1 == 1)
             .map(|flavor| value(&format!("f{flavor}")));
-        let selector = Selector::of([Requirement::In(key("flavor"), all.collect::<BTreeSet<_>>())]);
+        let selector = Selector::all([Requirement::In(key("flavor"), all.collect::<BTreeSet<_>>())]);
         let topology_key = [Some("rack"), Some("rack"), Some("server"), None][usize::from(keys)].map(key);
         let name = crate::RoleName::new(format!("role{index}")).expect("a role");
         Role {

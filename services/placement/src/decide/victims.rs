@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use vocabulary::LabelValue;
+
 use super::known::Known;
 use crate::life::Goes;
-use crate::names::LabelValue;
 use crate::request::{FailReason, MemberState};
 use crate::site::Site;
 
@@ -44,7 +45,7 @@ struct Order<'a> {
     /// Then from the most loaded outer domains, outermost first, and last the most loaded topology domain.
     load: Vec<Reverse<u32>>,
     /// At last by name, the highest first.
-    name: Reverse<&'a crate::names::HostId>,
+    name: Reverse<&'a vocabulary::HostId>,
 }
 
 /// Where a member is: each prefix of the site's hierarchy is a domain, and so is its topology domain.

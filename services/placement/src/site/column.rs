@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
-use smol_str::SmolStr;
+use vocabulary::LabelValue;
 
 use super::rank::Ranks;
 use super::set::{Set, Slot, at};
@@ -16,7 +16,7 @@ pub(crate) const NONE: Value = Value::MAX;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
-    numbers: BTreeMap<SmolStr, Value>,
+    numbers: BTreeMap<LabelValue, Value>,
     values: Vec<Entry>,
     unused: Vec<Value>,
     exists: Set,
@@ -27,7 +27,7 @@ pub(crate) struct Column {
 
 #[derive(Debug, Clone, Default)]
 struct Entry {
-    text: SmolStr,
+    text: LabelValue,
     hosts: Set,
 }
 
@@ -50,7 +50,7 @@ impl Column {
         self.numbers.get(value).copied()
     }
 
-    pub(crate) fn text(&self, value: Value) -> Option<&SmolStr> {
+    pub(crate) fn text(&self, value: Value) -> Option<&LabelValue> {
         self.values.get(at(value)).map(|entry| &entry.text)
     }
 
@@ -103,7 +103,7 @@ impl Column {
     }
 
     /// `ranks` has the host.
-    pub(crate) fn insert(&mut self, host: Slot, text: &SmolStr, ranks: &Ranks) -> Value {
+    pub(crate) fn insert(&mut self, host: Slot, text: &LabelValue, ranks: &Ranks) -> Value {
         let value = self
             .numbers
             .get(text)
@@ -135,7 +135,7 @@ impl Column {
         self.note(host, NONE, ranks.width());
     }
 
-    fn new_value(&mut self, text: &SmolStr) -> Value {
+    fn new_value(&mut self, text: &LabelValue) -> Value {
         let entry = Entry {
             text: text.clone(),
             hosts: Set::default(),

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use vocabulary::{ClusterName, HostId, Namespace};
+
 use super::{Claim, Site};
-use crate::names::{ClusterName, HostId, Namespace};
 use crate::request::{Holder, MemberState};
 
 impl Site {

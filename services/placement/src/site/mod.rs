@@ -10,14 +10,14 @@ mod set;
 use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
+use vocabulary::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId, SipLabels};
 
 pub(crate) use column::{Column, NONE, Value};
 pub(crate) use row::{Key, Row};
 pub(crate) use set::{Slot, at};
 
-use crate::host::{Host, SipLabels};
+use crate::host::Host;
 use crate::ineligible::{claim_reasons, own_reasons};
-use crate::names::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId};
 use crate::policy::Policy;
 use crate::request::Holder;
 use rank::Ranks;
@@ -174,12 +174,7 @@ impl Site {
         let mut labels = Vec::with_capacity(host.labels.len());
         for (key, value) in &host.labels {
             let key = self.key_number(key);
-            labels.push((
-                key,
-                self.columns[at(key)]
-                    .1
-                    .insert(number, value.shared(), &self.ranks),
-            ));
+            labels.push((key, self.columns[at(key)].1.insert(number, value, &self.ranks)));
         }
         labels.sort_unstable();
         let mut networks = Vec::with_capacity(host.networks.len());

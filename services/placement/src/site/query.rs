@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
+use vocabulary::{HostId, LabelKey, LabelValue, Namespace, NetworkId, Requirement, Selector};
 
 use super::set::{Slot, at};
 use super::{Column, Key, NONE, Row, Site, Value};
-use crate::names::{HostId, LabelKey, LabelValue, Namespace, NetworkId};
-use crate::selector::{Requirement, Selector};
 
 /// One key's value numbers by slot.
 #[derive(Clone, Copy)]
@@ -90,10 +89,7 @@ impl Site {
     /// The value of a host's label.
     pub(crate) fn label(&self, key: &LabelKey, host: Slot) -> Option<LabelValue> {
         let (number, column) = self.column(key)?;
-        column
-            .text(self.value(number, host))
-            .cloned()
-            .map(LabelValue::of_shared)
+        column.text(self.value(number, host)).cloned()
     }
 
     /// The hosts that match a selector.

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use vocabulary::HostName;
+
 use super::set::{Slot, at};
-use crate::names::HostName;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranks {

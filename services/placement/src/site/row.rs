@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use vocabulary::{HostId, OperationalStatus, ProvisioningState, SipLabels};
+
 use super::Site;
 use super::column::Value;
-use crate::host::{Consumer, Host, OperationalStatus, Provisioning, SipLabels};
-use crate::names::{HostId, LabelValue};
+use crate::host::{Consumer, Host};
 
 /// A label key's number in a [`Site`].
 pub(crate) type Key = u32;
@@ -17,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) labels: Box<[(Key, Value)]>,
     /// Sorted numbers of networks.
     pub(crate) networks: Box<[u32]>,
-    pub(crate) provisioning: Provisioning,
+    pub(crate) provisioning: ProvisioningState,
     operational: OperationalStatus,
     flags: Flags,
     pub(crate) consumer: Option<Box<Consumer>>,
@@ -95,7 +96,7 @@ impl Row {
     pub(crate) fn host(&self, site: &Site) -> Host {
         let label = |(key, value): &(Key, Value)| {
             let (name, column) = site.column_at(*key)?;
-            Some((name.clone(), LabelValue::of_shared(column.text(*value)?.clone())))
+            Some((name.clone(), column.text(*value)?.clone()))
         };
         let Flags {
             paused,

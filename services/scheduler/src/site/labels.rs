@@ -2,6 +2,7 @@
 
 use ::placement::{ClusterName, RoleName, SipLabels};
 use proto::inventory::v1 as wire;
+use vocabulary::labels;
 
 use crate::convert;
 
@@ -32,6 +33,6 @@ impl Labels {
 /// The cluster that a host's labels name, be they complete or not.
 pub(super) fn named(host: &wire::Host) -> Option<ClusterName> {
     let label = |key| host.labels.get(key);
-    let (namespace, name) = label(convert::sip_label::NAMESPACE).zip(label(convert::sip_label::NAME))?;
+    let (namespace, name) = label(labels::CLUSTER_NAMESPACE).zip(label(labels::CLUSTER_NAME))?;
     ClusterName::new(namespace, name).ok()
 }

@@ -77,7 +77,7 @@ async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_besid
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
     let mut control_plane = again(labelled("h1", "one"));
-    let role = scheduler::convert::sip_label::ROLE.to_owned();
+    let role = vocabulary::labels::NODE_TYPE.to_owned();
     control_plane.labels.insert(role, "ControlPlane".to_owned());
 
     stage.report(&session, &[control_plane]).await;

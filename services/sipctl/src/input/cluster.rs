@@ -1,11 +1,11 @@
 //! `SIPCluster`s become what the decision is asked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use api::{Cluster, Operator, SIPCluster};
+use api::{Cluster, SIPCluster};
 use placement::{
-    ClusterName, Expression, HostName, LabelKey, LabelValue, MAX_ROLES, MAX_WANTED, MemberState, Namespace,
-    NetworkId, Request, Role, RoleName, Selector, Uid,
+    ClusterName, HostName, LabelKey, LabelValue, MAX_ROLES, MAX_WANTED, MemberState, Namespace, Request,
+    Role, RoleName, Uid,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -113,59 +113,23 @@ fn request(name: &ClusterName, cluster: &Cluster) -> Result<Request, String> {
         return Err(invalid("spec.nodes", &rule));
     }
     let role = |role: &api::Role| {
-        let path = format!("spec.nodes[{}]", role.name());
-        let broken = |rule: &dyn std::fmt::Display| invalid(&path, rule);
         if role.wanted() > MAX_WANTED {
-            return Err(broken(&format!(
-                "{} hosts, at most {MAX_WANTED} are allowed",
-                role.wanted()
-            )));
+            let rule = format!("{} hosts, at most {MAX_WANTED} are allowed", role.wanted());
+            return Err(invalid(&format!("spec.nodes[{}]", role.name()), &rule));
         }
-        let key = role
-            .topology_key()
-            .map(|key| LabelKey::new(key.as_str()))
-            .transpose();
         Ok(Role {
-            name: RoleName::new(role.name().as_str()).map_err(|error| broken(&error))?,
-            selector: selector(role.selector()).map_err(|error| broken(&error))?,
-            topology_key: key.map_err(|error| broken(&error))?,
+            name: role.name().clone(),
+            selector: role.selector().clone(),
+            topology_key: role.topology_key().cloned(),
             want: role.wanted(),
             replace_after_error: role.replace_after_error(),
         })
     };
-    let network = |id: &api::NetworkId| {
-        NetworkId::new(id.as_str()).map_err(|error| invalid("spec.services nodeInterfaceId", &error.rule))
-    };
     Ok(Request {
         cluster: name.clone(),
         roles: cluster.roles().iter().map(role).collect::<Result<_, _>>()?,
-        networks: cluster
-            .network_ids()
-            .into_iter()
-            .map(network)
-            .collect::<Result<_, _>>()?,
+        networks: cluster.network_ids().into_iter().cloned().collect(),
     })
-}
-
-fn selector(selector: &api::Selector) -> Result<Selector, placement::SelectorError> {
-    let expressions: Vec<Expression> = selector
-        .requirements()
-        .iter()
-        .map(|requirement| Expression {
-            key: requirement.key().as_str().to_owned(),
-            operator: match requirement.operator() {
-                operator @ (Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist) => {
-                    operator.as_str().to_owned()
-                }
-            },
-            values: requirement
-                .values()
-                .iter()
-                .map(|value| value.as_str().to_owned())
-                .collect(),
-        })
-        .collect();
-    Selector::compile(&BTreeMap::new(), &expressions)
 }
 
 /// The part of a status that says who is a member. Read loosely: a status is cut down by hand for a plan.

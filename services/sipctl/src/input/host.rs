@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use api::{BareMetalHost, NetworkData, SecretName, labels};
+use api::{BareMetalHost, NetworkData, SecretName};
 use placement::{
-    ClusterName, Consumer, Host, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, NetworkId,
-    OperationalStatus, Provisioning, RoleName, SipLabels, Uid,
+    Consumer, Host, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, OperationalStatus,
+    ProvisioningState, SipLabels, Uid,
 };
 use serde_json::Value;
 
@@ -116,12 +116,12 @@ impl Read {
             faults: faults.map(ToString::to_string).collect(),
             host: Host {
                 id: HostId { name, uid },
-                sip_labels: sip_labels(&labels),
+                sip_labels: SipLabels::read(|key| labels.get(key).map(LabelValue::as_str)),
                 labels,
                 provisioning: if state_is_known {
-                    Provisioning::parse(&shown(parsed.provisioning_state().as_str()))
+                    ProvisioningState::parse(&shown(parsed.provisioning_state().as_str()))
                 } else {
-                    Provisioning::NotReported
+                    ProvisioningState::NotReported
                 },
                 operational: OperationalStatus::parse(&shown(parsed.operational_status().as_str())),
                 paused: parsed.is_paused(),
@@ -133,11 +133,7 @@ impl Read {
                 marked_failed: parsed.is_failed() || parsed.is_unhealthy(),
                 replace_requested: parsed.is_to_be_replaced(),
                 consumer: parsed.consumer().map(consumer),
-                networks: parsed
-                    .addresses()
-                    .keys()
-                    .filter_map(|id| NetworkId::new(id.as_str()).ok())
-                    .collect(),
+                networks: parsed.addresses().keys().cloned().collect(),
                 // What could not be read is absent already, and so is a reason of its own.
                 problem: None,
             },
@@ -156,20 +152,5 @@ fn consumer(reference: &api::ConsumerReference) -> Consumer {
         kind: text(&reference.kind),
         namespace: text(&reference.namespace),
         name: text(&reference.name),
-    }
-}
-
-/// What SIP's three labels say; a value that names no cluster or no role is as good as none.
-fn sip_labels(of: &BTreeMap<LabelKey, LabelValue>) -> SipLabels {
-    let keys = [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE];
-    match keys.map(|key| of.get(key)) {
-        [None, None, None] => SipLabels::None,
-        [Some(namespace), Some(name), Some(role)] => {
-            match (ClusterName::new(namespace, name), RoleName::new(role)) {
-                (Ok(cluster), Ok(role)) => SipLabels::Complete { cluster, role },
-                (Err(_), _) | (_, Err(_)) => SipLabels::Partial,
-            }
-        }
-        [_, _, _] => SipLabels::Partial,
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn observed(site: &Site) -> Observed {
     let mut observed = NOTHING;
     for host in site.hosts().values() {
         let HostKey { index, uid } = key(host.r#ref.as_ref());
-        let label = host.labels.get(scheduler::convert::sip_label::NAME);
+        let label = host.labels.get(vocabulary::labels::CLUSTER_NAME);
         observed.hosts[usize::from(index)] = Some(Host {
             uid,
             label: label.map(|name| name[1..].parse().unwrap()),

@@ -7,7 +7,8 @@ use crate::balancer::Balancer;
 use kit::placement::{ClusterId, ObjectKey};
 use placement::ClusterName;
 use proto::inventory::v1 as wire;
-use scheduler::convert::{self, sip_label};
+use scheduler::convert;
+use vocabulary::labels;
 
 /// Hosts of the site.
 pub(crate) const HOSTS: usize = 2;
@@ -210,9 +211,9 @@ pub(crate) fn reported(index: usize, host: Host) -> wire::Host {
     let labels = host.label.map(|cluster| {
         let cluster = cluster_name(cluster);
         [
-            (sip_label::NAMESPACE, cluster.namespace().to_string()),
-            (sip_label::NAME, cluster.name().to_owned()),
-            (sip_label::ROLE, ROLE.to_owned()),
+            (labels::CLUSTER_NAMESPACE, cluster.namespace().to_string()),
+            (labels::CLUSTER_NAME, cluster.name().to_owned()),
+            (labels::NODE_TYPE, ROLE.to_owned()),
         ]
     });
     wire::Host {

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use placement::MemberState;
 use proto::inventory::v1 as wire;
-use scheduler::{convert::sip_label, ledger::Contents};
+use scheduler::ledger::Contents;
+use vocabulary::labels;
 
 pub(crate) const SITE: &str = "a";
 pub(crate) const ROLE: &str = "Worker";
@@ -207,9 +208,9 @@ pub(crate) fn cluster_reference(name: &str, cluster: &Cluster) -> wire::ClusterR
 pub(crate) fn reported(name: &str, host: &Host) -> wire::Host {
     let labels = host.label.iter().flat_map(|cluster| {
         [
-            (sip_label::NAMESPACE, NAMESPACE),
-            (sip_label::NAME, cluster),
-            (sip_label::ROLE, ROLE),
+            (labels::CLUSTER_NAMESPACE, NAMESPACE),
+            (labels::CLUSTER_NAME, cluster),
+            (labels::NODE_TYPE, ROLE),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     });

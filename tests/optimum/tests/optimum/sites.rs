@@ -101,7 +101,7 @@ fn host(index: usize, rack: u8, room: u8, flavors: u8) -> Host {
 fn role_of(index: usize, (flavor, topology, want): (usize, u8, u32)) -> Role {
     Role {
         name: format!("role{index}").parse().unwrap(),
-        selector: Selector::of([Requirement::Exists(key(FLAVORS[flavor]))]),
+        selector: Selector::all([Requirement::Exists(key(FLAVORS[flavor]))]),
         topology_key: [Some(RACK), Some(SERVER), None][usize::from(topology)].map(key),
         want,
         replace_after_error: None,

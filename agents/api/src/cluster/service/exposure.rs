@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use vocabulary::{LabelKey, LabelValue};
 
 use crate::cluster::selector::{label_key, label_value};
 use crate::fault::Fault;
-use crate::label::{LabelKey, LabelValue};
 use crate::labels;
 
 const TYPES: &str = "must be NodePort or LoadBalancer";

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{BadImage, Balance, Image, NetworkId};
+use vocabulary::{NetworkId, dns};
+
+use super::{BadImage, Balance, Image};
 use crate::fault::Fault;
-use crate::label::is_dns_subdomain;
 
 pub(super) fn image(text: Option<&str>, path: &str, faults: &mut Vec<Fault>) -> Option<Image> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
@@ -33,10 +34,15 @@ pub(super) fn network_id(text: Option<&str>, path: &str, faults: &mut Vec<Fault>
         }
         Some(text) => {
             let id = NetworkId::new(text);
-            if id.is_none() {
-                faults.push(Fault::text(path, text, "must not contain control characters"));
-            }
-            id
+            id.map_err(|error| {
+                let rule = if text.contains(char::is_control) {
+                    "must not contain control characters"
+                } else {
+                    error.rule
+                };
+                faults.push(Fault::text(path, text, rule));
+            })
+            .ok()
         }
     }
 }
@@ -70,7 +76,7 @@ pub(super) fn network_attachments(
     let mut attachments = Vec::new();
     for (index, name) in names.into_iter().flatten().enumerate() {
         let path = format!("{path}[{index}]");
-        if !is_dns_subdomain(name) {
+        if !dns::is_subdomain(name) {
             let rule = "must be the name of a NetworkAttachmentDefinition in the same namespace: at most 253 lowercase letters, digits, '-' and '.'";
             faults.push(Fault::text(&path, name, rule));
         } else if attachments.contains(name) {

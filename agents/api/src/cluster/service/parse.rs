@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use serde_json::Value;
+use vocabulary::dns;
 
 use super::{
     Auth, CONTROL_PLANE, ControlPlaneBalancer, JumpHost, MAX_REPLICAS, ObjectName, Parsed, Service, WORKER,
@@ -12,7 +13,6 @@ use super::{
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
 use crate::fault::Fault;
-use crate::label::{is_dns_label, is_dns_subdomain};
 use crate::sip_cluster::{
     AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, ResourcesSpec,
     Services,
@@ -358,7 +358,7 @@ fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) ->
         (Some(own), _) => format!("{}-{}-{own}", entry.prefix, entry.cluster),
         (None, index) => indexed(entry.prefix, entry.cluster, index),
     };
-    if is_dns_label(&name) {
+    if dns::is_label(&name) {
         return Some(ObjectName(name));
     }
     let rule = format!(
@@ -427,7 +427,7 @@ fn secret_name(
     faults: &mut Vec<Fault>,
 ) -> Option<String> {
     let text = text.filter(|text| !text.is_empty())?;
-    if is_dns_subdomain(text) {
+    if dns::is_subdomain(text) {
         return Some(text.to_owned());
     }
     let rule = "must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'";

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use vocabulary::LabelKey;
 
 use crate::cluster::selector::label_key;
 use crate::fault::Fault;
-use crate::label::LabelKey;
 use crate::sip_cluster::ResourcesSpec;
 
 /// Suffixes of amounts, the longer ones first: binary, then decimal.

@@ -159,13 +159,8 @@ fn match_labels_and_expressions_become_sorted_requirements() {
     let shown: Vec<_> = worker
         .selector()
         .requirements()
-        .iter()
         .map(|requirement| {
-            let values: Vec<_> = requirement
-                .values()
-                .iter()
-                .map(crate::LabelValue::as_str)
-                .collect();
+            let values: Vec<_> = requirement.values().map(crate::LabelValue::as_str).collect();
             format!(
                 "{} {} {}",
                 requirement.key(),

@@ -4,6 +4,11 @@ use serde_json::{Value, json};
 
 use crate::fixtures::{faults, parse, sample, sample_with};
 
+const KEY_NAME: &str = "the name of a label key must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit";
+const KEY_PREFIX: &str =
+    "the prefix of a label key must be a DNS subdomain of at most 253 lowercase letters, digits, '-' and '.'";
+pub(super) const VALUE: &str = "a label value must be empty or at most 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit";
+
 /// The one fault of the sample with one value changed.
 #[track_caller]
 fn refused(pointer: &str, value: Value, expected: &str) {
@@ -46,8 +51,6 @@ fn counts() {
 #[test]
 fn selectors() {
     let operators = "must be In, NotIn, Exists or DoesNotExist";
-    let key = crate::LabelError::KeyName;
-    let value = crate::LabelError::Value;
     let at = "spec.nodes[Worker].labelSelector";
     for (selector, expected) in [
         (
@@ -84,19 +87,19 @@ fn selectors() {
         ),
         (
             json!({ "matchExpressions": [{ "key": "a b", "operator": "Exists" }] }),
-            format!("{at}.matchExpressions[0].key is \"a b\": {key}"),
+            format!("{at}.matchExpressions[0].key is \"a b\": {KEY_NAME}"),
         ),
         (
             json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["ok", "not ok"] }] }),
-            format!("{at}.matchExpressions[0].values[1] is \"not ok\": {value}"),
+            format!("{at}.matchExpressions[0].values[1] is \"not ok\": {VALUE}"),
         ),
         (
             json!({ "matchLabels": { "": "x" } }),
-            format!("{at}.matchLabels[] is \"\": {key}"),
+            format!("{at}.matchLabels[] is \"\": {KEY_NAME}"),
         ),
         (
             json!({ "matchLabels": { "a": "x/y" } }),
-            format!("{at}.matchLabels[a] is \"x/y\": {value}"),
+            format!("{at}.matchLabels[a] is \"x/y\": {VALUE}"),
         ),
     ] {
         refused("/nodes/Worker/labelSelector", selector, &expected);
@@ -115,17 +118,13 @@ fn roles() {
         "/nodes/not a label",
         set,
         &format!(
-            "spec.nodes[not a label] is \"not a label\": the name of a role becomes the label sip.airshipit.org/node-type: {}",
-            crate::LabelError::Value
+            "spec.nodes[not a label] is \"not a label\": the name of a role becomes the label sip.airshipit.org/node-type: {VALUE}"
         ),
     );
     refused(
         "/nodes/Worker/topologyKey",
         json!("Rack/"),
-        &format!(
-            "spec.nodes[Worker].topologyKey is \"Rack/\": {}",
-            crate::LabelError::KeyPrefix
-        ),
+        &format!("spec.nodes[Worker].topologyKey is \"Rack/\": {KEY_PREFIX}"),
     );
     for bad in ["soon", "-5m", "5"] {
         refused(

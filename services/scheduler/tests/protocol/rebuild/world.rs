@@ -199,13 +199,15 @@ impl World {
             let host = self.hosts.get_mut(&wanted.name).unwrap();
             let ours = host
                 .labels
-                .get(convert::sip_label::NAME)
+                .get(vocabulary::labels::CLUSTER_NAME)
                 .is_none_or(|named| named == name);
             if !ours {
                 continue;
             }
             if member.state() == wire::MemberState::Releasing {
-                if host.release_mark < member.revision || host.labels.contains_key(convert::sip_label::NAME) {
+                if host.release_mark < member.revision
+                    || host.labels.contains_key(vocabulary::labels::CLUSTER_NAME)
+                {
                     *host = released(&wanted.name, member.revision);
                 }
                 confirmed.insert(convert::host_id(&wanted).unwrap(), member.revision);

@@ -42,7 +42,7 @@ async fn claimed_and_ours() {
     let (stage, session, _) = claimed().await;
 
     let mut other_role = labelled("h1", "one");
-    let role = scheduler::convert::sip_label::ROLE.to_owned();
+    let role = vocabulary::labels::NODE_TYPE.to_owned();
     other_role.labels.insert(role, "ControlPlane".to_owned());
     stage.report(&session, &[other_role]).await;
     assert_eq!(

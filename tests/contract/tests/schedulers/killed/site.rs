@@ -6,8 +6,8 @@ use std::{
 };
 
 use proto::inventory::v1 as wire;
-use scheduler::convert::sip_label;
 use tokio::sync::watch;
+use vocabulary::labels;
 
 use super::HOSTS;
 
@@ -136,9 +136,9 @@ impl Site {
 fn reported(name: &str, Host { label, mark }: &Host) -> wire::Host {
     let labels = label.iter().flat_map(|cluster| {
         [
-            (sip_label::NAMESPACE, NAMESPACE),
-            (sip_label::NAME, cluster),
-            (sip_label::ROLE, "Worker"),
+            (labels::CLUSTER_NAMESPACE, NAMESPACE),
+            (labels::CLUSTER_NAME, cluster),
+            (labels::NODE_TYPE, "Worker"),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     });

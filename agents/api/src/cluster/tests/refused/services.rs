@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::refused;
+use super::{VALUE, refused};
 use crate::fixtures::{faults, parse, sample, sample_with};
 
 #[test]
@@ -70,7 +70,7 @@ fn fields_of_every_service() {
         refused(
             &format!("/services/{section}/0/nodeLabels"),
             json!({ "os": "a b" }),
-            &format!("{path}.nodeLabels[os] is \"a b\": {}", crate::LabelError::Value),
+            &format!("{path}.nodeLabels[os] is \"a b\": {VALUE}"),
         );
         if index != 1 {
             for port in [-1, 0, 65_536] {

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use smol_str::SmolStr;
 
+use crate::dns;
+
 /// A text that breaks the rule of the type it was meant for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} is not valid: {rule}")]
@@ -17,55 +19,77 @@ pub struct Error {
     pub rule: &'static str,
 }
 
-/// Most characters of a text in an error: a text may have megabytes.
-const SHOWN: usize = 300;
+impl Error {
+    /// Most characters of a text in an error: a text may have megabytes.
+    const CHARACTERS: usize = 300;
 
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+    fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
+        Self {
+            what,
+            value: text.chars().take(Self::CHARACTERS).collect(),
+            rule,
+        }
+    }
 }
 
 const SUBDOMAIN: &str =
     "at most 253 characters: lower-case letters, digits, '-' and '.', letter or digit at both ends";
-const LABEL_VALUE: &str =
-    "at most 63 characters: letters, digits, '-', '_' and '.', letter or digit at both ends, or empty";
-const LABEL_KEY: &str = "an optional DNS name and '/', then 1 to 63 letters, digits, '-', '_' and '.', letter or digit at both ends";
+const NAMESPACE: &str = "1 to 63 lower-case letters, digits and '-', letter or digit at both ends";
+const LABEL_KEY_NAME: &str = "the name of a label key must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit";
+const LABEL_KEY_PREFIX: &str =
+    "the prefix of a label key must be a DNS subdomain of at most 253 lowercase letters, digits, '-' and '.'";
+const LABEL_VALUE: &str = "a label value must be empty or at most 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit";
+const ROLE: &str = "the name of a role must not be empty";
+const PLAIN_TEXT: &str = "must have 1 to 253 bytes and no control characters";
 
-/// The rule of Kubernetes for names of objects (RFC 1123 subdomain).
-fn is_subdomain(text: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 253
-        && text.split('.').all(|part| {
-            let bytes = part.as_bytes();
-            bytes.first().is_some_and(|c| inner(*c))
-                && bytes.last().is_some_and(|c| inner(*c))
-                && bytes.iter().all(|c| inner(*c) || *c == b'-')
-        })
+/// Fails with the rule that a text breaks.
+type Rule = fn(&str) -> Result<(), &'static str>;
+
+fn follows(holds: bool, rule: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(rule) }
 }
 
 /// The part of a label key after the prefix, and a label value that is not empty.
-fn is_label_name(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    text.len() <= 63
-        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes
-            .iter()
-            .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
+fn is_qualified_name(text: &str) -> bool {
+    dns::begins_and_ends(text, |byte| byte.is_ascii_alphanumeric())
+        && text.len() <= dns::LABEL_BYTES
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-fn is_label_key(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((prefix, name)) => is_subdomain(prefix) && is_label_name(name),
-        None => is_label_name(text),
-    }
+fn namespace(text: &str) -> Result<(), &'static str> {
+    let label = text.len() <= dns::LABEL_BYTES && !text.contains('.') && dns::is_subdomain(text);
+    follows(label, NAMESPACE)
 }
 
-fn is_plain_text(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 253 && !text.chars().any(char::is_control)
+fn label_key(text: &str) -> Result<(), &'static str> {
+    let name = match text.split_once('/') {
+        None => text,
+        Some((prefix, name)) => {
+            follows(dns::is_subdomain(prefix), LABEL_KEY_PREFIX)?;
+            name
+        }
+    };
+    follows(is_qualified_name(name), LABEL_KEY_NAME)
+}
+
+fn label_value(text: &str) -> Result<(), &'static str> {
+    follows(text.is_empty() || is_qualified_name(text), LABEL_VALUE)
+}
+
+fn role(text: &str) -> Result<(), &'static str> {
+    follows(!text.is_empty(), ROLE)?;
+    label_value(text)
+}
+
+fn plain_text(text: &str) -> Result<(), &'static str> {
+    let plain = !text.is_empty() && text.len() <= 253 && !text.chars().any(char::is_control);
+    follows(plain, PLAIN_TEXT)
 }
 
 macro_rules! text_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $valid:expr, $rule:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(SmolStr);
@@ -77,11 +101,10 @@ macro_rules! text_type {
             /// The text breaks the rule of this type.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
                 let text = text.as_ref();
-                let valid: fn(&str) -> bool = $valid;
-                if valid(text) {
-                    Ok(Self(SmolStr::new(text)))
-                } else {
-                    Err(Error { what: $what, value: shown(text), rule: $rule })
+                let check: Rule = $rule;
+                match check(text) {
+                    Ok(()) => Ok(Self(SmolStr::new(text))),
+                    Err(rule) => Err(Error::new($what, text, rule)),
                 }
             }
 
@@ -136,37 +159,36 @@ macro_rules! text_type {
 
 text_type!(
     /// A Kubernetes namespace.
-    Namespace, "namespace",
-    |t| t.len() <= 63 && !t.contains('.') && is_subdomain(t),
-    "1 to 63 lower-case letters, digits and '-', letter or digit at both ends"
+    Namespace, "namespace", namespace
 );
 text_type!(
     /// The key of a label: an optional DNS prefix and a name.
     /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>)
-    LabelKey, "label key", is_label_key, LABEL_KEY
+    LabelKey, "label key", label_key
 );
 text_type!(
     /// The value of a label; may be empty.
-    LabelValue, "label value", |t| t.is_empty() || is_label_name(t), LABEL_VALUE
+    LabelValue, "label value", label_value
 );
 text_type!(
     /// A role of a cluster's hosts: a label value that is not empty, since it becomes the value of
     /// `sip.airshipit.org/node-type`. `ControlPlane` and `Worker` are in use.
-    RoleName, "role", is_label_name,
-    "1 to 63 characters: letters, digits, '-', '_' and '.', letter or digit at both ends"
+    RoleName, "role", role
 );
 text_type!(
     /// The id of a network in a host's networkData (what SIP's `nodeInterfaceId` names).
-    NetworkId, "network id", is_plain_text, "1 to 253 bytes without control characters"
+    NetworkId, "network id", plain_text
 );
 text_type!(
     /// A Kubernetes object's uid; opaque.
-    Uid, "uid", is_plain_text, "1 to 253 bytes without control characters"
+    Uid, "uid", plain_text
 );
 
 impl RoleName {
-    /// SIP's name of the role whose hosts are replaced one at a time.
+    /// SIP's name of the role whose members run a tenant's control plane.
     pub const CONTROL_PLANE: &'static str = "ControlPlane";
+    /// SIP's name of the role whose members run a tenant's workload.
+    pub const WORKER: &'static str = "Worker";
 
     /// Whether this is the control plane's role.
     #[must_use]
@@ -175,19 +197,18 @@ impl RoleName {
     }
 }
 
+/// The empty value.
+impl Default for LabelValue {
+    fn default() -> Self {
+        Self(SmolStr::default())
+    }
+}
+
 impl LabelValue {
     /// Whether the value is the empty one, which is no topology domain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    pub(crate) fn shared(&self) -> &SmolStr {
-        &self.0
-    }
-
-    pub(crate) fn of_shared(text: SmolStr) -> Self {
-        Self(text)
     }
 }
 
@@ -207,8 +228,8 @@ macro_rules! object_name {
             /// A part breaks the rule of Kubernetes for it.
             pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Result<Self, Error> {
                 let name = name.as_ref();
-                if !is_subdomain(name) {
-                    return Err(Error { what: $what, value: shown(name), rule: SUBDOMAIN });
+                if !dns::is_subdomain(name) {
+                    return Err(Error::new($what, name, SUBDOMAIN));
                 }
                 Ok(Self { namespace: Namespace::new(namespace)?, name: SmolStr::new(name) })
             }
@@ -236,11 +257,8 @@ macro_rules! object_name {
             type Err = Error;
             /// Parses `namespace/name`.
             fn from_str(text: &str) -> Result<Self, Error> {
-                let (namespace, name) = text.split_once('/').ok_or_else(|| Error {
-                    what: $what,
-                    value: shown(text),
-                    rule: "namespace/name",
-                })?;
+                let parts = text.split_once('/');
+                let (namespace, name) = parts.ok_or_else(|| Error::new($what, text, "namespace/name"))?;
                 Self::new(namespace, name)
             }
         }
@@ -276,22 +294,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_keys_follow_the_rule_of_kubernetes() {
-        for good in ["a", "airshipit.org/rack", "A_b.c-d", "x.y/0"] {
-            assert!(LabelKey::new(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "/a",
-            "a/",
-            "a/b/c",
-            "-a",
-            "a-",
-            "UPPER.org/a",
-            "a b",
-            &"a".repeat(64),
+    fn keys_follow_the_kubernetes_syntax() {
+        for good in [
+            "a",
+            "A1",
+            "x.y_z-0",
+            "vino.airshipit.org/rack",
+            "A_b.c-d",
+            "x.y/0",
+            "a-b.c/Name",
+            &"k".repeat(63),
         ] {
-            assert!(LabelKey::new(bad).is_err(), "{bad}");
+            assert_eq!(good.parse::<LabelKey>().expect("valid").as_str(), good);
+        }
+        let long_prefix = format!("{}/a", "p".repeat(254));
+        for (bad, rule) in [
+            ("", LABEL_KEY_NAME),
+            ("-a", LABEL_KEY_NAME),
+            ("a-", LABEL_KEY_NAME),
+            ("a b", LABEL_KEY_NAME),
+            ("a\n", LABEL_KEY_NAME),
+            ("ä", LABEL_KEY_NAME),
+            ("a/", LABEL_KEY_NAME),
+            ("a/b/c", LABEL_KEY_NAME),
+            (&"k".repeat(64), LABEL_KEY_NAME),
+            ("/a", LABEL_KEY_PREFIX),
+            ("A/a", LABEL_KEY_PREFIX),
+            ("UPPER.org/a", LABEL_KEY_PREFIX),
+            ("a..b/a", LABEL_KEY_PREFIX),
+            ("a_b/a", LABEL_KEY_PREFIX),
+            (&long_prefix, LABEL_KEY_PREFIX),
+        ] {
+            let found = bad.parse::<LabelKey>().map_err(|error| error.rule);
+            assert_eq!(found, Err(rule), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn values_follow_the_kubernetes_syntax() {
+        for good in ["", "a", "Control-Plane_1.0", &"v".repeat(63)] {
+            assert_eq!(good.parse::<LabelValue>().expect("valid").as_str(), good);
+        }
+        for bad in [" ", ".", "a/b", "a\n", "${HOME}", "é", &"v".repeat(64)] {
+            let found = bad.parse::<LabelValue>().map_err(|error| error.rule);
+            assert_eq!(found, Err(LABEL_VALUE), "{bad:?}");
         }
     }
 
