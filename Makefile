@@ -82,8 +82,9 @@ fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FU
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
 
-generate: ## writes again what is generated from the code: custom resource definitions
+generate: ## writes again what is generated from the code: custom resource definitions, the reference page of conditions
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
+	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
 
 clean: ## removes what cargo has built; the tools in the user's cache directory stay
 	$(CARGO) clean

@@ -1,5 +1,7 @@
 //! Conditions: set only on change, with the time of the last change of status kept.
 
+pub use api::conditions::REMOVED;
+use api::conditions::{ConditionType, Reason, Status};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -8,25 +10,23 @@ use k8s_openapi::{
 /// Longest message that the schema of a condition admits, in bytes.
 const MESSAGE: usize = 32_768;
 
-/// Reason by which an agent says that the objects it made for a cluster are removed.
-pub const REMOVED: &str = "Removed";
-
 /// What an agent finds; it becomes a [`Condition`] against the one that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Type of the condition.
-    pub kind: &'static str,
+    pub kind: ConditionType,
     /// `Some(true)` True, `Some(false)` False, `None` Unknown.
     pub status: Option<bool>,
-    /// Reason, in `CamelCase`.
-    pub reason: &'static str,
+    /// One of [`ConditionType::reasons`].
+    pub reason: Reason,
     /// For people.
     pub message: String,
 }
 
 impl Finding {
     /// It is so.
-    pub fn yes(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn yes(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
+        debug_assert!(is_documented(kind, reason, Status::True), "{kind}: {reason}");
         Self {
             kind,
             status: Some(true),
@@ -36,7 +36,8 @@ impl Finding {
     }
 
     /// It is not so.
-    pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn no(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
+        debug_assert!(is_documented(kind, reason, Status::False), "{kind}: {reason}");
         Self {
             kind,
             status: Some(false),
@@ -46,7 +47,7 @@ impl Finding {
     }
 
     /// It is not known.
-    pub fn unknown(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn unknown(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             kind,
             status: None,
@@ -71,9 +72,9 @@ impl Finding {
         };
         let before = find(existing, kind).filter(|before| before.status == status);
         Condition {
-            type_: kind.to_owned(),
+            type_: kind.to_string(),
             status: status.to_owned(),
-            reason: reason.to_owned(),
+            reason: reason.to_string(),
             message: shorten(message),
             observed_generation: Some(generation),
             last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
@@ -81,15 +82,23 @@ impl Finding {
     }
 }
 
+/// Whether the reference page has the reason with this status.
+fn is_documented(kind: ConditionType, reason: Reason, status: Status) -> bool {
+    let mut reasons = kind.reasons().iter();
+    reasons.any(|meaning| (meaning.reason, meaning.status) == (reason, status))
+}
+
 /// The condition of a type.
 #[must_use]
-pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == kind)
+pub fn find(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == kind.as_str())
 }
 
 /// Whether the condition is True for this generation of the spec.
 #[must_use]
-pub fn is_true(conditions: &[Condition], kind: &str, generation: i64) -> bool {
+pub fn is_true(conditions: &[Condition], kind: ConditionType, generation: i64) -> bool {
     find(conditions, kind).is_some_and(|condition| {
         condition.status == "True" && condition.observed_generation == Some(generation)
     })
@@ -97,11 +106,7 @@ pub fn is_true(conditions: &[Condition], kind: &str, generation: i64) -> bool {
 
 fn shorten(mut message: String) -> String {
     if message.len() > MESSAGE {
-        let end = (0..=MESSAGE - 3)
-            .rev()
-            .find(|end| message.is_char_boundary(*end))
-            .unwrap_or(0);
-        message.truncate(end);
+        message.truncate(message.floor_char_boundary(MESSAGE - '…'.len_utf8()));
         message.push('…');
     }
     message
@@ -109,6 +114,8 @@ fn shorten(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::conditions::{READY, ready};
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -117,27 +124,28 @@ mod tests {
 
     #[test]
     fn the_time_changes_with_the_status_and_with_nothing_else() {
-        let first = Finding::no("Ready", "Progressing", "a").condition(&[], 1, at(1));
-        let second = Finding::no("Ready", "Failed", "b").condition(std::slice::from_ref(&first), 2, at(2));
+        let first = Finding::no(READY, ready::PROGRESSING, "a").condition(&[], 1, at(1));
+        let second =
+            Finding::no(READY, ready::UNSCHEDULABLE, "b").condition(std::slice::from_ref(&first), 2, at(2));
         assert_eq!(second.last_transition_time, Time(at(1)));
         assert_eq!(
             (&*second.reason, &*second.message, second.observed_generation),
-            ("Failed", "b", Some(2))
+            ("Unschedulable", "b", Some(2))
         );
-        let third = Finding::yes("Ready", "Done", "").condition(&[second], 2, at(3));
+        let third = Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, "").condition(&[second], 2, at(3));
         assert_eq!(third.last_transition_time, Time(at(3)));
     }
 
     #[test]
     fn a_condition_of_an_older_generation_is_not_true() {
-        let old = Finding::yes("Ready", "Done", "").condition(&[], 1, at(1));
-        assert!(is_true(std::slice::from_ref(&old), "Ready", 1));
-        assert!(!is_true(&[old], "Ready", 2));
+        let old = Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, "").condition(&[], 1, at(1));
+        assert!(is_true(std::slice::from_ref(&old), READY, 1));
+        assert!(!is_true(&[old], READY, 2));
     }
 
     #[test]
     fn a_message_is_cut_at_a_character_within_the_limit_of_the_schema() {
-        let long = Finding::no("Ready", "Failed", "é".repeat(MESSAGE)).condition(&[], 1, at(1));
+        let long = Finding::no(READY, ready::PROGRESSING, "é".repeat(MESSAGE)).condition(&[], 1, at(1));
         assert!(long.message.len() <= MESSAGE && long.message.ends_with('…'));
     }
 }

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use api::{Cluster, SIPCluster, conditions};
+use api::{
+    Cluster, SIPCluster,
+    conditions::{self, Reason},
+};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     conditions::{Finding, REMOVED, find},
@@ -104,8 +107,12 @@ fn conditions_of(why: &str, stuck: bool) -> Vec<Finding> {
         conditions::ready::PROGRESSING
     };
     vec![
-        Finding::no(conditions::SCHEDULED, "Deleting", "the cluster is being deleted"),
-        Finding::no(conditions::HOSTS_LABELED, "Waiting", why),
+        Finding::no(
+            conditions::SCHEDULED,
+            Reason::Deleting,
+            "the cluster is being deleted",
+        ),
+        Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, why),
         Finding::no(conditions::READY, reason, why),
     ]
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use api::{MemberState, SIPCluster, conditions};
+use api::{
+    MemberState, SIPCluster,
+    conditions::{self, ConditionType, Reason},
+};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kit::{
     conditions::{Finding, find},
@@ -37,7 +40,7 @@ pub(super) fn all(
         let message = format!("this site has no agent for: {}", names.join(", "));
         findings.push(Finding::yes(
             conditions::SERVICES_SKIPPED,
-            "NotInstalled",
+            Reason::NotInstalled,
             message,
         ));
     }
@@ -45,22 +48,22 @@ pub(super) fn all(
 }
 
 /// Conditions that stay as they are.
-pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> {
+pub(super) fn kept(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Finding> {
     let said = object
         .status
         .as_ref()
         .map(|status| &*status.conditions)
         .unwrap_or_default();
-    let known = |kind: &&'static str| {
-        let condition = find(said, kind)?;
-        let reason = REASONS.into_iter().find(|reason| *reason == condition.reason)?;
+    let known = |kind: &ConditionType| {
+        let condition = find(said, *kind)?;
+        let reason = kind.reason(&condition.reason)?;
         let status = match &*condition.status {
             "True" => Some(true),
             "False" => Some(false),
             _ => None,
         };
         Some(Finding {
-            kind,
+            kind: *kind,
             status,
             reason,
             message: condition.message.clone(),
@@ -68,12 +71,6 @@ pub(super) fn kept(object: &SIPCluster, kinds: &[&'static str]) -> Vec<Finding> 
     };
     kinds.iter().filter_map(known).collect()
 }
-
-/// Reasons of the conditions that can be kept.
-const REASONS: [&str; 5] = ["Labeled", "Waiting", "Blocked", REFUSED, "NotInstalled"];
-
-/// Reason of `HostsLabeled` when the API server refuses to write a host.
-const REFUSED: &str = "Refused";
 
 /// Says in the conditions which hosts the API server has refused to write, in its words.
 pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)]) {
@@ -83,7 +80,7 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)])
     let why = refused_in_words(refused);
     for finding in findings {
         if finding.kind == conditions::HOSTS_LABELED {
-            *finding = Finding::no(conditions::HOSTS_LABELED, REFUSED, &why);
+            *finding = Finding::no(conditions::HOSTS_LABELED, Reason::Refused, &why);
         }
         if finding.kind == conditions::READY && finding.reason != conditions::ready::UNSCHEDULABLE {
             *finding = Finding::no(conditions::READY, conditions::ready::UNABLE_TO_APPLY_LABELS, &why);
@@ -104,7 +101,7 @@ pub(super) fn refused_in_words(refused: &[(hosts::Key, String)]) -> String {
 
 fn scheduled_finding(placement: &Placement) -> Finding {
     if let Some(refusal) = placement.refusal() {
-        Finding::no(conditions::SCHEDULED, "Unschedulable", refusal.message())
+        Finding::no(conditions::SCHEDULED, Reason::Unschedulable, refusal.message())
     } else {
         let reports: Vec<&str> = placement
             .reports()
@@ -112,7 +109,7 @@ fn scheduled_finding(placement: &Placement) -> Finding {
             .take(NAMED)
             .map(String::as_str)
             .collect();
-        Finding::yes(conditions::SCHEDULED, "Placed", reports.join("; "))
+        Finding::yes(conditions::SCHEDULED, Reason::Placed, reports.join("; "))
     }
 }
 
@@ -165,15 +162,15 @@ fn labeled(object: &SIPCluster, steps: &[Step<'_>], machines: &Machines, refused
     if steps.is_empty() && refused {
         Finding::no(
             conditions::HOSTS_LABELED,
-            "Waiting",
+            Reason::Waiting,
             "the cluster holds no hosts yet",
         )
     } else if !blocked.is_empty() {
-        Finding::no(conditions::HOSTS_LABELED, "Blocked", named(&blocked))
+        Finding::no(conditions::HOSTS_LABELED, Reason::Blocked, named(&blocked))
     } else if !waiting.is_empty() {
-        Finding::no(conditions::HOSTS_LABELED, "Waiting", named(&waiting))
+        Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, named(&waiting))
     } else {
-        Finding::yes(conditions::HOSTS_LABELED, "Labeled", "")
+        Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, "")
     }
 }
 
@@ -210,7 +207,7 @@ fn ready(placement: &Placement, labeled: &Finding, standing: &Standing, taken_ov
     if let Some(refusal) = placement.refusal() {
         return Finding::no(READY, ready::UNSCHEDULABLE, refusal.message());
     }
-    if labeled.reason == "Blocked" {
+    if labeled.reason == Reason::Blocked {
         return Finding::no(READY, ready::UNABLE_TO_APPLY_LABELS, &labeled.message);
     }
     match standing {
@@ -298,7 +295,7 @@ mod tests {
         let cluster = cluster(&serde_json::json!({}));
         assert_eq!(labeled(&cluster, &[], &none, false).status, Some(true));
         let refused = labeled(&cluster, &[], &none, true);
-        assert_eq!((refused.status, refused.reason), (Some(false), "Waiting"));
+        assert_eq!((refused.status, refused.reason), (Some(false), Reason::Waiting));
         let bound = member("h1", MemberState::Bound);
         let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
         let steps = [Step::of(&reference(), &bound, &inventory, true)];

@@ -26,7 +26,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{Cluster, SIPCluster, conditions};
+use api::{
+    Cluster, SIPCluster,
+    conditions::{self, Reason},
+};
 use kit::{
     apply::Manager,
     conditions::Finding,
@@ -151,7 +154,7 @@ async fn look(object: &SIPCluster, context: &Context) -> Result<Action, Error> {
 async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Action, Error> {
     let own = status::Own {
         findings: vec![
-            Finding::no(conditions::SCHEDULED, "InvalidSpec", why),
+            Finding::no(conditions::SCHEDULED, Reason::InvalidSpec, why),
             Finding::no(conditions::READY, conditions::ready::UNSCHEDULABLE, why),
         ]
         .into_iter()
@@ -165,7 +168,7 @@ async fn refuse(object: &SIPCluster, context: &Context, why: &str) -> Result<Act
     if write(object, context, own).await?.is_some() {
         context
             .events
-            .warning(&object.object_ref(&()), "InvalidSpec", why)
+            .warning(&object.object_ref(&()), Reason::InvalidSpec.as_str(), why)
             .await;
     }
     Ok(Action::await_change())

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use api::{Cluster, Drained, MemberState, SIPCluster, conditions};
+use api::{
+    Cluster, Drained, MemberState, SIPCluster,
+    conditions::{self, ConditionType},
+};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -43,7 +46,7 @@ pub(super) fn sections(cluster: &Cluster, not_installed: &BTreeSet<Section>) -> 
 
 /// The condition by which a section's agent answers.
 #[must_use]
-pub(super) fn condition_of(section: Section) -> &'static str {
+pub(super) fn condition_of(section: Section) -> ConditionType {
     match section {
         Section::LoadBalancer => conditions::LOAD_BALANCER_READY,
         Section::JumpHost => conditions::JUMP_HOST_READY,

@@ -1,6 +1,9 @@
 //! The part of a `SIPCluster`'s status that this agent owns, and when it is written: only when it differs.
 
-use api::{Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus, conditions};
+use api::{
+    Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
+    conditions::{self, ConditionType},
+};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -13,7 +16,7 @@ use kit::{
 use kube::Client;
 
 /// Condition types that this agent owns.
-const OWN: [&str; 4] = [
+const OWN: [ConditionType; 4] = [
     conditions::SCHEDULED,
     conditions::HOSTS_LABELED,
     conditions::READY,
@@ -61,7 +64,7 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
             status
                 .conditions
                 .into_iter()
-                .filter(|c| OWN.contains(&&*c.type_))
+                .filter(|c| OWN.iter().any(|own| own.as_str() == c.type_))
                 .collect(),
         ),
         placement: status.placement,

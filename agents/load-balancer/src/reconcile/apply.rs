@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use api::{
     Cluster, SIPCluster,
     conditions::{
+        Reason,
         load_balancer::{BAD_TEMPLATE, NAME_CONFLICT, REFUSED},
         ready::PROGRESSING,
     },
@@ -88,13 +89,13 @@ impl Applied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
     /// Reason for the condition.
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     /// For people.
     pub(super) message: String,
 }
 
 impl Lack {
-    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),

@@ -328,7 +328,7 @@ async fn report(
     {
         context
             .events
-            .warning(&object.object_ref(&()), reason, &message)
+            .warning(&object.object_ref(&()), reason.as_str(), &message)
             .await;
     }
     let checked = applied.iter().any(Applied::is_checked);

@@ -4,7 +4,10 @@ use std::{mem, sync::Arc};
 
 use api::{
     SIPCluster,
-    conditions::load_balancer::{IMAGE_PULL, PODS_FAIL},
+    conditions::{
+        Reason,
+        load_balancer::{IMAGE_PULL, PODS_FAIL},
+    },
     labels,
 };
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec};
@@ -122,7 +125,7 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
 
 /// Why the pods do not work, in the kubelet's words. An image that cannot be had says more than what comes of it.
 pub(super) fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Lack> {
-    let found = |reasons: &[&str], reason: &'static str| {
+    let found = |reasons: &[&str], reason: Reason| {
         pods.iter().map(AsRef::as_ref).find_map(|pod| {
             let why = containers(pod).find_map(|container| waits(container, reasons))?;
             Some(Lack::new(reason, format!("pod {}: {why}", pod.name_any())))
@@ -185,14 +188,14 @@ mod tests {
             waiting("ImagePullBackOff", "no such manifest"),
         ]);
         let pull = pull.unwrap();
-        assert_eq!(pull.reason, "ImagePull");
+        assert_eq!(pull.reason, IMAGE_PULL);
         assert!(
             pull.message
                 .starts_with("pod lb-1: image haproxy:0: ImagePullBackOff: no such manifest"),
             "{pull:?}"
         );
         let fails = trouble(&[waiting("CrashLoopBackOff", "back-off")]).unwrap();
-        assert_eq!(fails.reason, "PodsFail");
+        assert_eq!(fails.reason, PODS_FAIL);
         assert!(
             fails.message.ends_with("back-off: [ALERT] no such file"),
             "{fails:?}"

@@ -177,7 +177,7 @@ mod tests {
             }
         );
         assert_eq!(follows.lack(Duration::from_secs(1)), None, "it takes a while");
-        assert_eq!(follows.lack(SLOW).unwrap().reason, "Progressing");
+        assert_eq!(follows.lack(SLOW).unwrap().reason, PROGRESSING);
         assert!(follows.ask_again(SLOW) > follows.ask_again(Duration::ZERO));
         assert_eq!(Follows::All.ask_again(SLOW), None);
     }
@@ -189,7 +189,7 @@ mod tests {
             failed: Some("[ALERT] no".to_owned()),
         };
         let lack = refused.lack(Duration::ZERO).unwrap();
-        assert_eq!(lack.reason, "PodsFail");
+        assert_eq!(lack.reason, PODS_FAIL);
         assert_eq!(
             lack.message,
             "pod lb-1 goes on with the configuration before: [ALERT] no"

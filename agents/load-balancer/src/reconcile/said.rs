@@ -60,7 +60,7 @@ pub(super) fn of(generation: i64, held: &Placement, applied: &[Applied], drain: 
                     Lack::new(NO_ADDRESS, message)
                 }));
                 for Lack { reason, message } in lack.iter().chain(&pending).chain(template) {
-                    let lack = Lack::new(reason, format!("{name}: {message}"));
+                    let lack = Lack::new(*reason, format!("{name}: {message}"));
                     if *reason == PROGRESSING {
                         waits.push(lack);
                     } else {
@@ -188,7 +188,7 @@ mod tests {
         } = of(1, &Placement::default(), applied, &Drain::Done(None))
             .finding
             .unwrap();
-        (status, reason, message)
+        (status, reason.as_str(), message)
     }
 
     #[test]

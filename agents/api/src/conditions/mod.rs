@@ -1,0 +1,160 @@
+//! Conditions of a SIPCluster: which types there are, who writes each, how its status is read, and its reasons. Users wait for
+//! types and alert on reasons, so both keep their names; `docs/conditions.md` is generated from here.
+
+mod page;
+mod reason;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use page::page;
+pub use reason::{Meaning, Reason, Status, load_balancer, ready};
+
+/// A type of condition. Each has one owner (field manager).
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ConditionType {
+    /// See [`READY`].
+    Ready,
+    /// See [`SCHEDULED`].
+    Scheduled,
+    /// See [`HOSTS_LABELED`].
+    HostsLabeled,
+    /// See [`LOAD_BALANCER_READY`].
+    LoadBalancerReady,
+    /// See [`JUMP_HOST_READY`].
+    JumpHostReady,
+    /// See [`AUTH_READY`].
+    AuthReady,
+    /// See [`SERVICES_SKIPPED`].
+    ServicesSkipped,
+}
+
+/// Every role has the hosts that it asks for.
+pub const SCHEDULED: ConditionType = ConditionType::Scheduled;
+/// Every member carries the cluster's labels.
+pub const HOSTS_LABELED: ConditionType = ConditionType::HostsLabeled;
+/// The cluster is as its spec asks.
+pub const READY: ConditionType = ConditionType::Ready;
+/// Sections of the spec whose agent this site does not have.
+pub const SERVICES_SKIPPED: ConditionType = ConditionType::ServicesSkipped;
+/// Load balancers are as the spec asks.
+pub const LOAD_BALANCER_READY: ConditionType = ConditionType::LoadBalancerReady;
+/// Jump hosts are as the spec asks.
+pub const JUMP_HOST_READY: ConditionType = ConditionType::JumpHostReady;
+/// Identity providers are as the spec asks.
+pub const AUTH_READY: ConditionType = ConditionType::AuthReady;
+
+/// Reason of a section's condition, such as [`LOAD_BALANCER_READY`], when the objects that were made for the cluster are removed.
+pub const REMOVED: Reason = Reason::Removed;
+
+/// How the status of a condition is read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Polarity {
+    /// `True` is as asked; `False` is work going on or a fault.
+    Positive,
+    /// `True` is what people should know; the condition is absent otherwise.
+    Negative,
+}
+
+/// The program that writes a condition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Owner {
+    /// The cluster agent.
+    Cluster,
+    /// The load-balancer agent.
+    LoadBalancer,
+    /// The agent for jump hosts, which is not part of this version.
+    JumpHost,
+    /// The agent for identity providers, which is not part of this version.
+    Auth,
+}
+
+impl ConditionType {
+    /// Every type, in the order of the reference page.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Scheduled,
+        Self::HostsLabeled,
+        Self::LoadBalancerReady,
+        Self::JumpHostReady,
+        Self::AuthReady,
+        Self::ServicesSkipped,
+    ];
+
+    /// `type` as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Scheduled => "Scheduled",
+            Self::HostsLabeled => "HostsLabeled",
+            Self::LoadBalancerReady => "LoadBalancerReady",
+            Self::JumpHostReady => "JumpHostReady",
+            Self::AuthReady => "AuthReady",
+            Self::ServicesSkipped => "ServicesSkipped",
+        }
+    }
+
+    /// Who writes it.
+    #[must_use]
+    pub fn owner(self) -> Owner {
+        match self {
+            Self::Ready | Self::Scheduled | Self::HostsLabeled | Self::ServicesSkipped => Owner::Cluster,
+            Self::LoadBalancerReady => Owner::LoadBalancer,
+            Self::JumpHostReady => Owner::JumpHost,
+            Self::AuthReady => Owner::Auth,
+        }
+    }
+
+    /// How its status is read.
+    #[must_use]
+    pub fn polarity(self) -> Polarity {
+        match self {
+            Self::Ready
+            | Self::Scheduled
+            | Self::HostsLabeled
+            | Self::LoadBalancerReady
+            | Self::JumpHostReady
+            | Self::AuthReady => Polarity::Positive,
+            Self::ServicesSkipped => Polarity::Negative,
+        }
+    }
+
+    /// What it means that the status is `True`, as a sentence.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Ready => {
+                "The cluster is as its spec asks: it has its hosts, they carry its labels, and its services are ready."
+            }
+            Self::Scheduled => "Every role has the hosts that it asks for.",
+            Self::HostsLabeled => {
+                "Every member carries the cluster's labels, and no host is being given back."
+            }
+            Self::LoadBalancerReady => "Load balancers are as the spec asks.",
+            Self::JumpHostReady => "Jump hosts are as the spec asks.",
+            Self::AuthReady => "Identity providers are as the spec asks.",
+            Self::ServicesSkipped => {
+                "The spec has sections whose agent this site does not have; the message names them. They do not hold up `Ready`."
+            }
+        }
+    }
+}
+
+impl fmt::Display for ConditionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "the cluster agent",
+            Self::LoadBalancer => "the load-balancer agent",
+            Self::JumpHost => "the jump-host agent, which is not part of this version",
+            Self::Auth => "the agent for identity providers, which is not part of this version",
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! The reference page of conditions, as Markdown.
+
+use super::{ConditionType, Meaning, Polarity};
+
+const HEAD: &str = "\
+# Conditions of a SIPCluster
+
+<!-- Generated from agents/api/src/conditions by `make generate`. -->
+
+Each type has one owner. `observedGeneration` is the generation of the spec that the owner has acted on: an older one states
+nothing about the spec that is there now. Types and reasons keep their names; messages are for people.
+";
+
+/// The page, which `docs/conditions.md` holds.
+#[must_use]
+pub fn page() -> String {
+    let sections = ConditionType::ALL.into_iter().map(section);
+    std::iter::once(HEAD.to_owned()).chain(sections).collect()
+}
+
+fn section(kind: ConditionType) -> String {
+    let absent = match kind.polarity() {
+        Polarity::Positive => "`True` is as asked.",
+        Polarity::Negative => "Absent is as asked.",
+    };
+    let (meaning, owner) = (kind.meaning(), kind.owner());
+    let head = format!("\n## `{kind}`\n\n{meaning} {absent} Written by {owner}.\n");
+    let row = |Meaning { reason, status, text }: &Meaning| {
+        format!("| `{reason}` | `{}` | {text} |\n", status.as_str())
+    };
+    let rows = kind.reasons();
+    let table = (!rows.is_empty()).then(|| "\n| reason | status | meaning |\n|---|---|---|\n".to_owned());
+    std::iter::once(head)
+        .chain(table)
+        .chain(rows.iter().map(row))
+        .collect()
+}
