@@ -7,6 +7,19 @@ FUZZ_SECONDS ?= 600
 # The path of a tool that the set-up has put into the cache.
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
+# Where `make push` copies images to, such as registry.example/sip.
+REGISTRY ?=
+# Files with CA certificates (PEM) that programs in images trust besides those of this machine, such as a proxy's.
+EXTRA_CA_CERTIFICATES ?=
+# What images say of themselves.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+REVISION = $(shell git describe --always --abbrev=40 --exclude='*' --dirty)
+SOURCE = $(shell git remote get-url origin 2>/dev/null)
+# Such as --dest-tls-verify=false for a registry on loopback.
+SKOPEO_FLAGS ?=
+IMAGES := target/images
+AGENTS := sip-cluster-agent sip-load-balancer-agent sip-haproxy-sidecar
+
 # Proofs print what they counted.
 PROOF := $(CARGO) test --quiet
 
@@ -20,7 +33,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help demo test check bench soak soak-site fuzz lint generate clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
 
 help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -85,6 +98,20 @@ lint: setup-checks proto-lint dependencies ## lints the proto files and the depe
 generate: ## writes again what is generated from the code: custom resource definitions, the reference page of conditions
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
 	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
+
+images: ## writes container images of the scheduler, the agents and the sidecar to target/images, without a daemon or a registry
+	$(call step,scheduler,$(CARGO) build --locked --quiet --profile dist --package sip-scheduler --package sipctl --bins)
+	$(call step,agents,$(CARGO) build --locked --quiet --release $(AGENTS:%=--package %) --package sip-images --bins)
+	$(call step,images,target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
+	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/dist sip-scheduler && \
+	  target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
+	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/release $(AGENTS))
+
+push: ## copies the images of `make images` to REGISTRY, with skopeo
+	@test -n "$(REGISTRY)" || { echo 'make push REGISTRY=registry.example/sip' >&2; exit 1; }
+	@for name in sip-scheduler $(AGENTS); do \
+	  skopeo copy $(SKOPEO_FLAGS) "oci-archive:$(IMAGES)/$$name.tar" "docker://$(REGISTRY)/$$name:$(VERSION)" || exit 1; \
+	done
 
 clean: ## removes what cargo has built; the tools in the user's cache directory stay
 	$(CARGO) clean

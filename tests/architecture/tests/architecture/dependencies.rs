@@ -133,9 +133,9 @@ fn wrong_ways(member: &Member, all: &[Member]) -> Vec<String> {
     let layer = |folder: &str| folder.split('/').next().unwrap_or_default().to_owned();
     let is_program = |folder: &str| all.iter().any(|member| member.folder == folder && member.runs);
     let mut findings = Vec::new();
-    if !["proto", "services", "agents", "tests"].contains(&&*layer(folder)) {
+    if !["proto", "services", "agents", "deploy", "tests"].contains(&&*layer(folder)) {
         findings.push(format!(
-            "{folder}: a crate is in proto, services, agents or tests"
+            "{folder}: a crate is in proto, services, agents, deploy or tests"
         ));
     }
     for known in knows {
@@ -149,6 +149,8 @@ fn wrong_ways(member: &Member, all: &[Member]) -> Vec<String> {
             ("services/runtime", _, _, _) => Some("what every process needs knows none of them"),
             (_, "tests", _, _) => None,
             (_, _, _, "tests") => Some("only tests know tests"),
+            (_, "deploy", _, _) => Some("what packs programs knows them as files only"),
+            (_, _, _, "deploy") => Some("no program knows how it is packed"),
             // It plans from manifests in files, which the agents' definitions read; nobody is built with it.
             ("services/sipctl", _, "agents/api", _) => None,
             (_, "services", _, "agents") => Some("services never depend on agents"),
@@ -237,6 +239,9 @@ fn a_dependency_in_the_wrong_direction_is_found() {
         ("agents/dex", "agents/cluster", false),
         ("services/scheduler", "services/sipctl", false),
         ("tests/site", "agents/cluster", true),
+        ("tests/sandbox", "deploy/images", true),
+        ("deploy/images", "services/runtime", false),
+        ("services/scheduler", "deploy/images", false),
         ("tools", "proto", false),
     ];
 

@@ -104,11 +104,15 @@ impl Machine {
         tokio::task::spawn_blocking(move || writing.write(&path))
             .await
             .map_err(|source| failed("write", &archive)(source.into()))??;
+        self.import_archive(&archive).await
+    }
+
+    pub(super) async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
         let import = Program::new("ctr", &self.programs.ctr)
             .arg("--address")
             .arg(self.socket())
             .args(["--namespace", "k8s.io", "images", "import"])
-            .arg(archive.to_path_buf());
+            .arg(archive);
         let answer = site::run(&import, "").await?;
         if answer.success {
             Ok(())

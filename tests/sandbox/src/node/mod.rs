@@ -18,19 +18,23 @@
 mod block;
 mod cgroups;
 mod config;
-mod image;
 mod isolation;
 mod link;
 mod machine;
 mod obstacle;
 
-use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+pub use images::{Error as ImageError, Image};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, Client};
 
 pub(crate) use block::{Block, Subnet};
-pub use image::{Error as ImageError, Image};
 pub(crate) use machine::Machine;
 pub use obstacle::{Obstacle, obstacle, system_program};
 
@@ -191,6 +195,14 @@ impl Node {
     /// When it cannot be made, or containerd refuses it.
     pub async fn import(&self, image: &Image) -> Result<(), Error> {
         self.machine.import(image).await
+    }
+
+    /// Gives it the image in an archive, as `ctr images import` does on a site's node.
+    ///
+    /// # Errors
+    /// When containerd refuses it.
+    pub async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
+        self.machine.import_archive(archive).await
     }
 
     async fn is_ready(&mut self, client: Client) -> Result<(), Error> {
