@@ -7,6 +7,7 @@
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
 //! | [`defects`] | every defect of SIP is held by a test that exists |
+//! | [`alerts`] | alerts name metrics that exist |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
 //!
 //! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
@@ -18,6 +19,7 @@
     reason = "a test fails by panicking, what it calls too"
 )]
 
+mod alerts;
 mod commands;
 mod decisions;
 mod defects;

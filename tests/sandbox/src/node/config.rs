@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{NODE_NAME, block::Block};
+use super::{NAME_SERVER, NODE_NAME, block::Block};
 use crate::pki::Files;
 
 /// `KubeletConfiguration`; JSON is YAML.
@@ -28,7 +28,7 @@ pub(super) fn kubelet(block: Block, cgroup: &str, ca: &Path, serving: &Files) ->
         "resolvConf": "/run/node/resolv.conf",
         "clusterDomain": "cluster.local",
         // Nobody answers there; without it every pod would get an Event about that.
-        "clusterDNS": [block.services().address(10)],
+        "clusterDNS": [block.services().address(NAME_SERVER)],
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{cgroup}"),
         "failCgroupV1": false,

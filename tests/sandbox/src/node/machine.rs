@@ -104,15 +104,11 @@ impl Machine {
         tokio::task::spawn_blocking(move || writing.write(&path))
             .await
             .map_err(|source| failed("write", &archive)(source.into()))??;
-        self.import_archive(&archive).await
-    }
-
-    pub(super) async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
         let import = Program::new("ctr", &self.programs.ctr)
             .arg("--address")
             .arg(self.socket())
             .args(["--namespace", "k8s.io", "images", "import"])
-            .arg(archive);
+            .arg(archive.to_path_buf());
         let answer = site::run(&import, "").await?;
         if answer.success {
             Ok(())
@@ -124,7 +120,7 @@ impl Machine {
         }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.directory.join("containerd.sock")
     }
 }

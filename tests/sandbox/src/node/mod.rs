@@ -23,12 +23,7 @@ mod link;
 mod machine;
 mod obstacle;
 
-use std::{
-    io,
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 pub use images::{Error as ImageError, Image};
 use k8s_openapi::api::core::v1::Node as NodeObject;
@@ -99,6 +94,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The node's name in the site.
 pub(crate) const NODE_NAME: &str = "node-0";
+
+/// The address of the Service of the name server, among those of Services.
+const NAME_SERVER: u8 = 10;
 
 /// A running node. Dropping it ends every pod.
 #[derive(Debug)]
@@ -189,20 +187,24 @@ impl Node {
         self.machine.block.machines()
     }
 
+    /// Where pods look for a name server. Nobody answers there unless a Service has this address.
+    #[must_use]
+    pub fn name_server(&self) -> Ipv4Addr {
+        self.machine.block.services().address(NAME_SERVER)
+    }
+
+    /// The socket of containerd, for `ctr`.
+    #[must_use]
+    pub fn containerd(&self) -> PathBuf {
+        self.machine.socket()
+    }
+
     /// Gives it an image, so that pods need no registry.
     ///
     /// # Errors
     /// When it cannot be made, or containerd refuses it.
     pub async fn import(&self, image: &Image) -> Result<(), Error> {
         self.machine.import(image).await
-    }
-
-    /// Gives it the image in an archive, as `ctr images import` does on a site's node.
-    ///
-    /// # Errors
-    /// When containerd refuses it.
-    pub async fn import_archive(&self, archive: &Path) -> Result<(), Error> {
-        self.machine.import_archive(archive).await
     }
 
     async fn is_ready(&mut self, client: Client) -> Result<(), Error> {

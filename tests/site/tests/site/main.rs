@@ -23,6 +23,7 @@ mod growth;
 mod hands;
 mod host_namespaces;
 mod host_policy;
+mod install;
 mod inventory_forms;
 mod killed_scheduler;
 mod labels_last;

@@ -1,0 +1,98 @@
+//! Commands of a page: its `sh` blocks are run, and its `text` blocks are what the block before prints.
+
+/// A block of commands, and what they print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The line of the page that the block begins at.
+    pub(super) line: usize,
+    /// The commands.
+    pub(super) script: String,
+    /// Lines that their output has, in this order, with `…` for text that differs from run to run.
+    pub(super) printed: Vec<String>,
+}
+
+/// The steps of a page, in its order.
+pub(super) fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut lines = (1..).zip(page.lines());
+    while let Some((line, text)) = lines.next() {
+        let Some(language) = text.trim_start().strip_prefix("```") else {
+            continue;
+        };
+        let block: Vec<String> = lines
+            .by_ref()
+            .map(|(_, text)| text.to_owned())
+            .take_while(|text| text.trim() != "```")
+            .collect();
+        match language {
+            "sh" => steps.push(Step {
+                line,
+                script: block.join("\n"),
+                printed: Vec::new(),
+            }),
+            "text" => {
+                if let Some(step) = steps.last_mut() {
+                    step.printed
+                        .extend(block.into_iter().filter(|text| text.trim() != "..."));
+                }
+            }
+            _ => {}
+        }
+    }
+    steps
+}
+
+impl Step {
+    /// The first line that the output does not have.
+    pub(super) fn missing(&self, output: &str) -> Option<&str> {
+        let mut lines = output.lines();
+        self.printed
+            .iter()
+            .map(String::as_str)
+            .find(|expected| !lines.any(|line| matches(expected, line)))
+    }
+}
+
+fn matches(expected: &str, line: &str) -> bool {
+    let mut parts = expected.trim().split('…').map(str::trim);
+    let line = line.trim();
+    let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
+        return false;
+    };
+    let mut whole = true;
+    for part in parts {
+        whole = part.is_empty();
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || whole && expected.contains('…')
+}
+
+#[test]
+fn a_page_is_read_as_steps_with_what_they_print() {
+    let page = "x\n```console\n$ make\n```\n```sh\na\nb\n```\nsays\n```text\none … two\n...\nthree\n```\n```sh\nc\n```\n";
+
+    let steps = steps(page);
+
+    assert_eq!((steps[0].line, &*steps[0].script), (5, "a\nb"));
+    assert_eq!(steps[0].missing("zero\none and two\nmore\nthree\n"), None);
+    assert_eq!(steps[0].missing("three\none and two\n"), Some("three"));
+    assert_eq!(steps[1].script, "c");
+}
+
+#[test]
+fn dots_stand_for_any_text() {
+    for (expected, line, agrees) in [
+        ("a b", "a b", true),
+        ("a b", "a b c", false),
+        ("a …", "a b c", true),
+        ("a … c", "a b c", true),
+        ("a … d", "a b c", false),
+        ("… c", "a b c", true),
+        ("b …", "a b c", false),
+    ] {
+        assert_eq!(matches(expected, line), agrees, "{expected:?} {line:?}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Installation: the kustomizations of `deploy/` are accepted, agree with the programs, and bring a site up from nothing by the
+//! commands of `docs/install.md`.
+
+mod commands;
+mod drift;
+mod manifests;
+mod names;
+mod page;

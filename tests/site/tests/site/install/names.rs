@@ -1,0 +1,118 @@
+//! A name server for the pods of a real node, as every cluster has one: it answers with the addresses of Services.
+
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use sandbox::site::Site;
+use serde_json::json;
+use simple_dns::{
+    CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE,
+    rdata::{A, RData},
+};
+use tokio::{net::UdpSocket, task::JoinSet};
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "kube-dns";
+const ZONE: [&str; 3] = ["svc", "cluster", "local"];
+
+/// A running name server. It ends when it is dropped.
+pub(super) struct Names {
+    _serving: JoinSet<()>,
+}
+
+impl Names {
+    /// Serves on the host, and makes the Service that leads pods there.
+    pub(super) async fn serve(site: &Site) -> Self {
+        let node = site.node().unwrap();
+        let socket = UdpSocket::bind((node.host_address(), 0)).await.unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let params = PatchParams::apply("test");
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
+            "spec": {
+                "clusterIP": node.name_server(),
+                "ports": [{"name": "dns", "port": 53, "protocol": "UDP", "targetPort": port}],
+            },
+        });
+        let services: Api<Service> = Api::namespaced(site.client(), NAMESPACE);
+        services
+            .patch(NAME, &params, &Patch::Apply(service))
+            .await
+            .unwrap();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [node.host_address()], "conditions": {"ready": true}}],
+            "ports": [{"name": "dns", "port": port, "protocol": "UDP"}],
+        });
+        let slices: Api<EndpointSlice> = Api::namespaced(site.client(), NAMESPACE);
+        slices.patch(NAME, &params, &Patch::Apply(slice)).await.unwrap();
+        let client = site.client();
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut buffer = [0; 4096];
+            loop {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer).await
+                    && let Some(reply) = reply(&client, &buffer[..length]).await
+                {
+                    let _ = socket.send_to(&reply, from).await;
+                }
+            }
+        });
+        Self { _serving: serving }
+    }
+}
+
+async fn reply(client: &Client, request: &[u8]) -> Option<Vec<u8>> {
+    let query = Packet::parse(request).ok()?;
+    let question = query.questions.first()?.clone().into_owned();
+    let address = match service_name(&question.qname.to_string()) {
+        Some((name, namespace)) => address(client, &name, &namespace).await,
+        None => None,
+    };
+    let mut reply = query.into_reply();
+    reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER);
+    match address {
+        None => *reply.rcode_mut() = RCODE::NameError,
+        Some(address) if question.qtype == QTYPE::TYPE(TYPE::A) => {
+            let data = RData::A(A {
+                address: address.into(),
+            });
+            reply
+                .answers
+                .push(ResourceRecord::new(question.qname, CLASS::IN, 1, data));
+        }
+        // There is such a name, and nothing else of it.
+        Some(_) => {}
+    }
+    reply.build_bytes_vec().ok()
+}
+
+/// `NAME.NAMESPACE.svc.cluster.local`.
+fn service_name(asked: &str) -> Option<(String, String)> {
+    let labels: Vec<&str> = asked.trim_end_matches('.').split('.').collect();
+    match labels[..] {
+        [name, namespace, ref zone @ ..] if *zone == ZONE => Some((name.to_owned(), namespace.to_owned())),
+        [..] => None,
+    }
+}
+
+async fn address(client: &Client, name: &str, namespace: &str) -> Option<Ipv4Addr> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let service = services.get_opt(name).await.ok()??;
+    service.spec?.cluster_ip?.parse().ok()
+}
+
+#[test]
+fn only_services_of_the_cluster_have_names() {
+    let named = |name: &str, namespace: &str| Some((name.to_owned(), namespace.to_owned()));
+
+    assert_eq!(service_name("a.b.svc.cluster.local"), named("a", "b"));
+    assert_eq!(service_name("a.b.svc.b.svc.cluster.local"), None);
+    assert_eq!(service_name("a.example"), None);
+}
