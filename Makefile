@@ -100,6 +100,7 @@ generate: ## writes again what is generated from the code: custom resource defin
 	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
 
 images: ## writes container images of the scheduler, the agents and the sidecar to target/images, without a daemon or a registry
+	$(call step,crates,$(CARGO) fetch --locked --quiet)
 	$(call step,scheduler,$(CARGO) build --locked --quiet --profile dist --package sip-scheduler --package sipctl --bins)
 	$(call step,agents,$(CARGO) build --locked --quiet --release $(AGENTS:%=--package %) --package sip-images --bins)
 	$(call step,images,target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \

@@ -2,7 +2,9 @@
 //! commands of `docs/install.md`.
 
 mod commands;
+mod desk;
 mod drift;
 mod manifests;
 mod names;
 mod page;
+mod region;

@@ -19,6 +19,15 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
 const ZONE: [&str; 3] = ["svc", "cluster", "local"];
 
+/// What a name outside of the cluster means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// A machine.
+    Address(Ipv4Addr),
+    /// A Service, by name and namespace: as a site's own name servers know its load balancer.
+    Service(&'static str, &'static str),
+}
+
 /// A running name server. It ends when it is dropped.
 pub(super) struct Names {
     _serving: JoinSet<()>,
@@ -26,7 +35,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Serves on the host, and makes the Service that leads pods there.
-    pub(super) async fn serve(site: &Site) -> Self {
+    pub(super) async fn serve(site: &Site, outside: Vec<(&'static str, Target)>) -> Self {
         let node = site.node().unwrap();
         let socket = UdpSocket::bind((node.host_address(), 0)).await.unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -58,7 +67,7 @@ impl Names {
             let mut buffer = [0; 4096];
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await
-                    && let Some(reply) = reply(&client, &buffer[..length]).await
+                    && let Some(reply) = reply(&client, &outside, &buffer[..length]).await
                 {
                     let _ = socket.send_to(&reply, from).await;
                 }
@@ -68,12 +77,17 @@ impl Names {
     }
 }
 
-async fn reply(client: &Client, request: &[u8]) -> Option<Vec<u8>> {
+async fn reply(client: &Client, outside: &[(&'static str, Target)], request: &[u8]) -> Option<Vec<u8>> {
     let query = Packet::parse(request).ok()?;
     let question = query.questions.first()?.clone().into_owned();
-    let address = match service_name(&question.qname.to_string()) {
-        Some((name, namespace)) => address(client, &name, &namespace).await,
-        None => None,
+    let asked = question.qname.to_string();
+    let address = match outside.iter().find(|(name, _)| *name == asked) {
+        Some((_, Target::Address(address))) => Some(*address),
+        Some((_, Target::Service(name, namespace))) => address(client, name, namespace).await,
+        None => match service_name(&asked) {
+            Some((name, namespace)) => address(client, &name, &namespace).await,
+            None => None,
+        },
     };
     let mut reply = query.into_reply();
     reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER);

@@ -1,147 +1,17 @@
 //! `docs/install.md`, command by command, on a real node: from nothing to a `SIPCluster` that is Ready, with every process of ours in a pod
 //! of our own images.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::fs;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, PostParams},
-};
-use sandbox::{
-    audit::Entry,
-    crds,
-    inventory::{self, Host},
-    node::{self, Image},
-    programs,
-    region::HOSTS_NAMESPACE,
-    repository,
-    site::{Nodes, Site},
-    tools,
-};
-use serde_json::json;
+use sandbox::{audit::Entry, node, repository};
 
 use super::{
-    commands::{Step, steps},
+    commands::steps,
+    desk::{Desk, furnished, pods},
     names::Names,
 };
 
 const PAGE: &str = "docs/install.md";
-
-/// Where the page's commands are typed: the checkout, and what `make images` has made in it.
-struct Desk {
-    directory: tempfile::TempDir,
-    programs: PathBuf,
-}
-
-impl Desk {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(repository::deploy(), directory.path().join("deploy")).unwrap();
-        let programs = programs::path("sipctl").unwrap().parent().unwrap().to_owned();
-        let made = Command::new(programs::path("sip-images").unwrap())
-            .arg("--uncompressed")
-            .arg("--workspace")
-            .arg(repository::root())
-            .arg("--programs")
-            .arg(&programs)
-            .arg("--output")
-            .arg(directory.path().join("target/images"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Self { directory, programs }
-    }
-
-    /// Runs a block of commands as a person would; the first that fails ends it. Returns what it prints.
-    fn run(&self, step: &Step, site: &Site) -> Result<String, String> {
-        let own = env::var_os("PATH").unwrap();
-        let path = [
-            self.programs.as_path(),
-            tools::path("kubectl").unwrap().parent().unwrap(),
-        ]
-        .map(Path::to_path_buf)
-        .into_iter()
-        .chain(env::split_paths(&own));
-        let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", &format!("exec 2>&1; {}", step.script)])
-            .current_dir(self.directory.path())
-            .env("PATH", env::join_paths(path).unwrap())
-            .env("KUBECONFIG", site.admin_kubeconfig())
-            .env("KUBECACHEDIR", site.directory().join("kubectl-cache"))
-            .env("CONTAINERD_ADDRESS", site.node().unwrap().containerd())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
-            Ok(printed)
-        } else {
-            Err(printed)
-        }
-    }
-}
-
-/// What a real site has before SIP comes: hosts, a name server, and a volume that can be claimed.
-async fn furnished() -> (Site, Names) {
-    let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
-    let site = Site::builder("install")
-        .nodes(Nodes::Real)
-        .image(haproxy)
-        .crds([crds::bare_metal_host()])
-        .namespace(HOSTS_NAMESPACE)
-        .start()
-        .await
-        .unwrap();
-    let here = site.node().unwrap();
-    let [first, second, _] = here.machines();
-    let hosts = [
-        Host::new("r1-h1", "control-plane", "r1", first),
-        Host::new("r2-h1", "worker", "r2", second),
-    ];
-    inventory::load(&site.client(), HOSTS_NAMESPACE, &hosts)
-        .await
-        .unwrap();
-    let directory = site.directory().join("volume");
-    fs::create_dir(&directory).unwrap();
-    let volume: PersistentVolume = serde_json::from_value(json!({
-        "metadata": {"name": "disk"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "10Gi"},
-            "local": {"path": directory},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": "kubernetes.io/hostname", "operator": "In", "values": [here.name()]},
-            ]}]}},
-        },
-    }))
-    .unwrap();
-    let volumes: Api<PersistentVolume> = Api::all(site.client());
-    volumes.create(&PostParams::default(), &volume).await.unwrap();
-    let names = Names::serve(&site).await;
-    (site, names)
-}
-
-/// What is said of pods that do not become what they should.
-async fn pods(site: &Site) -> String {
-    let described = site
-        .kubectl(&["describe", "pods,sipclusters", "-A"])
-        .await
-        .unwrap()
-        .stdout;
-    let mut said = vec![described];
-    let pods: Api<Pod> = Api::all(site.client());
-    for pod in pods.list(&ListParams::default()).await.unwrap() {
-        let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-        let logs = ["logs", "--all-containers", "--tail=20", "-n", &namespace, &name];
-        said.push(format!("{name}:\n{}", site.kubectl(&logs).await.unwrap().stdout));
-    }
-    said.join("\n")
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_of_the_page_works_on_a_real_node() {
@@ -153,10 +23,11 @@ async fn every_command_of_the_page_works_on_a_real_node() {
     let steps = steps(&page);
     assert!(steps.len() > 6, "{steps:?}");
     let desk = Desk::new();
-    let (site, _names) = furnished().await;
+    let site = furnished("install", Vec::new()).await;
+    let _names = Names::serve(&site, Vec::new()).await;
 
     for step in &steps {
-        let ran = tokio::task::block_in_place(|| desk.run(step, &site));
+        let ran = tokio::task::block_in_place(|| desk.run(&step.script, &site));
         let place = format!("{PAGE}:{}", step.line);
         match ran {
             Ok(printed) => assert_eq!(
