@@ -232,6 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn libraries_are_listed_by_the_package_that_has_them() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+
+        let text = bill(
+            "sip-x",
+            "0.1.0",
+            &workspace,
+            &["sip-images"],
+            &[PathBuf::from("/bin/true")],
+        )
+        .unwrap();
+
+        assert!(text.contains("pkg:cargo/oci-spec@"));
+        // Only Debian has this package; other systems list no libraries.
+        let debian = Path::new("/var/lib/dpkg/info/libc6:amd64.list").exists();
+        assert_eq!(text.contains("pkg:deb/debian/libc6@"), debian);
+    }
+
+    #[test]
     fn a_debian_package_is_named_with_its_architecture() {
         let url = package_url("deb", Some("debian"), ("libc6", "2.36-9+deb12u10"), Some("amd64"));
 
