@@ -235,6 +235,26 @@ fn programs_take_what_their_manifests_give_them() {
 }
 
 #[test]
+fn agents_give_load_balancers_the_sidecar_of_their_release() {
+    let sidecar = IMAGES
+        .iter()
+        .find(|row| row.name == "sip-haproxy-sidecar")
+        .unwrap();
+    let expected = format!("haproxySidecarImage: {}\n", sidecar.reference(LOCAL, VERSION));
+    let mut sites = 0;
+    for overlay in OVERLAYS {
+        let rendered = Rendered::of(overlay);
+        for map in rendered.of_kind("ConfigMap") {
+            if let Some(config) = map["data"]["site.yaml"].as_str() {
+                assert!(config.contains(&expected), "{overlay}: {config}");
+                sites += 1;
+            }
+        }
+    }
+    assert_eq!(sites, 3);
+}
+
+#[test]
 fn environment_and_ports_are_those_of_the_programs() {
     for overlay in OVERLAYS {
         let rendered = Rendered::of(overlay);
