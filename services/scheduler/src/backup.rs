@@ -12,12 +12,12 @@ use runtime::metrics::Metrics;
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
-    error::chain,
     ledger::{
         Error, Ledger,
         export::{Counts, Writer},
     },
     term::{Standing, Terms},
+    violation::chain,
 };
 
 /// How exact the age in the metrics is.

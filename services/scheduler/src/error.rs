@@ -1,37 +1,18 @@
 //! What can go wrong, grouped by who must act, and the one place where it becomes a gRPC status.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
 use crate::{
     admission::Limit,
-    ledger::{self, weight::TooLarge},
-    load,
+    ledger::{self, TooLarge},
+    violation::{Violation, sentence},
 };
 
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
-
-/// A field of a request that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Path of the field, for example `spec.roles[0].label_selector`.
-    pub field: String,
-    /// The value and the rule that it breaks.
-    pub rule: String,
-}
-
-impl Violation {
-    /// A violation of `rule` by `field`.
-    pub fn new(field: impl Into<String>, rule: impl fmt::Display) -> Self {
-        Self {
-            field: field.into(),
-            rule: rule.to_string(),
-        }
-    }
-}
 
 /// Why a call is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -139,9 +120,11 @@ pub enum Error {
     /// A message was not read.
     #[error(
         "a message may have at most {} MiB: send hosts in chunks of at most 1,000, and ask for less at once ({found})",
-        load::MESSAGE >> 20
+        .most >> 20
     )]
     Unread {
+        /// Bytes that a message may have.
+        most: usize,
         /// What the transport says of it.
         found: String,
     },
@@ -215,14 +198,6 @@ fn too_late(maybe: bool) -> &'static str {
     }
 }
 
-pub(crate) fn sentence(violations: &[Violation]) -> String {
-    let each: Vec<String> = violations
-        .iter()
-        .map(|Violation { field, rule }| format!("{field}: {rule}"))
-        .collect();
-    each.join("; ")
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let message = error.to_string();
@@ -282,7 +257,7 @@ impl From<Error> for Status {
                 (Code::Unavailable, "SITE_RESET")
             }
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
-            Error::Unread { found: _ } => (Code::OutOfRange, "MESSAGE_TOO_LARGE"),
+            Error::Unread { most: _, found: _ } => (Code::OutOfRange, "MESSAGE_TOO_LARGE"),
             Error::Limited {
                 identity,
                 limit,
@@ -331,12 +306,4 @@ fn again(details: &mut ErrorDetails, seconds: u64, reason: &'static str) -> (Cod
 /// What must be so first, and is not.
 fn precondition(details: &mut ErrorDetails, kind: &str, subject: impl Into<String>, why: impl Into<String>) {
     details.set_precondition_failure(vec![PreconditionViolation::new(kind, subject, why)]);
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }

@@ -18,13 +18,13 @@
 //! The decision itself is the pure crate `placement`.
 
 pub mod admission;
-pub mod answer;
 pub mod api;
 pub mod backup;
 pub mod convert;
 pub mod error;
 pub mod ledger;
 pub mod load;
+pub mod observed;
 pub mod policy;
 pub mod record;
 pub mod region;
@@ -32,3 +32,4 @@ pub mod server;
 pub mod site;
 pub mod spec;
 pub mod term;
+pub mod violation;

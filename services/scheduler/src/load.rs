@@ -85,6 +85,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
 /// range.
 pub(crate) fn too_large(unread: &Status) -> Status {
     Error::Unread {
+        most: MESSAGE,
         found: unread.message().to_owned(),
     }
     .into()

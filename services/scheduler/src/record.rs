@@ -1,11 +1,33 @@
-//! What the ledger holds of one cluster: a plain value, changed only by [`crate::claims`].
+//! What the ledger holds of one cluster: plain values, without any encoding. Only the steps of [`crate::site`] change them.
 
-use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
+mod member;
+mod refusal;
+mod report;
 
-use placement::{ClusterName, Domain, HostId, MemberState, NetworkId, Replaces, RoleName};
-use proto::{inventory::v1 as inventory, placement::v1 as api};
+use std::{collections::BTreeMap, fmt, time::SystemTime};
+
+use placement::{ClusterName, HostId, MemberState};
+
+pub use member::{Member, ReleaseReason};
+pub use refusal::{Funnel, Refusal};
+pub use report::{Report, Subject};
 
 use crate::spec::Spec;
+
+/// One `SIPCluster`: its name, and the uid that tells it from others of that name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClusterId {
+    /// Namespace and name.
+    pub name: ClusterName,
+    /// uid; empty where it is not known.
+    pub uid: String,
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with uid {}", self.name, self.uid)
+    }
+}
 
 /// All that the ledger knows of one cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,98 +45,15 @@ pub struct Record {
     /// The hosts that it holds.
     pub members: BTreeMap<HostId, Member>,
     /// Why it does not hold all that it wants; `None` when it does.
-    pub refusal: Option<api::Refusal>,
+    pub refusal: Option<Refusal>,
     /// What people should know.
-    pub reports: Vec<api::Report>,
+    pub reports: Vec<Report>,
     /// Where the site contradicts the ledger.
-    pub conflicts: Vec<api::Report>,
+    pub conflicts: Vec<Report>,
     /// It only gives hosts back.
     pub releasing: bool,
-    /// Commit number of the last change.
+    /// Revision of the last change, in the site's history.
     pub revision: u64,
-}
-
-/// A host that a cluster holds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    /// Role that it serves.
-    pub role: RoleName,
-    /// Its topology domain when it was claimed, or when its role got that key.
-    pub domain: Option<Domain>,
-    /// How far the claim has come.
-    pub state: MemberState,
-    /// Revision of the claim, or of the release once releasing.
-    pub revision: u64,
-    /// Addresses as last known, of every network of the host.
-    pub addresses: BTreeMap<NetworkId, IpAddr>,
-    /// BMC address as last known.
-    pub bmc_address: String,
-    /// Since when it counts as failed.
-    pub failed_since: Option<SystemTime>,
-    /// Since when its host has been in error, or gone, where that makes it fail only after a time.
-    pub unwell_since: Option<SystemTime>,
-    /// Its host was paused or detached when it was seen last: metal3 was told to leave it alone.
-    pub suspended: bool,
-    /// The member in whose place it comes, until it is bound; only the decision sets it.
-    pub replaces: Option<Replaces>,
-    /// Why it is releasing.
-    pub release_reason: Option<ReleaseReason>,
-    /// The agent has confirmed that the release is written on the host.
-    pub confirmed: bool,
-}
-
-/// Why a member is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReleaseReason {
-    /// More members than wanted.
-    Surplus,
-    /// Failed, and replaced.
-    Failed,
-    /// Its `BareMetalHost` is gone.
-    Gone,
-    /// The cluster is being deleted.
-    Deleted,
-    /// The cluster does not exist, and an operator asked for it.
-    Orphaned,
-}
-
-impl ReleaseReason {
-    const ALL: [Self; 5] = [
-        Self::Surplus,
-        Self::Failed,
-        Self::Gone,
-        Self::Deleted,
-        Self::Orphaned,
-    ];
-
-    /// The stable name that callers see.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Surplus => "surplus",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
-            Self::Deleted => "deleted",
-            Self::Orphaned => "orphaned",
-        }
-    }
-
-    /// The reason of that name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
-    }
-}
-
-impl Member {
-    /// Whether another member is kept until this one is bound.
-    #[must_use]
-    pub fn is_beside(&self) -> bool {
-        match self.replaces {
-            Some(Replaces::Beside(_)) => true,
-            Some(Replaces::Alone(_)) | None => false,
-        }
-    }
 }
 
 impl Record {
@@ -142,12 +81,11 @@ impl Record {
         }
     }
 
-    /// How the record's cluster is named in requests and answers.
+    /// The `SIPCluster` that the record is of.
     #[must_use]
-    pub fn reference(&self) -> inventory::ClusterRef {
-        inventory::ClusterRef {
-            namespace: self.cluster.namespace().as_str().to_owned(),
-            name: self.cluster.name().to_owned(),
+    pub fn id(&self) -> ClusterId {
+        ClusterId {
+            name: self.cluster.clone(),
             uid: self.uid.clone(),
         }
     }

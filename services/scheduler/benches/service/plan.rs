@@ -12,7 +12,7 @@ use proto::placement::v1::{
 };
 use runtime::tls::Channel;
 use rustix::time::{ClockId, clock_gettime};
-use scheduler::{convert, spec::Spec};
+use scheduler::convert;
 use tonic::service::Routes;
 
 use crate::{
@@ -64,7 +64,7 @@ async fn drive(clients: &[PlacementServiceClient<Channel>]) -> (f64, Duration) {
 fn decision(world: &World) -> impl Fn() + Send + Sync + use<> {
     let site = world.region.site(SITE).unwrap();
     let name = convert::cluster(Some(&cluster("planned")), "cluster").unwrap();
-    let spec = Spec::parse(spec(3, 20), "spec").unwrap();
+    let spec = scheduler::convert::parse_spec(spec(3, 20), "spec").unwrap();
     move || {
         black_box(site.read().plan(&name, spec.clone(), SystemTime::now()));
     }

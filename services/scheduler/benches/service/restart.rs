@@ -9,7 +9,7 @@ use std::{
 
 use proto::placement::v1::{GetPlacementRequest, placement_service_client::PlacementServiceClient};
 use runtime::tls;
-use scheduler::{convert, ledger::redb::Redb, site::Apply, spec::Spec};
+use scheduler::{convert, ledger::redb::Redb, site::Apply};
 use tokio::{
     process::{Child, Command},
     task::JoinSet,
@@ -54,7 +54,7 @@ async fn fill(path: &Path) {
                         uid: "uid".to_owned(),
                         generation: 1,
                         created: Some(SystemTime::UNIX_EPOCH),
-                        spec: Spec::parse(spec(3, 4), "spec").unwrap(),
+                        spec: scheduler::convert::parse_spec(spec(3, 4), "spec").unwrap(),
                     };
                     let told = region.apply(&site(index), apply, "bench").await.unwrap();
                     assert_eq!(told.record.unwrap().members.len(), 7, "the site is large enough");

@@ -25,9 +25,9 @@ use scheduler::{
     policy::Policies,
     region::Region,
     server,
-    term::Terms,
+    term::{Standing, Term, Terms},
 };
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_stream::StreamExt as _;
 use tonic::{Streaming, service::Routes};
 
@@ -103,7 +103,7 @@ impl World {
         let region = Region::new(contents, Policies::new(), committer);
         let writing = Arc::clone(&ledger);
         thread::spawn(move || writer.run(&*writing));
-        let terms = Terms::endless(region.clone(), ledger);
+        let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region.clone(), ledger, None))).1);
         let (_, routes) = server::routes(&terms).unwrap();
         Self {
             served: Served::new(routes).await,

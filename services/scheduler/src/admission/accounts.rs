@@ -21,6 +21,7 @@ use runtime::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::limit::Limit;
 use super::limits::Limits;
 use crate::{api::Places, error::Error};
 
@@ -28,40 +29,6 @@ use crate::{api::Places, error::Error};
 const SOON: Duration = Duration::from_millis(100);
 /// When to come again after too many identities of one kind.
 const LATER: Duration = Duration::from_secs(10);
-
-/// A limit, as refusals and metrics name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
-    /// Calls of one kind under way.
-    Places(Places),
-    /// Calls a second.
-    Rate,
-    /// Calls a second that its identity may not make.
-    Denials,
-    /// Bytes of requests and answers.
-    Buffer,
-    /// Identities of one site, or of one kind.
-    Identities,
-}
-
-impl Limit {
-    /// Its name in refusals and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Places(Places::Writes) => "writes",
-            Self::Places(Places::Reads) => "reads",
-            Self::Places(Places::Scans) => "scans",
-            Self::Places(Places::Watches) => "watches",
-            Self::Places(Places::Reports) => "reports",
-            Self::Places(Places::Probes) => "probes",
-            Self::Rate => "rate",
-            Self::Denials => "denials",
-            Self::Buffer => "buffer",
-            Self::Identities => "identities",
-        }
-    }
-}
 
 /// Whose identities are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -19,6 +19,7 @@
 mod accounts;
 mod audit;
 mod bodies;
+mod limit;
 mod limits;
 mod metrics;
 
@@ -34,10 +35,10 @@ use runtime::tls::Peer;
 use tokio::time::Instant;
 use tonic::{Code, Status, service::Routes};
 
-pub use accounts::Limit;
 use accounts::{Account, Accounts};
 use audit::Record;
 pub(crate) use audit::Trail;
+pub use limit::Limit;
 pub use limits::{LimitArgs, Limits};
 pub use metrics::CallMetrics;
 

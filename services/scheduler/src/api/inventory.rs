@@ -2,28 +2,30 @@
 
 use std::{ops::Bound, pin::Pin};
 
-use ::placement::{HostId, HostName, Namespace, NetworkId, Selector};
+use ::placement::{Holder, HostName, Namespace, NetworkId, Selector};
 use futures::Stream;
 use proto::inventory::v1::{
-    ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse, GetHostRequest,
-    GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse, ListSitesRequest,
-    ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest, ReportHostsResponse,
-    ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, inventory_service_server::InventoryService,
+    self as wire, ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse,
+    GetHostRequest, GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse,
+    ListSitesRequest, ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest,
+    ReportHostsResponse, ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity,
+    inventory_service_server::InventoryService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    capacity,
     door::{Asked, Door},
     page, reports,
 };
 use crate::{
-    answer,
-    error::{Error, Violation},
+    convert,
+    error::Error,
     ledger::Fence,
     load,
-    site::{Repaired, Site},
-    spec::{self, Spec},
+    site::{Repaired, Site, Summary},
     term::Terms,
+    violation::Violation,
 };
 
 /// Most copies of a cluster that are counted in a site.
@@ -55,7 +57,7 @@ impl Inventory {
         let size = page::size(page_size)?;
         let mut violations = Vec::new();
         let selector =
-            label_selector.and_then(|wire| spec::selector(&wire, "label_selector", &mut violations));
+            label_selector.and_then(|wire| convert::parse_selector(&wire, "label_selector", &mut violations));
         if !violations.is_empty() {
             return Err(Error::Invalid(violations));
         }
@@ -108,7 +110,10 @@ impl Inventory {
             _ => String::new(),
         };
         Ok(ListSitesResponse {
-            sites: found.iter().map(|(_, site)| site.read().summary()).collect(),
+            sites: found
+                .iter()
+                .map(|(_, site)| summary(site.read().summary()))
+                .collect(),
             next_page_token,
         })
     }
@@ -121,7 +126,7 @@ impl Inventory {
             max_copies,
         } = request;
         let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
-        let spec = Spec::declared(spec, "spec").map_err(Error::Invalid)?;
+        let spec = convert::declared_spec(spec, "spec").map_err(Error::Invalid)?;
         let namespace = Namespace::new(if namespace.is_empty() {
             "default"
         } else {
@@ -138,7 +143,7 @@ impl Inventory {
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
             let model = locked.model().clone();
             drop(locked);
-            let (copies, limit) = answer::capacity(model, &spec, &namespace, most)?;
+            let (copies, limit) = capacity::count(model, &spec, &namespace, most)?;
             sites.push(SiteCapacity {
                 site: name,
                 copies,
@@ -160,7 +165,7 @@ impl Inventory {
         let host = host_name(&namespace, &name, "name")?;
         let role = role.ok_or_else(|| invalid("role", "is missing"))?;
         let mut violations = Vec::new();
-        let role = spec::role(&role, "role", &mut violations);
+        let role = convert::parse_role(&role, "role", &mut violations);
         let mut networks = std::collections::BTreeSet::new();
         for (index, id) in network_ids.iter().enumerate() {
             match NetworkId::new(id) {
@@ -179,7 +184,7 @@ impl Inventory {
             return Err(not_found(&host, site.name()));
         }
         let request = ::placement::Request {
-            cluster: answer::probe(host.namespace(), 0)?,
+            cluster: capacity::probe(host.namespace(), 0)?,
             roles: Vec::new(),
             networks,
         };
@@ -205,20 +210,41 @@ impl Inventory {
 }
 
 fn host_record(site: &Site, name: &HostName) -> Option<HostRecord> {
-    let host = site.hosts().get(name)?.clone();
-    let holder = host_id(&host, name).and_then(|id| site.holder(&id));
+    let host = site.hosts().get(name)?;
+    let holder = match site.holder(host.id()) {
+        Some(Holder::Cluster { cluster, role, state }) => Some(wire::Holder {
+            cluster: site
+                .record(cluster)
+                .map(|record| convert::cluster_ref(&record.id())),
+            role: role.to_string(),
+            state: convert::state(*state).into(),
+        }),
+        Some(Holder::Orphaned) | None => None,
+    };
     Some(HostRecord {
-        host: Some(host),
+        host: Some(convert::host(host)),
         holder,
     })
 }
 
-fn host_id(host: &proto::inventory::v1::Host, name: &HostName) -> Option<HostId> {
-    let uid = host.r#ref.as_ref().map(|known| &*known.uid)?;
-    Some(HostId {
-        name: name.clone(),
-        uid: uid.parse().ok()?,
-    })
+fn summary(summary: Summary) -> wire::Site {
+    let Summary {
+        name,
+        synced,
+        hosts,
+        held_hosts,
+        clusters,
+        last_report,
+    } = summary;
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    wire::Site {
+        name,
+        synced,
+        hosts: count(hosts),
+        held_hosts: count(held_hosts),
+        clusters: count(clusters),
+        last_report: last_report.map(Into::into),
+    }
 }
 
 fn invalid(field: &str, rule: impl std::fmt::Display) -> Error {
@@ -311,7 +337,7 @@ impl InventoryService for Inventory {
         Ok(Response::new(RepairSiteResponse {
             before: Some(before.into()),
             after: Some(after.into()),
-            faults,
+            faults: faults.iter().map(reports::fault).collect(),
         }))
     }
 }

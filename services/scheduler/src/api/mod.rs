@@ -1,9 +1,11 @@
 //! The gRPC services: parse at the door, ask the region, answer.
 
 mod call;
+mod capacity;
 mod door;
 mod inventory;
 mod ledger;
+mod log;
 mod page;
 mod placement;
 mod reports;

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::error::{Error, Violation};
+use crate::{error::Error, violation::Violation};
 
 /// Entries in a page when the caller names no size.
 const USUAL: usize = 100;

@@ -18,17 +18,18 @@ use tonic::{Request, Response, Status};
 
 use super::{
     door::{Asked, Door},
-    page, watch,
+    log, page, watch,
 };
 use crate::{
-    answer, convert,
-    error::{Error, Violation},
+    convert,
+    error::Error,
     ledger::{Commit, Page},
     load,
-    region::{Told, decisions},
+    region::Told,
     site::Apply,
     spec::Spec,
     term::Terms,
+    violation::Violation,
 };
 
 /// The service on a region, while there is a term.
@@ -82,7 +83,7 @@ impl Placements {
                 None => return Err(invalid("spec", format!("is missing, and {cluster} is not known"))),
             },
         };
-        Ok(answer::plan(&site.plan(&cluster, spec, SystemTime::now())))
+        Ok(convert::plan(&site.plan(&cluster, spec, SystemTime::now())))
     }
 
     async fn get(asked: Asked<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
@@ -238,7 +239,7 @@ impl Placements {
                         .is_some_and(|found| same_cluster(cluster, found))
                 })
         };
-        let Page { mut decisions, next } = decisions(terms.ledger()?, before, size + 1, wanted).await?;
+        let Page { mut decisions, next } = log::read(terms.ledger()?, before, size + 1, wanted).await?;
         // Either there is one more than the page holds, or so many entries were read that the caller had better ask again.
         let more = decisions.len() > size;
         decisions.truncate(size);
@@ -272,7 +273,7 @@ fn invalid(field: &str, rule: String) -> Error {
 
 fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
     let wire = wire.ok_or_else(|| invalid("spec", "is missing".to_owned()))?;
-    Spec::declared(wire, "spec").map_err(Error::Invalid)
+    convert::declared_spec(wire, "spec").map_err(Error::Invalid)
 }
 
 fn cluster_name(namespace: &str, name: &str) -> Result<ClusterName, Error> {

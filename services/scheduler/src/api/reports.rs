@@ -9,11 +9,12 @@ use tonic::{Code, Status, Streaming};
 
 use super::door::Asked;
 use crate::{
+    convert,
     error::Error,
     ledger::{Fence, commit::Stopped},
     load,
     region::{Region, Reporter},
-    site::SessionId,
+    site::{self, SessionId},
 };
 
 /// An open stream.
@@ -50,7 +51,7 @@ pub(super) async fn stream(
         .await?;
     let session = &reporter.session().id;
     tracing::info!(site, session = session.as_str(), "the site has a reporter");
-    let hello = acknowledge(&region, &site, session, 1, Vec::new())?;
+    let hello = acknowledge(&region, &site, session, 1, &[])?;
     let reports = Reports {
         region,
         reporter,
@@ -71,16 +72,24 @@ fn acknowledge(
     site: &str,
     session: &SessionId,
     sequence: u64,
-    faults: Vec<HostFault>,
+    faults: &[site::HostFault],
 ) -> Result<ReportHostsResponse, Error> {
     let durable = *region.committer().watch().borrow();
-    let position = region.site(site)?.read().history().at(durable);
+    let position = region.site(site)?.read().position(durable);
     Ok(ReportHostsResponse {
         acknowledged: sequence,
         session: session.as_str().to_owned(),
         revision: Some(position.into()),
-        faults,
+        faults: faults.iter().map(fault).collect(),
     })
+}
+
+/// A fault of a host as its reporter sees it.
+pub(super) fn fault(site::HostFault { host, message }: &site::HostFault) -> HostFault {
+    HostFault {
+        host: Some(convert::host_ref(host)),
+        message: message.clone(),
+    }
 }
 
 impl Reports {
@@ -121,6 +130,7 @@ impl Reports {
         let mut faults = Vec::new();
         match message {
             Some(Message::Changes(changes)) => {
+                let changes = convert::changes(self.reporter.site(), changes);
                 faults = self
                     .region
                     .report(self.reporter.site(), self.session(), changes)
@@ -140,7 +150,7 @@ impl Reports {
             self.reporter.site(),
             self.session(),
             sequence,
-            faults,
+            &faults,
         )
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn stream(
 ) -> Result<impl Stream<Item = Result<WatchPlacementsResponse, Status>> + Send + use<>, Error> {
     let site = region.site(name)?;
     let durable = region.committer().watch();
-    let here = site.read().history().at(*durable.borrow());
+    let here = site.read().position(*durable.borrow());
     let resumed = resume.filter(|at| at.epoch() == here.epoch() && at.revision() <= here.revision());
     let mut watcher = Watcher {
         name: name.to_owned(),
@@ -86,7 +86,7 @@ impl Watcher {
             let durable = *self.durable.borrow_and_update();
             let (here, changes) = {
                 let site = self.site.read();
-                let here = site.history().at(durable);
+                let here = site.position(durable);
                 (here, site.changes(self.cursor, here.revision(), READ))
             };
             match changes {
@@ -120,7 +120,7 @@ impl Watcher {
             Changed::Removed { revision: _, cluster } => event(
                 at,
                 Event::Removed(Removed {
-                    cluster: Some(cluster),
+                    cluster: Some(convert::cluster_ref(&cluster)),
                 }),
             ),
         }

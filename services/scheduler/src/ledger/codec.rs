@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, MemberState, Replaces, RoleName};
+use placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, Replaces, RoleName};
 use prost::Message as _;
-use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
+use proto::{ledger::v1 as disk, placement::v1 as api};
 
-use super::{Error, Fence, History, RecordKey, SiteFence};
+use super::{Decision, Error, Fence, History, RecordKey, SiteFence};
 use crate::{
     convert,
-    record::{Member, Record, ReleaseReason},
+    record::{Member, Record, ReleaseReason, Report},
     spec::Spec,
 };
 
@@ -21,14 +21,15 @@ pub(crate) fn encode(site: &str, record: &Record) -> Vec<u8> {
         .filter(|(_, member)| member.confirmed)
         .map(|(id, _)| convert::host_ref(id))
         .collect();
+    let reports = |reports: &[Report]| reports.iter().map(convert::report).collect();
     let placement = api::Placement {
-        reports: record.reports.clone(),
+        reports: reports(&record.reports),
         ..convert::placement(site, 0, record)
     };
     disk::Record {
         placement: Some(placement),
-        conflicts: record.conflicts.clone(),
-        spec: Some(record.spec.wire().clone()),
+        conflicts: reports(&record.conflicts),
+        spec: Some(convert::cluster_spec(&record.spec)),
         created: record.created.map(Into::into),
         confirmed,
     }
@@ -56,8 +57,8 @@ pub(crate) fn decode(
     } = disk::Record::decode(bytes).map_err(|error| corrupt(error.to_string()))?;
     let placement = placement.ok_or_else(|| corrupt("has no placement".to_owned()))?;
     let cluster = ClusterName::new(namespace, name).map_err(|error| corrupt(error.to_string()))?;
-    let spec = Spec::parse(spec.unwrap_or_default(), "spec")
-        .map_err(|violations| corrupt(crate::error::sentence(&violations)))?;
+    let spec = convert::parse_spec(spec.unwrap_or_default(), "spec")
+        .map_err(|violations| corrupt(crate::violation::sentence(&violations)))?;
     let confirmed: BTreeSet<HostId> = confirmed
         .iter()
         .filter_map(|id| convert::host_id(id).ok())
@@ -74,9 +75,10 @@ pub(crate) fn decode(
         .into_iter()
         .map(|member| self::member(member, &confirmed, &record.spec).map_err(&corrupt))
         .collect::<Result<BTreeMap<_, _>, _>>()?;
-    record.refusal = placement.refusal;
-    record.reports = placement.reports;
-    record.conflicts = conflicts;
+    let reports = |wire: Vec<api::Report>| wire.into_iter().map(convert::parse_report).collect();
+    record.refusal = placement.refusal.map(convert::parse_refusal);
+    record.reports = reports(placement.reports);
+    record.conflicts = reports(conflicts);
     record.releasing = placement.releasing;
     record.revision = placement.revision.unwrap_or_default().revision;
     Ok((
@@ -86,6 +88,11 @@ pub(crate) fn decode(
         },
         record,
     ))
+}
+
+/// The bytes of an entry of the log of decisions.
+pub(crate) fn encode_decision(entry: &Decision) -> Vec<u8> {
+    convert::decision(entry).encode_to_vec()
 }
 
 /// A history's bytes.
@@ -144,7 +151,8 @@ pub(crate) fn decode_fence(site: &str, bytes: &[u8]) -> Result<SiteFence, Error>
 }
 
 fn member(wire: api::Member, confirmed: &BTreeSet<HostId>, spec: &Spec) -> Result<(HostId, Member), String> {
-    let state = state(wire.state())?;
+    let state = convert::parse_member_state(wire.state());
+    let state = state.ok_or_else(|| "a member has no state".to_owned())?;
     let id = convert::host_id(&wire.host.unwrap_or_default()).map_err(|error| error.to_string())?;
     let replaces = wire
         .replaces
@@ -188,18 +196,10 @@ fn domain(value: &str, key: &str, role: &RoleName, spec: &Spec) -> Result<Option
     Ok(key.map(|key| Domain { key, value }))
 }
 
-fn state(wire: inventory::MemberState) -> Result<MemberState, String> {
-    match wire {
-        inventory::MemberState::Claimed => Ok(MemberState::Claimed),
-        inventory::MemberState::Bound => Ok(MemberState::Bound),
-        inventory::MemberState::Releasing => Ok(MemberState::Releasing),
-        inventory::MemberState::Unspecified => Err("a member has no state".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proto::inventory::v1 as inventory;
 
     use super::*;
 

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Change, Commit, Contents, Error, Ledger,
+    Change, Commit, Contents, Error, Ledger, TooLarge,
     refusal::{Refusal, substitute},
     waiting::{Telling, Waiting, waiting},
-    weight::{self, TooLarge},
+    weight,
 };
 
 /// Changes that may wait for the disk; more callers wait for a place before they decide.
@@ -47,6 +47,7 @@ pub struct Committer {
 pub struct Permit {
     place: mpsc::OwnedPermit<Change>,
     staged: Arc<Mutex<Commit>>,
+    durable: watch::Receiver<Commit>,
     largest: Option<usize>,
 }
 
@@ -103,24 +104,9 @@ impl Committer {
         Ok(Permit {
             place,
             staged: Arc::clone(&self.staged),
+            durable: self.durable.clone(),
             largest: self.largest,
         })
-    }
-
-    /// Takes a place in the queue if one is free at once.
-    ///
-    /// # Errors
-    /// [`Stopped`] when the writer has ended; `Ok(None)` when the queue is full.
-    pub fn try_reserve(&self) -> Result<Option<Permit>, Stopped> {
-        match self.sender.clone().try_reserve_owned() {
-            Ok(place) => Ok(Some(Permit {
-                place,
-                staged: Arc::clone(&self.staged),
-                largest: self.largest,
-            })),
-            Err(mpsc::error::TrySendError::Full(_)) => Ok(None),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
-        }
     }
 
     /// Waits until all up to `commit` is durable.
@@ -165,6 +151,12 @@ impl Permit {
     #[must_use]
     pub fn reached(&self) -> Commit {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last commit that is durable.
+    #[must_use]
+    pub fn durable(&self) -> Commit {
+        *self.durable.borrow()
     }
 
     /// Numbers a change and queues it. Call it while holding the lock under which it was decided.

@@ -7,6 +7,8 @@
 pub mod check;
 pub mod codec;
 pub mod commit;
+mod decision;
+mod error;
 pub mod etcd;
 pub mod export;
 mod log;
@@ -28,13 +30,17 @@ use std::{
 use placement::ClusterName;
 use proto::{ledger::v1 as disk, placement::v1 as api};
 
+pub use decision::Decision;
+pub use error::{Error, TooLarge};
 pub use log::{Page, Query};
 pub use position::{Commit, History, SitePosition};
 pub use refusal::Refusal;
-pub(crate) use refusal::clip;
 pub use retention::Retention;
 
-use crate::{error::Violation, record::Record};
+use crate::{
+    record::Record,
+    violation::{Violation, clip},
+};
 
 /// Names a record: at most one lives per site and cluster name, whatever the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +116,7 @@ pub enum Change {
         /// Its new content; `None` removes it.
         record: Option<Arc<Record>>,
         /// The entry for the audit log.
-        decision: Box<api::Decision>,
+        decision: Box<Decision>,
         /// Number of this commit.
         commit: Commit,
     },
@@ -121,7 +127,7 @@ pub enum Change {
         /// The highest fence now; `None` forgets it.
         fence: Option<SiteFence>,
         /// The entry for the audit log.
-        decision: Box<api::Decision>,
+        decision: Box<Decision>,
         /// Number of this commit.
         commit: Commit,
     },
@@ -132,7 +138,7 @@ pub enum Change {
         /// How it is numbered from this commit on.
         history: History,
         /// The entry for the audit log.
-        decision: Box<api::Decision>,
+        decision: Box<Decision>,
         /// Number of this commit.
         commit: Commit,
     },
@@ -141,7 +147,7 @@ pub enum Change {
 impl Change {
     /// The entry for the audit log.
     #[must_use]
-    pub fn decision(&self) -> &api::Decision {
+    pub fn decision(&self) -> &Decision {
         match self {
             Self::Record { decision, .. } | Self::Fence { decision, .. } | Self::Raise { decision, .. } => {
                 decision
@@ -305,79 +311,4 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::NotEmpty`]; when the storage fails; what the entries return.
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error>;
-}
-
-/// Why the ledger failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The storage failed.
-    #[error("ledger: {action}")]
-    Storage {
-        /// What was tried.
-        action: &'static str,
-        /// What the storage said.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The file was written by another version.
-    #[error("ledger: schema version {found}, this program understands {understood}")]
-    Schema {
-        /// Version in the file.
-        found: u64,
-        /// Version of this program.
-        understood: u64,
-    },
-    /// Another process has taken over: nothing of what was asked for is written.
-    #[error("ledger: {by} has taken over, and nothing was written")]
-    Fenced {
-        /// Who, as far as it is known.
-        by: String,
-    },
-    /// The storage works, and does not take what a change holds.
-    #[error("ledger: the storage refuses the change: {cause}")]
-    Refused {
-        /// Changes of the batch, from its first, that are durable.
-        stored: usize,
-        /// What the storage says.
-        cause: String,
-    },
-    /// Something is in the way of an import.
-    #[error("ledger: it is not empty: {found}")]
-    NotEmpty {
-        /// What is there.
-        found: String,
-    },
-    /// A record does not fit.
-    #[error(transparent)]
-    TooLarge(#[from] weight::TooLarge),
-    /// A stored value does not parse.
-    #[error("ledger: {what}: {rule}")]
-    Corrupt {
-        /// Which value.
-        what: String,
-        /// What is wrong.
-        rule: String,
-    },
-}
-
-impl Error {
-    /// The error with its sources, in one line.
-    #[must_use]
-    pub fn chain(&self) -> String {
-        crate::error::chain(self)
-    }
-
-    pub(crate) fn panicked(action: &'static str, panic: tokio::task::JoinError) -> Self {
-        Self::storage(action)(panic)
-    }
-
-    pub(crate) fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        move |source| Self::Storage {
-            action,
-            source: source.into(),
-        }
-    }
 }

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use proto::{inventory::v1 as inventory, ledger::v1 as disk};
+use proto::ledger::v1 as disk;
 
 /// No report moves a site above this number. What the ledger itself has issued may be higher, and is never refused.
 pub const LIMIT: u64 = 1 << 62;
@@ -99,18 +99,6 @@ impl SitePosition {
             epoch: self.epoch.max(other.epoch),
             revision: self.revision.max(other.revision),
         }
-    }
-}
-
-impl From<SitePosition> for inventory::Revision {
-    fn from(SitePosition { epoch, revision }: SitePosition) -> Self {
-        Self { epoch, revision }
-    }
-}
-
-impl From<inventory::Revision> for SitePosition {
-    fn from(inventory::Revision { epoch, revision }: inventory::Revision) -> Self {
-        Self { epoch, revision }
     }
 }
 

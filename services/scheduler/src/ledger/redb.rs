@@ -2,38 +2,25 @@
 
 mod backup;
 mod log;
+mod moving;
 mod schema;
+mod tables;
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use ::redb::{
-    Builder, Database, Durability, ReadableDatabase as _, ReadableTable, StorageBackend, TableDefinition,
-};
+use ::redb::{Builder, Database, Durability, ReadableDatabase as _, StorageBackend, TableDefinition};
 use proto::ledger::v1 as disk;
 
+use self::tables::{DECISIONS, FENCES, HISTORIES, META, RECORDS, REMOVALS};
 use super::{
     Change, Commit, Contents, Error, Ledger, Page, Query, Retention, codec, export,
     log::Reading,
-    parts::{self, Part},
     retention::{Shares, Uptime},
 };
-
-/// `schema`, `commit`: the number of the last one, and `log bytes`: the sizes of all values in [`DECISIONS`].
-const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
-/// Site, namespace and name of a cluster → [`proto::ledger::v1::Record`].
-const RECORDS: TableDefinition<'static, (&str, &str, &str), &[u8]> = TableDefinition::new("records");
-/// Site → commit of the last removal of a record.
-const REMOVALS: TableDefinition<'static, &str, u64> = TableDefinition::new("removals");
-/// Site → [`proto::ledger::v1::SiteHistory`].
-const HISTORIES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("histories");
-/// Site → [`proto::ledger::v1::SiteFence`].
-const FENCES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("fences");
-/// Commit → [`api::Decision`].
-const DECISIONS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("decisions");
 
 /// What [`Redb::prove`] writes and removes.
 const PROOF: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("proof");
@@ -163,50 +150,7 @@ impl Redb {
 
 impl Ledger for Redb {
     fn load(&self) -> Result<Contents, Error> {
-        let transaction = self
-            .database
-            .begin_read()
-            .map_err(Error::storage("begin reading"))?;
-        let meta = transaction
-            .open_table(META)
-            .map_err(Error::storage("open meta"))?;
-        let mut contents = Contents {
-            commit: last(&meta)?,
-            ..Contents::default()
-        };
-        let histories = transaction
-            .open_table(HISTORIES)
-            .map_err(Error::storage("open histories"))?;
-        for entry in histories.iter().map_err(Error::storage("read histories"))? {
-            let (site, value) = entry.map_err(Error::storage("read a history"))?;
-            let history = codec::decode_history(site.value(), value.value())?;
-            contents.histories.insert(site.value().to_owned(), history);
-        }
-        let records = transaction
-            .open_table(RECORDS)
-            .map_err(Error::storage("open records"))?;
-        for entry in records.iter().map_err(Error::storage("read records"))? {
-            let (key, value) = entry.map_err(Error::storage("read a record"))?;
-            let (key, record) = codec::decode(key.value(), value.value())?;
-            contents.records.insert(key, Arc::new(record));
-        }
-        let removals = transaction
-            .open_table(REMOVALS)
-            .map_err(Error::storage("open removals"))?;
-        for entry in removals.iter().map_err(Error::storage("read removals"))? {
-            let (site, commit) = entry.map_err(Error::storage("read a removal"))?;
-            let commit = Commit::new(commit.value());
-            contents.removals.insert(site.value().to_owned(), commit);
-        }
-        let fences = transaction
-            .open_table(FENCES)
-            .map_err(Error::storage("open fences"))?;
-        for entry in fences.iter().map_err(Error::storage("read fences"))? {
-            let (site, value) = entry.map_err(Error::storage("read a fence"))?;
-            let fence = codec::decode_fence(site.value(), value.value())?;
-            contents.fences.insert(site.value().to_owned(), fence);
-        }
-        Ok(contents)
+        moving::read(&self.database)
     }
 
     fn commit(&self, batch: &[Change]) -> Result<(), Error> {
@@ -317,129 +261,12 @@ impl Ledger for Redb {
     }
 
     fn export(&self, take: &mut dyn FnMut(disk::Entry) -> Result<(), Error>) -> Result<(), Error> {
-        let transaction = self
-            .database
-            .begin_read()
-            .map_err(Error::storage("begin reading"))?;
-        let meta = transaction
-            .open_table(META)
-            .map_err(Error::storage("open meta"))?;
-        take(export::header(last(&meta)?))?;
-        let histories = transaction
-            .open_table(HISTORIES)
-            .map_err(Error::storage("open histories"))?;
-        for entry in histories.iter().map_err(Error::storage("read histories"))? {
-            let (site, value) = entry.map_err(Error::storage("read a history"))?;
-            take(export::history(site.value(), value.value())?)?;
-        }
-        let records = transaction
-            .open_table(RECORDS)
-            .map_err(Error::storage("open records"))?;
-        for entry in records.iter().map_err(Error::storage("read records"))? {
-            let (key, value) = entry.map_err(Error::storage("read a record"))?;
-            take(export::record(key.value(), value.value())?)?;
-        }
-        let removals = transaction
-            .open_table(REMOVALS)
-            .map_err(Error::storage("open removals"))?;
-        for entry in removals.iter().map_err(Error::storage("read removals"))? {
-            let (site, commit) = entry.map_err(Error::storage("read a removal"))?;
-            take(export::removal(site.value(), Commit::new(commit.value())))?;
-        }
-        let fences = transaction
-            .open_table(FENCES)
-            .map_err(Error::storage("open fences"))?;
-        for entry in fences.iter().map_err(Error::storage("read fences"))? {
-            let (site, value) = entry.map_err(Error::storage("read a fence"))?;
-            take(export::fence(site.value(), value.value())?)?;
-        }
-        let decisions = transaction
-            .open_table(DECISIONS)
-            .map_err(Error::storage("open decisions"))?;
-        for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
-            let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
-            take(export::decision(Commit::new(commit.value()), value.value())?)?;
-        }
-        Ok(())
+        moving::hand_out(&self.database, take)
     }
 
     fn import(&self, entries: &mut dyn Iterator<Item = Result<disk::Entry, Error>>) -> Result<(), Error> {
         export::require_empty(&self.load()?)?;
-        let transaction = self.database.begin_write().map_err(Error::storage("begin"))?;
-        {
-            let mut meta = transaction
-                .open_table(META)
-                .map_err(Error::storage("open meta"))?;
-            let mut records = transaction
-                .open_table(RECORDS)
-                .map_err(Error::storage("open records"))?;
-            let mut removals = transaction
-                .open_table(REMOVALS)
-                .map_err(Error::storage("open removals"))?;
-            let mut fences = transaction
-                .open_table(FENCES)
-                .map_err(Error::storage("open fences"))?;
-            let mut histories = transaction
-                .open_table(HISTORIES)
-                .map_err(Error::storage("open histories"))?;
-            let mut decisions = transaction
-                .open_table(DECISIONS)
-                .map_err(Error::storage("open decisions"))?;
-            for part in parts::parts(entries) {
-                match part? {
-                    Some(Part::Header(commit)) => {
-                        meta.insert("commit", commit.number())
-                            .map_err(Error::storage("write the commit"))?;
-                    }
-                    Some(Part::History { site, value }) => {
-                        histories
-                            .insert(&*site, &*value)
-                            .map_err(Error::storage("write a history"))?;
-                    }
-                    Some(Part::Record {
-                        site,
-                        namespace,
-                        name,
-                        value,
-                    }) => {
-                        records
-                            .insert((&*site, &*namespace, &*name), &*value)
-                            .map_err(Error::storage("write a record"))?;
-                    }
-                    Some(Part::Removal { site, commit }) => {
-                        removals
-                            .insert(&*site, commit.number())
-                            .map_err(Error::storage("write a removal"))?;
-                    }
-                    Some(Part::Fence { site, value }) => {
-                        fences
-                            .insert(&*site, &*value)
-                            .map_err(Error::storage("write a fence"))?;
-                    }
-                    Some(Part::Decision { commit, value }) => {
-                        decisions
-                            .insert(commit.number(), &*value)
-                            .map_err(Error::storage("write a decision"))?;
-                    }
-                    None => {}
-                }
-            }
-            drop(meta);
-            let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-            let counted = log::recount(&transaction, &decisions)?;
-            shares.recounted(&counted);
-        }
-        transaction.commit().map_err(Error::storage("commit"))
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        moving::take_in(&self.database, entries, &mut shares)
     }
-}
-
-/// The last commit.
-fn last(meta: &impl ReadableTable<&'static str, u64>) -> Result<Commit, Error> {
-    let number = meta.get("commit").map_err(Error::storage("read the commit"))?;
-    number.map_or(Ok(Commit::NONE), |number| {
-        Commit::parse(number.value()).map_err(|rule| Error::Corrupt {
-            what: "the last commit".to_owned(),
-            rule,
-        })
-    })
 }

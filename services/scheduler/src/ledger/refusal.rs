@@ -4,9 +4,8 @@
 //! made: the site is reset to what is durable, its agent reports again, and each of the numbers is used by an entry of the
 //! log that says so. Changes of other sites are stored as they are.
 
-use proto::placement::v1 as api;
-
-use super::{Change, Commit, Contents};
+use super::{Change, Commit, Contents, Decision};
+use crate::violation::clip;
 
 /// Longest cause in an entry of the log, in bytes.
 const CAUSE: usize = 1024;
@@ -32,21 +31,16 @@ pub(super) fn substitute(refused: &Change, cause: &str, durable: &Contents) -> C
     Change::Fence {
         site: site.to_owned(),
         fence: durable.fences.get(site).cloned(),
-        decision: Box::new(api::Decision {
+        decision: Box::new(Decision {
             time: entry.time,
-            revision: Some(history.at(commit).into()),
-            commit: commit.number(),
+            position: Some(history.at(commit)),
+            commit,
             caller: clip(&entry.caller, CAUSE).to_owned(),
             site: site.to_owned(),
             action: "refused".to_owned(),
             reason: format!("{}: {}", clip(&entry.action, CAUSE), clip(cause, CAUSE)),
-            ..api::Decision::default()
+            ..Decision::default()
         }),
         commit,
     }
-}
-
-/// The first `most` bytes of a text at most, as whole characters.
-pub(crate) fn clip(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
 }

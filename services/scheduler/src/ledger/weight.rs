@@ -7,37 +7,17 @@
 //!
 //! Nothing is encoded to weigh it: each part counts as the most that its encoding can take.
 
-use placement::{Domain, HostId};
-use proto::placement::v1 as api;
+mod sizes;
 
-use super::{Change, RecordKey, SiteFence, refusal::clip};
-use crate::record::{Member, Record};
+use self::sizes::{FIELD, host};
+use super::{Change, RecordKey, SiteFence, TooLarge};
+use crate::{record::Record, violation::clip};
 
-/// A field's tag, and its length if that is below 2 MiB.
-const FIELD: usize = 4;
-/// State and revision of a member.
-const STATE: usize = 16;
-/// A time.
-const TIME: usize = 24;
-/// The longest reason for a release.
-const REASON: usize = 16;
 /// All that is there once: names of caller and action, times, revisions, keys.
 const ONCE: usize = 2048;
 
 /// Most bytes of a name in an error.
 const SHOWN: usize = 300;
-
-/// A step that is larger than the ledger takes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: may need {bytes} bytes in the ledger, which takes {limit} at once")]
-pub struct TooLarge {
-    /// What is too large.
-    pub what: String,
-    /// So large it may become.
-    pub bytes: usize,
-    /// The largest that fits.
-    pub limit: usize,
-}
 
 /// The parts of a record's weight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +87,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
                 4 * (site.len() + cluster.to_string().len()) + record.as_ref().map_or(0, |r| r.uid.len());
             (
                 format!("{cluster} in site {:?}", clip(site, SHOWN)),
-                once + weight.record + weight.conflicts + prost::Message::encoded_len(&**decision),
+                once + weight.record + weight.conflicts + sizes::decision(decision),
             )
         }
         Change::Fence {
@@ -122,7 +102,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             });
             (
                 format!("the reporter of site {:?}", clip(site, SHOWN)),
-                4 * site.len() + fence + prost::Message::encoded_len(&**decision),
+                4 * site.len() + fence + sizes::decision(decision),
             )
         }
         // The history itself has five numbers, which are counted with what is there once.
@@ -133,7 +113,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             commit: _,
         } => (
             format!("the position of site {:?}", clip(site, SHOWN)),
-            4 * site.len() + prost::Message::encoded_len(&**decision),
+            4 * site.len() + sizes::decision(decision),
         ),
     };
     let bytes = bytes + ONCE;
@@ -157,66 +137,23 @@ fn weigh(record: &Record) -> Weight {
         releasing: _,
         revision: _,
     } = record;
-    let reports_of = |reports: &[api::Report]| -> usize {
-        let sizes = reports
-            .iter()
-            .map(|report| FIELD + prost::Message::encoded_len(report));
-        sizes.sum()
-    };
     // A refusal's message is the entry's reason too.
-    let refusal = refusal.as_ref().map_or(0, |refusal| {
-        prost::Message::encoded_len(refusal) + refusal.message.len()
-    });
-    let wire = prost::Message::encoded_len(spec.wire());
+    let refusal = refusal
+        .as_ref()
+        .map_or(0, |refusal| sizes::refusal(refusal) + refusal.message.len());
     let mut weight = Weight {
-        record: wire + refusal + reports_of(reports) + 3 * FIELD,
+        record: sizes::spec(spec) + refusal + sizes::reports(reports) + 3 * FIELD,
         hosts: 0,
-        conflicts: reports_of(conflicts),
-        reports: reports_of(reports),
+        conflicts: sizes::reports(conflicts),
+        reports: sizes::reports(reports),
     };
     for (id, member) in members {
         let name = host(id);
         // Twice: among those whose release is confirmed, too.
-        weight.record += self::member(member) + 2 * name;
+        weight.record += sizes::member(member) + 2 * name;
         weight.hosts += name;
     }
     weight
-}
-
-fn host(HostId { name, uid }: &HostId) -> usize {
-    4 * FIELD + name.namespace().as_str().len() + name.name().len() + uid.as_str().len()
-}
-
-fn member(member: &Member) -> usize {
-    let Member {
-        role,
-        domain,
-        state: _,
-        revision: _,
-        addresses,
-        bmc_address,
-        failed_since: _,
-        unwell_since: _,
-        suspended: _,
-        replaces,
-        release_reason: _,
-        confirmed: _,
-    } = member;
-    let networks = addresses.iter().map(|(id, address)| {
-        let text = if address.is_ipv4() { 15 } else { 45 };
-        3 * FIELD + id.as_str().len() + text
-    });
-    FIELD
-        + (FIELD + role.as_str().len())
-        + domain.as_ref().map_or(0, |Domain { key, value }| {
-            2 * FIELD + key.as_str().len() + value.as_str().len()
-        })
-        + STATE
-        + networks.sum::<usize>()
-        + (FIELD + bmc_address.len())
-        + 2 * TIME
-        + REASON
-        + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
 }
 
 #[cfg(test)]
@@ -224,23 +161,27 @@ mod tests {
     use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
     use placement::{
-        ClusterName, HostName, LabelKey, LabelValue, MemberState, NetworkId, Replaces, RoleName, Uid,
+        ClusterName, Domain, HostId, HostName, LabelKey, LabelValue, MemberState, NetworkId, Replaces,
+        RoleName, Uid,
     };
-    use prost::Message as _;
     use proto::inventory::v1 as inventory;
     use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
     use super::*;
-    use crate::{convert, ledger::codec, record::ReleaseReason, spec::Spec};
+    use crate::{
+        convert,
+        ledger::{Decision, codec},
+        record::{Member, ReleaseReason, Report},
+    };
 
     fn text(rng: &mut StdRng, most: usize) -> String {
         "a".repeat(rng.random_range(1..=most))
     }
 
-    fn report(rng: &mut StdRng) -> api::Report {
-        api::Report {
+    fn report(rng: &mut StdRng) -> Report {
+        Report {
             message: text(rng, 300),
-            ..api::Report::default()
+            ..Report::default()
         }
     }
 
@@ -291,7 +232,7 @@ mod tests {
             text(rng, 40),
             Some(SystemTime::now()),
             i64::MAX,
-            Spec::parse(wire, "spec").unwrap(),
+            convert::parse_spec(wire, "spec").unwrap(),
         );
         record.revision = u64::MAX;
         record.members = (0..rng.random_range(0..200)).map(|_| some_member(rng)).collect();
@@ -302,14 +243,14 @@ mod tests {
 
     /// The bytes of the step at which all its hosts begin to leave, and all its conflicts are found.
     fn encoded(site: &str, record: &Record) -> usize {
-        let decision = api::Decision {
+        let decision = Decision {
             site: site.to_owned(),
-            cluster: Some(record.reference()),
-            releasing: record.members.keys().map(convert::host_ref).collect(),
+            cluster: Some(record.id()),
+            releasing: record.members.keys().cloned().collect(),
             found: record.conflicts.clone(),
-            ..api::Decision::default()
+            ..Decision::default()
         };
-        codec::encode(site, record).len() + decision.encoded_len()
+        codec::encode(site, record).len() + codec::encode_decision(&decision).len()
     }
 
     #[test]

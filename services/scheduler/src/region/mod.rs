@@ -7,24 +7,27 @@ mod policies;
 mod reporting;
 mod resets;
 mod retries;
+mod shared;
+mod undo;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, PoisonError, RwLock},
     time::SystemTime,
 };
 
 use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 pub use reporting::Reporter;
-pub use resets::{Resets, Undo};
+pub use resets::Resets;
+pub use shared::SharedSite;
+pub use undo::Undo;
 
 use crate::{
     error::Error,
     ledger::{
-        Commit, Contents, History, Ledger, Page, Query, SitePosition,
+        Commit, Contents, History, SitePosition,
         commit::{Committer, Permit, Stopped},
     },
     load,
@@ -35,34 +38,6 @@ use crate::{
 
 /// Name in the audit log of steps that no caller asked for.
 const SELF: &str = "scheduler";
-
-/// A site, and the signal that a cluster that waits may fit now.
-#[derive(Debug)]
-pub struct SharedSite {
-    state: RwLock<Site>,
-    retry: Notify,
-    reset: resets::Latest,
-}
-
-impl SharedSite {
-    fn new(site: Site) -> Self {
-        Self {
-            state: RwLock::new(site),
-            retry: Notify::new(),
-            reset: resets::Latest::default(),
-        }
-    }
-
-    /// Locks the site for a change. Never hold it across an await.
-    pub fn lock(&self) -> RwLockWriteGuard<'_, Site> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the site for a look, together with others that only look. Never hold it across an await.
-    pub fn read(&self) -> RwLockReadGuard<'_, Site> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// All sites of a region. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -214,8 +189,9 @@ impl Region {
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.
     async fn durable(&self, site: &SharedSite, since: Resets, outcome: Outcome) -> Result<Told, Error> {
         let Outcome { record, commit } = outcome;
-        let epoch = site.read().history().epoch();
-        self.inner.committer.durable(commit).await?;
+        let durable = self.inner.committer.durable(commit).await?;
+        // Not that of a raise which is staged and not durable.
+        let epoch = site.read().position(durable).epoch();
         site.require_kept(since, commit)?;
         Ok(Told { record, epoch })
     }
@@ -382,31 +358,4 @@ pub struct Told {
     pub record: Option<Arc<Record>>,
     /// Epoch of the site.
     pub epoch: u64,
-}
-
-/// Entries of the log that one call looks at at most: about a megabyte.
-const READS: usize = 4096;
-
-/// Reads a part of a ledger's log off the async threads, as long as the caller waits.
-pub(crate) async fn decisions(
-    ledger: Arc<dyn Ledger>,
-    before: Commit,
-    limit: usize,
-    wanted: impl Fn(&proto::placement::v1::Decision) -> bool + Send + 'static,
-) -> Result<Page, Error> {
-    let gone = CancellationToken::new();
-    let _waiting = gone.clone().drop_guard();
-    let read = tokio::task::spawn_blocking(move || {
-        ledger.read_log(Query {
-            before,
-            limit,
-            most: READS,
-            wanted: &wanted,
-            gone: &|| gone.is_cancelled(),
-        })
-    });
-    match read.await {
-        Ok(page) => Ok(page?),
-        Err(_) => Err(Error::Stopped(Stopped)),
-    }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use placement::ClusterName;
-use proto::inventory::v1 as inventory;
 use runtime::identity::Name;
 
-use super::{Region, SELF, SharedSite};
+use super::{Region, SELF, shared::SharedSite};
 use crate::{
-    error::{Error, Violation},
+    error::Error,
     ledger::{Fence, SitePosition},
-    site::{Author, Session, SessionId},
+    observed::Changes,
+    site::{Author, HostFault, Session, SessionId},
+    violation::Violation,
 };
 
 impl Region {
@@ -90,8 +91,8 @@ impl Region {
         &self,
         site: &str,
         session: &SessionId,
-        changes: inventory::HostChanges,
-    ) -> Result<Vec<inventory::HostFault>, Error> {
+        changes: Changes,
+    ) -> Result<Vec<HostFault>, Error> {
         let shared = self.site(site)?;
         let (touched, faults) = {
             let mut site = shared.lock();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, future, sync::Arc, time::Duration};
 
-use super::{Region, SELF, SharedSite};
+use super::{Region, SELF, shared::SharedSite};
 use crate::{ledger::commit::Stopped, site::Author};
 
 /// Least time between two rounds of decisions for clusters that wait, per site.

@@ -3,19 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ::placement::ClusterName;
-use proto::inventory::v1 as inventory;
 
-use super::Site;
-use crate::record::Record;
+use crate::record::{ClusterId, Record};
 
-/// Clusters that are gone and still remembered. A watcher that missed more than these starts anew.
+/// Clusters that are removed and still remembered. A watcher that missed more than these starts anew.
 const REMEMBERED: usize = 4096;
 
 /// Clusters by the revision of their last change: one entry per cluster, so its size is that of the site.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
     changed: BTreeMap<u64, ClusterName>,
-    removed: BTreeMap<u64, inventory::ClusterRef>,
+    removed: BTreeMap<u64, ClusterId>,
     /// Removals up to this revision are not known any more. At first it is that of the last one, which the ledger holds.
     horizon: u64,
 }
@@ -25,12 +23,12 @@ pub(super) struct Changes {
 pub enum Changed {
     /// It holds or wants hosts.
     Record(Arc<Record>),
-    /// It is gone.
+    /// It holds and wants nothing any more.
     Removed {
         /// Revision of the removal.
         revision: u64,
         /// The cluster.
-        cluster: inventory::ClusterRef,
+        cluster: ClusterId,
     },
 }
 
@@ -86,7 +84,7 @@ impl Changes {
         self.changed.insert(revision, name);
     }
 
-    pub(super) fn remove(&mut self, before: u64, revision: u64, cluster: inventory::ClusterRef) {
+    pub(super) fn remove(&mut self, before: u64, revision: u64, cluster: ClusterId) {
         self.changed.remove(&before);
         self.removed.insert(revision, cluster);
         while self.removed.len() > REMEMBERED {
@@ -95,52 +93,44 @@ impl Changes {
             }
         }
     }
-}
 
-impl Site {
     /// Where a watcher begins that knows nothing.
-    #[must_use]
-    pub fn beginning(&self) -> Cursor {
+    pub(super) fn beginning(&self) -> Cursor {
         Cursor {
             after: 0,
-            base: self.changes.horizon,
+            base: self.horizon,
         }
     }
 
     /// The newest state of every cluster that changed after `cursor` and up to `upto`, at most `limit` of them, in the
     /// order of revisions. A cluster that has changed again after `upto` is told of then. `None`: removals may have
     /// been missed, so the watcher must forget what it knows and begin anew.
-    #[must_use]
-    pub fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
+    pub(super) fn after(
+        &self,
+        cursor: Cursor,
+        upto: u64,
+        limit: usize,
+        records: &BTreeMap<ClusterName, Arc<Record>>,
+    ) -> Option<Vec<Changed>> {
         let Cursor { after, base } = cursor;
-        let Changes {
-            changed,
-            removed,
-            horizon,
-        } = &self.changes;
-        if after.max(base) < *horizon {
+        if after.max(base) < self.horizon {
             return None;
         }
         if after >= upto {
             return Some(Vec::new());
         }
         let span = after + 1..=upto;
-        let records = changed
-            .range(span.clone())
-            .filter_map(|(_, name)| self.record(name));
-        let mut changes: Vec<Changed> = records
+        let changed = self.changed.range(span.clone());
+        let mut changes: Vec<Changed> = changed
+            .filter_map(|(_, name)| records.get(name))
             .take(limit)
             .map(|record| Changed::Record(Arc::clone(record)))
             .collect();
-        changes.extend(
-            removed
-                .range(span)
-                .take(limit)
-                .map(|(&revision, cluster)| Changed::Removed {
-                    revision,
-                    cluster: cluster.clone(),
-                }),
-        );
+        let removed = self.removed.range(span).take(limit);
+        changes.extend(removed.map(|(&revision, cluster)| Changed::Removed {
+            revision,
+            cluster: cluster.clone(),
+        }));
         changes.sort_by_key(Changed::revision);
         changes.truncate(limit);
         Some(changes)

@@ -1,289 +1,171 @@
-//! How a record changes: the protocol of claims.
-//!
-//! Every step is a function of the record, the inventory and the request. It is applied to a copy, and only if the copy
-//! differs is it staged: so every call is idempotent, and repeating one costs no commit.
-//!
-//! ```text
-//!          decide               labels observed            surplus, failed, deleted
-//! (free) ─────────▶ claimed ─────────────────────▶ bound ───────────────────────────▶ releasing ──▶ (free)
-//!                      └──────────────────────────────────────────────────────────────▶   when the agent has
-//!                                                              confirmed its write and the inventory shows it
-//! ```
+//! Who holds what: the records of a site, committed or about to be, and in which order they have changed.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::Site;
-use crate::{
-    error::Error,
-    ledger::{Commit, commit::Permit},
-    record::{Member, Record, ReleaseReason},
-    spec::Spec,
+use ::placement::{ClusterName, Holder, HostId};
+
+use super::{
+    changes::{Changed, Changes, Cursor},
+    inventory::Inventory,
 };
-use ::placement::{ClusterName, HostId, MemberState};
+use crate::record::Record;
 
-/// Revision of a claim or release that is decided and gets its number when it is staged.
-pub(super) const UNNUMBERED: u64 = 0;
-
-/// What an agent declares of a cluster.
+/// The records of a site. What they hold is held in its inventory.
 #[derive(Clone, Debug)]
-pub struct Apply {
-    /// Which cluster.
-    pub cluster: ClusterName,
-    /// uid of the `SIPCluster`.
-    pub uid: String,
-    /// Its generation.
-    pub generation: i64,
-    /// When it was created.
-    pub created: Option<SystemTime>,
-    /// The whole wanted shape.
-    pub spec: Spec,
+pub(super) struct Claims {
+    records: BTreeMap<ClusterName, Arc<Record>>,
+    changes: Changes,
 }
 
-/// Who acts, for the audit log.
-#[derive(Clone, Debug)]
-pub struct Author<'a> {
-    /// SPIFFE path of the caller, or `scheduler`.
-    pub caller: &'a str,
-    /// What is done.
-    pub action: &'static str,
-    /// When.
-    pub now: SystemTime,
+/// What a step leaves behind when a record takes the place of the one before it.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    /// The record before.
+    pub(super) before: Option<Arc<Record>>,
+    /// Hosts that it held and that nobody holds now.
+    pub(super) freed: Vec<HostId>,
 }
 
-/// The state after a step; it may be told when its commit is durable.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The record; `None` when the cluster holds nothing any more.
-    pub record: Option<Arc<Record>>,
-    /// Commit that must be durable before anyone is told.
-    pub commit: Commit,
-}
-
-impl Outcome {
-    /// Nothing is held. It may be so only since a change that is staged, so it is told after that.
-    fn nothing(permit: &Permit) -> Self {
+impl Claims {
+    /// No records; removals up to revision `horizon` are not known.
+    pub(super) fn new(horizon: u64) -> Self {
         Self {
-            record: None,
-            commit: permit.reached(),
+            records: BTreeMap::new(),
+            changes: Changes::new(horizon),
         }
     }
-}
 
-impl Site {
-    /// Declares a cluster's shape, and decides.
-    ///
-    /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`]; [`Error::Superseded`] when the site has
-    /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
-    pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
-        self.require_synced()?;
-        let Apply {
-            cluster,
-            uid,
-            generation,
-            created,
-            spec,
-        } = apply;
-        self.require_not_gone(&cluster, &uid, created)?;
-        let mut record = match self.records.get(&cluster) {
-            None => Record::new(cluster.clone(), uid, created, generation, spec),
-            // An agent that was paused, or a call that was late, may speak for the one before.
-            Some(known)
-                if known.uid != uid
-                    && (is_older(created, known.created) || self.is_observed(&cluster, &known.uid)) =>
-            {
-                return Err(superseded(known, &uid));
-            }
-            Some(known) if known.uid != uid => {
-                // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
-                Record {
-                    uid,
-                    created,
-                    generation,
-                    spec,
-                    releasing: false,
-                    ..Record::clone(known)
-                }
-            }
-            Some(known) if known.releasing => {
-                return Err(Error::Releasing {
-                    cluster: cluster.to_string(),
-                });
-            }
-            Some(known) if generation < known.generation => {
-                return Err(Error::StaleGeneration {
-                    cluster: cluster.to_string(),
-                    asked: generation,
-                    applied: known.generation,
-                });
-            }
-            Some(known) => Record {
-                created,
-                generation,
-                spec,
-                ..Record::clone(known)
-            },
-        };
-        self.declared(&record, author.now);
-        self.settle_record(&mut record, author.now);
-        self.decide_record(&mut record, author.now);
-        let cluster = record.cluster.clone();
-        let outcome = self.store(record, author, permit)?;
-        // Whatever its status promised is its own now, or somebody else's.
-        self.withdraw_promises(&cluster);
-        Ok(outcome)
+    /// Every record, by name.
+    pub(super) fn records(&self) -> &BTreeMap<ClusterName, Arc<Record>> {
+        &self.records
     }
 
-    /// Begins to give everything back. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
-    /// synced a record may be older than what the cluster's status says, so it is not touched.
-    ///
-    /// # Errors
-    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
-    pub fn release(
+    pub(super) fn get(&self, name: &ClusterName) -> Option<&Arc<Record>> {
+        self.records.get(name)
+    }
+
+    pub(super) fn contains(&self, name: &ClusterName) -> bool {
+        self.records.contains_key(name)
+    }
+
+    /// Whether the cluster's record holds the host.
+    pub(super) fn holds(&self, name: &ClusterName, id: &HostId) -> bool {
+        let record = self.records.get(name);
+        record.is_some_and(|record| record.members.contains_key(id))
+    }
+
+    /// Puts a record that the ledger holds.
+    pub(super) fn load(&mut self, record: Arc<Record>, inventory: &mut Inventory) {
+        self.changes.put(None, record.revision, record.cluster.clone());
+        self.install(&record.cluster.clone(), Some(record), inventory);
+    }
+
+    /// Puts a record of that revision in the place of the one before it, or removes that.
+    pub(super) fn replace(
         &mut self,
-        cluster: &ClusterName,
-        uid: &str,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Result<Outcome, Error> {
-        self.require_synced()?;
-        let mut record = match self.records.get(cluster) {
-            Some(known) if known.uid != uid && !self.is_observed(cluster, uid) => {
-                return Err(superseded(known, uid));
-            }
-            Some(known) => Record {
-                uid: uid.to_owned(),
-                ..Record::clone(known)
-            },
-            None if self.gone.contains(cluster, uid) => return Ok(Outcome::nothing(&permit)),
-            None => {
-                // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back
-                // too.
-                let spec = Spec::default();
-                Record::new(cluster.clone(), uid.to_owned(), None, 0, spec)
-            }
-        };
-        self.settle_record(&mut record, author.now);
-        if record.members.is_empty() && !self.records.contains_key(cluster) {
-            return Ok(Outcome::nothing(&permit));
+        name: &ClusterName,
+        record: Option<Arc<Record>>,
+        revision: u64,
+        inventory: &mut Inventory,
+    ) -> Replaced {
+        let removes = record.is_none();
+        let replaced = self.install(name, record, inventory);
+        let earlier = replaced.before.as_ref().map(|before| before.revision);
+        match (&replaced.before, removes) {
+            (_, false) => self.changes.put(earlier, revision, name.clone()),
+            (Some(before), true) => self.changes.remove(before.revision, revision, before.id()),
+            (None, true) => {}
         }
-        record.releasing = true;
-        record.refusal = None;
-        record.reports.clear();
-        for member in record.members.values_mut() {
-            begin_release(member, ReleaseReason::Deleted);
-        }
-        self.settle_record(&mut record, author.now);
-        let outcome = self.store(record, author, permit)?;
-        self.withdraw_promises(cluster);
-        Ok(outcome)
+        replaced
     }
 
-    /// Takes in that the agent has written releases to the API server.
-    ///
-    /// # Errors
-    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
-    pub fn confirm(
+    fn install(
         &mut self,
-        cluster: &ClusterName,
-        uid: &str,
-        released: &BTreeMap<HostId, u64>,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Result<Outcome, Error> {
-        self.require_synced()?;
-        let Some(known) = self.records.get(cluster) else {
-            return Ok(Outcome::nothing(&permit));
+        name: &ClusterName,
+        record: Option<Arc<Record>>,
+        inventory: &mut Inventory,
+    ) -> Replaced {
+        let before = self.records.remove(name);
+        let stays = |id: &HostId| {
+            record
+                .as_ref()
+                .is_some_and(|record| record.members.contains_key(id))
         };
-        if known.uid != uid {
-            return Err(superseded(known, uid));
+        let held = before.iter().flat_map(|before| before.members.keys());
+        let freed: Vec<HostId> = held.filter(|id| !stays(id)).cloned().collect();
+        for id in &freed {
+            inventory.unhold(id);
         }
-        let mut record = Record::clone(known);
-        for (id, revision) in released {
-            if let Some(member) = record.members.get_mut(id)
-                && member.state == MemberState::Releasing
-                && member.revision == *revision
-            {
-                member.confirmed = true;
+        for (id, member) in record.iter().flat_map(|record| &record.members) {
+            let known = before.as_ref().and_then(|before| before.members.get(id));
+            if known.is_some_and(|known| known.state == member.state && known.role == member.role) {
+                continue;
             }
+            let holder = Holder::Cluster {
+                cluster: name.clone(),
+                role: member.role.clone(),
+                state: member.state,
+            };
+            inventory.hold(id, holder);
         }
-        self.settle_record(&mut record, author.now);
-        self.store(record, author, permit)
+        self.records.extend(record.map(|record| (name.clone(), record)));
+        Replaced { before, freed }
     }
 
-    /// Compares a record with the inventory and the policy, and says what people should know of its members as they are
-    /// now. Whether another decision is due is told by [`Site::waiting`].
-    ///
-    /// Its agent may have declared the cluster before this was reported, and asks again only when the record changes.
-    pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        let Some(known) = self.records.get(cluster) else {
-            return;
-        };
-        let mut record = Record::clone(known);
-        self.settle_record(&mut record, author.now);
-        self.report_record(&mut record, author.now);
-        self.store_alone(record, author, permit);
+    /// Where a watcher begins that knows nothing.
+    pub(super) fn beginning(&self) -> Cursor {
+        self.changes.beginning()
     }
 
-    /// Decides again for a cluster that waits.
-    pub fn retry(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
-        if self.require_synced().is_err() {
-            return;
-        }
-        let Some(known) = self.records.get(cluster) else {
-            return;
-        };
-        if !self.is_due(known) {
-            return;
-        }
-        let mut record = Record::clone(known);
-        self.settle_record(&mut record, author.now);
-        self.decide_record(&mut record, author.now);
-        self.store_alone(record, author, permit);
-    }
-
-    /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
-    /// the older `SIPCluster` first, then by name. `sipctl plan` has the same order.
-    #[must_use]
-    pub fn waiting(&self, now: SystemTime) -> Vec<ClusterName> {
-        let due = self.records.values().filter(|record| self.is_due(record));
-        let mut turns: Vec<_> = due.map(|record| self.turn(record, now)).collect();
-        turns.sort();
-        turns.into_iter().map(|turn| turn.cluster).collect()
-    }
-
-    /// The decision for a shape, claiming nothing.
-    #[must_use]
-    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> ::placement::Decision {
-        let mut record = match self.records.get(cluster) {
-            Some(known) => Record {
-                spec,
-                ..Record::clone(known)
-            },
-            None => Record::new(cluster.clone(), String::new(), None, 0, spec),
-        };
-        self.settle_record(&mut record, now);
-        self.decision(&record, now)
+    /// The newest state of every cluster that changed after `cursor` and up to `upto`, as [`Changes::after`] says.
+    pub(super) fn changes(&self, cursor: Cursor, upto: u64, limit: usize) -> Option<Vec<Changed>> {
+        self.changes.after(cursor, upto, limit, &self.records)
     }
 }
 
-pub(super) fn begin_release(member: &mut Member, reason: ReleaseReason) {
-    if member.state != MemberState::Releasing {
-        member.state = MemberState::Releasing;
-        member.revision = UNNUMBERED;
-        member.release_reason = Some(reason);
-        member.confirmed = false;
+#[cfg(test)]
+mod tests {
+    use ::placement::{HostName, MemberState, Policy, RoleName, Uid};
+
+    use super::*;
+    use crate::{record::Member, spec::Spec};
+
+    fn name() -> ClusterName {
+        ClusterName::new("tenant", "one").unwrap()
     }
-}
 
-/// Whether a `SIPCluster` was made before another one.
-pub(super) fn is_older(this: Option<SystemTime>, other: Option<SystemTime>) -> bool {
-    this.zip(other).is_some_and(|(this, other)| this < other)
-}
+    fn host(name: &str) -> HostId {
+        HostId {
+            name: HostName::new("metal", name).unwrap(),
+            uid: Uid::new("u").unwrap(),
+        }
+    }
 
-fn superseded(known: &Record, uid: &str) -> Error {
-    Error::Superseded {
-        what: format!("{} with uid {uid}", known.cluster),
-        by: format!("uid {}", known.uid),
+    fn record(revision: u64, hosts: &[&str]) -> Arc<Record> {
+        let mut record = Record::new(name(), "uid".to_owned(), None, 1, Spec::default());
+        record.revision = revision;
+        let member = || Member::new(RoleName::new("Worker").unwrap(), None, MemberState::Claimed);
+        record.members = hosts.iter().map(|host| (self::host(host), member())).collect();
+        Arc::new(record)
+    }
+
+    #[test]
+    fn the_inventory_shows_what_records_hold() {
+        let mut inventory = Inventory::new(Policy::default());
+        let mut claims = Claims::new(0);
+        claims.load(record(1, &["a", "b"]), &mut inventory);
+        assert_eq!(inventory.holding_cluster(&host("a")), Some(&name()));
+
+        let replaced = claims.replace(&name(), Some(record(2, &["b", "c"])), 2, &mut inventory);
+        assert_eq!(replaced.freed, [host("a")]);
+        assert_eq!(inventory.holding_cluster(&host("a")), None);
+        assert!(claims.holds(&name(), &host("c")) && !claims.holds(&name(), &host("a")));
+
+        let replaced = claims.replace(&name(), None, 3, &mut inventory);
+        assert_eq!(replaced.freed, [host("b"), host("c")]);
+        assert!(!claims.contains(&name()));
+        let told = claims.changes(claims.beginning(), 3, 9).unwrap();
+        let revisions: Vec<_> = told.iter().map(Changed::revision).collect();
+        assert_eq!(revisions, [3], "only the newest state is told");
     }
 }

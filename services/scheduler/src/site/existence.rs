@@ -1,49 +1,56 @@
 //! Which `SIPCluster`s exist. The site's reports say so, and nobody else: a call may have been on its way for long, and may
 //! speak for one that is gone.
 //!
-//! A uid never comes back. So a declaration of one that was reported and is gone is refused, whenever it arrives. One that was
-//! not reported yet is believed: it may be new. If no report shows it in [`ABSENCE`], what it has claimed is given back.
+//! A uid never comes back. So a declaration of one that was reported and deleted is refused, whenever it arrives. One that was
+//! not reported yet is believed: it may be new. If no report shows it in [`UNOBSERVED_LIMIT`], what it has claimed is given back.
+//!
+//! Of a record's `SIPCluster` the site may say three things: it is *observed*; it is *missing*, since a complete snapshot or a
+//! deletion says so; or it is *unobserved*, which a declared one is too until it is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::{Duration, SystemTime},
 };
 
-use ::placement::{ClusterName, MemberState};
+use ::placement::ClusterName;
 
-use super::{
-    Author, Outcome, Site,
-    claims::{begin_release, is_older},
-    labels::Labels,
-};
 use crate::{
-    convert,
     error::Error,
-    ledger::commit::Permit,
-    record::{Record, ReleaseReason},
+    observed::Cluster,
+    record::{ClusterId, Record},
 };
 
 /// How long a synced site may not show the `SIPCluster` of a record that has no labelled host before its claims are given
 /// back. Nothing is freed by that: the cluster agent writes and confirms each release.
-pub const ABSENCE: Duration = Duration::from_mins(10);
-/// Most `SIPCluster`s that are remembered as gone. A call that is later than all of these is believed, and [`ABSENCE`] sees to
-/// what it has claimed.
+pub const UNOBSERVED_LIMIT: Duration = Duration::from_mins(10);
+/// Most `SIPCluster`s that are remembered as deleted. A call that is later than all of these is believed, and
+/// [`UNOBSERVED_LIMIT`] sees to what it has claimed.
 const REMEMBERED: usize = 4096;
 
-/// `SIPCluster`s that were reported and are gone, by name and uid: the latest ones.
+/// The `SIPCluster`s of a site, and those that records are of and that it does not show.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone {
-    known: BTreeSet<(ClusterName, String)>,
-    order: VecDeque<(ClusterName, String)>,
+pub(super) struct Existence {
+    observed: BTreeMap<ClusterName, Cluster>,
+    /// Clusters that have a record and no `SIPCluster`.
+    missing: BTreeSet<ClusterName>,
+    /// Clusters that have a record and whose `SIPCluster` the reports do not show, with the time since when.
+    unobserved: BTreeMap<ClusterName, SystemTime>,
+    deleted: Deleted,
 }
 
-impl Gone {
-    pub(super) fn insert(&mut self, cluster: &ClusterName, uid: &str) {
-        let gone = (cluster.clone(), uid.to_owned());
-        if uid.is_empty() || !self.known.insert(gone.clone()) {
+/// `SIPCluster`s that were reported and deleted: the latest ones.
+#[derive(Clone, Debug, Default)]
+struct Deleted {
+    known: BTreeSet<ClusterId>,
+    order: VecDeque<ClusterId>,
+}
+
+impl Deleted {
+    fn insert(&mut self, deleted: ClusterId) {
+        if deleted.uid.is_empty() || !self.known.insert(deleted.clone()) {
             return;
         }
-        self.order.push_back(gone);
+        self.order.push_back(deleted);
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
@@ -52,188 +59,278 @@ impl Gone {
     }
 
     /// It is reported again: a reporter was behind the one before it.
-    pub(super) fn remove(&mut self, cluster: &ClusterName, uid: &str) {
-        let back = (cluster.clone(), uid.to_owned());
-        if self.known.remove(&back) {
-            self.order.retain(|gone| *gone != back);
+    fn remove(&mut self, back: &ClusterId) {
+        if self.known.remove(back) {
+            self.order.retain(|deleted| deleted != back);
         }
-    }
-
-    pub(super) fn contains(&self, cluster: &ClusterName, uid: &str) -> bool {
-        self.known.contains(&(cluster.clone(), uid.to_owned()))
     }
 }
 
-impl Site {
-    /// Whether there is such a `SIPCluster`, or an agent has declared one that was not observed yet.
-    pub(super) fn exists(&self, cluster: &ClusterName) -> bool {
-        self.clusters.contains_key(cluster)
-            || (self.records.contains_key(cluster) && !self.absent.contains(cluster))
+/// Whether a `SIPCluster` was made before another one.
+pub(super) fn is_older(this: Option<SystemTime>, other: Option<SystemTime>) -> bool {
+    this.zip(other).is_some_and(|(this, other)| this < other)
+}
+
+impl Existence {
+    /// `SIPCluster`s as they were reported.
+    pub(super) fn observed(&self) -> &BTreeMap<ClusterName, Cluster> {
+        &self.observed
+    }
+
+    /// The `SIPCluster` of that name as it was reported.
+    pub(super) fn get(&self, name: &ClusterName) -> Option<&Cluster> {
+        self.observed.get(name)
     }
 
     /// Whether the `SIPCluster` of that name has this uid, as far as the site has reported.
-    pub(super) fn is_observed(&self, cluster: &ClusterName, uid: &str) -> bool {
-        self.observed_uid(cluster) == Some(uid)
+    pub(super) fn has_uid(&self, name: &ClusterName, uid: &str) -> bool {
+        self.observed
+            .get(name)
+            .is_some_and(|observed| observed.id().uid == uid)
     }
 
-    pub(super) fn observed_uid(&self, cluster: &ClusterName) -> Option<&str> {
-        let observed = self.clusters.get(cluster)?;
-        observed.r#ref.as_ref().map(|known| &*known.uid)
+    /// Whether there is such a `SIPCluster`, or an agent has declared one that was not observed yet. `recorded`: it has a record.
+    pub(super) fn exists(&self, name: &ClusterName, recorded: bool) -> bool {
+        self.observed.contains_key(name) || (recorded && !self.missing.contains(name))
+    }
+
+    /// Whether a record's `SIPCluster` does not exist.
+    pub(super) fn is_missing(&self, name: &ClusterName) -> bool {
+        self.missing.contains(name)
     }
 
     /// Whether the `SIPCluster` of that name is another than the record's, and not one from before it that the reports still
     /// show.
-    pub(super) fn is_made_again(&self, record: &Record) -> bool {
-        let Some(there) = self.clusters.get(&record.cluster) else {
+    pub(super) fn is_recreated(&self, record: &Record) -> bool {
+        let Some(observed) = self.observed.get(&record.cluster) else {
             return false;
         };
-        !self.is_observed(&record.cluster, &record.uid)
-            && !is_older(convert::time(there.created), record.created)
+        observed.id().uid != record.uid && !is_older(observed.created(), record.created)
     }
 
     /// Whether the record only gives back what an earlier `SIPCluster` of the name had: what the site shows of the present
     /// one is not given back with that, and taken over when it declares itself.
-    pub(super) fn is_survived(&self, record: &Record) -> bool {
-        record.releasing && self.is_made_again(record)
+    pub(super) fn is_of_predecessor(&self, record: &Record) -> bool {
+        record.releasing && self.is_recreated(record)
     }
 
-    /// `SIPCluster`s that are remembered as gone, by name and uid.
-    pub fn gone_clusters(&self) -> impl Iterator<Item = (&ClusterName, &str)> {
-        self.gone.known.iter().map(|(cluster, uid)| (cluster, &**uid))
+    /// Whether the site shows the `SIPCluster` as another than was declared, changed or recreated: what is surplus by the
+    /// record, as that of a backup, may be wanted by now.
+    pub(super) fn is_outdated(&self, record: &Record) -> bool {
+        let observed = self.observed.get(&record.cluster);
+        self.is_recreated(record)
+            || observed.is_some_and(|observed| observed.generation() > record.generation)
     }
 
-    /// Refuses who speaks for a `SIPCluster` that was reported and is gone, or was made before the one that is there.
+    /// Whether a `SIPCluster` was reported and deleted, as far as it is remembered.
+    pub(super) fn is_deleted(&self, cluster: &ClusterId) -> bool {
+        self.deleted.known.contains(cluster)
+    }
+
+    /// `SIPCluster`s that are remembered as deleted.
+    pub(super) fn deleted(&self) -> impl Iterator<Item = &ClusterId> {
+        self.deleted.known.iter()
+    }
+
+    /// Refuses who speaks for a `SIPCluster` that was reported and deleted, or was made before the one that exists.
     ///
     /// # Errors
     /// [`Error::ClusterGone`].
-    pub(super) fn require_not_gone(
+    pub(super) fn require_not_deleted(
         &self,
-        cluster: &ClusterName,
-        uid: &str,
+        cluster: &ClusterId,
         created: Option<SystemTime>,
     ) -> Result<(), Error> {
-        let there = self.clusters.get(cluster);
-        let replaced = !self.is_observed(cluster, uid)
-            && there.is_some_and(|there| is_older(created, convert::time(there.created)));
-        if replaced || self.gone.contains(cluster, uid) {
+        let observed = self.observed.get(&cluster.name);
+        let replaced = observed.is_some_and(|observed| {
+            observed.id().uid != cluster.uid && is_older(created, observed.created())
+        });
+        if replaced || self.is_deleted(cluster) {
             return Err(Error::ClusterGone {
-                cluster: cluster.to_string(),
-                uid: uid.to_owned(),
+                cluster: cluster.name.to_string(),
+                uid: cluster.uid.clone(),
             });
         }
         Ok(())
     }
 
-    /// Takes in that a `SIPCluster` is there or is not.
-    pub(super) fn came_or_went(
-        &mut self,
-        name: &ClusterName,
-        now: SystemTime,
-        touched: &mut BTreeSet<ClusterName>,
-    ) {
-        let known = self.records.contains_key(name);
-        let there = self.clusters.contains_key(name);
-        let changed = if there || !known {
-            self.unseen.remove(name);
-            self.absent.remove(name)
-        } else {
-            self.unseen.insert(name.clone(), now);
-            self.session.synced() && self.absent.insert(name.clone())
-        };
-        touched.extend((known && changed).then(|| name.clone()));
-        self.mark_all(name);
+    /// Takes in that a `SIPCluster` exists; one that it has replaced under its name is remembered as deleted. Returns whether its
+    /// status is another than before.
+    pub(super) fn observe(&mut self, cluster: Cluster) -> bool {
+        self.deleted.remove(cluster.id());
+        let id = cluster.id().clone();
+        let is_same_status = |before: &Cluster| before.has_status_of(&cluster);
+        let is_same = self.observed.get(&id.name).is_some_and(is_same_status);
+        if let Some(before) = self.observed.insert(id.name.clone(), cluster)
+            && before.id().uid != id.uid
+        {
+            self.deleted.insert(before.id().clone());
+        }
+        !is_same
     }
 
-    /// Notes which records have no `SIPCluster` in the complete snapshot, and marks orphans.
-    pub(super) fn find_orphans(&mut self, now: SystemTime) {
-        let missing = self
-            .records
-            .keys()
-            .filter(|name| !self.clusters.contains_key(*name));
-        self.absent = missing.cloned().collect();
-        self.unseen = self.absent.iter().map(|name| (name.clone(), now)).collect();
-        let named: Vec<ClusterName> = self.labelled.keys().cloned().collect();
-        for cluster in named {
-            self.mark_all(&cluster);
+    /// Takes in that a `SIPCluster` is deleted. Returns whether it was the one of its name.
+    pub(super) fn delete(&mut self, cluster: &ClusterId) -> bool {
+        self.deleted.insert(cluster.clone());
+        let was_observed = self.has_uid(&cluster.name, &cluster.uid);
+        if was_observed {
+            self.observed.remove(&cluster.name);
         }
+        was_observed
+    }
+
+    /// Deletes the `SIPCluster`s that a complete snapshot does not name.
+    pub(super) fn retain(&mut self, named: &BTreeSet<ClusterName>) {
+        let (stay, go) = std::mem::take(&mut self.observed)
+            .into_iter()
+            .partition(|(name, _)| named.contains(name));
+        self.observed = stay;
+        for cluster in go.into_values() {
+            self.deleted.insert(cluster.id().clone());
+        }
+    }
+
+    /// Notes whether the `SIPCluster` of a name is missing. `recorded`: it has a record. Returns whether that changed for its
+    /// record.
+    pub(super) fn note(&mut self, name: &ClusterName, recorded: bool, synced: bool, now: SystemTime) -> bool {
+        let changed = if recorded && !self.observed.contains_key(name) {
+            self.unobserved.insert(name.clone(), now);
+            synced && self.missing.insert(name.clone())
+        } else {
+            self.unobserved.remove(name);
+            self.missing.remove(name)
+        };
+        recorded && changed
+    }
+
+    /// Notes which records have no `SIPCluster` in the complete snapshot.
+    pub(super) fn note_all<'a>(&mut self, recorded: impl Iterator<Item = &'a ClusterName>, now: SystemTime) {
+        let missing = recorded.filter(|name| !self.observed.contains_key(*name));
+        self.missing = missing.cloned().collect();
+        self.unobserved = self.missing.iter().map(|name| (name.clone(), now)).collect();
     }
 
     /// Takes in that an agent has declared a `SIPCluster`, which may not have been reported yet.
-    pub(super) fn declared(&mut self, record: &Record, now: SystemTime) {
-        self.absent.remove(&record.cluster);
-        if self.is_observed(&record.cluster, &record.uid) {
-            self.unseen.remove(&record.cluster);
+    pub(super) fn declare(&mut self, cluster: &ClusterId, now: SystemTime) {
+        self.missing.remove(&cluster.name);
+        if self.has_uid(&cluster.name, &cluster.uid) {
+            self.unobserved.remove(&cluster.name);
         } else {
-            self.unseen.insert(record.cluster.clone(), now);
+            self.unobserved.insert(cluster.name.clone(), now);
         }
     }
 
-    /// When to look for the next record to forget, if the site goes on without its `SIPCluster`.
-    #[must_use]
-    pub fn next_forgotten(&self, now: SystemTime) -> Option<SystemTime> {
-        if !self.session.synced() {
-            return None;
-        }
-        if self.forgettable(now).next().is_some() {
-            return Some(now);
-        }
-        let times = self.unseen.values().map(|since| *since + ABSENCE);
-        times.filter(|time| *time > now).min()
+    /// Notes that a record's `SIPCluster` does not exist.
+    pub(super) fn set_missing(&mut self, name: &ClusterName) {
+        self.missing.insert(name.clone());
     }
 
-    /// Clusters whose `SIPCluster` the site has not shown for [`ABSENCE`], and which use no host.
-    #[must_use]
-    pub fn forgotten(&self, now: SystemTime) -> Vec<ClusterName> {
-        self.forgettable(now).cloned().collect()
+    /// The cluster has no record any more.
+    pub(super) fn forget(&mut self, name: &ClusterName) {
+        self.missing.remove(name);
+        self.unobserved.remove(name);
     }
 
-    fn forgettable(&self, now: SystemTime) -> impl Iterator<Item = &ClusterName> {
-        let synced = self.session.synced();
-        let over = move |since: SystemTime| now.duration_since(since).is_ok_and(|unseen| unseen >= ABSENCE);
-        let over = self
-            .unseen
-            .iter()
-            .filter(move |(_, since)| synced && over(**since));
-        over.map(|(name, _)| name).filter(|name| {
-            let record = self.records.get(*name);
-            record.is_some_and(|record| !record.releasing && !self.is_used(record))
-        })
-    }
-
-    /// Whether a host has come as far as its labels: what runs there is for a person to judge.
-    fn is_used(&self, record: &Record) -> bool {
-        let labelled = |id| {
-            let host = self.reported(id);
-            host.is_some_and(|host| Labels::of(host, &record.cluster) != Labels::None)
+    /// Clusters whose `SIPCluster` the site has not shown for [`UNOBSERVED_LIMIT`].
+    pub(super) fn overdue(&self, now: SystemTime) -> impl Iterator<Item = &ClusterName> {
+        let is_over = move |since: SystemTime| {
+            let unobserved = now.duration_since(since);
+            unobserved.is_ok_and(|unobserved| unobserved >= UNOBSERVED_LIMIT)
         };
-        let mut members = record.members.iter();
-        members.any(|(id, member)| member.state == MemberState::Bound || labelled(id))
-            || self.labelled.contains_key(&record.cluster)
+        let unobserved = self.unobserved.iter();
+        unobserved.filter_map(move |(name, since)| is_over(*since).then_some(name))
     }
 
-    /// Begins to give back what was claimed for a `SIPCluster` that is not there.
-    pub fn forget(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
-        if !self.forgotten(author.now).contains(cluster) {
-            return None;
-        }
-        let mut record = Record::clone(self.records.get(cluster)?);
-        tracing::warn!(
-            site = self.name,
-            %cluster,
-            uid = record.uid,
-            "the site has no such SIPCluster; what was claimed for it is given back"
-        );
-        self.absent.insert(cluster.clone());
-        record.releasing = true;
-        record.refusal = None;
-        record.reports.clear();
-        for member in record.members.values_mut() {
-            begin_release(member, ReleaseReason::Orphaned);
-        }
-        self.settle_record(&mut record, author.now);
-        self.store_alone(record, author, permit)
+    /// When the next cluster is [`overdue`](Self::overdue).
+    pub(super) fn next_overdue(&self, now: SystemTime) -> Option<SystemTime> {
+        let times = self.unobserved.values().map(|since| *since + UNOBSERVED_LIMIT);
+        times.filter(|time| *time > now).min()
     }
 }
 
-/// Since when a `SIPCluster` was not seen, by the name of its record.
-pub(super) type Unseen = BTreeMap<ClusterName, SystemTime>;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(uid: &str) -> ClusterId {
+        ClusterId {
+            name: ClusterName::new("tenant", "one").unwrap(),
+            uid: uid.to_owned(),
+        }
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn cluster(uid: &str, created: u64) -> Cluster {
+        Cluster {
+            id: id(uid),
+            generation: 1,
+            created: Some(at(created)),
+            deleting: false,
+            position: None,
+            members: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_uid_that_was_deleted_is_refused() {
+        let mut existence = Existence::default();
+        existence.observe(cluster("a", 1));
+        assert!(existence.require_not_deleted(&id("a"), None).is_ok());
+        assert!(existence.delete(&id("a")));
+        assert!(existence.require_not_deleted(&id("a"), None).is_err());
+        assert!(existence.require_not_deleted(&id("b"), None).is_ok());
+        existence.observe(cluster("a", 1));
+        assert!(existence.require_not_deleted(&id("a"), None).is_ok());
+    }
+
+    #[test]
+    fn a_replaced_uid_was_deleted() {
+        let mut existence = Existence::default();
+        existence.observe(cluster("a", 1));
+        existence.observe(cluster("b", 2));
+        assert!(existence.is_deleted(&id("a")));
+        assert!(existence.require_not_deleted(&id("older"), Some(at(1))).is_err());
+        assert!(!existence.delete(&id("a")), "b has the name");
+        assert!(existence.has_uid(&id("b").name, "b"));
+    }
+
+    #[test]
+    fn the_oldest_deletion_is_forgotten() {
+        let mut deleted = Deleted::default();
+        for index in 0..=REMEMBERED {
+            deleted.insert(id(&index.to_string()));
+        }
+        assert_eq!(deleted.known.len(), REMEMBERED);
+        assert!(!deleted.known.contains(&id("0")));
+    }
+
+    #[test]
+    fn a_record_without_cluster_is_missing_once_synced() {
+        let mut existence = Existence::default();
+        let name = id("a").name;
+        assert!(!existence.note(&name, true, false, at(0)), "not synced yet");
+        assert!(existence.exists(&name, true));
+        assert!(existence.note(&name, true, true, at(0)));
+        assert!(!existence.exists(&name, true));
+        existence.declare(&id("a"), at(5));
+        assert!(existence.exists(&name, true), "it may be new");
+        assert_eq!(existence.overdue(at(600)).count(), 0);
+        assert_eq!(existence.next_overdue(at(6)), Some(at(605)));
+        assert_eq!(existence.overdue(at(605)).count(), 1);
+        existence.observe(cluster("a", 1));
+        existence.note(&name, true, true, at(700));
+        assert_eq!(existence.overdue(at(1400)).count(), 0);
+    }
+
+    #[test]
+    fn snapshots_delete_what_they_do_not_name() {
+        let mut existence = Existence::default();
+        existence.observe(cluster("a", 1));
+        existence.retain(&BTreeSet::new());
+        assert!(existence.get(&id("a").name).is_none());
+        assert!(existence.is_deleted(&id("a")));
+    }
+}

@@ -2,8 +2,7 @@
 
 use ::placement::MemberState;
 
-use super::{claims::UNNUMBERED, labels::Labels};
-use crate::record::Member;
+use crate::{observed::Labels, record::Member};
 
 /// The release mark that a host shows.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +15,8 @@ pub(super) struct Mark {
     pub(super) lost: bool,
 }
 
-/// Whether a member's host is free: `shown` is what the site shows of it; `settled`: the release was confirmed to a ledger
-/// that is lost, since somebody else has claimed the host, or the cluster is gone. Revisions of a site ascend through epochs,
+/// Whether a member's host is free: `observed` is its mark and labels; `settled`: the release was confirmed to a ledger
+/// that is lost, since somebody else has claimed the host, or the cluster is missing. Revisions of a site ascend through epochs,
 /// so the number of a release mark alone orders them.
 ///
 /// That a report does not have a host is not enough: it may be older than the host. The agent confirms that a host is gone
@@ -25,11 +24,16 @@ pub(super) struct Mark {
 ///
 /// The agent's confirmation counts whatever higher number the host shows: no agent labels a host whose mark is not below its
 /// claim. Without the confirmation a mark counts only as far as a ledger has issued it.
-pub(super) fn is_freed(member: &Member, shown: Option<(Mark, &Labels)>, settled: bool, synced: bool) -> bool {
-    let Some((mark, labels)) = shown else {
+pub(super) fn is_freed(
+    member: &Member,
+    observed: Option<(Mark, Labels<'_>)>,
+    settled: bool,
+    synced: bool,
+) -> bool {
+    let Some((mark, labels)) = observed else {
         return synced && member.state == MemberState::Releasing && member.confirmed;
     };
-    if member.revision == UNNUMBERED {
+    if !member.is_numbered() {
         return false;
     }
     let Mark { number, issued, lost } = mark;

@@ -1,103 +1,126 @@
-//! Where the site's history stands, and what the site shows of it: release marks on hosts, positions in statuses.
+//! Where the site's history stands, and how far what the site shows of it is believed.
 //!
 //! Until the first snapshot of a term is complete the ledger may be one that was lost or restored, so what the site shows
 //! beyond it is believed: the history goes on above it. From then on nobody but this process has issued numbers to the site:
 //! a mark beyond them is a fault of the host that shows it.
 
-use std::fmt;
-
-use ::placement::HostId;
-use proto::inventory::v1 as wire;
-
-use super::{Author, Site, freed::Mark, staging::placed};
-use crate::{
-    convert,
-    error::Error,
-    ledger::{
-        Change, Commit, History, SitePosition,
-        commit::Permit,
-        position::{Cause, LIMIT},
-        weight::TooLarge,
-    },
+use super::{
+    freed::Mark,
+    staging::{Author, site_entry},
+};
+use crate::ledger::{
+    Change, Commit, History, SitePosition, TooLarge,
+    commit::Permit,
+    position::{Cause, LIMIT},
 };
 
-/// Annotation of the release mark.
-const MARK: &str = "sip.airshipit.org/placement-revision";
-/// Most faults in one answer.
-const FAULTS: usize = 100;
-
-/// What a repair did.
+/// How a site's revisions are numbered, which of them are issued, and which ledger knew of them.
 #[derive(Clone, Debug)]
-pub struct Repaired {
-    /// The position before.
-    pub before: SitePosition,
-    /// The position after.
-    pub after: SitePosition,
-    /// Hosts with a mark that no ledger can have issued.
-    pub faults: Vec<wire::HostFault>,
-    /// What must be durable before this is told.
-    pub commit: Commit,
+pub(super) struct Positions {
+    history: History,
+    /// Histories before it, the oldest first: of each, the raise to the next may not be durable.
+    earlier: Vec<History>,
+    /// Highest revision that this ledger has issued to the site.
+    issued: u64,
+    /// What the ledger knew of its position when it was opened.
+    opened: Opened,
+    /// The commit that had raised its position last when a snapshot was complete for the first time since then.
+    whole: Option<Commit>,
+    /// Epoch of the history when the last snapshot was complete.
+    synced_epoch: u64,
 }
 
 /// What a ledger knew of a site's position when it was opened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
+struct Opened {
     /// The highest revision that it was known to have issued.
     known: u64,
     /// The commit that had raised the position last.
     raised: Commit,
 }
 
-impl Opened {
-    pub(super) fn new(history: &History, known: u64) -> Self {
+/// What raises a position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Raise<'a> {
+    /// What was shown.
+    pub(super) shown: SitePosition,
+    /// Why it is believed.
+    pub(super) cause: Cause,
+    /// Who shows it, for the log of decisions.
+    pub(super) who: &'a str,
+}
+
+impl Positions {
+    /// The positions of a site whose ledger has issued revisions up to `issued`.
+    pub(super) fn new(history: History, issued: u64) -> Self {
         Self {
-            known,
-            raised: history.raised(),
+            history,
+            earlier: Vec::new(),
+            issued,
+            opened: Opened {
+                known: issued,
+                raised: history.raised(),
+            },
+            whole: None,
+            synced_epoch: 0,
         }
     }
-}
 
-/// A mark that was not issued, for people.
-struct NotIssued {
-    mark: u64,
-    issued: u64,
-}
-
-impl fmt::Display for NotIssued {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mark, issued } = self;
-        write!(
-            f,
-            "metadata.annotations[{MARK}] is {mark}, and the last revision that was issued to the site is {issued}: "
-        )?;
-        if *mark <= LIMIT {
-            write!(
-                f,
-                "remove the annotation, or run `sipctl site repair` if it is from a ledger that was lost or from another site"
-            )
-        } else {
-            write!(f, "remove the annotation, since no ledger can have issued it")
+    /// Those of a site that is reset to what is durable: that changes nothing about what the ledger knew when it was opened.
+    pub(super) fn reset(&self, history: History, issued: u64) -> Self {
+        Self {
+            opened: self.opened,
+            whole: self.whole.filter(|raised| *raised <= history.raised()),
+            ..Self::new(history, issued)
         }
     }
-}
 
-impl Site {
-    /// How the site's revisions are numbered.
-    #[must_use]
-    pub fn history(&self) -> &History {
+    /// How the site's revisions are numbered from the last staged change on.
+    pub(super) fn history(&self) -> &History {
         &self.history
     }
 
+    /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
+    pub(super) fn durable(&self, durable: Commit) -> SitePosition {
+        let earlier = self.earlier.iter();
+        let mut histories = earlier.chain([&self.history]).rev();
+        let known = histories.find(|history| history.raised() <= durable);
+        known.unwrap_or(&self.history).at(durable)
+    }
+
     /// The highest revision that this ledger has issued to the site.
-    #[must_use]
-    pub fn issued(&self) -> u64 {
+    pub(super) fn issued(&self) -> u64 {
         self.issued
     }
 
+    /// Takes in that a revision is issued.
+    pub(super) fn issue(&mut self, revision: u64) {
+        self.issued = self.issued.max(revision);
+    }
+
+    /// The highest number that a mark may have.
+    pub(super) fn highest_mark(&self) -> u64 {
+        if self.is_whole() {
+            self.issued
+        } else {
+            self.issued.max(LIMIT)
+        }
+    }
+
+    /// Epoch of the history when the last snapshot was complete.
+    pub(super) fn synced_epoch(&self) -> u64 {
+        self.synced_epoch
+    }
+
     /// Whether all that was issued to the site is known: a snapshot was complete since the ledger was opened.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.whole.is_some()
+    }
+
+    /// Takes in that a snapshot is complete.
+    pub(super) fn complete(&mut self) {
+        self.whole.get_or_insert(self.history.raised());
+        self.synced_epoch = self.history.epoch();
     }
 
     /// The highest revision that a ledger is known to have issued to the site before anything of it was reported, or that
@@ -122,62 +145,22 @@ impl Site {
         self.history.is_possible(shown, self.issued)
     }
 
-    fn is_beyond(&self, shown: SitePosition) -> bool {
+    /// Whether the site shows more than the ledger knows.
+    pub(super) fn is_beyond(&self, shown: SitePosition) -> bool {
         shown.epoch() > self.history.epoch() || shown.revision() > self.known()
     }
 
-    /// The mark of a host.
-    pub(super) fn mark_of(&self, host: &wire::Host) -> Mark {
+    /// A release mark of that number.
+    pub(super) fn mark(&self, number: u64) -> Mark {
         Mark {
-            number: host.release_mark,
-            issued: host.release_mark <= self.issued,
-            lost: self.history.is_lost(host.release_mark),
+            number,
+            issued: number <= self.issued,
+            lost: self.history.is_lost(number),
         }
     }
 
-    /// Takes in what a reporter has seen. Returns what must be durable before it is let in.
-    ///
-    /// # Errors
-    /// [`TooLarge`].
-    pub fn seen(
-        &mut self,
-        seen: SitePosition,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Result<Commit, TooLarge> {
-        if !self.is_beyond(seen) {
-            return Ok(Commit::NONE);
-        }
-        if self.is_whole() || !self.is_possible(seen) {
-            tracing::warn!(site = self.name, %seen, issued = self.issued, "the reporter says that it has seen a position that was not issued: it is ignored");
-            return Ok(Commit::NONE);
-        }
-        self.raise(seen, self.loss(), "its reporter has seen", author, permit)
-    }
-
-    /// Raises the position above all that a complete snapshot shows, if the ledger may have been lost. From then on what the
-    /// site has been issued is known.
-    ///
-    /// # Errors
-    /// [`TooLarge`].
-    pub(super) fn take_position(&mut self, author: &Author<'_>, permit: Permit) -> Result<(), TooLarge> {
-        if !self.is_whole() {
-            let shown = self.shown();
-            if self.is_beyond(shown) {
-                self.raise(
-                    shown,
-                    self.loss(),
-                    "its hosts and SIPClusters show",
-                    author,
-                    permit,
-                )?;
-            }
-            self.whole = Some(self.history.raised());
-        }
-        Ok(())
-    }
-
-    fn loss(&self) -> Cause {
+    /// Why a ledger has not issued what the site shows, unless an operator has it believed.
+    pub(super) fn loss(&self) -> Cause {
         if self.is_raised() {
             Cause::More
         } else {
@@ -185,24 +168,14 @@ impl Site {
         }
     }
 
-    /// The highest numbers of all that the site shows, as far as a ledger can have issued them.
-    fn shown(&self) -> SitePosition {
-        let marks = self
-            .hosts
-            .values()
-            .map(|host| SitePosition::new(0, host.release_mark));
-        let statuses = self.clusters.values().filter_map(|cluster| cluster.revision);
-        marks
-            .chain(statuses.map(SitePosition::from))
-            .filter(|shown| self.is_possible(*shown))
-            .fold(SitePosition::default(), SitePosition::joined)
-    }
-
-    fn raise(
+    /// Stages that the history goes on above what was shown.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub(super) fn raise(
         &mut self,
-        shown: SitePosition,
-        cause: Cause,
-        who: &str,
+        site: &str,
+        Raise { shown, cause, who }: Raise<'_>,
         author: &Author<'_>,
         permit: Permit,
     ) -> Result<Commit, TooLarge> {
@@ -211,118 +184,72 @@ impl Site {
             self.history.epoch(),
             self.known()
         );
-        tracing::warn!(site = self.name, caller = author.caller, "{why}");
-        let entry = self.entry(None, &why, author);
+        tracing::warn!(site, caller = author.caller, "{why}");
+        let entry = site_entry(site, None, &why, author);
         let before = self.history;
+        let durable = permit.durable();
         let mut history = before;
         let commit = permit.stage(|commit| {
             history = before.raise(shown, cause, commit);
             Change::Raise {
-                site: self.name.clone(),
+                site: site.to_owned(),
                 history,
-                decision: Box::new(placed(entry, history.at(commit), commit)),
+                decision: Box::new(entry.placed(history.at(commit), commit)),
                 commit,
             }
         })?;
-        self.history = history;
-        self.issued = self.issued.max(history.at(commit).revision());
+        self.replace(history, durable);
+        self.issue(history.at(commit).revision());
         Ok(commit)
     }
 
-    /// What is wrong with a host's mark, if so; said once for each mark.
-    pub(super) fn judge_mark(&mut self, id: &HostId, host: &wire::Host) -> Option<String> {
-        let mark = host.release_mark;
-        let limit = if self.is_whole() {
-            self.issued
-        } else {
-            self.issued.max(LIMIT)
-        };
-        if mark <= limit {
-            self.faulty.remove(&id.name);
-            return None;
-        }
-        let issued = self.issued;
-        let fault = NotIssued { mark, issued }.to_string();
-        if self.faulty.insert(id.name.clone(), mark) != Some(mark) {
-            tracing::warn!(site = self.name, host = %id.name, "{fault}");
-            self.note(id, &fault);
-            if self.faults.len() < FAULTS {
-                self.faults.push(wire::HostFault {
-                    host: host.r#ref.clone(),
-                    message: fault.clone(),
-                });
-            }
-        }
-        Some(fault)
+    /// Puts a history in the place of the one before, which counts until the raise is durable.
+    fn replace(&mut self, history: History, durable: Commit) {
+        self.earlier.push(std::mem::replace(&mut self.history, history));
+        let superseded = self.earlier.iter().skip(1);
+        let superseded = superseded.take_while(|later| later.raised() <= durable).count();
+        self.earlier.drain(..superseded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raised(history: History, revision: u64, commit: u64) -> History {
+        history.raise(SitePosition::new(1, revision), Cause::Repair, Commit::new(commit))
     }
 
-    /// Faults of hosts in the last report that were not taken yet.
-    pub fn take_faults(&mut self) -> Vec<wire::HostFault> {
-        std::mem::take(&mut self.faults)
+    #[test]
+    fn a_raise_counts_when_it_is_durable() {
+        let first = History::default();
+        let mut positions = Positions::new(first, 3);
+        let second = raised(first, 100, 4);
+        let third = raised(second, 200, 6);
+        positions.replace(second, Commit::new(3));
+        positions.replace(third, Commit::new(3));
+        assert_eq!(positions.durable(Commit::new(3)), SitePosition::new(1, 3));
+        assert_eq!(positions.durable(Commit::new(5)), second.at(Commit::new(5)));
+        assert_eq!(positions.durable(Commit::new(6)), third.at(Commit::new(6)));
     }
 
-    /// Continues the history above everything that the site shows and that a ledger can have issued: an operator says that it
-    /// is to be believed. No claim changes, and nothing counts as released by it.
-    ///
-    /// # Errors
-    /// [`Error::NotSynced`], [`Error::TooLarge`].
-    pub fn repair(&mut self, dry_run: bool, author: &Author<'_>, permit: Permit) -> Result<Repaired, Error> {
-        self.require_synced()?;
-        let reached = permit.reached();
-        let before = self.history.at(reached);
-        let shown = self.shown();
-        let mut commit = reached;
-        let beyond = self.is_beyond(shown);
-        let after = if beyond && dry_run {
-            let next = reached.next();
-            self.history.raise(shown, Cause::Repair, next).at(next)
-        } else if beyond {
-            commit = self.raise(
-                shown,
-                Cause::Repair,
-                "an operator has its position repaired: it shows",
-                author,
-                permit,
-            )?;
-            self.history.at(commit)
-        } else {
-            before
-        };
-        let faulty: Vec<(HostId, wire::Host)> = self
-            .faulty
-            .keys()
-            .filter_map(|name| {
-                let host = self.hosts.get(name)?.clone();
-                Some((convert::host_id(host.r#ref.as_ref()?).ok()?, host))
-            })
-            .collect();
-        let mut faults = Vec::new();
-        for (id, host) in faulty {
-            let mark = host.release_mark;
-            if !dry_run {
-                self.judge_again(&id, &host);
-            }
-            if mark > after.revision().max(LIMIT) && faults.len() < FAULTS {
-                let issued = after.revision();
-                faults.push(wire::HostFault {
-                    host: host.r#ref,
-                    message: NotIssued { mark, issued }.to_string(),
-                });
-            }
+    #[test]
+    fn histories_before_a_durable_raise_are_forgotten() {
+        let mut positions = Positions::new(History::default(), 0);
+        for commit in 1..100 {
+            let next = raised(*positions.history(), commit * 100, commit);
+            positions.replace(next, Commit::new(commit - 1));
+            assert!(positions.earlier.len() <= 2, "{positions:?}");
         }
-        Ok(Repaired {
-            before,
-            after,
-            faults,
-            commit,
-        })
     }
 
-    fn judge_again(&mut self, id: &HostId, host: &wire::Host) {
-        let problem = self.judge_mark(id, host);
-        if let Ok(mut decided) = convert::host(host) {
-            decided.problem = problem;
-            self.model.upsert(decided);
-        }
+    #[test]
+    fn a_mark_above_all_issued_is_impossible_once_whole() {
+        let mut positions = Positions::new(History::default(), 7);
+        assert_eq!(positions.highest_mark(), LIMIT);
+        positions.complete();
+        assert_eq!(positions.highest_mark(), 7);
+        assert!(positions.mark(7).issued && !positions.mark(8).issued);
+        assert!(positions.is_beyond(SitePosition::new(1, 8)));
     }
 }

@@ -4,13 +4,18 @@
 //! this ledger does not know. Until the cluster declares itself and takes them over, its hosts are held for it: labels
 //! win, then claims over releases, then the older `SIPCluster`.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::SystemTime,
+};
 
-use ::placement::{ClusterName, Holder, HostId, HostName, MemberState, Replaces, RoleName, Uid};
-use proto::inventory::v1 as wire;
+use ::placement::{ClusterName, Holder, HostId, MemberState, Replaces, RoleName, Uid};
 
-use super::{Site, labels::Labels};
-use crate::{convert, record::ReleaseReason};
+use super::{claims::Claims, existence::Existence, inventory::Inventory, positions::Positions};
+use crate::{
+    observed::{Cluster, Labels, Member},
+    record::{Record, ReleaseReason},
+};
 
 /// Stands for the uid of a member that a status does not have any more.
 const GONE: &str = "gone";
@@ -26,204 +31,349 @@ pub(super) struct Promise {
     pub(super) release_reason: Option<ReleaseReason>,
 }
 
-/// Hosts that are held for clusters without a record that says so.
-pub(super) type Promises = BTreeMap<ClusterName, BTreeMap<HostId, Promise>>;
+/// What statuses say and the ledger does not know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Promises {
+    /// Hosts that are held for clusters without a record that says so.
+    held: BTreeMap<ClusterName, BTreeMap<HostId, Promise>>,
+    /// Clusters whose status says what the ledger does not know.
+    promising: BTreeSet<ClusterName>,
+    /// Hosts that such a status claims and that another cluster's record holds, with the claiming cluster.
+    wanted: BTreeMap<HostId, ClusterName>,
+}
 
-impl Site {
-    /// Holds what statuses promise. To be called when a snapshot is complete, before anything is decided.
-    pub(super) fn hold_promises(&mut self) {
-        let names: Vec<ClusterName> = self
-            .promised
-            .keys()
-            .chain(self.clusters.keys())
-            .cloned()
-            .collect();
+/// What promises are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) site: &'a str,
+    pub(super) existence: &'a Existence,
+    pub(super) claims: &'a Claims,
+    pub(super) positions: &'a Positions,
+}
+
+impl Promises {
+    /// Hosts that are promised to a cluster.
+    pub(super) fn held(&self, name: &ClusterName) -> Option<&BTreeMap<HostId, Promise>> {
+        self.held.get(name)
+    }
+
+    /// Whether a status claims the host for another cluster than this.
+    pub(super) fn wants(&self, id: &HostId, ours: &ClusterName) -> bool {
+        self.wanted.get(id).is_some_and(|by| by != ours)
+    }
+
+    /// Holds what statuses promise, when a snapshot is complete and before anything is decided. Records that hold a host already
+    /// are told what the newer status says of it, too. Returns the hosts that it has let go of meanwhile.
+    pub(super) fn renew_all(&mut self, known: Known<'_>, inventory: &mut Inventory) -> Vec<HostId> {
+        let observed = known.existence.observed().keys();
+        let names: BTreeSet<ClusterName> = self.held.keys().chain(observed).cloned().collect();
+        let mut freed = Vec::new();
         for name in &names {
-            self.withdraw_promises(name);
+            freed.extend(self.withdraw(name, known.claims, inventory));
         }
-        self.promising = self
-            .clusters
-            .keys()
-            .filter(|name| self.is_promising(name))
-            .cloned()
+        self.promising = known
+            .existence
+            .observed()
+            .values()
+            .filter(|observed| is_promising(known, observed))
+            .map(|observed| observed.id().name.clone())
             .collect();
-        self.hold_all(true);
+        self.hold_all(known, inventory, true);
+        freed
     }
 
     /// The same for one cluster whose status has changed.
-    pub(super) fn renew_promises(&mut self, name: &ClusterName) {
-        self.withdraw_promises(name);
-        if self.session.synced() && self.is_promising(name) {
+    pub(super) fn renew(
+        &mut self,
+        name: &ClusterName,
+        known: Known<'_>,
+        inventory: &mut Inventory,
+    ) -> Vec<HostId> {
+        let freed = self.withdraw(name, known.claims, inventory);
+        let observed = known.existence.get(name);
+        if observed.is_some_and(|observed| is_promising(known, observed)) {
             self.promising.insert(name.clone());
-            self.hold_all(false);
+            self.hold_all(known, inventory, false);
+        }
+        freed
+    }
+
+    /// Hosts are free that records held: those that are promised are held.
+    pub(super) fn hold_freed(&mut self, known: Known<'_>, inventory: &mut Inventory) {
+        if !self.promising.is_empty() {
+            self.hold_all(known, inventory, false);
         }
     }
 
-    /// Holds all hosts that are promised and that nobody has: the first claim wins. `own`: records that hold a host
-    /// already are told what the newer status says of it, too.
-    pub(super) fn hold_all(&mut self, own: bool) {
-        let mut claims: Vec<(Rank, ClusterName, HostId, Promise)> = Vec::new();
+    /// Holds all hosts that are promised and that nobody has: the first claim wins. `own`: those that the cluster's own record
+    /// holds, too.
+    fn hold_all(&mut self, known: Known<'_>, inventory: &mut Inventory, own: bool) {
+        let mut promised: Vec<(Rank, ClusterName, HostId, Promise)> = Vec::new();
         for name in &self.promising {
-            let Some(observed) = self.clusters.get(name) else {
+            let Some(observed) = known.existence.get(name) else {
                 continue;
             };
-            for promise in observed
-                .members
-                .iter()
-                .filter_map(|member| self.promise(name, observed, member))
-            {
-                let (id, promise) = promise;
-                claims.push((rank(&promise, observed), name.clone(), id, promise));
-            }
+            let members = observed.members().iter();
+            promised.extend(members.filter_map(|member| {
+                let promise = promise(known, inventory, observed, member)?;
+                let rank = rank(&promise, observed);
+                Some((rank, name.clone(), member.host.clone(), promise))
+            }));
         }
-        claims.sort_by(|a, b| (&a.0, &a.1, &a.2).cmp(&(&b.0, &b.1, &b.2)));
-        for (_, name, id, promise) in claims {
-            if own
-                || !self
-                    .records
-                    .get(&name)
-                    .is_some_and(|record| record.members.contains_key(&id))
-            {
-                self.hold_promise(&name, id, promise);
+        promised.sort_by(|a, b| (&a.0, &a.1, &a.2).cmp(&(&b.0, &b.1, &b.2)));
+        for (_, name, id, promise) in promised {
+            if own || !known.claims.holds(&name, &id) {
+                self.hold(known.site, &name, id, promise, inventory);
             }
         }
     }
 
-    fn hold_promise(&mut self, name: &ClusterName, id: HostId, promise: Promise) {
-        if self.other_holder(&id, name).is_some() {
+    fn hold(
+        &mut self,
+        site: &str,
+        name: &ClusterName,
+        id: HostId,
+        promise: Promise,
+        inventory: &mut Inventory,
+    ) {
+        if inventory.other_holder(&id, name).is_some() {
             if promise.state != MemberState::Releasing {
                 self.wanted.entry(id).or_insert_with(|| name.clone());
             }
             return;
         }
-        if self
-            .model
-            .holder(&id)
-            .is_none_or(|holder| *holder == Holder::Orphaned)
-        {
-            tracing::info!(site = self.name, cluster = %name, host = %id.name, "held for a cluster whose status names it");
+        if inventory.holding_cluster(&id).is_none() {
+            tracing::info!(site, cluster = %name, host = %id.name, "held for a cluster whose status names it");
             let holder = Holder::Cluster {
                 cluster: name.clone(),
                 role: promise.role.clone(),
                 state: promise.state,
             };
-            self.model.hold(&id, holder);
+            inventory.hold(&id, holder);
         }
-        self.promised.entry(name.clone()).or_default().insert(id, promise);
+        self.held.entry(name.clone()).or_default().insert(id, promise);
     }
 
     /// What a record has taken over is no promise any more.
-    pub(super) fn keep_unknown(&mut self, name: &ClusterName) {
-        let Some(record) = self.records.get(name).filter(|record| !self.is_survived(record)) else {
+    pub(super) fn take_over(&mut self, record: &Record) {
+        let Some(held) = self.held.get_mut(&record.cluster) else {
             return;
         };
-        let Some(promised) = self.promised.get_mut(name) else {
-            return;
-        };
-        promised.retain(|id, _| !record.members.contains_key(id));
-        if promised.is_empty() {
-            self.promised.remove(name);
+        held.retain(|id, _| !record.members.contains_key(id));
+        if held.is_empty() {
+            self.held.remove(&record.cluster);
         }
     }
 
-    /// Lets go of what is held for a cluster but for what its record holds.
-    pub(super) fn withdraw_promises(&mut self, name: &ClusterName) {
+    /// Lets go of what is held for a cluster but for what its record holds. Returns the hosts that nobody holds any more.
+    pub(super) fn withdraw(
+        &mut self,
+        name: &ClusterName,
+        claims: &Claims,
+        inventory: &mut Inventory,
+    ) -> Vec<HostId> {
         self.promising.remove(name);
         self.wanted.retain(|_, by| by != name);
-        for id in self.promised.remove(name).unwrap_or_default().into_keys() {
-            let known = self.records.get(name);
-            if !known.is_some_and(|known| known.members.contains_key(&id)) {
-                self.model.unhold(&id);
-                self.mark(&id);
-            }
+        let mut freed: Vec<HostId> = self.held.remove(name).unwrap_or_default().into_keys().collect();
+        freed.retain(|id| !claims.holds(name, id));
+        for id in &freed {
+            inventory.unhold(id);
         }
-    }
-
-    /// Whether the cluster's status names the host, and not as one that is given back.
-    pub(super) fn is_claimed_by_status(&self, name: &ClusterName, id: &HostId) -> bool {
-        let members = self.clusters.get(name).map(|observed| &observed.members);
-        members.into_iter().flatten().any(|member| {
-            matches!(
-                member.state(),
-                wire::MemberState::Claimed | wire::MemberState::Bound
-            ) && member
-                .host
-                .as_ref()
-                .is_some_and(|host| convert::host_id(host).as_ref() == Ok(id))
-        })
-    }
-
-    /// Whether the cluster's status says what this ledger does not know.
-    fn is_promising(&self, name: &ClusterName) -> bool {
-        let at = self.clusters.get(name).and_then(|observed| observed.revision);
-        match (at, self.records.get(name)) {
-            (None, _) => false,
-            (Some(at), _) if !self.is_possible(at.into()) => false,
-            (Some(at), Some(record)) => at.revision > record.revision,
-            (Some(at), None) => at.epoch < self.epoch,
-        }
-    }
-
-    fn promise(
-        &self,
-        name: &ClusterName,
-        observed: &wire::ObservedCluster,
-        member: &wire::ObservedMember,
-    ) -> Option<(HostId, Promise)> {
-        let id = convert::host_id(member.host.as_ref()?).ok()?;
-        let host = self.reported(&id)?;
-        let state = match member.state() {
-            wire::MemberState::Claimed => MemberState::Claimed,
-            wire::MemberState::Bound => MemberState::Bound,
-            wire::MemberState::Releasing => MemberState::Releasing,
-            wire::MemberState::Unspecified => return None,
-        };
-        let labels = Labels::of(host, name);
-        let released = state == MemberState::Releasing
-            && labels == Labels::None
-            && member.revision > 0
-            && host.release_mark >= member.revision
-            && self.mark_of(host).issued;
-        if released || matches!(labels, Labels::Others(_)) {
-            return None;
-        }
-        let role = RoleName::new(&member.role).ok()?;
-        let promise = Promise {
-            role,
-            state,
-            replaces: replaces(observed, member),
-            release_reason: ReleaseReason::parse(&member.release_reason),
-        };
-        Some((id, promise))
+        freed
     }
 }
 
-/// In whose place a member comes: beside one that the status has as a member too, or of one that was given back.
-fn replaces(observed: &wire::ObservedCluster, member: &wire::ObservedMember) -> Option<Replaces> {
-    let old = member.replaces.as_ref()?;
-    let id = |host: Option<&wire::HostRef>| host.and_then(|host| convert::host_id(host).ok());
-    let name = HostName::new(&old.namespace, &old.name).ok()?;
-    let members = observed.members.iter();
-    let staying = members.filter(|other| other.state() != wire::MemberState::Releasing);
-    let beside = staying
-        .filter_map(|other| id(other.host.as_ref()))
-        .find(|other| other.name == name);
-    if let Some(host) = beside {
-        return Some(Replaces::Beside(host));
+/// Whether a cluster's status names the host, and not as one that is given back.
+pub(super) fn claims_host(observed: &Cluster, id: &HostId) -> bool {
+    observed.members().iter().any(|member| match member.state {
+        Some(MemberState::Claimed | MemberState::Bound) => member.host == *id,
+        Some(MemberState::Releasing) | None => false,
+    })
+}
+
+/// Whether a cluster's status says what this ledger does not know.
+fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
+    match (observed.position(), known.claims.get(&observed.id().name)) {
+        (None, _) => false,
+        (Some(at), _) if !known.positions.is_possible(at) => false,
+        (Some(at), Some(record)) => at.revision() > record.revision,
+        (Some(at), None) => at.epoch() < known.positions.synced_epoch(),
     }
-    let uid = Uid::new(&old.uid).or_else(|_| Uid::new(GONE)).ok()?;
-    Some(Replaces::Alone(HostId { name, uid }))
+}
+
+fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Promise> {
+    let host = inventory.reported(&member.host)?;
+    let state = member.state?;
+    let labels = host.labels_for(&observed.id().name);
+    let released = state == MemberState::Releasing
+        && labels == Labels::None
+        && member.revision > 0
+        && host.release_mark() >= member.revision
+        && known.positions.mark(host.release_mark()).issued;
+    if released || matches!(labels, Labels::Others(_)) {
+        return None;
+    }
+    Some(Promise {
+        role: member.role.clone()?,
+        state,
+        replaces: replaces(observed, member),
+        release_reason: member.release_reason,
+    })
+}
+
+/// In whose place a member comes: beside one that the status has as a member too, or of one that was given back.
+fn replaces(observed: &Cluster, member: &Member) -> Option<Replaces> {
+    let old = member.replaces.as_ref()?;
+    let mut members = observed.members().iter();
+    let beside =
+        members.find(|other| other.state != Some(MemberState::Releasing) && other.host.name == old.name);
+    if let Some(other) = beside {
+        return Some(Replaces::Beside(other.host.clone()));
+    }
+    let uid = old.uid.clone().or_else(|| Uid::new(GONE).ok())?;
+    Some(Replaces::Alone(HostId {
+        name: old.name.clone(),
+        uid,
+    }))
 }
 
 /// Who comes first when several statuses name one host: claims before releases, then the older `SIPCluster`, those
 /// without a time last.
 type Rank = (bool, bool, Option<SystemTime>);
 
-fn rank(promise: &Promise, observed: &wire::ObservedCluster) -> Rank {
-    let created = convert::time(observed.created);
+fn rank(promise: &Promise, observed: &Cluster) -> Rank {
+    let created = observed.created();
     (
         promise.state == MemberState::Releasing,
         created.is_none(),
         created,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use ::placement::{HostName, Policy};
+
+    use super::*;
+    use crate::{
+        ledger::{History, SitePosition},
+        observed::{Details, Host},
+        record::ClusterId,
+    };
+
+    /// A site whose ledger was lost: it is in epoch 2, and statuses are of epoch 1.
+    struct Stage {
+        inventory: Inventory,
+        existence: Existence,
+        claims: Claims,
+        positions: Positions,
+        promises: Promises,
+    }
+
+    fn id() -> HostId {
+        HostId {
+            name: HostName::new("metal", "h1").unwrap(),
+            uid: Uid::new("u").unwrap(),
+        }
+    }
+
+    fn name(name: &str) -> ClusterName {
+        ClusterName::new("tenant", name).unwrap()
+    }
+
+    fn cluster(cluster: &str, state: MemberState, created: u64) -> Cluster {
+        Cluster {
+            id: ClusterId {
+                name: name(cluster),
+                uid: cluster.to_owned(),
+            },
+            generation: 1,
+            created: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(created)),
+            deleting: false,
+            position: Some(SitePosition::new(1, 5)),
+            members: vec![Member {
+                host: id(),
+                role: RoleName::new("Worker").ok(),
+                state: Some(state),
+                revision: 3,
+                replaces: None,
+                release_reason: None,
+            }],
+        }
+    }
+
+    impl Stage {
+        fn new(clusters: impl IntoIterator<Item = Cluster>) -> Self {
+            let mut inventory = Inventory::new(Policy::default());
+            inventory.insert(Host::new(::placement::Host::available(id()), Details::default()));
+            let mut existence = Existence::default();
+            for cluster in clusters {
+                existence.observe(cluster);
+            }
+            let mut positions = Positions::new(History::of_region(2), 0);
+            positions.complete();
+            Self {
+                inventory,
+                existence,
+                claims: Claims::new(0),
+                positions,
+                promises: Promises::default(),
+            }
+        }
+
+        fn renew(&mut self) -> Vec<HostId> {
+            let known = Known {
+                site: "a",
+                existence: &self.existence,
+                claims: &self.claims,
+                positions: &self.positions,
+            };
+            self.promises.renew_all(known, &mut self.inventory)
+        }
+    }
+
+    #[test]
+    fn the_older_cluster_has_the_host() {
+        let claimed = MemberState::Claimed;
+        let mut stage = Stage::new([cluster("one", claimed, 2), cluster("two", claimed, 1)]);
+        stage.renew();
+        assert_eq!(stage.inventory.holding_cluster(&id()), Some(&name("two")));
+        assert!(stage.promises.wants(&id(), &name("two")));
+        assert!(!stage.promises.wants(&id(), &name("one")));
+    }
+
+    #[test]
+    fn a_claim_wins_over_an_older_release() {
+        let mut stage = Stage::new([
+            cluster("one", MemberState::Releasing, 1),
+            cluster("two", MemberState::Claimed, 2),
+        ]);
+        stage.renew();
+        assert_eq!(stage.inventory.holding_cluster(&id()), Some(&name("two")));
+    }
+
+    #[test]
+    fn a_withdrawn_promise_frees_its_host() {
+        let mut stage = Stage::new([cluster("one", MemberState::Bound, 1)]);
+        assert_eq!(stage.renew(), []);
+        assert!(stage.promises.held(&name("one")).is_some());
+        let Stage {
+            inventory,
+            claims,
+            promises,
+            ..
+        } = &mut stage;
+        assert_eq!(promises.withdraw(&name("one"), claims, inventory), [id()]);
+        assert_eq!(inventory.holder(&id()), None);
+    }
+
+    #[test]
+    fn a_status_of_this_epoch_promises_nothing() {
+        let mut stage = Stage::new([Cluster {
+            position: Some(SitePosition::new(2, 5)),
+            ..cluster("one", MemberState::Bound, 1)
+        }]);
+        stage.renew();
+        assert_eq!(stage.inventory.holder(&id()), None);
+    }
 }

@@ -1,151 +1,106 @@
-//! A step that changed a record is numbered, staged for the ledger with its entry in the audit log, and told.
+//! Entries of the log of decisions, for what is staged with them.
 
-use std::sync::Arc;
+use std::time::SystemTime;
 
 use ::placement::{HostId, MemberState};
-use proto::placement::v1 as api;
 
-use super::{Author, Outcome, Site, claims::UNNUMBERED};
 use crate::{
-    convert,
-    error::Error,
-    ledger::{Change, Commit, SitePosition, commit::Permit, weight},
-    record::Record,
+    ledger::{Change, Commit, Decision, History, SiteFence, TooLarge, commit::Permit},
+    record::{ClusterId, Record, Report},
+    violation::clip,
 };
 
-impl Site {
-    /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.
-    pub(super) fn store_alone(
-        &mut self,
-        record: Record,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Option<Outcome> {
-        let stored = self.store(record, author, permit);
-        stored
-            .inspect_err(
-                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
-            )
-            .ok()
-    }
+/// Most bytes of an entry's reason: two policies may differ in more.
+const REASON: usize = 4096;
 
-    /// Stages the record if it differs from the one before, and returns what may be told when.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`].
-    pub(super) fn store(
-        &mut self,
-        mut record: Record,
-        author: &Author<'_>,
-        permit: Permit,
-    ) -> Result<Outcome, Error> {
-        let known = self.records.get(&record.cluster);
-        if let Some(known) = known
-            && **known == record
-        {
-            return Ok(Outcome {
-                commit: self.history.commit(known.revision),
-                record: Some(Arc::clone(known)),
-            });
-        }
-        let before = known.map(|known| &**known);
-        weight::require(&self.name, before, &record, permit.largest())?;
-        let name = record.cluster.clone();
-        let gone = record.releasing && record.members.is_empty();
-        let key = self.key(&name);
-        let entry = entry(&self.name, before, &record, author);
-        let reference = record.reference();
-        let earlier = before.map(|before| before.revision);
-        let mut staged = None;
-        let history = self.history;
-        let commit = permit.stage(|commit| {
-            let at = history.at(commit);
-            number(&mut record, at.revision());
-            staged = Some(record).filter(|_| !gone).map(Arc::new);
-            Change::Record {
-                key,
-                record: staged.clone(),
-                decision: Box::new(placed(entry, at, commit)),
-                commit,
-            }
-        })?;
-        let revision = history.at(commit).revision();
-        self.issued = self.issued.max(revision);
-        self.install(&name, staged.clone());
-        match (&staged, earlier) {
-            (Some(_), earlier) => self.changes.put(earlier, revision, name),
-            (None, earlier) => self
-                .changes
-                .remove(earlier.unwrap_or(revision), revision, reference),
-        }
-        Ok(Outcome {
-            record: staged,
-            commit,
-        })
-    }
+/// Who acts, for the log of decisions.
+#[derive(Clone, Debug)]
+pub struct Author<'a> {
+    /// SPIFFE path of the caller, or `scheduler`.
+    pub caller: &'a str,
+    /// What is done.
+    pub action: &'static str,
+    /// When.
+    pub now: SystemTime,
 }
 
-/// An entry of the log at its place.
-pub(super) fn placed(entry: api::Decision, at: SitePosition, commit: Commit) -> api::Decision {
-    api::Decision {
-        revision: Some(at.into()),
-        commit: commit.number(),
-        ..entry
-    }
-}
-
-/// Gives the step's number to the record and to every claim and release that it began.
-fn number(record: &mut Record, revision: u64) {
-    record.revision = revision;
-    for member in record.members.values_mut() {
-        if member.revision == UNNUMBERED {
-            member.revision = revision;
-        }
-    }
-}
-
-/// The audit entry for the step from `before` to `after`; its place is set when it is staged.
-fn entry(site: &str, before: Option<&Record>, after: &Record, author: &Author<'_>) -> api::Decision {
-    let old = |id: &HostId| {
-        before
-            .and_then(|before| before.members.get(id))
-            .map(|member| member.state)
-    };
-    let entered = |state: MemberState| {
-        let new = after
-            .members
-            .iter()
-            .filter(move |(id, member)| member.state == state && old(id) != Some(state));
-        new.map(|(id, _)| convert::host_ref(id)).collect::<Vec<_>>()
-    };
-    let said = |record: &Record| [&*record.conflicts, &*record.reports].concat();
-    let (earlier, now) = (before.map(said).unwrap_or_default(), said(after));
-    let only_in = |these: &[api::Report], others: &[api::Report]| -> Vec<api::Report> {
-        let new = these.iter().filter(|report| !others.contains(report));
-        new.cloned().collect()
-    };
-    let freed = before.into_iter().flat_map(|before| before.members.keys());
-    api::Decision {
-        time: Some(author.now.into()),
-        revision: None,
-        commit: 0,
+/// An entry that is about a site; its place is set when it is staged.
+pub(super) fn site_entry(
+    site: &str,
+    cluster: Option<ClusterId>,
+    reason: &str,
+    author: &Author<'_>,
+) -> Decision {
+    Decision {
+        time: Some(author.now),
         caller: author.caller.to_owned(),
         site: site.to_owned(),
-        cluster: Some(after.reference()),
+        cluster,
+        action: author.action.to_owned(),
+        reason: clip(reason, REASON).to_owned(),
+        ..Decision::default()
+    }
+}
+
+/// Stages an entry that is about a site; its fence is written with it.
+///
+/// # Errors
+/// [`TooLarge`].
+pub(super) fn stage_site_entry(
+    entry: Decision,
+    fence: Option<SiteFence>,
+    history: &History,
+    permit: Permit,
+) -> Result<Commit, TooLarge> {
+    permit.stage(|commit| Change::Fence {
+        site: entry.site.clone(),
+        fence,
+        decision: Box::new(entry.placed(history.at(commit), commit)),
+        commit,
+    })
+}
+
+/// The entry for the step of a cluster from `before` to `after`; its place is set when it is staged.
+pub(super) fn step_entry(
+    site: &str,
+    before: Option<&Record>,
+    after: &Record,
+    author: &Author<'_>,
+) -> Decision {
+    let earlier = |id: &HostId| {
+        let member = before.and_then(|before| before.members.get(id));
+        member.map(|member| member.state)
+    };
+    let entered = |state: MemberState| {
+        let members = after.members.iter();
+        let new = members.filter(|(id, member)| member.state == state && earlier(id) != Some(state));
+        new.map(|(id, _)| id.clone()).collect()
+    };
+    let reports = |record: &Record| [&*record.conflicts, &*record.reports].concat();
+    let (old, new) = (before.map(reports).unwrap_or_default(), reports(after));
+    let only_in = |these: &[Report], others: &[Report]| -> Vec<Report> {
+        let only = these.iter().filter(|report| !others.contains(report));
+        only.cloned().collect()
+    };
+    let held = before.into_iter().flat_map(|before| before.members.keys());
+    let refusal = after.refusal.as_ref();
+    Decision {
+        time: Some(author.now),
+        position: None,
+        commit: Commit::NONE,
+        caller: author.caller.to_owned(),
+        site: site.to_owned(),
+        cluster: Some(after.id()),
         action: author.action.to_owned(),
         taken: entered(MemberState::Claimed),
         releasing: entered(MemberState::Releasing),
         bound: entered(MemberState::Bound),
-        freed: freed
-            .filter(|id| !after.members.contains_key(id))
-            .map(convert::host_ref)
+        freed: held
+            .filter(|id| !after.members.contains_key(*id))
+            .cloned()
             .collect(),
-        reason: after
-            .refusal
-            .as_ref()
-            .map(|refusal| refusal.message.clone())
-            .unwrap_or_default(),
-        found: only_in(&now, &earlier),
-        resolved: only_in(&earlier, &now),
+        reason: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
+        found: only_in(&new, &old),
+        resolved: only_in(&old, &new),
     }
 }

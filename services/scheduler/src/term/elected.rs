@@ -22,7 +22,7 @@ use super::{
 };
 use crate::ledger::{
     self,
-    etcd::{Etcd, EtcdArgs, Place, Right, ask},
+    etcd::{Etcd, EtcdArgs, Place, Right, send},
 };
 
 /// Pause before etcd is asked again after it could not be.
@@ -90,7 +90,7 @@ impl Elected {
             let (mut client, key) = (place.client(), place.leader());
             async move { client.get(key, Some(GetOptions::new())).await }
         };
-        let answer = ask(self.time(), "ask etcd who leads", get).await?;
+        let answer = send(self.time(), "ask etcd who leads", get).await?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let owner = answer.kvs().first();
         Ok(owner.map(|key| (String::from_utf8_lossy(key.value()).into_owned(), revision)))
@@ -127,7 +127,7 @@ impl Elected {
             let mut client = place.client();
             async move { client.lease_grant(seconds, None).await }
         };
-        let granted = ask(time, "get a lease", grant).await?;
+        let granted = send(time, "get a lease", grant).await?;
         let lease = granted.id();
         self.take_seat(Some(Seat {
             place: place.clone(),
@@ -143,7 +143,7 @@ impl Elected {
             let (mut client, transaction) = (place.client(), transaction.clone());
             async move { client.txn(transaction).await }
         };
-        let answer = ask(time, "stand for election", stand).await?;
+        let answer = send(time, "stand for election", stand).await?;
         let Some(elected) = self::elected(&answer, lease) else {
             self.end().await;
             return Ok(None);

@@ -70,6 +70,16 @@ pub struct Term {
 }
 
 impl Term {
+    /// A term in which `right` may lapse; `None`: it does not.
+    #[must_use]
+    pub fn new(region: Region, ledger: Arc<dyn Ledger>, right: Option<Arc<Right>>) -> Self {
+        Self {
+            region,
+            ledger,
+            right,
+        }
+    }
+
     /// Whether it may still be so, by the clock: a process that was stopped for a while finds out here.
     fn holds(&self) -> bool {
         self.right.as_ref().is_none_or(|right| right.holds())
@@ -83,14 +93,9 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// One term without end, for tests and programs that look after the ledger's thread themselves.
+    /// What may be done while this stands.
     #[must_use]
-    pub fn endless(region: Region, ledger: Arc<dyn Ledger>) -> Self {
-        let (_, standing) = watch::channel(Standing::Serving(Term {
-            region,
-            ledger,
-            right: None,
-        }));
+    pub fn new(standing: watch::Receiver<Standing>) -> Self {
         Self { standing }
     }
 

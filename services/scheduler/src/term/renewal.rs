@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime::Builder;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ledger::etcd::{Place, Right, ask};
+use crate::ledger::etcd::{Place, Right, send};
 
 /// How long the right to write lasts after a renewal was asked for, with a lease of this time.
 pub(super) fn held(time: Duration) -> Duration {
@@ -72,7 +72,7 @@ async fn renew(shared: &Place, lease: i64, time: Duration, right: &Right) {
                 let mut leases = place.client().lease_client();
                 async move { leases.keep_alive(lease).await }
             };
-            match ask(time / 4, "renew the lease", renew).await {
+            match send(time / 4, "renew the lease", renew).await {
                 Ok(_) => right.renew(begun + held(time)),
                 Err(error) => tracing::warn!(error = error.chain(), "the lease was not renewed"),
             }

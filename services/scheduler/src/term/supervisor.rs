@@ -58,7 +58,7 @@ impl Supervisor {
             standing,
             gate,
         };
-        (supervisor, Terms { standing: seen })
+        (supervisor, Terms::new(seen))
     }
 
     /// Begins terms until the shutdown; then waits until all that was asked for is written.
@@ -146,11 +146,8 @@ impl Supervisor {
             let end = writer.run_until(&*storage, &stopped, &mut durable, &|refusal| undo.reset(refusal));
             (end, durable)
         });
-        self.standing.send_replace(Standing::Serving(Term {
-            region,
-            ledger,
-            right,
-        }));
+        let term = Term::new(region, ledger, right);
+        self.standing.send_replace(Standing::Serving(term));
         self.gate.ready();
 
         let cause = tokio::select! {

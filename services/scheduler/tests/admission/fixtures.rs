@@ -27,10 +27,10 @@ use scheduler::{
     ledger::{Ledger, commit, redb::Redb},
     policy::Policies,
     region::Region,
-    term::Terms,
+    term::{Standing, Term, Terms},
 };
 use tempfile::TempDir;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_stream::StreamExt as _;
 use tonic::{Streaming, service::Routes};
 
@@ -144,7 +144,8 @@ impl Served {
         let (args, metrics) = (authority.server(), TlsMetrics::registered(&Metrics::default()));
         let (listener, _) = Listener::bind(any, &args, &realm(), &metrics).await.unwrap();
         let address = listener.address();
-        let server = grpc_server().add_routes(routes(Terms::endless(region, ledger)));
+        let (_, standing) = watch::channel(Standing::Serving(Term::new(region, ledger, None)));
+        let server = grpc_server().add_routes(routes(Terms::new(standing)));
         let mut serving = JoinSet::new();
         serving.spawn(async move { server.serve_with_incoming(listener.incoming()).await.unwrap() });
         let mut served = Self {

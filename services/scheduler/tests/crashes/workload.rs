@@ -7,15 +7,17 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use futures::FutureExt as _;
 use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
 use proto::placement::v1 as api;
 use rand::{Rng as _, rngs::StdRng, seq::IndexedRandom as _};
 use scheduler::{
+    convert,
     ledger::{
-        Change, Commit, Contents, Fence, History, Ledger, RecordKey, SiteFence, SitePosition, commit,
-        position::Cause, redb::Redb,
+        Change, Commit, Contents, Decision, Fence, History, Ledger, RecordKey, SiteFence, SitePosition,
+        commit, position::Cause, redb::Redb,
     },
-    record::{Member, Record},
+    record::{ClusterId, Member, Record},
     spec::Spec,
 };
 
@@ -72,7 +74,7 @@ impl Submitted {
             let (now, later) = rest.split_at(*batch);
             rest = later;
             for change in now {
-                let permit = committer.try_reserve().unwrap().unwrap();
+                let permit = committer.reserve().now_or_never().unwrap().unwrap();
                 permit.stage(|_| change.clone()).unwrap();
             }
             let stopped = matches!(writing.as_mut().poll(&mut context), Poll::Ready(Err(_)));
@@ -119,7 +121,7 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
                 commit: _,
             } => {
                 contents.histories.insert(site, history);
-                decisions.push(*decision);
+                decisions.push(convert::decision(&decision));
             }
             Change::Fence {
                 site,
@@ -131,7 +133,7 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
                     Some(fence) => contents.fences.insert(site, fence),
                     None => contents.fences.remove(&site),
                 };
-                decisions.push(*decision);
+                decisions.push(convert::decision(&decision));
             }
             Change::Record {
                 key,
@@ -144,7 +146,7 @@ fn replay(changes: &[Change]) -> (Contents, Vec<api::Decision>) {
                     Some(record) => drop(contents.records.insert(key, record)),
                     None => drop(contents.removals.insert(key.site, commit)),
                 }
-                decisions.push(*decision);
+                decisions.push(convert::decision(&decision));
             }
         }
     }
@@ -157,10 +159,10 @@ fn change(rng: &mut StdRng, commit: Commit) -> Change {
         return Change::Raise {
             site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
             history: History::default().raise(shown, Cause::Lost { known: 3 }, commit),
-            decision: Box::new(api::Decision {
-                commit: commit.number(),
+            decision: Box::new(Decision {
+                commit,
                 action: "raise".to_owned(),
-                ..api::Decision::default()
+                ..Decision::default()
             }),
             commit,
         };
@@ -170,9 +172,8 @@ fn change(rng: &mut StdRng, commit: Commit) -> Change {
         return fence(rng, commit);
     }
     let cluster = ClusterName::new("tenant", format!("c{}", rng.random_range(0..8))).unwrap();
-    let reference = proto::inventory::v1::ClusterRef {
-        namespace: "tenant".to_owned(),
-        name: cluster.name().to_owned(),
+    let reference = ClusterId {
+        name: cluster.clone(),
         uid: format!("uid-{revision}"),
     };
     let record = rng
@@ -184,15 +185,15 @@ fn change(rng: &mut StdRng, commit: Commit) -> Change {
             cluster,
         },
         record,
-        decision: Box::new(api::Decision {
-            revision: Some(SitePosition::new(1, revision).into()),
-            commit: revision,
+        decision: Box::new(Decision {
+            position: Some(SitePosition::new(1, revision)),
+            commit,
             caller: "site/a/agent/cluster".to_owned(),
             site: "a".to_owned(),
             cluster: Some(reference),
             action: "apply".to_owned(),
             reason: "r".repeat(rng.random_range(0..300)),
-            ..api::Decision::default()
+            ..Decision::default()
         }),
         commit,
     }
@@ -211,10 +212,10 @@ fn fence(rng: &mut StdRng, commit: Commit) -> Change {
     Change::Fence {
         site: ["a", "b"].choose(rng).map(|site| (*site).to_owned()).unwrap(),
         fence: rng.random_ratio(4, 5).then_some(fence),
-        decision: Box::new(api::Decision {
-            commit: commit.number(),
+        decision: Box::new(Decision {
+            commit,
             action: "fence".to_owned(),
-            ..api::Decision::default()
+            ..Decision::default()
         }),
         commit,
     }

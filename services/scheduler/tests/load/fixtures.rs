@@ -33,7 +33,7 @@ use scheduler::{
     ledger::{Ledger, commit, redb::Redb},
     policy::Policies,
     region::Region,
-    term::Terms,
+    term::{Standing, Term, Terms},
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_stream::StreamExt as _;
@@ -174,7 +174,7 @@ impl Stage {
         let region = Region::new(contents, Policies::new(), committer);
         let writing = Arc::clone(&ledger);
         thread::spawn(move || writer.run(&*writing));
-        let terms = Terms::endless(region, ledger);
+        let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region, ledger, None))).1);
         let (channel, address, serving) = serve(routes(terms)).await;
         let hosts = ["h1", "h2", "h3"].map(host);
         Self {

@@ -11,12 +11,12 @@ use futures::FutureExt as _;
 use proto::inventory::v1 as wire;
 use redb::backends::InMemoryBackend;
 use scheduler::{
+    convert,
     error::Error,
     ledger::{self, Fence, Ledger as _, commit, redb::Redb},
     policy::Policies,
     region::Region,
     site::Apply,
-    spec::Spec,
 };
 
 use crate::fixtures::{CALLER, SITE, cluster, host, released, spec};
@@ -62,9 +62,12 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
         hosts: vec![host("h1")],
         ..wire::HostChanges::default()
     };
-    with_disk(&mut writing, region.report(SITE, session, snapshot))
-        .await
-        .unwrap();
+    with_disk(
+        &mut writing,
+        region.report(SITE, session, convert::changes(SITE, snapshot)),
+    )
+    .await
+    .unwrap();
     with_disk(&mut writing, region.complete_snapshot(SITE, session))
         .await
         .unwrap();
@@ -73,7 +76,7 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
         uid: "uid".to_owned(),
         generation: 1,
         created: None,
-        spec: Spec::parse(spec(1), "spec").unwrap(),
+        spec: convert::parse_spec(spec(1), "spec").unwrap(),
     };
     with_disk(&mut writing, region.apply(SITE, apply, CALLER))
         .await
@@ -86,9 +89,12 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
         hosts: vec![released("h1", member.revision)],
         ..wire::HostChanges::default()
     };
-    with_disk(&mut writing, region.report(SITE, session, shown))
-        .await
-        .unwrap();
+    with_disk(
+        &mut writing,
+        region.report(SITE, session, convert::changes(SITE, shown)),
+    )
+    .await
+    .unwrap();
 
     // The disk stands still from here on: the record is gone in memory only.
     let mut confirm = pin!(region.confirm(SITE, &one, "uid", &given_back, CALLER));
@@ -110,4 +116,58 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
     let read = with_disk(&mut writing, read).await;
     assert!(matches!(read, Err(Error::NotFound { what: _ })));
     assert_eq!(ledger.load().unwrap().records.len(), 0);
+}
+
+#[tokio::test]
+async fn a_raised_epoch_is_told_when_it_is_on_disk() {
+    let ledger = Redb::on(InMemoryBackend::new()).unwrap();
+    let contents = ledger.load().unwrap();
+    let (committer, writer) = commit::committer(contents.commit);
+    let region = Region::new(contents, Policies::new(), committer);
+    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger, async || ()));
+    let fence = Fence {
+        lease: "lease".to_owned(),
+        transitions: 1,
+    };
+    let opened = region.open_session(SITE, &fence, None, CALLER);
+    let reporter = with_disk(&mut writing, opened).await.unwrap();
+    let session = &reporter.session().id;
+    with_disk(&mut writing, region.complete_snapshot(SITE, session))
+        .await
+        .unwrap();
+    let apply = Apply {
+        cluster: cluster("one"),
+        uid: "uid".to_owned(),
+        generation: 1,
+        created: None,
+        spec: convert::parse_spec(spec(1), "spec").unwrap(),
+    };
+    let before = with_disk(&mut writing, region.apply(SITE, apply, CALLER))
+        .await
+        .unwrap();
+    let forged = wire::HostChanges {
+        hosts: vec![released("h1", 1000)],
+        ..wire::HostChanges::default()
+    };
+    let changes = convert::changes(SITE, forged);
+    with_disk(&mut writing, region.report(SITE, session, changes))
+        .await
+        .unwrap();
+
+    // The disk stands still from here on: the history is raised in memory only.
+    let mut repair = pin!(region.repair(SITE, false, CALLER));
+    assert!(repair.as_mut().now_or_never().is_none());
+    let one = cluster("one");
+    let site = region.site(SITE).unwrap();
+    let durable = region.committer().watch();
+    let shown = || site.read().position(*durable.borrow()).epoch();
+    assert_eq!(site.read().history().epoch(), before.epoch + 1);
+    assert_eq!(shown(), before.epoch, "what watchers and reporters are told");
+    let mut read = pin!(region.placement(SITE, &one, "", None));
+    assert!(read.as_mut().now_or_never().is_none(), "readers wait");
+
+    with_disk(&mut writing, repair).await.unwrap();
+    assert_eq!(shown(), before.epoch + 1);
+    let read = with_disk(&mut writing, read).await;
+    assert_eq!(read.unwrap().epoch, before.epoch + 1);
 }

@@ -6,8 +6,7 @@ use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::{
     error::Error,
-    site::{ABSENCE, Apply, SessionId},
-    spec::Spec,
+    site::{Apply, SessionId, UNOBSERVED_LIMIT},
 };
 
 use crate::fixtures::{
@@ -79,7 +78,7 @@ async fn a_late_declaration_is_refused_however_its_sipcluster_went() {
         uid: "first".to_owned(),
         generation: 1,
         created: Some(at(8)),
-        spec: Spec::parse(spec(1), "spec").unwrap(),
+        spec: scheduler::convert::parse_spec(spec(1), "spec").unwrap(),
     };
     let late = stage.region.apply(SITE, early, CALLER).await;
     assert!(
@@ -145,10 +144,10 @@ async fn what_a_declaration_has_claimed_that_came_after_a_restart_is_given_back_
         "nobody knows better yet"
     );
 
-    stage.pass(ABSENCE / 2);
+    stage.pass(UNOBSERVED_LIMIT / 2);
     stage.forget().await;
     assert_eq!(stage.record("one").await.unwrap(), late);
-    stage.pass(ABSENCE / 2);
+    stage.pass(UNOBSERVED_LIMIT / 2);
     stage.forget().await;
 
     let releasing = stage.record("one").await.unwrap();
@@ -178,13 +177,13 @@ async fn the_scheduler_looks_by_itself_when_it_is_time() {
     let stage = Stage::empty();
     stage.sync(&[]).await;
     stage.apply("one", 1, 1).await.unwrap();
-    stage.pass(ABSENCE.mul_f64(0.999));
+    stage.pass(UNOBSERVED_LIMIT.mul_f64(0.999));
     let retries = tokio::spawn(stage.region.clone().run_retries());
     // What has changed is looked at, and it is too early.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    stage.pass(ABSENCE);
+    stage.pass(UNOBSERVED_LIMIT);
 
     let mut durable = stage.region.committer().watch();
     let forgotten = async {
@@ -250,7 +249,7 @@ async fn a_declaration_is_a_sign_of_life() {
     stage.sync(&[host("h1")]).await;
     let record = stage.apply("one", 1, 1).await.unwrap();
     for _ in 0..3 {
-        stage.pass(ABSENCE * 2 / 3);
+        stage.pass(UNOBSERVED_LIMIT * 2 / 3);
         stage.apply("one", 1, 1).await.unwrap();
         stage.forget().await;
     }
@@ -283,7 +282,7 @@ async fn a_sipcluster_that_was_made_again_is_placed_though_the_reports_still_sho
         uid: "uid-again".to_owned(),
         generation: 1,
         created: Some(at(9)),
-        spec: Spec::parse(spec(1), "spec").unwrap(),
+        spec: scheduler::convert::parse_spec(spec(1), "spec").unwrap(),
     };
     let waits = stage.region.apply(SITE, again, CALLER).await.unwrap();
     assert!(waits.record.unwrap().refusal.is_some(), "there is no host");

@@ -13,7 +13,6 @@ use scheduler::{
     policy::Policies,
     region::{Region, Reporter},
     site::Apply,
-    spec::Spec,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -110,7 +109,9 @@ impl Stage {
             ..wire::HostChanges::default()
         };
         let session = &reporter.session().id;
-        self.region.report(site, session, changes).await?;
+        self.region
+            .report(site, session, scheduler::convert::changes(site, changes))
+            .await?;
         self.region.complete_snapshot(site, session).await?;
         Ok(reporter)
     }
@@ -121,7 +122,7 @@ impl Stage {
             uid: "uid".to_owned(),
             generation: 1,
             created: None,
-            spec: Spec::parse(spec(1), "spec").unwrap(),
+            spec: scheduler::convert::parse_spec(spec(1), "spec").unwrap(),
         };
         let told = self.region.apply(site, apply, CALLER).await?;
         Ok(told.record.unwrap().revision)

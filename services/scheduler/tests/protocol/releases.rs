@@ -87,7 +87,11 @@ async fn a_releasing_host_that_is_gone_is_released_when_the_agent_confirms_that(
         deleted_hosts: vec![host("h1").r#ref.unwrap()],
         ..wire::HostChanges::default()
     };
-    stage.region.report(SITE, &session, gone).await.unwrap();
+    stage
+        .region
+        .report(SITE, &session, scheduler::convert::changes(SITE, gone))
+        .await
+        .unwrap();
 
     let record = stage
         .record("one")

@@ -6,8 +6,7 @@ use placement::MemberState::{self, Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::{
     record::{Record, ReleaseReason},
-    site::{Apply, Author, MOVE, SessionId},
-    spec::Spec,
+    site::{Apply, Author, MISSING_LIMIT, SessionId},
 };
 
 use crate::fixtures::{
@@ -26,7 +25,7 @@ async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Re
         uid: "uid".to_owned(),
         generation: 1,
         created: None,
-        spec: Spec::parse(spec, "spec").unwrap(),
+        spec: scheduler::convert::parse_spec(spec, "spec").unwrap(),
     };
     let told = stage.region.apply(SITE, apply, CALLER).await.unwrap();
     told.record.unwrap()
@@ -204,14 +203,14 @@ async fn hosts_that_are_moved_are_not_replaced_and_go_on_under_their_new_uids() 
     // Nor does a restart forget how it was.
     let stage = stage.restart_at();
     let session = stage.sync_with(&[host("h2")], &[observed("one")], None).await;
-    stage.pass(MOVE.checked_sub(Duration::from_secs(1)).unwrap());
+    stage.pass(MISSING_LIMIT.checked_sub(Duration::from_secs(1)).unwrap());
     look(&stage).await;
     assert_eq!(now(&stage).await, [of("h1", Bound)]);
 
     stage
         .report(&session, &[paused(again(labelled("h1", "one")))])
         .await;
-    stage.pass(2 * MOVE);
+    stage.pass(2 * MISSING_LIMIT);
     look(&stage).await;
 
     let record = stage.record("one").await.unwrap();
@@ -225,7 +224,7 @@ async fn a_host_that_does_not_come_back_from_a_move_has_failed() {
     let (stage, session) = placed(&["h1", "h2"], 1, None).await;
     stage.report(&session, &[paused(labelled("h1", "one"))]).await;
     stage.report_gone(&session, &["h1"]).await;
-    stage.pass(MOVE);
+    stage.pass(MISSING_LIMIT);
     look(&stage).await;
     assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
 }

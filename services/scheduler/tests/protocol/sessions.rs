@@ -12,7 +12,11 @@ use crate::fixtures::{CALLER, SITE, Stage, host};
 async fn report_nothing(stage: &Stage, session: &SessionId) -> Result<(), Error> {
     stage
         .region
-        .report(SITE, session, wire::HostChanges::default())
+        .report(
+            SITE,
+            session,
+            scheduler::convert::changes(SITE, wire::HostChanges::default()),
+        )
         .await
         .map(drop)
 }

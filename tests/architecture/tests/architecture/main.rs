@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`dependencies`] | the direction of dependencies between crates, and what the pure ones may reach |
+//! | [`doors`] | what decides and remembers knows no protobuf |
 //! | [`sources`] | sizes of files, names of modules, no paths of somebody's machine |
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
@@ -24,6 +25,7 @@ mod commands;
 mod decisions;
 mod defects;
 mod dependencies;
+mod doors;
 mod links;
 mod markdown;
 mod repository;

@@ -10,9 +10,12 @@ use placement::{ClusterName, HostId, HostName, MemberState, RoleName, Uid};
 use proto::{inventory::v1 as inventory, placement::v1 as api};
 use rand::{Rng as _, rngs::StdRng};
 use scheduler::{
-    ledger::{Change, Commit, Contents, Fence, History, RecordKey, SiteFence, SitePosition, position::Cause},
+    convert,
+    ledger::{
+        Change, Commit, Contents, Decision, Fence, History, RecordKey, SiteFence, SitePosition,
+        position::Cause,
+    },
     record::{Member, Record},
-    spec::Spec,
 };
 
 /// When every log begins.
@@ -62,7 +65,7 @@ impl Model {
                 commit: _,
             } => {
                 self.histories.insert(site, history);
-                self.log.push(*decision);
+                self.log.push(convert::decision(&decision));
             }
             Change::Record {
                 key,
@@ -75,7 +78,7 @@ impl Model {
                     Some(record) => drop(self.records.insert(key, record)),
                     None => drop(self.removals.insert(key.site, commit)),
                 }
-                self.log.push(*decision);
+                self.log.push(convert::decision(&decision));
             }
             Change::Fence {
                 site,
@@ -85,7 +88,7 @@ impl Model {
             } => {
                 self.fences.remove(&site);
                 self.fences.extend(fence.map(|fence| (site, fence)));
-                self.log.push(*decision);
+                self.log.push(convert::decision(&decision));
             }
         }
     }
@@ -120,7 +123,7 @@ pub(crate) fn record(name: &str, revision: u64, hosts: usize) -> Record {
         format!("uid-{name}"),
         Some(SystemTime::UNIX_EPOCH + BEGUN),
         i64::try_from(revision).unwrap(),
-        Spec::parse(wire, "spec").unwrap(),
+        convert::parse_spec(wire, "spec").unwrap(),
     );
     record.revision = revision;
     for index in 0..hosts {
@@ -157,16 +160,16 @@ fn age(commit: Commit) -> Duration {
 }
 
 /// The entry of a step, `age` after the log's beginning.
-pub(crate) fn entry(commit: Commit, site: &str, age: Duration, bytes: usize) -> api::Decision {
-    api::Decision {
-        time: Some((SystemTime::UNIX_EPOCH + BEGUN + age).into()),
-        revision: Some(SitePosition::new(1, commit.number()).into()),
-        commit: commit.number(),
+pub(crate) fn entry(commit: Commit, site: &str, age: Duration, bytes: usize) -> Decision {
+    Decision {
+        time: Some(SystemTime::UNIX_EPOCH + BEGUN + age),
+        position: Some(SitePosition::new(1, commit.number())),
+        commit,
         caller: "site/a/agent/cluster".to_owned(),
         site: site.to_owned(),
         action: "apply".to_owned(),
         reason: "r".repeat(bytes),
-        ..api::Decision::default()
+        ..Decision::default()
     }
 }
 
@@ -184,8 +187,8 @@ pub(crate) fn put_in(model: &Model, site: &str, name: &str, hosts: Option<usize>
             ..key(name)
         },
         record: hosts.map(|hosts| Arc::new(record(name, commit.number(), hosts))),
-        decision: Box::new(api::Decision {
-            cluster: Some(record(name, commit.number(), 0).reference()),
+        decision: Box::new(Decision {
+            cluster: Some(record(name, commit.number(), 0).id()),
             ..entry(commit, site, age(commit), 10)
         }),
         commit,

@@ -15,7 +15,6 @@ use scheduler::{
     policy::Policies,
     region::{Region, Reporter, Told},
     site::Apply,
-    spec::Spec,
     term::{Elected, Standing, Supervisor, Terms},
 };
 use tokio::{sync::watch, task::AbortHandle};
@@ -93,7 +92,10 @@ async fn report(region: &Region, site: &str, hosts: usize) -> Reporter {
         ..wire::HostChanges::default()
     };
     let session = &reporter.session().id;
-    region.report(site, session, changes).await.unwrap();
+    region
+        .report(site, session, scheduler::convert::changes(site, changes))
+        .await
+        .unwrap();
     region.complete_snapshot(site, session).await.unwrap();
     reporter
 }
@@ -113,7 +115,7 @@ async fn apply(region: &Region, site: &str, name: &str, workers: u32) -> Result<
         uid: format!("uid-{name}"),
         generation: 1,
         created: None,
-        spec: Spec::parse(spec, "spec").unwrap(),
+        spec: scheduler::convert::parse_spec(spec, "spec").unwrap(),
     };
     region.apply(site, apply, "test").await
 }

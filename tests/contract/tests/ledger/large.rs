@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use placement::MemberState;
-use proto::{inventory::v1 as inventory, ledger::v1 as disk, placement::v1 as api};
+use proto::ledger::v1 as disk;
 use scheduler::{
-    convert,
-    ledger::{Change, Error, Ledger, RecordKey, weight},
+    ledger::{Change, Decision, Error, Ledger, RecordKey, weight},
     record::{Member, Record, ReleaseReason},
 };
 
@@ -50,14 +49,14 @@ fn largest(name: &str, revision: u64, ledger: &dyn Ledger) -> Record {
 /// A step to a record, with the entry that names all its hosts.
 fn step(model: &Model, record: &Record) -> Change {
     let at = model.last().next();
-    let releasing: Vec<inventory::HostRef> = record.members.keys().map(convert::host_ref).collect();
+    let releasing = record.members.keys().cloned().collect();
     Change::Record {
         key: RecordKey {
             cluster: record.cluster.clone(),
             ..key("any")
         },
         record: Some(Arc::new(record.clone())),
-        decision: Box::new(api::Decision {
+        decision: Box::new(Decision {
             releasing,
             ..entry(at, "a", std::time::Duration::ZERO, 10)
         }),

@@ -59,11 +59,8 @@ impl Hash for Held {
             revision,
         } = &*self.0;
         (uid, generation, spec.roles().first().map(|role| role.want)).hash(state);
-        (releasing, revision, reports.len(), conflicts.len()).hash(state);
-        refusal.as_ref().map(prost::Message::encode_to_vec).hash(state);
-        for report in reports.iter().chain(conflicts) {
-            prost::Message::encode_to_vec(report).hash(state);
-        }
+        (releasing, revision).hash(state);
+        (refusal, reports, conflicts).hash(state);
         for (id, member) in members {
             (id, member.state as u8, member.revision, member.confirmed).hash(state);
             (member.failed_since, &member.replaces).hash(state);

@@ -1,7 +1,8 @@
 //! What agents and the scheduler say to each other.
 
+use placement::{LabelKey, MemberState};
 use proto::inventory::v1 as wire;
-use scheduler::site::Site;
+use scheduler::{observed, site::Site};
 
 use crate::world::{self, CLUSTERS, Cluster, HOSTS, Host, HostKey, Member, Observed};
 
@@ -87,31 +88,31 @@ const NOTHING: Observed = Observed {
 pub(crate) fn observed(site: &Site) -> Observed {
     let mut observed = NOTHING;
     for host in site.hosts().values() {
-        let HostKey { index, uid } = key(host.r#ref.as_ref());
-        let label = host.labels.get(vocabulary::labels::CLUSTER_NAME);
+        let HostKey { index, uid } = world::host_key(host.id());
+        let name = LabelKey::new(vocabulary::labels::CLUSTER_NAME).unwrap();
+        let label = host.facts().labels.get(&name);
         observed.hosts[usize::from(index)] = Some(Host {
             uid,
-            label: label.map(|name| name[1..].parse().unwrap()),
-            mark: host.release_mark,
+            label: label.map(|name| name.as_str()[1..].parse().unwrap()),
+            mark: host.release_mark(),
             version: 0,
         });
     }
-    for (name, cluster) in site.observed_clusters() {
-        let reference = cluster.r#ref.as_ref().unwrap();
-        let member = |member: &wire::ObservedMember| {
-            let releasing = member.state() == wire::MemberState::Releasing;
-            (key(member.host.as_ref()), member.revision, releasing)
+    for (name, cluster) in site.clusters() {
+        let member = |member: &observed::Member| {
+            let releasing = member.state == Some(MemberState::Releasing);
+            (world::host_key(&member.host), member.revision, releasing)
         };
         observed.clusters[usize::from(world::cluster_index(name))] = Some(Cluster {
-            uid: world::uid_of(&reference.uid),
-            generation: cluster.generation,
+            uid: world::uid_of(&cluster.id().uid),
+            generation: cluster.generation(),
             want: 0,
-            deleting: cluster.deleting,
-            status: cluster.revision.map(|at| {
+            deleting: cluster.is_deleting(),
+            status: cluster.position().map(|at| {
                 (
-                    at.epoch,
-                    at.revision,
-                    cluster.members.iter().map(member).collect(),
+                    at.epoch(),
+                    at.revision(),
+                    cluster.members().iter().map(member).collect(),
                 )
             }),
             // Nobody reports it.
@@ -119,8 +120,4 @@ pub(crate) fn observed(site: &Site) -> Observed {
         });
     }
     observed
-}
-
-fn key(reference: Option<&wire::HostRef>) -> HostKey {
-    world::host_key(&scheduler::convert::host_id(reference.unwrap()).unwrap())
 }

@@ -11,9 +11,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures::FutureExt as _;
 use placement::{ClusterName, Policy};
 use proto::inventory::v1 as wire;
 use scheduler::{
+    convert,
     ledger::{
         Commit, Fence, History, SiteFence, SitePosition,
         commit::{self, Committer, Permit},
@@ -79,10 +81,10 @@ impl Seen {
             .records()
             .iter()
             .map(|(name, record)| (world::cluster_index(name), Held(Arc::clone(record))));
-        let gone = site.gone_clusters();
+        let gone = site.deleted_clusters();
         Self {
             gone: gone
-                .map(|(name, uid)| (world::cluster_index(name), uid.to_owned()))
+                .map(|cluster| (world::cluster_index(&cluster.name), cluster.uid.clone()))
                 .collect(),
             records: records.collect(),
             observed: observed(site),
@@ -261,7 +263,7 @@ impl Scheduler {
                 true
             }
             Piece::Snapshot(seen) => {
-                let changes = changes(None, seen);
+                let changes = convert::changes(SITE, changes(None, seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, committer| {
                     let touched = site.report(&session, changes, now())?;
@@ -276,7 +278,7 @@ impl Scheduler {
                 heard.is_ok()
             }
             Piece::Delta { before, seen } => {
-                let changes = changes(Some(before), seen);
+                let changes = convert::changes(SITE, changes(Some(before), seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, committer| {
                     let touched = site.report(&session, changes, now())?;
@@ -365,7 +367,7 @@ fn author(action: &'static str) -> Author<'static> {
 }
 
 fn permit(committer: &Committer) -> Permit {
-    committer.try_reserve().unwrap().unwrap()
+    committer.reserve().now_or_never().unwrap().unwrap()
 }
 
 fn settle(site: &mut Site, touched: BTreeSet<ClusterName>, committer: &Committer) {
@@ -388,7 +390,7 @@ fn spec(want: u32) -> Spec {
                     roles: vec![role],
                     network_ids: Vec::new(),
                 };
-                Spec::parse(spec, "spec").unwrap()
+                scheduler::convert::parse_spec(spec, "spec").unwrap()
             })
             .collect()
     });

@@ -15,8 +15,9 @@ use scheduler::{
     ledger::{Contents, Ledger, commit, redb::Redb},
     policy::Policies,
     region::Region,
-    term::Terms,
+    term::{Standing, Term, Terms},
 };
+use tokio::sync::watch;
 use tonic::transport::Server;
 
 use crate::network;
@@ -53,7 +54,7 @@ pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
     let (committer, writer) = commit::committer(contents.commit);
     let region = Region::with_clock(contents, Policies::new(), committer, now);
     let storage: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
-    let terms = Terms::endless(region.clone(), storage);
+    let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region.clone(), storage, None))).1);
     let server = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_millis(500)))
         .http2_keepalive_timeout(Some(Duration::from_millis(500)))

@@ -3,8 +3,9 @@
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 
 use super::{
-    Etcd, PAGE, batch,
+    Etcd, batch,
     keys::{self, Keys},
+    place::PAGE,
 };
 use crate::ledger::Error;
 

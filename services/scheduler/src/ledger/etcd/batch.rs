@@ -9,7 +9,7 @@ use etcd_client::TxnOp;
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 
-use super::{EtcdArgs, keys::Keys};
+use super::{connect::EtcdArgs, keys::Keys};
 use crate::ledger::{Change, Commit, codec, retention};
 
 /// Operations that are not from the batch: the position, the log's end, the schema.
@@ -102,7 +102,7 @@ pub(super) fn parts(batch: &[Change], keys: &Keys, limits: Limits) -> Vec<Part> 
             } => writes.push((keys.fence(site), fence.as_ref().map(codec::encode_fence))),
         }
         let (commit, decision) = (change.commit(), change.decision());
-        let entry = decision.encode_to_vec();
+        let entry = codec::encode_decision(decision);
         let logged = (decision.site.clone(), commit, retention::size(&entry));
         writes.push((keys.decision(commit), Some(entry)));
         let added: usize = writes

@@ -12,6 +12,8 @@
 //! | `slots/SECONDS` | first commit that was written in a slot of the log's clock, decimal |
 //! | `decisions/COMMIT`, 20 digits | [`proto::placement::v1::Decision`] |
 
+use etcd_client::KeyValue;
+
 use crate::ledger::{Commit, Error, RecordKey};
 
 /// The keys under a prefix.
@@ -127,4 +129,15 @@ pub(super) fn named(rest: &str) -> Result<(&str, &str, &str), Error> {
 /// The first key after all that begin with a prefix, which ends with `/`.
 pub(super) fn after(prefix: &str) -> String {
     format!("{}0", prefix.trim_end_matches('/'))
+}
+
+/// The commit of an entry of the log.
+pub(super) fn number(keys: &Keys, entry: &KeyValue) -> Result<Commit, Error> {
+    let zero = keys.decision(Commit::NONE);
+    let prefix = zero.trim_end_matches('0');
+    let digits = Keys::rest(entry.key(), prefix)?;
+    digits.parse().map(Commit::new).map_err(|_| Error::Corrupt {
+        what: format!("key of decision {digits}"),
+        rule: "is not a commit".to_owned(),
+    })
 }

@@ -6,12 +6,20 @@ use std::time::Duration;
 use etcd_client::GetOptions;
 use proto::ledger::v1 as disk;
 
-use super::{Etcd, LOOK, PAGE, batch::Part, keys::Keys, number};
+use super::{
+    Etcd,
+    batch::Part,
+    keys::{Keys, number},
+    place::PAGE,
+};
 use crate::ledger::{
     Commit, Error, Page, Query,
     log::Reading,
     retention::{SCAN, Shares, site, size},
 };
+
+/// So many entries are added to the log before it is trimmed.
+pub(super) const STEP: usize = 64;
 
 impl Etcd {
     /// Entries sort by commit, and there is one for each: they are read in spans of commits, from the newest. Each
@@ -85,7 +93,7 @@ impl Etcd {
             let room = most.saturating_sub(part.writes.len());
             let options = GetOptions::new()
                 .with_range(keys.decision(Commit::new(too_old)))
-                .with_limit(i64::try_from(room.clamp(1, 2 * LOOK)).unwrap_or(PAGE));
+                .with_limit(i64::try_from(room.clamp(1, 2 * STEP)).unwrap_or(PAGE));
             for entry in self
                 .place
                 .get(keys.decision(Commit::NONE), options)

@@ -4,7 +4,6 @@
 //! process was elected, and that the position is still what this process has written last. So a leader that was paused past
 //! its lease cannot write, and a transaction that may or may not have been applied can be sent again: it is applied once.
 
-mod ask;
 mod backup;
 mod batch;
 mod connect;
@@ -12,7 +11,9 @@ mod keys;
 mod log;
 mod moving;
 mod place;
+mod request;
 mod right;
+mod schema;
 
 use std::{
     collections::BTreeMap,
@@ -21,39 +22,26 @@ use std::{
 };
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 use tokio::runtime::Handle;
 
-pub(crate) use ask::ask;
 pub use connect::EtcdArgs;
 pub use place::Place;
+pub(crate) use request::send;
 pub use right::Right;
 
 use self::{
-    ask::{passes, refusal},
     batch::Part,
-    keys::Keys,
+    log::STEP,
+    request::{REQUEST, passes, refusal},
+    schema::SCHEMA,
 };
 use super::{
     Change, Commit, Contents, Error, Ledger, Page, Query, Retention,
     retention::{Shares, Uptime},
 };
-
-/// Version of the layout in [`keys`].
-///
-/// 2 says when the last record of each site was removed. 3 has a history for each site in the place of one epoch and revision
-/// for all.
-const SCHEMA: u64 = 3;
-/// So many entries are added to the log before it is looked at for what is too old.
-const LOOK: usize = 64;
-/// Keys that are read at once.
-const PAGE: i64 = 256;
-/// Largest answer that is accepted: a page of large records.
-const ANSWER: usize = 512 << 20;
-/// How long one request may take before it is sent again.
-const REQUEST: Duration = Duration::from_secs(2);
 
 /// The ledger of an elected process.
 #[derive(Debug)]
@@ -108,7 +96,7 @@ impl Etcd {
                 etcd.make().await?;
                 SCHEMA
             }
-            Some(schema) => moving::schema(schema.value())?,
+            Some(schema) => schema::parse(schema.value())?,
         };
         let (written, position) = etcd.position().await?;
         etcd.written = Mutex::new(written);
@@ -174,7 +162,7 @@ impl Etcd {
             last: Commit::parse(position.commit).map_err(&corrupt)?,
             epoch: position.epoch,
             at: value.mod_revision(),
-            unseen: LOOK,
+            unseen: STEP,
         };
         Ok((written, position))
     }
@@ -310,7 +298,7 @@ impl Etcd {
     async fn trim(&self) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
-        if written.unseen < LOOK && !full {
+        if written.unseen < STEP && !full {
             return Ok(());
         }
         // Nobody else uses it meanwhile: there is one writer.
@@ -332,16 +320,6 @@ impl Etcd {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).unseen = 0;
         Ok(())
     }
-}
-
-fn number(keys: &Keys, entry: &KeyValue) -> Result<Commit, Error> {
-    let zero = keys.decision(Commit::NONE);
-    let prefix = zero.trim_end_matches('0');
-    let digits = Keys::rest(entry.key(), prefix)?;
-    digits.parse().map(Commit::new).map_err(|_| Error::Corrupt {
-        what: format!("key of decision {digits}"),
-        rule: "is not a commit".to_owned(),
-    })
 }
 
 impl Ledger for Etcd {

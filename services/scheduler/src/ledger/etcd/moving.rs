@@ -9,40 +9,15 @@ use etcd_client::{GetOptions, KeyValue, ResponseHeader};
 use proto::ledger::v1 as disk;
 
 use super::{
-    Etcd, SCHEMA, Written,
+    Etcd, Written,
     batch::{self, Part},
     keys::{self, Keys},
+    place::PAGE,
+    schema::{IMPORTING, SCHEMA},
 };
 use crate::ledger::{
-    Commit, Contents, Error, History, codec, export, parts,
-    removals::Told,
-    retention,
-    weight::{self, TooLarge},
+    Commit, Contents, Error, History, TooLarge, codec, export, parts, removals::Told, retention, weight,
 };
-
-/// In the place of the schema's version while an import is not finished.
-const IMPORTING: &str = "importing";
-
-/// The version of a layout, which this version understands.
-pub(super) fn schema(value: &[u8]) -> Result<u64, Error> {
-    let text = String::from_utf8_lossy(value);
-    match text.parse() {
-        Ok(found @ 1..=SCHEMA) => Ok(found),
-        Ok(found) => Err(Error::Schema {
-            found,
-            understood: SCHEMA,
-        }),
-        Err(_) => Err(Error::Corrupt {
-            what: "schema".to_owned(),
-            rule: if text == IMPORTING {
-                "says that an import was not finished: delete all keys of the prefix and import again"
-                    .to_owned()
-            } else {
-                format!("is {text:?}, not a number")
-            },
-        }),
-    }
-}
 
 /// Site and commit of a removal.
 fn removal<'a>(keys: &Keys, entry: &'a KeyValue) -> Result<(&'a str, Commit), Error> {
@@ -95,7 +70,7 @@ impl Etcd {
     async fn log_page(&self, from: String, revision: i64) -> Result<(Vec<KeyValue>, Option<String>), Error> {
         let options = GetOptions::new()
             .with_range(self.place.keys.decision(Commit::MAX))
-            .with_limit(super::PAGE)
+            .with_limit(PAGE)
             .with_revision(revision);
         let mut page = self.place.get(from, options).await?;
         let more = page.more();
@@ -117,7 +92,7 @@ impl Etcd {
         while let Some(key) = from {
             let (entries, next) = self.log_page(key, revision).await?;
             for entry in &entries {
-                take(super::number(&self.place.keys, entry)?, entry.value())?;
+                take(keys::number(&self.place.keys, entry)?, entry.value())?;
             }
             from = next;
         }
@@ -216,7 +191,7 @@ impl Etcd {
         while let Some(key) = from {
             let (entries, next) = self.runtime.block_on(self.log_page(key, revision))?;
             for entry in &entries {
-                take(export::decision(super::number(keys, entry)?, entry.value())?)?;
+                take(export::decision(keys::number(keys, entry)?, entry.value())?)?;
             }
             from = next;
         }

@@ -9,15 +9,19 @@ use std::{
 use etcd_client::{Client, GetOptions, KeyValue, KvClient};
 
 use super::{
-    ANSWER, EtcdArgs, PAGE, REQUEST, ask,
     batch::Limits,
-    connect::{self, Certificates},
+    connect::{self, Certificates, EtcdArgs},
     keys::{self, Keys},
+    request::{REQUEST, send},
 };
 use crate::ledger::Error;
 
-/// Between two looks at the files of certificates.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the files of certificates are read.
+const RELOAD: Duration = Duration::from_secs(5);
+/// Keys that are read at once.
+pub(super) const PAGE: i64 = 256;
+/// Largest answer that is accepted: a page of large records.
+const ANSWER: usize = 512 << 20;
 
 /// An etcd cluster, and where in it a region's ledger is. Cheap to clone.
 #[derive(Clone)]
@@ -89,7 +93,7 @@ impl Place {
     /// Connects anew whenever the files of certificates have changed. What cannot be used is reported, and changes nothing.
     pub async fn follow_certificates(&self) -> Infallible {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(RELOAD).await;
             if let Err(error) = self.look().await {
                 tracing::error!(
                     error = error.chain(),
@@ -137,7 +141,7 @@ impl Place {
             let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
-        ask(REQUEST * 5, "read from etcd", get).await
+        send(REQUEST * 5, "read from etcd", get).await
     }
 
     /// All keys that begin with a prefix, as they were at one revision.

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
 
-use super::META;
+use super::tables::META;
 use crate::ledger::{
-    Change, Error,
+    Change, Error, codec,
     retention::{SCAN, STEP, Shares, site, size},
 };
 
@@ -88,7 +88,7 @@ pub(super) fn append(
         .and_then(|first| shares.due_slot(first.commit().number()));
     for change in batch {
         let decision = change.decision();
-        let value = prost::Message::encode_to_vec(decision);
+        let value = codec::encode_decision(decision);
         shares.added(&decision.site, change.commit().number(), size(&value));
         decisions
             .insert(change.commit().number(), &*value)

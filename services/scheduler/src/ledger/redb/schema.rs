@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, Table, WriteTransaction};
 
-use super::{DECISIONS, FENCES, HISTORIES, META, RECORDS, REMOVALS, log};
+use super::{
+    log,
+    tables::{DECISIONS, FENCES, HISTORIES, META, RECORDS, REMOVALS},
+};
 use crate::ledger::{Commit, Error, History, codec, removals::Told};
 
 /// Version of the layout. Raised with every change that an older program cannot read, or must not write.

@@ -12,7 +12,6 @@ use scheduler::{
     record::Record,
     region::Reporter,
     site::Apply,
-    spec::Spec,
 };
 
 use crate::fixtures::{Stage, cluster, host, labelled, members, observed, released, spec};
@@ -61,7 +60,11 @@ impl<'a> Site<'a> {
         let session = &self.reporter.session().id;
         self.stage
             .region
-            .report(self.name, session, changes)
+            .report(
+                self.name,
+                session,
+                scheduler::convert::changes(self.name, changes),
+            )
             .await
             .unwrap();
     }
@@ -72,7 +75,7 @@ impl<'a> Site<'a> {
             uid: "uid".to_owned(),
             generation,
             created: None,
-            spec: Spec::parse(spec(workers), "spec").unwrap(),
+            spec: scheduler::convert::parse_spec(spec(workers), "spec").unwrap(),
         };
         let told = self.stage.region.apply(self.name, apply, "agent").await.unwrap();
         told.record.unwrap()
@@ -222,7 +225,11 @@ async fn no_reported_number_stops_a_site() {
                 ..wire::HostChanges::default()
             };
             let session = &a.reporter.session().id;
-            stage.region.report("a", session, changes).await.unwrap();
+            stage
+                .region
+                .report("a", session, scheduler::convert::changes("a", changes))
+                .await
+                .unwrap();
             live(&a, "one", "h1").await;
             live(&b, "one", "h1").await;
             let claimed = b.apply("two", 1, 1).await;
@@ -272,7 +279,11 @@ async fn forged_mark_is_reported_and_only_its_host_waits() {
         ..wire::HostChanges::default()
     };
     let session = &a.reporter.session().id;
-    let faults = stage.region.report("a", session, changes.clone()).await.unwrap();
+    let faults = stage
+        .region
+        .report("a", session, scheduler::convert::changes("a", changes.clone()))
+        .await
+        .unwrap();
     let [fault] = &*faults else { panic!("{faults:?}") };
     assert!(fault.message.contains("sipctl site repair"), "{fault:?}");
     assert_eq!(stage.why_not("h9"), ["problem"]);
@@ -285,7 +296,11 @@ async fn forged_mark_is_reported_and_only_its_host_waits() {
             .any(|entry| entry.reason.contains("placement-revision")),
         "{entries:?}"
     );
-    let again = stage.region.report("a", session, changes).await.unwrap();
+    let again = stage
+        .region
+        .report("a", session, scheduler::convert::changes("a", changes))
+        .await
+        .unwrap();
     assert_eq!(again, [], "it is said once");
 
     let both = a.apply("one", 1, 2).await;

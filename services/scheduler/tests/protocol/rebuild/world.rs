@@ -154,7 +154,7 @@ impl World {
         };
         self.stage
             .region
-            .report(SITE, &self.session, changes)
+            .report(SITE, &self.session, scheduler::convert::changes(SITE, changes))
             .await
             .unwrap();
     }
@@ -182,7 +182,7 @@ impl World {
         };
         self.stage
             .region
-            .report(SITE, &self.session, changes)
+            .report(SITE, &self.session, scheduler::convert::changes(SITE, changes))
             .await
             .unwrap();
     }

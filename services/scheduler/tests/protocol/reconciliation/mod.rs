@@ -6,7 +6,7 @@ mod own;
 use std::{collections::BTreeSet, sync::Arc};
 
 use placement::MemberState::{Bound, Claimed, Releasing};
-use scheduler::{error::Error, record::Record, site::ABSENT};
+use scheduler::{error::Error, record::Record, site::MISSING_UID};
 
 use crate::fixtures::{
     Stage, again, half_labelled, host, labelled, members, observed, released, with_status,
@@ -126,7 +126,7 @@ async fn free_and_others() {
 
     assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
     assert_eq!(
-        releasing.uid, ABSENT,
+        releasing.uid, MISSING_UID,
         "the watch shows it under a uid that the agent can confirm"
     );
     stage

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
 
-use super::REQUEST;
 use crate::ledger::Error;
+
+/// How long one request may take before it is sent again.
+pub(super) const REQUEST: Duration = Duration::from_secs(2);
 
 /// Sends a request, which must be one that may be sent twice, until etcd answers; for so long at most.
 ///
 /// # Errors
 /// What etcd answered, unless that passes; that the time is over.
-pub(crate) async fn ask<T, R>(
+pub(crate) async fn send<T, R>(
     limit: Duration,
     action: &'static str,
     mut request: impl FnMut() -> R,
@@ -35,8 +37,8 @@ where
         }
     };
     // Boxed, since what callers await is large enough without it.
-    let asking = Box::pin(async { once.retry(pauses).sleep(tokio::time::sleep).when(passes).await });
-    tokio::time::timeout(limit, asking)
+    let sending = Box::pin(async { once.retry(pauses).sleep(tokio::time::sleep).when(passes).await });
+    tokio::time::timeout(limit, sending)
         .await
         .map_err(Error::storage(action))?
         .map_err(Error::storage(action))

@@ -1,0 +1,149 @@
+//! What a site reports.
+
+use placement::{ClusterName, HostName, MemberState, RoleName, Uid};
+use proto::inventory::v1 as inventory;
+
+use super::{
+    host::observed_host,
+    names::{host_id, time},
+};
+use crate::{
+    observed::{Changes, Cluster, Member, Replaced},
+    record::{ClusterId, ReleaseReason},
+};
+
+/// Longest uid, in bytes.
+const UID: usize = 253;
+
+/// Parses a report of a site. What has no usable identity is left out.
+#[must_use]
+pub fn changes(site: &str, wire: inventory::HostChanges) -> Changes {
+    let inventory::HostChanges {
+        hosts,
+        deleted_hosts,
+        clusters,
+        deleted_clusters,
+    } = wire;
+    let mut changes = Changes {
+        hosts: Vec::with_capacity(hosts.len()),
+        unreadable: Vec::new(),
+        deleted_hosts: deleted_hosts
+            .iter()
+            .filter_map(|host| host_id(host).ok())
+            .collect(),
+        clusters: clusters.into_iter().filter_map(observed_cluster).collect(),
+        deleted_clusters: deleted_clusters
+            .into_iter()
+            .filter_map(|cluster| cluster_id(Some(cluster)))
+            .collect(),
+    };
+    for host in hosts {
+        let name = host
+            .r#ref
+            .as_ref()
+            .map(|host| HostName::new(&host.namespace, &host.name));
+        match observed_host(site, host) {
+            Ok(host) => changes.hosts.push(host),
+            Err(error) => {
+                tracing::warn!(site, %error, "a reported host has no usable identity and is left out");
+                changes.unreadable.extend(name.and_then(Result::ok));
+            }
+        }
+    }
+    changes
+}
+
+/// A cluster that is reported; an empty uid says that it is not known.
+fn cluster_id(wire: Option<inventory::ClusterRef>) -> Option<ClusterId> {
+    let inventory::ClusterRef { namespace, name, uid } = wire?;
+    let is_uid = uid.len() <= UID && !uid.chars().any(char::is_control);
+    let name = ClusterName::new(namespace, name).ok().filter(|_| is_uid)?;
+    Some(ClusterId { name, uid })
+}
+
+fn observed_cluster(wire: inventory::ObservedCluster) -> Option<Cluster> {
+    let inventory::ObservedCluster {
+        r#ref,
+        generation,
+        created,
+        deleting,
+        members,
+        revision,
+    } = wire;
+    Some(Cluster {
+        id: cluster_id(r#ref)?,
+        generation,
+        created: time(created),
+        deleting,
+        position: revision.map(Into::into),
+        members: members.iter().filter_map(member).collect(),
+    })
+}
+
+fn member(wire: &inventory::ObservedMember) -> Option<Member> {
+    Some(Member {
+        host: host_id(wire.host.as_ref()?).ok()?,
+        role: RoleName::new(&wire.role).ok(),
+        state: match wire.state() {
+            inventory::MemberState::Claimed => Some(MemberState::Claimed),
+            inventory::MemberState::Bound => Some(MemberState::Bound),
+            inventory::MemberState::Releasing => Some(MemberState::Releasing),
+            inventory::MemberState::Unspecified => None,
+        },
+        revision: wire.revision,
+        replaces: wire.replaces.as_ref().and_then(|old| {
+            Some(Replaced {
+                name: HostName::new(&old.namespace, &old.name).ok()?,
+                uid: Uid::new(&old.uid).ok(),
+            })
+        }),
+        release_reason: ReleaseReason::parse(&wire.release_reason),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(uid: &str) -> inventory::Host {
+        inventory::Host {
+            r#ref: Some(inventory::HostRef {
+                namespace: "metal".to_owned(),
+                name: "h1".to_owned(),
+                uid: uid.to_owned(),
+            }),
+            ..inventory::Host::default()
+        }
+    }
+
+    #[test]
+    fn a_host_without_uid_exists_and_is_not_observed() {
+        let parsed = changes(
+            "a",
+            inventory::HostChanges {
+                hosts: vec![host(""), host("u"), inventory::Host::default()],
+                ..inventory::HostChanges::default()
+            },
+        );
+        assert_eq!(parsed.hosts.len(), 1);
+        assert_eq!(parsed.unreadable, [HostName::new("metal", "h1").unwrap()]);
+    }
+
+    #[test]
+    fn clusters_with_invalid_names_or_uids_are_left_out() {
+        for (name, uid, parsed) in [
+            ("one", "", true),
+            ("one", "u", true),
+            ("", "u", false),
+            ("one", "a\nb", false),
+            ("one", &*"u".repeat(UID + 1), false),
+        ] {
+            let reference = inventory::ClusterRef {
+                namespace: "tenant".to_owned(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+            };
+            assert_eq!(cluster_id(Some(reference)).is_some(), parsed, "{name:?} {uid:?}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Decisions that claim nothing, as callers see them.
+
+use placement::{Decision, HostId, LabelValue, RoleName};
+use proto::placement::v1 as api;
+
+use super::{
+    names::host_ref,
+    placement::{refusal, report},
+};
+use crate::record::{Refusal, Report};
+
+/// A decision that claims nothing.
+#[must_use]
+pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
+    let keep = decision.keep.iter();
+    let keep = keep.map(|keep| planned(&keep.host, &keep.role, keep.domain.as_ref(), "keep"));
+    let take = decision.take.iter();
+    let take = take.map(|take| planned(&take.host, &take.role, take.domain.as_ref(), "take"));
+    let release = decision.release.iter();
+    let release = release.map(|release| planned(&release.host, &release.role, None, "release"));
+    let mut members: Vec<_> = keep.chain(take).chain(release).collect();
+    members.sort_by(|a, b| host_name(a).cmp(&host_name(b)));
+    api::PlanClusterResponse {
+        members,
+        refusal: decision
+            .refusal
+            .as_ref()
+            .map(|found| refusal(&Refusal::from(found))),
+        reports: Report::list(&decision.reports).iter().map(report).collect(),
+    }
+}
+
+fn planned(host: &HostId, role: &RoleName, domain: Option<&LabelValue>, change: &str) -> api::PlannedMember {
+    api::PlannedMember {
+        host: Some(host_ref(host)),
+        role: role.as_str().to_owned(),
+        domain: domain
+            .map(|domain| domain.as_str().to_owned())
+            .unwrap_or_default(),
+        change: change.to_owned(),
+    }
+}
+
+/// By what planned members are sorted.
+fn host_name(member: &api::PlannedMember) -> Option<(&str, &str)> {
+    let host = member.host.as_ref();
+    host.map(|host| (&*host.namespace, &*host.name))
+}

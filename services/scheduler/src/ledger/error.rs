@@ -1,0 +1,88 @@
+//! Why the ledger fails, and what it does not take.
+
+/// A step that is larger than the ledger takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: may need {bytes} bytes in the ledger, which takes {limit} at once")]
+pub struct TooLarge {
+    /// What is too large.
+    pub what: String,
+    /// So large it may become.
+    pub bytes: usize,
+    /// The largest that fits.
+    pub limit: usize,
+}
+
+/// Why the ledger failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The storage failed.
+    #[error("ledger: {action}")]
+    Storage {
+        /// What was tried.
+        action: &'static str,
+        /// What the storage said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The file was written by another version.
+    #[error("ledger: schema version {found}, this program understands {understood}")]
+    Schema {
+        /// Version in the file.
+        found: u64,
+        /// Version of this program.
+        understood: u64,
+    },
+    /// Another process has taken over: nothing of what was asked for is written.
+    #[error("ledger: {by} has taken over, and nothing was written")]
+    Fenced {
+        /// Who, as far as it is known.
+        by: String,
+    },
+    /// The storage works, and does not take what a change holds.
+    #[error("ledger: the storage refuses the change: {cause}")]
+    Refused {
+        /// Changes of the batch, from its first, that are durable.
+        stored: usize,
+        /// What the storage says.
+        cause: String,
+    },
+    /// Something is in the way of an import.
+    #[error("ledger: it is not empty: {found}")]
+    NotEmpty {
+        /// What is there.
+        found: String,
+    },
+    /// A record does not fit.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// A stored value does not parse.
+    #[error("ledger: {what}: {rule}")]
+    Corrupt {
+        /// Which value.
+        what: String,
+        /// What is wrong.
+        rule: String,
+    },
+}
+
+impl Error {
+    /// The error with its sources, in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        crate::violation::chain(self)
+    }
+
+    pub(crate) fn panicked(action: &'static str, panic: tokio::task::JoinError) -> Self {
+        Self::storage(action)(panic)
+    }
+
+    pub(crate) fn storage<E>(action: &'static str) -> impl FnOnce(E) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        move |source| Self::Storage {
+            action,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The most bytes that the parts of a step can take when they are encoded.
+
+use placement::{Domain, HostId};
+
+use crate::{
+    ledger::Decision,
+    record::{ClusterId, Funnel, Member, Refusal, Report, Subject},
+    spec::Spec,
+};
+
+/// A field's tag, and its length if that is below 2 MiB.
+pub(super) const FIELD: usize = 4;
+/// State and revision of a member.
+const STATE: usize = 16;
+/// A time.
+const TIME: usize = 24;
+/// The counts of a role in a refusal.
+const COUNTS: usize = 42;
+/// The longest reason for a release.
+const REASON: usize = 16;
+
+/// A text; one that is empty is not stored.
+fn text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { FIELD + text.len() }
+}
+
+fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> usize {
+    texts.into_iter().map(|text| FIELD + text.len()).sum()
+}
+
+pub(super) fn reports(reports: &[Report]) -> usize {
+    let report = |report: &Report| {
+        let Report {
+            kind,
+            host,
+            role,
+            message,
+        } = report;
+        let host = host.as_ref().map_or(0, |Subject { name, uid }| {
+            let uid = uid.as_ref().map_or(0, |uid| FIELD + uid.as_str().len());
+            3 * FIELD + name.namespace().as_str().len() + name.name().len() + uid
+        });
+        let role = role.as_ref().map_or(0, |role| text(role.as_str()));
+        FIELD + text(kind) + host + role + text(message)
+    };
+    reports.iter().map(report).sum()
+}
+
+pub(super) fn refusal(refusal: &Refusal) -> usize {
+    let Refusal {
+        kind,
+        roles,
+        tight_roles,
+        tight_domains,
+        helps,
+        message,
+    } = refusal;
+    let funnel = |funnel: &Funnel| FIELD + text(&funnel.role) + COUNTS;
+    text(kind)
+        + roles.iter().map(funnel).sum::<usize>()
+        + texts(tight_roles)
+        + texts(tight_domains)
+        + texts(helps)
+        + text(message)
+}
+
+pub(super) fn spec(spec: &Spec) -> usize {
+    let roles = spec.declared().map(|(role, declared)| {
+        let labels = declared.labels.iter();
+        let labels = labels.map(|(key, value)| FIELD + text(key) + text(value));
+        let expressions = declared.expressions.iter().map(|expression| {
+            FIELD + text(&expression.key) + text(&expression.operator) + texts(&expression.values)
+        });
+        let key = role.topology_key.as_ref();
+        2 * FIELD
+            + text(role.name.as_str())
+            + labels.sum::<usize>()
+            + expressions.sum::<usize>()
+            + key.map_or(0, |key| text(key.as_str()))
+            + 2 * FIELD
+            + TIME
+    });
+    let networks = spec.network_ids().iter().map(|id| FIELD + id.as_str().len());
+    roles.sum::<usize>() + networks.sum::<usize>()
+}
+
+pub(super) fn decision(entry: &Decision) -> usize {
+    let Decision {
+        time: _,
+        position: _,
+        commit: _,
+        caller,
+        site,
+        cluster,
+        action,
+        taken,
+        releasing,
+        bound,
+        freed,
+        reason,
+        found,
+        resolved,
+    } = entry;
+    let cluster = cluster.as_ref().map_or(0, |ClusterId { name, uid }| {
+        3 * FIELD + name.namespace().as_str().len() + name.name().len() + text(uid)
+    });
+    let hosts = [taken, releasing, bound, freed].into_iter().flatten();
+    2 * TIME
+        + STATE
+        + text(caller)
+        + text(site)
+        + cluster
+        + text(action)
+        + hosts.map(host).sum::<usize>()
+        + text(reason)
+        + reports(found)
+        + reports(resolved)
+}
+
+pub(super) fn host(HostId { name, uid }: &HostId) -> usize {
+    4 * FIELD + name.namespace().as_str().len() + name.name().len() + uid.as_str().len()
+}
+
+pub(super) fn member(member: &Member) -> usize {
+    let Member {
+        role,
+        domain,
+        state: _,
+        revision: _,
+        addresses,
+        bmc_address,
+        failed_since: _,
+        unwell_since: _,
+        suspended: _,
+        replaces,
+        release_reason: _,
+        confirmed: _,
+    } = member;
+    let networks = addresses.iter().map(|(id, address)| {
+        let text = if address.is_ipv4() { 15 } else { 45 };
+        3 * FIELD + id.as_str().len() + text
+    });
+    FIELD
+        + (FIELD + role.as_str().len())
+        + domain.as_ref().map_or(0, |Domain { key, value }| {
+            2 * FIELD + key.as_str().len() + value.as_str().len()
+        })
+        + STATE
+        + networks.sum::<usize>()
+        + (FIELD + bmc_address.len())
+        + 2 * TIME
+        + REASON
+        + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
+}

@@ -1,0 +1,91 @@
+//! A `SIPCluster` as its site reports it.
+
+use std::time::SystemTime;
+
+use placement::{HostId, HostName, MemberState, RoleName, Uid};
+
+use crate::{
+    ledger::SitePosition,
+    record::{ClusterId, ReleaseReason},
+};
+
+/// A `SIPCluster` as it was reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    pub(crate) id: ClusterId,
+    pub(crate) generation: i64,
+    pub(crate) created: Option<SystemTime>,
+    pub(crate) deleting: bool,
+    pub(crate) position: Option<SitePosition>,
+    pub(crate) members: Vec<Member>,
+}
+
+/// A host that a `SIPCluster`'s status names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which host.
+    pub host: HostId,
+    /// Its role; `None` when it is not valid.
+    pub role: Option<RoleName>,
+    /// How far its claim had come; `None` when it is not known.
+    pub state: Option<MemberState>,
+    /// Revision of its claim or release.
+    pub revision: u64,
+    /// The member in whose place it comes.
+    pub replaces: Option<Replaced>,
+    /// Why it is releasing.
+    pub release_reason: Option<ReleaseReason>,
+}
+
+/// A member in whose place another one comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Its host.
+    pub name: HostName,
+    /// uid of the host, if the status has it still.
+    pub uid: Option<Uid>,
+}
+
+impl Cluster {
+    /// Name and uid.
+    #[must_use]
+    pub fn id(&self) -> &ClusterId {
+        &self.id
+    }
+
+    /// `metadata.generation`.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// `metadata.creationTimestamp`.
+    #[must_use]
+    pub fn created(&self) -> Option<SystemTime> {
+        self.created
+    }
+
+    /// Whether `metadata.deletionTimestamp` is set.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// The position of its status in the site's history.
+    #[must_use]
+    pub fn position(&self) -> Option<SitePosition> {
+        self.position
+    }
+
+    /// Hosts that its status names.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Whether another report of it has the same status.
+    #[must_use]
+    pub fn has_status_of(&self, other: &Self) -> bool {
+        (self.position, &self.members) == (other.position, &other.members)
+    }
+}

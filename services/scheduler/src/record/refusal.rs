@@ -1,0 +1,73 @@
+//! Why a cluster does not get all that it wants, in words for people: nothing is decided by it.
+
+use std::borrow::Cow;
+
+/// Most domains of a tight set that are named.
+const DOMAINS: usize = 16;
+
+/// Why a cluster does not get all that it wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The stable name of its kind.
+    pub kind: Cow<'static, str>,
+    /// How many hosts each role is left with, rule by rule.
+    pub roles: Vec<Funnel>,
+    /// Roles that compete for too few hosts.
+    pub tight_roles: Vec<String>,
+    /// Domains of those hosts.
+    pub tight_domains: Vec<String>,
+    /// What would help.
+    pub helps: Vec<String>,
+    /// All of it in one sentence.
+    pub message: String,
+}
+
+/// How many hosts are left for a role, rule by rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Funnel {
+    /// The role.
+    pub role: String,
+    /// Hosts that it wants.
+    pub wanted: u32,
+    /// Hosts that its selector matches.
+    pub matched: u32,
+    /// Of these, those with its topology key.
+    pub with_topology: u32,
+    /// Of these, those that may be claimed.
+    pub eligible: u32,
+    /// Of these, those that nobody holds.
+    pub free: u32,
+    /// Domains in which these are.
+    pub domains: u32,
+    /// Hosts that are missing.
+    pub short: u32,
+}
+
+impl From<&placement::Refusal> for Refusal {
+    fn from(refusal: &placement::Refusal) -> Self {
+        let roles = refusal.roles.iter().map(|(role, funnel)| Funnel {
+            role: role.as_str().to_owned(),
+            wanted: funnel.want,
+            matched: funnel.matched,
+            with_topology: funnel.with_topology,
+            eligible: funnel.eligible,
+            free: funnel.free,
+            domains: funnel.domains,
+            short: funnel.short,
+        });
+        let tight = &refusal.tight;
+        let tight_domains = tight.domains.iter().take(DOMAINS);
+        Self {
+            kind: refusal.kind.kind().into(),
+            roles: roles.collect(),
+            tight_roles: tight.roles.iter().map(ToString::to_string).collect(),
+            tight_domains: tight_domains.map(|(_, domain)| domain.to_string()).collect(),
+            helps: refusal
+                .helps
+                .iter()
+                .map(|help| refusal.help_message(help))
+                .collect(),
+            message: refusal.message(),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A site behind its lock.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::Notify;
+
+use super::resets::{Latest, Resets, State};
+use crate::{error::Error, ledger::Commit, site::Site};
+
+/// A site, and the signal that a cluster that waits may fit now.
+#[derive(Debug)]
+pub struct SharedSite {
+    state: RwLock<Site>,
+    pub(super) retry: Notify,
+    pub(super) reset: Latest,
+}
+
+impl SharedSite {
+    pub(super) fn new(site: Site) -> Self {
+        Self {
+            state: RwLock::new(site),
+            retry: Notify::new(),
+            reset: Latest::default(),
+        }
+    }
+
+    /// Locks the site for a change. Never hold it across an await.
+    pub fn lock(&self) -> RwLockWriteGuard<'_, Site> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the site for reading, together with other readers. Never hold it across an await.
+    pub fn read(&self) -> RwLockReadGuard<'_, Site> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedSite {
+    /// How often the site was reset so far.
+    pub(crate) fn resets(&self) -> Resets {
+        Resets::new(self.reset.state().number)
+    }
+
+    /// Refuses to tell what was read or decided before a reset.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for the change that the storage has refused, [`Error::SiteReset`] for all others.
+    pub(crate) fn require_kept(&self, since: Resets, commit: Commit) -> Result<(), Error> {
+        let State {
+            number,
+            commit: refused,
+            cause,
+        } = self.reset.state();
+        let cause = || cause.to_string();
+        if number == since.number() {
+            Ok(())
+        } else if commit == refused {
+            Err(Error::Refused { cause: cause() })
+        } else {
+            Err(Error::SiteReset { cause: cause() })
+        }
+    }
+}

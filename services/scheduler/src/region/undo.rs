@@ -1,0 +1,72 @@
+//! A change that the storage refuses takes its site back to what is durable; no other site notices.
+
+use std::sync::{Arc, Weak};
+
+use super::{Inner, Region, resets::Resets};
+use crate::{
+    error::Error,
+    ledger::{Commit, Refusal},
+};
+
+/// Resets sites of a region, as long as there is one.
+#[derive(Debug)]
+pub struct Undo(Weak<Inner>);
+
+impl Region {
+    /// How sites are reset, by the ledger's thread: it does not keep the region alive.
+    #[must_use]
+    pub fn undo(&self) -> Undo {
+        Undo(Arc::downgrade(&self.inner))
+    }
+
+    /// How often sites were reset so far, all together.
+    #[must_use]
+    pub fn resets(&self) -> Resets {
+        Resets::new(self.sites().values().map(|site| site.resets().number()).sum())
+    }
+
+    /// Refuses to tell what was read before a site was reset.
+    ///
+    /// # Errors
+    /// [`Error::SiteReset`].
+    pub fn require_kept(&self, since: Resets) -> Result<(), Error> {
+        if self.resets() == since {
+            return Ok(());
+        }
+        Err(Error::SiteReset {
+            cause: "the storage has refused a change of a site".to_owned(),
+        })
+    }
+}
+
+impl Undo {
+    /// Resets the site of a refused change to what is durable. Returns the last commit that was staged by then: nothing of
+    /// the site is staged on what is forgotten after it.
+    #[must_use]
+    pub fn reset(&self, refusal: &Refusal<'_>) -> Commit {
+        let Refusal {
+            site: name,
+            commit,
+            cause,
+            durable,
+        } = refusal;
+        let Some(inner) = self.0.upgrade() else {
+            // Nobody is left who could stage anything.
+            return Commit::MAX;
+        };
+        let region = Region { inner };
+        let Ok(shared) = region.site(name) else {
+            return *commit;
+        };
+        let records = durable.records.iter().filter(|(key, _)| key.site == *name);
+        let records = records
+            .map(|(key, record)| (key.cluster.clone(), Arc::clone(record)))
+            .collect();
+        let mut site = shared.lock();
+        let upto = region.committer().staged().max(*commit);
+        shared.reset.count(*commit, cause);
+        let history = durable.histories.get(*name).copied().unwrap_or_default();
+        site.reset(records, durable.fences.get(*name).cloned(), history, upto);
+        upto
+    }
+}

@@ -1,0 +1,140 @@
+//! What is decided, into a copy of a record. Pure: nothing is staged here.
+
+use std::time::SystemTime;
+
+use ::placement::{ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, whatif::Turn};
+
+use super::{conflicts::conflicts, failures, settle::new_member, view::View};
+use crate::{
+    observed::Labels,
+    record::{Member, Record, Refusal, ReleaseReason, Report},
+};
+
+/// Decides a record: claims what is missing, releases what is too much, and says why it does not get all.
+pub(super) fn decide(view: View<'_>, record: &mut Record, now: SystemTime) {
+    let (request, members) = question(view, record, now);
+    // Most declarations change nothing: agents repeat them with every change of a host.
+    let decision = match ::placement::settled(view.inventory.model(), &request, &members) {
+        // Every member stays as it is, so none is named.
+        Some(reports) => Decision {
+            reports,
+            ..Decision::default()
+        },
+        None => ::placement::decide(view.inventory.model(), &request, &members),
+    };
+    let cluster = record.cluster.clone();
+    for keep in &decision.keep {
+        let Some(member) = record.members.get_mut(&keep.host) else {
+            continue;
+        };
+        member.replaces.clone_from(&keep.replaces);
+        if is_request(view, &cluster, &keep.host, member) {
+            // Another one goes in its place, or the role wants it again.
+            member.state = MemberState::Bound;
+            member.renumber();
+            member.release_reason = None;
+        }
+    }
+    for take in &decision.take {
+        let role = request.roles.iter().find(|role| role.name == take.role);
+        let key = role.and_then(|role| role.topology_key.clone());
+        let domain = key.zip(take.domain.clone());
+        let domain = domain.map(|(key, value)| Domain { key, value });
+        let role = take.role.clone();
+        let mut member = new_member(view, &take.host, role, domain, MemberState::Claimed);
+        member.replaces.clone_from(&take.replaces);
+        record.members.insert(take.host.clone(), member);
+    }
+    for release in &decision.release {
+        if let Some(member) = record.members.get_mut(&release.host) {
+            let reason = ReleaseReason::from(release.reason);
+            member.begin_release(reason);
+            // A release that was only asked for is for good once another one has the place.
+            member.release_reason = Some(reason);
+        }
+    }
+    record.reports = reports(&decision.reports);
+    record.refusal = decision.refusal.as_ref().map(Refusal::from);
+    record.conflicts = conflicts(view, record);
+}
+
+/// The decision for a record, which stays as it is.
+pub(super) fn plan(view: View<'_>, record: &Record, now: SystemTime) -> Decision {
+    let (request, members) = question(view, record, now);
+    ::placement::decide(view.inventory.model(), &request, &members)
+}
+
+/// Says what people should know of members for which nothing is to be decided; a decision says it of the others.
+pub(super) fn report(view: View<'_>, record: &mut Record, now: SystemTime) {
+    if record.releasing || record.waits() || view.existence.is_missing(&record.cluster) || !view.synced {
+        return;
+    }
+    let (request, members) = question(view, record, now);
+    if let Some(found) = ::placement::settled(view.inventory.model(), &request, &members) {
+        record.reports = reports(&found);
+    }
+}
+
+/// Whether another decision could bring the cluster nearer to what it wants, or its releases to an end.
+pub(super) fn is_due(view: View<'_>, record: &Record) -> bool {
+    // For a SIPCluster that does not exist nothing more is claimed, and one that wants something else by now says so.
+    if view.existence.is_missing(&record.cluster) || view.existence.is_outdated(record) {
+        return false;
+    }
+    let mut members = record.members.iter();
+    record.waits()
+        || !record.releasing && members.any(|(id, member)| is_request(view, &record.cluster, id, member))
+}
+
+/// A cluster's place among those that wait.
+pub(super) fn turn(view: View<'_>, record: &Record, now: SystemTime) -> Turn {
+    let (request, members) = question(view, record, now);
+    let created = record.created.map(seconds);
+    Turn::new(view.inventory.model(), &request, &members, created)
+}
+
+/// What there is to decide.
+fn question(view: View<'_>, record: &Record, now: SystemTime) -> (Request, Vec<::placement::Member>) {
+    let request = Request {
+        cluster: record.cluster.clone(),
+        roles: record.spec.roles().to_vec(),
+        networks: record.spec.networks().clone(),
+    };
+    let failed = |id: &HostId, member: &Member| {
+        let role = record.spec.roles().iter().find(|role| role.name == member.role);
+        member
+            .failed_since
+            .and_then(|_| failures::failure(view, id, member, role?, now))
+    };
+    let members = record.members.iter().map(|(id, member)| ::placement::Member {
+        requested: is_request(view, &record.cluster, id, member),
+        ..failures::as_decided(id, member, failed(id, member))
+    });
+    (request, members.collect())
+}
+
+/// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
+fn is_request(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
+    member.state == MemberState::Releasing
+        && member.release_reason == Some(ReleaseReason::Surplus)
+        && !member.confirmed
+        && view.reported(id).is_some_and(|host| {
+            host.facts().consumer.is_some() && host.labels_for(cluster) == Labels::Ours(&member.role)
+        })
+}
+
+/// Reports as a record has them. That a host is gone is a conflict already.
+fn reports(found: &[::placement::Report]) -> Vec<Report> {
+    let mut reports = Report::list(found);
+    let gone = ReportKind::HostMissing.kind();
+    reports.retain(|report| report.kind != gone);
+    reports
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
+    }
+}

@@ -1,0 +1,88 @@
+//! What is due in a site without a call or a report: who waits, who has failed, what is given back.
+
+use std::time::SystemTime;
+
+use ::placement::{ClusterName, MemberState};
+
+use super::{decide, failures, settle::settle, state::Site, view::View};
+use crate::{observed::Labels, record::Record, spec::Spec};
+
+impl Site {
+    /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
+    /// the older `SIPCluster` first, then by name. `sipctl plan` has the same order.
+    #[must_use]
+    pub fn waiting(&self, now: SystemTime) -> Vec<ClusterName> {
+        let view = self.view();
+        let due = self
+            .records()
+            .values()
+            .filter(|record| decide::is_due(view, record));
+        let mut turns: Vec<_> = due.map(|record| decide::turn(view, record, now)).collect();
+        turns.sort();
+        turns.into_iter().map(|turn| turn.cluster).collect()
+    }
+
+    /// The decision for a shape, claiming nothing.
+    #[must_use]
+    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> ::placement::Decision {
+        let mut record = match self.record(cluster) {
+            Some(known) => Record {
+                spec,
+                ..Record::clone(known)
+            },
+            None => Record::new(cluster.clone(), String::new(), None, 0, spec),
+        };
+        settle(self.view(), &mut record, now);
+        decide::plan(self.view(), &record, now)
+    }
+
+    /// When the next member fails, if the site goes on as it is.
+    #[must_use]
+    pub fn next_failure(&self) -> Option<SystemTime> {
+        failures::next(self.view())
+    }
+
+    /// Clusters with a member that has failed meanwhile.
+    #[must_use]
+    pub fn failed_meanwhile(&self, now: SystemTime) -> Vec<ClusterName> {
+        failures::failed(self.view(), now)
+    }
+
+    /// When the next record is to be forgotten, if the site goes on without its `SIPCluster`.
+    #[must_use]
+    pub fn next_forgotten(&self, now: SystemTime) -> Option<SystemTime> {
+        let view = self.view();
+        if !view.synced {
+            return None;
+        }
+        if forgettable(view, now).next().is_some() {
+            return Some(now);
+        }
+        self.existence.next_overdue(now)
+    }
+
+    /// Clusters whose `SIPCluster` the site has not shown for [`UNOBSERVED_LIMIT`](super::UNOBSERVED_LIMIT), and which use no host.
+    #[must_use]
+    pub fn forgotten(&self, now: SystemTime) -> Vec<ClusterName> {
+        forgettable(self.view(), now).cloned().collect()
+    }
+}
+
+fn forgettable(view: View<'_>, now: SystemTime) -> impl Iterator<Item = &ClusterName> {
+    let overdue = view.existence.overdue(now);
+    overdue.filter(move |name| {
+        let record = view.claims.get(name).filter(|_| view.synced);
+        record.is_some_and(|record| !record.releasing && !is_used(view, record))
+    })
+}
+
+/// Whether a host has come as far as its labels: what runs there is for a person to judge.
+fn is_used(view: View<'_>, record: &Record) -> bool {
+    let is_labelled = |id| {
+        let host = view.reported(id);
+        host.is_some_and(|host| host.labels_for(&record.cluster) != Labels::None)
+    };
+    let mut members = record.members.iter();
+    members.any(|(id, member)| member.state == MemberState::Bound || is_labelled(id))
+        || view.inventory.labelled(&record.cluster).next().is_some()
+}

@@ -1,0 +1,395 @@
+//! How a record changes: the protocol of claims.
+//!
+//! Every step is a function of the record, the inventory and the request. It is applied to a copy, and only if the copy
+//! differs is it staged: so every call is idempotent, and repeating one costs no commit.
+//!
+//! ```text
+//!          decide               labels observed            surplus, failed, deleted
+//! (free) ─────────▶ claimed ─────────────────────▶ bound ───────────────────────────▶ releasing ──▶ (free)
+//!                      └──────────────────────────────────────────────────────────────▶   when the agent has
+//!                                                              confirmed its write and the inventory shows it
+//! ```
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use ::placement::{ClusterName, HostId, MemberState, SipLabels};
+
+use super::{
+    decide,
+    existence::is_older,
+    settle::{self, MISSING_UID},
+    staging::{Author, step_entry},
+    state::Site,
+};
+use crate::{
+    error::Error,
+    ledger::{Change, Commit, commit::Permit, weight},
+    record::{ClusterId, Record, ReleaseReason},
+    spec::Spec,
+};
+
+/// What an agent declares of a cluster.
+#[derive(Clone, Debug)]
+pub struct Apply {
+    /// Which cluster.
+    pub cluster: ClusterName,
+    /// uid of the `SIPCluster`.
+    pub uid: String,
+    /// Its generation.
+    pub generation: i64,
+    /// When it was created.
+    pub created: Option<SystemTime>,
+    /// The whole wanted shape.
+    pub spec: Spec,
+}
+
+/// The state after a step; it may be told when its commit is durable.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The record; `None` when the cluster holds nothing any more.
+    pub record: Option<Arc<Record>>,
+    /// Commit that must be durable before anyone is told.
+    pub commit: Commit,
+}
+
+impl Outcome {
+    /// Nothing is held. It may be so only since a change that is staged, so it is told after that.
+    fn nothing(permit: &Permit) -> Self {
+        Self {
+            record: None,
+            commit: permit.reached(),
+        }
+    }
+}
+
+impl Site {
+    /// Declares a cluster's shape, and decides.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`]; [`Error::Superseded`] when the site has
+    /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
+    pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
+        self.require_synced()?;
+        let mut record = self.declared(apply)?;
+        self.existence.declare(&record.id(), author.now);
+        settle::settle(self.view(), &mut record, author.now);
+        decide::decide(self.view(), &mut record, author.now);
+        let cluster = record.cluster.clone();
+        let outcome = self.store(record, author, permit)?;
+        // Whatever its status promised is its own now, or somebody else's.
+        self.withdraw_promises(&cluster);
+        Ok(outcome)
+    }
+
+    /// The record of a cluster with what is declared of it.
+    fn declared(&self, apply: Apply) -> Result<Record, Error> {
+        let Apply {
+            cluster: name,
+            uid,
+            generation,
+            created,
+            spec,
+        } = apply;
+        let cluster = ClusterId { name, uid };
+        self.existence.require_not_deleted(&cluster, created)?;
+        let ClusterId { name, uid } = cluster;
+        Ok(match self.claims.get(&name) {
+            None => Record::new(name, uid, created, generation, spec),
+            // An agent that was paused, or a call that was late, may speak for the one before.
+            Some(known)
+                if known.uid != uid
+                    && (is_older(created, known.created) || self.existence.has_uid(&name, &known.uid)) =>
+            {
+                return Err(superseded(known, &uid));
+            }
+            Some(known) if known.uid != uid => {
+                // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
+                Record {
+                    uid,
+                    created,
+                    generation,
+                    spec,
+                    releasing: false,
+                    ..Record::clone(known)
+                }
+            }
+            Some(known) if known.releasing => {
+                return Err(Error::Releasing {
+                    cluster: name.to_string(),
+                });
+            }
+            Some(known) if generation < known.generation => {
+                return Err(Error::StaleGeneration {
+                    cluster: name.to_string(),
+                    asked: generation,
+                    applied: known.generation,
+                });
+            }
+            Some(known) => Record {
+                created,
+                generation,
+                spec,
+                ..Record::clone(known)
+            },
+        })
+    }
+
+    /// Begins to give everything back. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
+    /// synced a record may be older than what the cluster's status says, so it is not touched.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
+    pub fn release(
+        &mut self,
+        cluster: &ClusterName,
+        uid: &str,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Outcome, Error> {
+        self.require_synced()?;
+        let id = ClusterId {
+            name: cluster.clone(),
+            uid: uid.to_owned(),
+        };
+        let mut record = match self.claims.get(cluster) {
+            Some(known) if known.uid != uid && !self.existence.has_uid(cluster, uid) => {
+                return Err(superseded(known, uid));
+            }
+            Some(known) => Record {
+                uid: id.uid,
+                ..Record::clone(known)
+            },
+            None if self.existence.is_deleted(&id) => return Ok(Outcome::nothing(&permit)),
+            // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back too.
+            None => Record::new(id.name, id.uid, None, 0, Spec::default()),
+        };
+        settle::settle(self.view(), &mut record, author.now);
+        if record.members.is_empty() && !self.claims.contains(cluster) {
+            return Ok(Outcome::nothing(&permit));
+        }
+        begin_release(&mut record, ReleaseReason::Deleted);
+        settle::settle(self.view(), &mut record, author.now);
+        let outcome = self.store(record, author, permit)?;
+        self.withdraw_promises(cluster);
+        Ok(outcome)
+    }
+
+    /// Takes in that the agent has written releases to the API server.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`]; [`Error::Superseded`] when a `SIPCluster` with another uid has the record now.
+    pub fn confirm(
+        &mut self,
+        cluster: &ClusterName,
+        uid: &str,
+        released: &BTreeMap<HostId, u64>,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Outcome, Error> {
+        self.require_synced()?;
+        let Some(known) = self.claims.get(cluster) else {
+            return Ok(Outcome::nothing(&permit));
+        };
+        if known.uid != uid {
+            return Err(superseded(known, uid));
+        }
+        let mut record = Record::clone(known);
+        for (id, revision) in released {
+            if let Some(member) = record.members.get_mut(id)
+                && member.state == MemberState::Releasing
+                && member.revision == *revision
+            {
+                member.confirmed = true;
+            }
+        }
+        settle::settle(self.view(), &mut record, author.now);
+        self.store(record, author, permit)
+    }
+
+    /// Compares a record with the inventory and the policy, and says what people should know of its members as they are
+    /// now. Whether another decision is due is told by [`Site::waiting`].
+    ///
+    /// Its agent may have declared the cluster before this was reported, and asks again only when the record changes.
+    pub fn settle(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
+        let Some(known) = self.claims.get(cluster) else {
+            return;
+        };
+        let mut record = Record::clone(known);
+        settle::settle(self.view(), &mut record, author.now);
+        decide::report(self.view(), &mut record, author.now);
+        self.store_alone(record, author, permit);
+    }
+
+    /// Decides again for a cluster that waits.
+    pub fn retry(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) {
+        if self.require_synced().is_err() {
+            return;
+        }
+        let Some(known) = self.claims.get(cluster) else {
+            return;
+        };
+        if !decide::is_due(self.view(), known) {
+            return;
+        }
+        let mut record = Record::clone(known);
+        settle::settle(self.view(), &mut record, author.now);
+        decide::decide(self.view(), &mut record, author.now);
+        self.store_alone(record, author, permit);
+    }
+
+    /// Begins to give back what was claimed for a `SIPCluster` that does not exist.
+    pub fn forget(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
+        if !self.forgotten(author.now).contains(cluster) {
+            return None;
+        }
+        let mut record = Record::clone(self.claims.get(cluster)?);
+        tracing::warn!(
+            site = self.name,
+            %cluster,
+            uid = record.uid,
+            "the site has no such SIPCluster; what was claimed for it is given back"
+        );
+        self.existence.set_missing(cluster);
+        begin_release(&mut record, ReleaseReason::Orphaned);
+        settle::settle(self.view(), &mut record, author.now);
+        self.store_alone(record, author, permit)
+    }
+
+    /// Begins to release a host whose labels name a `SIPCluster` that does not exist, or that is held for one. The
+    /// watch shows its release; the cluster agent writes and confirms it, and only then the host is free.
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`], [`Error::NotFound`]; [`Error::NotOrphaned`] says why the host is none.
+    pub fn release_orphan(
+        &mut self,
+        id: &HostId,
+        author: &Author<'_>,
+        permit: Permit,
+    ) -> Result<Outcome, Error> {
+        self.require_synced()?;
+        let mut record = self.orphaned_record(id)?;
+        record.releasing = true;
+        record.refusal = None;
+        record.reports.clear();
+        if let Some(member) = record.members.get_mut(id) {
+            member.begin_release(ReleaseReason::Orphaned);
+        }
+        self.existence.set_missing(&record.cluster);
+        settle::settle(self.view(), &mut record, author.now);
+        self.store(record, author, permit)
+    }
+
+    /// The record of the cluster that the host would be released from, with the host in it.
+    fn orphaned_record(&self, id: &HostId) -> Result<Record, Error> {
+        let host = self.inventory.reported(id).ok_or_else(|| Error::NotFound {
+            what: format!("host {} with uid {} in site {:?}", id.name, id.uid, self.name),
+        })?;
+        let not = |why: String| Error::NotOrphaned {
+            host: id.name.to_string(),
+            why,
+        };
+        if let Some(cluster) = self.inventory.holding_cluster(id) {
+            return match self.claims.get(cluster) {
+                Some(record) if self.existence.is_missing(cluster) => Ok(Record::clone(record)),
+                Some(_) | None => Err(not(format!("{cluster} holds it, which exists"))),
+            };
+        }
+        match &host.facts().sip_labels {
+            SipLabels::None => Err(not("it has no label of a cluster".to_owned())),
+            SipLabels::Partial => Err(not(
+                "its labels name no cluster completely; remove them from the BareMetalHost, and it is free"
+                    .to_owned(),
+            )),
+            SipLabels::Complete { cluster, role: _ } if self.exists(cluster) => {
+                Err(not(format!("its labels name {cluster}, which exists")))
+            }
+            SipLabels::Complete { cluster, role } => {
+                let mut record = match self.claims.get(cluster) {
+                    Some(known) => Record::clone(known),
+                    None => Record::new(cluster.clone(), MISSING_UID.to_owned(), None, 0, Spec::default()),
+                };
+                let state = MemberState::Bound;
+                let member = settle::adopted(self.view(), &record, id, role.clone(), state);
+                record.members.insert(id.clone(), member);
+                Ok(record)
+            }
+        }
+    }
+
+    /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.
+    fn store_alone(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
+        let stored = self.store(record, author, permit);
+        stored
+            .inspect_err(
+                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
+            )
+            .ok()
+    }
+
+    /// Stages the record if it differs from the one before, and returns what may be told when.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    fn store(&mut self, mut record: Record, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
+        let known = self.claims.get(&record.cluster);
+        if let Some(known) = known
+            && **known == record
+        {
+            return Ok(Outcome {
+                commit: self.history().commit(known.revision),
+                record: Some(Arc::clone(known)),
+            });
+        }
+        let before = known.map(|known| &**known);
+        weight::require(&self.name, before, &record, permit.largest())?;
+        let name = record.cluster.clone();
+        let is_over = record.releasing && record.members.is_empty();
+        let key = self.key(&name);
+        let entry = step_entry(&self.name, before, &record, author);
+        let history = *self.history();
+        let mut staged = None;
+        let commit = permit.stage(|commit| {
+            let at = history.at(commit);
+            number(&mut record, at.revision());
+            staged = Some(record).filter(|_| !is_over).map(Arc::new);
+            Change::Record {
+                key,
+                record: staged.clone(),
+                decision: Box::new(entry.placed(at, commit)),
+                commit,
+            }
+        })?;
+        let revision = history.at(commit).revision();
+        self.positions.issue(revision);
+        self.install(&name, staged.clone(), revision);
+        Ok(Outcome {
+            record: staged,
+            commit,
+        })
+    }
+}
+
+/// Begins to give back all that a record holds.
+fn begin_release(record: &mut Record, reason: ReleaseReason) {
+    record.releasing = true;
+    record.refusal = None;
+    record.reports.clear();
+    for member in record.members.values_mut() {
+        member.begin_release(reason);
+    }
+}
+
+/// Gives the step's number to the record and to every claim and release that it began.
+fn number(record: &mut Record, revision: u64) {
+    record.revision = revision;
+    for member in record.members.values_mut() {
+        member.number(revision);
+    }
+}
+
+fn superseded(known: &Record, uid: &str) -> Error {
+    Error::Superseded {
+        what: format!("{} with uid {uid}", known.cluster),
+        by: format!("uid {}", known.uid),
+    }
+}

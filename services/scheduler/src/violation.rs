@@ -1,0 +1,44 @@
+//! Texts for whoever breaks a rule: fields with their rules, errors in one line, values that are cut off.
+
+use std::fmt;
+
+/// A field of a request that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, for example `spec.roles[0].label_selector`.
+    pub field: String,
+    /// The value and the rule that it breaks.
+    pub rule: String,
+}
+
+impl Violation {
+    /// A violation of `rule` by `field`.
+    pub fn new(field: impl Into<String>, rule: impl fmt::Display) -> Self {
+        Self {
+            field: field.into(),
+            rule: rule.to_string(),
+        }
+    }
+}
+
+/// Every violation, in one line.
+pub(crate) fn sentence(violations: &[Violation]) -> String {
+    let each: Vec<String> = violations
+        .iter()
+        .map(|Violation { field, rule }| format!("{field}: {rule}"))
+        .collect();
+    each.join("; ")
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// The first `most` bytes of a text at most, as whole characters.
+pub(crate) fn clip(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
