@@ -6,8 +6,10 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::cli::{Adopt, Cli, Command, Lose, Output, Plan, Site};
+use crate::connection::block_on;
 use crate::input::Input;
-use crate::operate::{self, Said};
+use crate::operate;
+use crate::outcome::Outcome;
 use crate::plan::{self, plan};
 use crate::{adopt, certs, files, hands, ledger, loss, one_line, repair, site, table};
 
@@ -26,7 +28,7 @@ pub enum Ending {
     Damaged,
     /// A certificate has expired, or will soon.
     CertificatesDue,
-    /// The scheduler has said no.
+    /// The scheduler refuses.
     Refused,
 }
 
@@ -52,15 +54,15 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
         }
         Command::Site {
             action: Site::ResetFence(command),
-        } => overridden(&operate::reset_fence(command)?, out, notes),
+        } => print_outcome(&operate::reset_fence(command)?, out, notes),
         Command::Site {
             action: Site::Repair(command),
-        } => overridden(&repair::repair(command)?, out, notes),
-        Command::ReleaseOrphan(command) => overridden(&operate::release_orphan(command)?, out, notes),
-        Command::Cordon(command) => overridden(&hands::cordon(command, true)?, out, notes),
-        Command::Uncordon(command) => overridden(&hands::cordon(command, false)?, out, notes),
-        Command::Replace(command) => overridden(&hands::replace(command)?, out, notes),
-        Command::MarkFailed(command) => overridden(&hands::mark_failed(command)?, out, notes),
+        } => print_outcome(&repair::repair(command)?, out, notes),
+        Command::ReleaseOrphan(command) => print_outcome(&operate::release_orphan(command)?, out, notes),
+        Command::Cordon(command) => print_outcome(&hands::cordon(command, true)?, out, notes),
+        Command::Uncordon(command) => print_outcome(&hands::cordon(command, false)?, out, notes),
+        Command::Replace(command) => print_outcome(&hands::replace(command)?, out, notes),
+        Command::MarkFailed(command) => print_outcome(&hands::mark_failed(command)?, out, notes),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);
@@ -70,12 +72,15 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
     }
 }
 
-fn overridden(said: &Said, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
-    write(out, said.text.as_bytes())?;
-    if let Some(refusal) = &said.refusal {
+fn print_outcome(outcome: &Outcome, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
+    write(out, outcome.text.as_bytes())?;
+    if let Some(refusal) = &outcome.refusal {
         writeln!(notes, "refused: {}", one_line(refusal, 4096)).context("cannot write to standard error")?;
     }
-    Ok(said.ending())
+    Ok(match outcome.refusal {
+        Some(_) => Ending::Refused,
+        None => Ending::Done,
+    })
 }
 
 fn offline(arguments: Plan, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Result<Ending> {
@@ -125,7 +130,7 @@ fn adopt(arguments: Adopt, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow
         .transpose()?
         .unwrap_or_default();
     let documents = if paths.is_empty() {
-        operate::block_on(async { site::documents(&access.client().await?).await })?
+        block_on(async { site::documents(&access.client().await?).await })?
     } else {
         files::documents(&paths)?
     };

@@ -38,12 +38,12 @@ pub(crate) fn timed<T>(message: T) -> Request<T> {
     request
 }
 
-/// What the scheduler says instead of an answer.
-pub(crate) fn said(scheduler: &Uri, status: &Status) -> anyhow::Error {
+/// A status that the scheduler answered, as an error.
+pub(crate) fn status_error(scheduler: &Uri, status: &Status) -> anyhow::Error {
     anyhow::anyhow!("{scheduler} says: {} ({:?})", status.message(), status.code())
 }
 
-/// The scheduler's words, when it has understood and says no; otherwise why it could not be asked.
+/// Why the scheduler refuses; an error when it could not be asked.
 ///
 /// # Errors
 /// When it could not be asked, or cannot answer now.
@@ -52,6 +52,15 @@ pub(crate) fn refused(scheduler: &Uri, status: &Status) -> anyhow::Result<String
         Code::NotFound | Code::FailedPrecondition | Code::PermissionDenied | Code::Aborted => {
             Ok(status.message().to_owned())
         }
-        _ => Err(said(scheduler, status)),
+        _ => Err(status_error(scheduler, status)),
     }
+}
+
+/// Runs the work of one command to its end.
+///
+/// # Errors
+/// When no runtime can be started; what the work returns.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
+    runtime.block_on(work)
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Check, Export, Import, Ledger};
 use crate::command::Ending;
-use crate::connection::{open, said};
+use crate::connection::{open, status_error};
 
 /// Largest message of an export: a record of very many hosts is one entry.
 const MESSAGE: usize = 512 << 20;
@@ -41,7 +41,9 @@ async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
     let (scheduler, channel) = open(connection)?;
     let mut client = LedgerServiceClient::new(channel).max_decoding_message_size(MESSAGE);
     let answer = client.export_ledger(ExportLedgerRequest {}).await;
-    let mut messages = answer.map_err(|status| said(&scheduler, &status))?.into_inner();
+    let mut messages = answer
+        .map_err(|status| status_error(&scheduler, &status))?
+        .into_inner();
 
     let folder = output
         .parent()
@@ -56,7 +58,7 @@ async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
     while let Some(message) = messages
         .message()
         .await
-        .map_err(|status| said(&scheduler, &status))?
+        .map_err(|status| status_error(&scheduler, &status))?
     {
         for entry in message.entries {
             writer.write(&entry)?;

@@ -18,6 +18,7 @@ pub mod ledger;
 mod line;
 pub mod loss;
 pub mod operate;
+pub mod outcome;
 mod plan;
 mod repair;
 pub mod report;

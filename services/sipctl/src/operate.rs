@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
 use http::Uri;
 use placement::SipLabels;
 use proto::inventory::v1::{
@@ -16,50 +15,18 @@ use runtime::tls::Channel;
 use scheduler::convert;
 
 use crate::cli::{ReleaseOrphan, ResetFence};
-use crate::command::Ending;
-use crate::connection::{open, refused, said, timed};
+use crate::connection::{block_on, open, refused, status_error, timed};
 use crate::one_line;
+use crate::outcome::{DRY_RUN, Outcome};
 
 /// Most characters of what a site or host says of itself.
 const SHOWN: usize = 300;
-
-/// What was said on the way, and how it ended.
-#[derive(Debug)]
-pub struct Said {
-    /// What will happen, and what has.
-    pub text: String,
-    /// Why not, if it was refused.
-    pub refusal: Option<String>,
-}
-
-impl Said {
-    pub(crate) fn refused(text: String, refusal: String) -> Self {
-        Self {
-            text,
-            refusal: Some(refusal),
-        }
-    }
-
-    pub(crate) fn done(text: String) -> Self {
-        Self { text, refusal: None }
-    }
-
-    /// How the command ended.
-    #[must_use]
-    pub fn ending(&self) -> Ending {
-        if self.refusal.is_some() {
-            Ending::Refused
-        } else {
-            Ending::Done
-        }
-    }
-}
 
 /// Runs `site reset-fence`.
 ///
 /// # Errors
 /// When the scheduler cannot be asked.
-pub fn reset_fence(command: ResetFence) -> anyhow::Result<Said> {
+pub fn reset_fence(command: ResetFence) -> anyhow::Result<Outcome> {
     let ResetFence {
         site,
         dry_run,
@@ -73,12 +40,12 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Said> {
                 "site {} is not known to {scheduler}: no agent has ever reported it",
                 named(&site)
             );
-            return Ok(Said::refused(String::new(), why));
+            return Ok(Outcome::refused(String::new(), why));
         };
         let mut text = fence_statement(&known);
         if dry_run {
-            text.push_str(DRY);
-            return Ok(Said::done(text));
+            text.push_str(DRY_RUN);
+            return Ok(Outcome::done(text));
         }
         let answer = client
             .reset_site_fence(timed(ResetSiteFenceRequest { site }))
@@ -88,7 +55,7 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Said> {
             lease_transitions,
         } = match answer {
             Ok(answer) => answer.into_inner(),
-            Err(status) => return Ok(Said::refused(text, refused(&scheduler, &status)?)),
+            Err(status) => return Ok(Outcome::refused(text, refused(&scheduler, &status)?)),
         };
         let lease = one_line(&lease_uid, SHOWN);
         if lease_uid.is_empty() && lease_transitions == 0 {
@@ -101,12 +68,9 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Said> {
                 "Done: forgotten is the agent of Lease {lease}, transition {lease_transitions}."
             )?;
         }
-        Ok(Said::done(text))
+        Ok(Outcome::done(text))
     })
 }
-
-/// What is said when nothing is done.
-pub(crate) const DRY: &str = "Nothing was changed: --dry-run.\n";
 
 fn fence_statement(site: &inventory::Site) -> String {
     let inventory::Site {
@@ -142,7 +106,9 @@ async fn find_site(
             page_token,
         };
         let page = client.list_sites(timed(request)).await;
-        let page = page.map_err(|status| said(scheduler, &status))?.into_inner();
+        let page = page
+            .map_err(|status| status_error(scheduler, &status))?
+            .into_inner();
         if let Some(site) = page.sites.into_iter().find(|site| site.name == name) {
             return Ok(Some(site));
         }
@@ -157,7 +123,7 @@ async fn find_site(
 ///
 /// # Errors
 /// When the scheduler cannot be asked.
-pub fn release_orphan(command: ReleaseOrphan) -> anyhow::Result<Said> {
+pub fn release_orphan(command: ReleaseOrphan) -> anyhow::Result<Outcome> {
     let ReleaseOrphan {
         host,
         site,
@@ -176,13 +142,13 @@ pub fn release_orphan(command: ReleaseOrphan) -> anyhow::Result<Said> {
             .await;
         let found = match found {
             Ok(found) => found.into_inner().host.unwrap_or_default(),
-            Err(status) => return Ok(Said::refused(String::new(), refused(&scheduler, &status)?)),
+            Err(status) => return Ok(Outcome::refused(String::new(), refused(&scheduler, &status)?)),
         };
         let reported = found.host.clone().unwrap_or_default();
         let mut text = orphan_statement(&site, &found);
         if dry_run {
-            text.push_str(DRY);
-            return Ok(Said::done(text));
+            text.push_str(DRY_RUN);
+            return Ok(Outcome::done(text));
         }
         // With the uid that was looked at: a host that was made again meanwhile is another one.
         let request = ReleaseOrphanRequest {
@@ -195,9 +161,9 @@ pub fn release_orphan(command: ReleaseOrphan) -> anyhow::Result<Said> {
         match answer {
             Ok(answer) => {
                 text.push_str(&released(answer.into_inner().placement));
-                Ok(Said::done(text))
+                Ok(Outcome::done(text))
             }
-            Err(status) => Ok(Said::refused(text, refused(&scheduler, &status)?)),
+            Err(status) => Ok(Outcome::refused(text, refused(&scheduler, &status)?)),
         }
     })
 }
@@ -254,9 +220,4 @@ fn orphan_statement(site: &str, found: &inventory::HostRecord) -> String {
 
 fn named(site: &str) -> String {
     one_line(site, SHOWN)
-}
-
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
-    runtime.block_on(work)
 }

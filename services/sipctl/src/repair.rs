@@ -7,9 +7,9 @@ use proto::inventory::v1::{
 };
 
 use crate::cli::Repair;
-use crate::connection::{open, refused, timed};
+use crate::connection::{block_on, open, refused, timed};
 use crate::one_line;
-use crate::operate::{DRY, Said, block_on};
+use crate::outcome::{DRY_RUN, Outcome};
 
 /// Most characters of one fault.
 const SHOWN: usize = 600;
@@ -18,7 +18,7 @@ const SHOWN: usize = 600;
 ///
 /// # Errors
 /// When the scheduler cannot be asked.
-pub(crate) fn repair(command: Repair) -> anyhow::Result<Said> {
+pub(crate) fn repair(command: Repair) -> anyhow::Result<Outcome> {
     let Repair {
         site,
         dry_run,
@@ -34,8 +34,8 @@ pub(crate) fn repair(command: Repair) -> anyhow::Result<Said> {
             .repair_site(timed(request))
             .await;
         match answer {
-            Ok(answer) => Ok(Said::done(statement(&site, &answer.into_inner(), dry_run))),
-            Err(status) => Ok(Said::refused(String::new(), refused(&scheduler, &status)?)),
+            Ok(answer) => Ok(Outcome::done(statement(&site, &answer.into_inner(), dry_run))),
+            Err(status) => Ok(Outcome::refused(String::new(), refused(&scheduler, &status)?)),
         }
     })
 }
@@ -66,7 +66,7 @@ fn statement(site: &str, repaired: &inventory::RepairSiteResponse, dry_run: bool
         let _ = writeln!(text, "{}", one_line(&line, SHOWN));
     }
     if dry_run {
-        text.push_str(DRY);
+        text.push_str(DRY_RUN);
     }
     text
 }
@@ -99,7 +99,7 @@ mod tests {
             "Done: site a stood at 1.7 and goes on at 2.901. Claims stay as they are.\n\
              Host metal/h9 cannot be claimed: remove the annotation\n"
         );
-        assert!(statement("a", &repaired, true).ends_with(DRY));
+        assert!(statement("a", &repaired, true).ends_with(DRY_RUN));
         repaired.after = repaired.before;
         let text = statement("a", &repaired, false);
         assert!(text.starts_with("Site a stands at 1.7, and nothing"), "{text}");

@@ -205,9 +205,7 @@ fn parse_labels(wire: &BTreeMap<String, String>) -> BTreeMap<LabelKey, LabelValu
 
 /// The cluster that a host's labels name, be they complete or not.
 fn named(labels: &BTreeMap<String, String>) -> Option<ClusterName> {
-    let (namespace, name) = labels
-        .get(CLUSTER_NAMESPACE)
-        .zip(labels.get(CLUSTER_NAME))?;
+    let (namespace, name) = labels.get(CLUSTER_NAMESPACE).zip(labels.get(CLUSTER_NAME))?;
     ClusterName::new(namespace, name).ok()
 }
 
@@ -257,7 +255,9 @@ fn provisioning_state(state: &ProvisioningState) -> inventory::ProvisioningState
     use inventory::ProvisioningState as Wire;
     match state {
         // A site reports no others.
-        ProvisioningState::None | ProvisioningState::NotReported | ProvisioningState::Unknown(_) => Wire::Unspecified,
+        ProvisioningState::None | ProvisioningState::NotReported | ProvisioningState::Unknown(_) => {
+            Wire::Unspecified
+        }
         ProvisioningState::Unmanaged => Wire::Unmanaged,
         ProvisioningState::Registering => Wire::Registering,
         ProvisioningState::MatchProfile => Wire::MatchProfile,

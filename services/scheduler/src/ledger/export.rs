@@ -154,7 +154,7 @@ impl Counts {
         }
     }
 
-    fn of(end: &disk::End) -> Self {
+    fn ended(end: &disk::End) -> Self {
         Self {
             histories: end.histories,
             records: end.records,
@@ -210,8 +210,8 @@ impl<W: Write> Writer<W> {
     /// When it cannot be written, or entries are missing before an `End`.
     pub fn write(&mut self, entry: &disk::Entry) -> Result<(), FileError> {
         if let Some(disk::entry::Entry::End(end)) = &entry.entry {
-            if Counts::of(end) != self.counts {
-                let (wanted, found) = (Counts::of(end), self.counts);
+            if Counts::ended(end) != self.counts {
+                let (wanted, found) = (Counts::ended(end), self.counts);
                 return Err(FileError::Damaged(format!(
                     "{wanted:?} were sent and {found:?} arrived"
                 )));
@@ -297,7 +297,7 @@ impl<R: BufRead> Reader<R> {
                     "its checksum is not that of its content".to_owned(),
                 ));
             }
-            if Counts::of(end) != self.counts {
+            if Counts::ended(end) != self.counts {
                 return Err(FileError::Damaged(
                     "it does not hold as much as it says".to_owned(),
                 ));

@@ -11,7 +11,7 @@ pub struct Query<'a> {
     pub before: Commit,
     /// Entries that are wanted at most.
     pub limit: usize,
-    /// Entries that are looked at at most, wanted or not.
+    /// Entries that are read at most, wanted or not.
     pub most: usize,
     /// Which are wanted.
     pub wanted: &'a dyn Fn(&api::Decision) -> bool,
@@ -53,8 +53,8 @@ impl<'a> Reading<'a> {
         whole
     }
 
-    /// Looks at the next entry.
-    pub(super) fn look(&mut self, commit: Commit, value: &[u8]) -> Result<(), Error> {
+    /// Adds the next entry, if it is wanted.
+    pub(super) fn add(&mut self, commit: Commit, value: &[u8]) -> Result<(), Error> {
         let mut decision: api::Decision = prost::Message::decode(value).map_err(|error| Error::Corrupt {
             what: format!("decision {commit}"),
             rule: format!("{error}"),

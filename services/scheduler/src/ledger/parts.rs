@@ -36,7 +36,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// `None` for what is not stored.
-    fn of(entry: disk::Entry, legacy: &mut Option<Legacy>) -> Result<Option<Self>, Error> {
+    fn parse(entry: disk::Entry, legacy: &mut Option<Legacy>) -> Result<Option<Self>, Error> {
         use disk::entry::Entry;
         let Some(entry) = entry.entry else { return Ok(None) };
         if let (Some(legacy), Some(site)) = (legacy.as_mut(), site(&entry)) {
@@ -138,7 +138,7 @@ pub(crate) fn parts<'a>(
     std::iter::from_fn(move || {
         if !ended {
             match entries.next() {
-                Some(entry) => return Some(entry.and_then(|entry| Part::of(entry, &mut legacy))),
+                Some(entry) => return Some(entry.and_then(|entry| Part::parse(entry, &mut legacy))),
                 None => ended = true,
             }
         }

@@ -124,7 +124,7 @@ impl Redb {
     /// The same ledger with another clock: how long this process has run.
     #[must_use]
     pub fn clocked(self, uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        let clock = Uptime::of(uptime);
+        let clock = Uptime::new(uptime);
         self.shares
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -255,7 +255,7 @@ impl Ledger for Redb {
             if reading.is_whole(commit.next()) {
                 break;
             }
-            reading.look(commit, value.value())?;
+            reading.add(commit, value.value())?;
         }
         Ok(reading.page())
     }

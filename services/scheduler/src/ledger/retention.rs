@@ -46,12 +46,12 @@ pub(crate) struct Uptime(Arc<dyn Fn() -> Duration + Send + Sync>);
 impl Default for Uptime {
     fn default() -> Self {
         let begun = Instant::now();
-        Self::of(move || begun.elapsed())
+        Self::new(move || begun.elapsed())
     }
 }
 
 impl Uptime {
-    pub(crate) fn of(uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self(Arc::new(uptime))
     }
 }
@@ -217,8 +217,8 @@ impl Shares {
         }
     }
 
-    /// An entry was looked at.
-    pub(crate) fn look(&mut self, commit: u64, value: &[u8]) {
+    /// Takes in an entry that was read.
+    pub(crate) fn scan(&mut self, commit: u64, value: &[u8]) {
         let site = site(value);
         self.oldest
             .entry(site)
@@ -256,7 +256,7 @@ mod tests {
         let clock = Arc::clone(&time);
         let mut shares = Shares::new(Duration::from_secs(1000), BTreeMap::new(), BTreeMap::new());
         shares.retention.age = Duration::from_secs(90);
-        shares.clocked(Uptime::of(move || *clock.lock().unwrap()));
+        shares.clocked(Uptime::new(move || *clock.lock().unwrap()));
         for second in 0..200 {
             *time.lock().unwrap() = Duration::from_secs(second);
             if let Some(slot) = shares.due_slot(second + 1) {

@@ -17,7 +17,7 @@ use crate::{record::Record, violation::clip};
 const ONCE: usize = 2048;
 
 /// Most bytes of a name in an error.
-const SHOWN: usize = 300;
+const NAME: usize = 300;
 
 /// The parts of a record's weight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,7 +86,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             let once =
                 4 * (site.len() + cluster.to_string().len()) + record.as_ref().map_or(0, |r| r.uid.len());
             (
-                format!("{cluster} in site {:?}", clip(site, SHOWN)),
+                format!("{cluster} in site {:?}", clip(site, NAME)),
                 once + weight.record + weight.conflicts + sizes::decision(decision),
             )
         }
@@ -101,7 +101,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
                 uids.map(|uid| FIELD + uid.len()).sum::<usize>()
             });
             (
-                format!("the reporter of site {:?}", clip(site, SHOWN)),
+                format!("the reporter of site {:?}", clip(site, NAME)),
                 4 * site.len() + fence + sizes::decision(decision),
             )
         }
@@ -112,7 +112,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             decision,
             commit: _,
         } => (
-            format!("the position of site {:?}", clip(site, SHOWN)),
+            format!("the position of site {:?}", clip(site, NAME)),
             4 * site.len() + sizes::decision(decision),
         ),
     };

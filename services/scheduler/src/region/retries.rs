@@ -9,7 +9,7 @@ use crate::{ledger::commit::Stopped, site::Author};
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Longest wait for a point in time: the clock may be set meanwhile.
-const LOOK: Duration = Duration::from_mins(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 impl Region {
     /// Decides again for clusters that wait, whenever claims or inventory have changed, at most once a second per
@@ -44,7 +44,7 @@ impl Region {
                 .chain(site.next_failure())
                 .min()
         };
-        let left = next.map(|time| time.duration_since(now).unwrap_or_default().min(LOOK));
+        let left = next.map(|time| time.duration_since(now).unwrap_or_default().min(LONGEST_WAIT));
         let over = async {
             match left {
                 Some(left) => tokio::time::sleep(left).await,

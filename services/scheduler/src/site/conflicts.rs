@@ -28,15 +28,15 @@ pub(super) fn conflicts(view: View<'_>, record: &Record) -> Vec<Report> {
         found.push(report("cluster-missing", None, None, &why));
     }
     for (id, member) in &record.members {
-        found.extend(of_member(view, &record.cluster, id, member));
+        found.extend(member_conflict(view, &record.cluster, id, member));
     }
-    found.extend(of_labels(view, record));
-    found.extend(of_status(view, record));
+    found.extend(label_conflicts(view, record));
+    found.extend(status_conflicts(view, record));
     found.truncate(MOST);
     found
 }
 
-fn of_member(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> Option<Report> {
+fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> Option<Report> {
     let conflict = |kind, why: &dyn fmt::Display| Some(report(kind, Some(id), Some(&member.role), why));
     let Some(host) = view.reported(id) else {
         return conflict("host-missing", &"its BareMetalHost is gone");
@@ -78,7 +78,7 @@ fn of_member(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member
 }
 
 /// Hosts whose labels name the cluster and that are not its members.
-fn of_labels<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Report> + 'a {
+fn label_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Report> + 'a {
     let named = view.inventory.labelled(&record.cluster);
     let others = named.filter(|id| !record.members.contains_key(*id));
     others.filter_map(move |id| {
@@ -102,7 +102,7 @@ fn of_labels<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Rep
 }
 
 /// Hosts that the cluster's status claims from before the ledger was lost, and that somebody else has.
-fn of_status<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Report> + 'a {
+fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item = Report> + 'a {
     let observed = view.existence.get(&record.cluster);
     let epoch = view.positions.synced_epoch();
     let is_older = move |at: SitePosition| at.epoch() < epoch;

@@ -87,7 +87,7 @@ pub(super) fn is_due(view: View<'_>, record: &Record) -> bool {
 }
 
 /// A cluster's place among those that wait.
-pub(super) fn turn(view: View<'_>, record: &Record, now: SystemTime) -> Turn {
+pub(super) fn priority(view: View<'_>, record: &Record, now: SystemTime) -> Turn {
     let (request, members) = question(view, record, now);
     let created = record.created.map(seconds);
     Turn::new(view.inventory.model(), &request, &members, created)

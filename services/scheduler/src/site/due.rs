@@ -17,9 +17,9 @@ impl Site {
             .records()
             .values()
             .filter(|record| decide::is_due(view, record));
-        let mut turns: Vec<_> = due.map(|record| decide::turn(view, record, now)).collect();
-        turns.sort();
-        turns.into_iter().map(|turn| turn.cluster).collect()
+        let mut order: Vec<_> = due.map(|record| decide::priority(view, record, now)).collect();
+        order.sort();
+        order.into_iter().map(|waiting| waiting.cluster).collect()
     }
 
     /// The decision for a shape, claiming nothing.

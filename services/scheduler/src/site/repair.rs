@@ -41,7 +41,7 @@ impl Site {
         self.require_synced()?;
         let mut commit = permit.reached();
         let before = self.history().at(commit);
-        let shown = self.shown();
+        let shown = self.highest_position();
         let cause = Cause::Repair;
         let after = if !self.positions.is_beyond(shown) {
             before
@@ -84,7 +84,7 @@ impl Site {
     }
 
     /// The highest numbers of all that the site shows, as far as a ledger can have issued them.
-    pub(super) fn shown(&self) -> SitePosition {
+    pub(super) fn highest_position(&self) -> SitePosition {
         let hosts = self.inventory.hosts().values();
         let marks = hosts.map(|host| SitePosition::new(0, host.release_mark()));
         let clusters = self.existence.observed().values();

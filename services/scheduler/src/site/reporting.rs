@@ -216,7 +216,7 @@ impl Site {
     /// site has been issued is known.
     fn take_position(&mut self, author: &Author<'_>, permit: Permit) -> Result<(), TooLarge> {
         if !self.positions.is_whole() {
-            let shown = self.shown();
+            let shown = self.highest_position();
             if self.positions.is_beyond(shown) {
                 self.raise_lost(shown, "its hosts and SIPClusters show", author, permit)?;
             }

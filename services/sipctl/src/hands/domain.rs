@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     files,
-    operate::{DRY, Said},
+    outcome::{DRY_RUN, Outcome},
 };
 
 /// Where the site's policy is.
@@ -93,7 +93,7 @@ pub(super) async fn mark(
     domain: Domain,
     cordoned: bool,
     dry_run: bool,
-) -> anyhow::Result<Said> {
+) -> anyhow::Result<Outcome> {
     let mut text = if cordoned {
         format!(
             "No new claim takes a host with the label {domain}; members on such hosts stay where they are.\n"
@@ -112,8 +112,8 @@ pub(super) async fn mark(
         }
     };
     Ok(match refusal {
-        Some(refusal) => Said::refused(text, refusal),
-        None => Said::done(text),
+        Some(refusal) => Outcome::refused(text, refusal),
+        None => Outcome::done(text),
     })
 }
 
@@ -155,7 +155,7 @@ fn in_file(path: &Path, edit: &Edit, dry_run: bool, text: &mut String) -> anyhow
         return Ok(None);
     };
     if dry_run {
-        write!(text, "{shown} would be:\n{next}{DRY}")?;
+        write!(text, "{shown} would be:\n{next}{DRY_RUN}")?;
         return Ok(None);
     }
     // The file that a link leads to, not the link: in its place, as a whole.
@@ -212,7 +212,7 @@ async fn in_config_map(
         .when(|fault| matches!(fault, Fault::Kubernetes(error) if access::is_conflict(error)));
     match tried.await {
         Ok(None) => writeln!(text, "Nothing to do: {} already.", edit.state())?,
-        Ok(Some(next)) if dry_run => write!(text, "{key} of ConfigMap {name} would be:\n{next}{DRY}")?,
+        Ok(Some(next)) if dry_run => write!(text, "{key} of ConfigMap {name} would be:\n{next}{DRY_RUN}")?,
         Ok(Some(_)) => writeln!(
             text,
             "Done: {}, in ConfigMap {name}; {AGAIN} when its file has changed, within two minutes.",
@@ -267,7 +267,7 @@ mod tests {
         std::fs::write(&path, "hierarchy: [rack]\n").unwrap();
         let mut text = String::new();
         assert_eq!(in_file(&path, &edit(true), true, &mut text).unwrap(), None);
-        assert!(text.contains("value: r1") && text.ends_with(DRY), "{text}");
+        assert!(text.contains("value: r1") && text.ends_with(DRY_RUN), "{text}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "hierarchy: [rack]\n");
 
         in_file(&path, &edit(true), false, &mut text).unwrap();

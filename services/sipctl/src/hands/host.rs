@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::access::{self, Access};
 use crate::{
     one_line,
-    operate::{DRY, Said},
+    outcome::{DRY_RUN, Outcome},
 };
 
 /// Under which name fields are owned.
@@ -68,21 +68,21 @@ pub(super) async fn mark(
     name: HostName,
     change: Change,
     dry_run: bool,
-) -> anyhow::Result<Said> {
+) -> anyhow::Result<Outcome> {
     let client = access.client().await?;
     let hosts: Api<BareMetalHost> = Api::namespaced(client, name.namespace().as_str());
     let seen = match hosts.get(name.name()).await {
         Ok(seen) => seen,
-        Err(error) => return Ok(Said::refused(String::new(), access::refused(error)?)),
+        Err(error) => return Ok(Outcome::refused(String::new(), access::refused(error)?)),
     };
     let mut text = statement(&name, &seen, change);
     if change.is_made(&seen) {
         writeln!(text, "Nothing to do: {} already.", change.done)?;
-        return Ok(Said::done(text));
+        return Ok(Outcome::done(text));
     }
     if dry_run {
-        text.push_str(DRY);
-        return Ok(Said::done(text));
+        text.push_str(DRY_RUN);
+        return Ok(Outcome::done(text));
     }
     // Status and labels change all the time; the request is about this host whatever they are.
     let uid = seen.uid();
@@ -110,13 +110,13 @@ pub(super) async fn mark(
     match written.await {
         Ok(Tried::Written | Tried::Already) => {
             writeln!(text, "Done: {}.", change.done)?;
-            Ok(Said::done(text))
+            Ok(Outcome::done(text))
         }
-        Ok(Tried::AnotherHost) => Ok(Said::refused(
+        Ok(Tried::AnotherHost) => Ok(Outcome::refused(
             text,
             format!("{name} was deleted and made again meanwhile: look at the new one first"),
         )),
-        Err(error) => Ok(Said::refused(text, access::refused(error)?)),
+        Err(error) => Ok(Outcome::refused(text, access::refused(error)?)),
     }
 }
 

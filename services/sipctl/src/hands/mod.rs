@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use api::annotations;
 use placement::{Domain, HostName};
 
-use crate::operate::{Said, block_on};
+use crate::{connection::block_on, outcome::Outcome};
 pub use access::Access;
 pub use domain::PolicyArgs;
 use host::Change;
@@ -112,7 +112,7 @@ const MEND: Change = Change {
 ///
 /// # Errors
 /// When the API server cannot be asked, or the policy not be read or written.
-pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Said> {
+pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Outcome> {
     let Mark {
         target,
         policy,
@@ -128,7 +128,7 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Said> {
             let change = if cordoned { CORDON } else { UNCORDON };
             block_on(host::mark(access, host, change, dry_run))
         }
-        (Target::Domain(domain), None) => Ok(Said::refused(String::new(), domain::how(&domain))),
+        (Target::Domain(domain), None) => Ok(Outcome::refused(String::new(), domain::how(&domain))),
         (Target::Domain(domain), Some(place)) => {
             block_on(domain::mark(place, access, domain, cordoned, dry_run))
         }
@@ -139,7 +139,7 @@ pub fn cordon(command: Mark, cordoned: bool) -> anyhow::Result<Said> {
 ///
 /// # Errors
 /// When the API server cannot be asked.
-pub fn replace(command: Request) -> anyhow::Result<Said> {
+pub fn replace(command: Request) -> anyhow::Result<Outcome> {
     let change = if command.undo { KEEP } else { REPLACE };
     one(command, change)
 }
@@ -148,12 +148,12 @@ pub fn replace(command: Request) -> anyhow::Result<Said> {
 ///
 /// # Errors
 /// When the API server cannot be asked.
-pub fn mark_failed(command: Request) -> anyhow::Result<Said> {
+pub fn mark_failed(command: Request) -> anyhow::Result<Outcome> {
     let change = if command.undo { MEND } else { FAIL };
     one(command, change)
 }
 
-fn one(command: Request, change: Change) -> anyhow::Result<Said> {
+fn one(command: Request, change: Change) -> anyhow::Result<Outcome> {
     let Request {
         host,
         undo: _,

@@ -28,16 +28,18 @@ pub(super) struct Limits {
     pub(super) bytes: usize,
 }
 
-impl Limits {
+impl From<&EtcdArgs> for Limits {
     /// What is left of etcd's own limits.
-    pub(super) fn of(args: &EtcdArgs) -> Self {
+    fn from(args: &EtcdArgs) -> Self {
         let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
             operations: whole(args.etcd_max_txn_ops).saturating_sub(OWN_OPERATIONS),
             bytes: whole(args.etcd_max_request_bytes).saturating_sub(OWN_BYTES),
         }
     }
+}
 
+impl Limits {
     /// Whether so much is too much for one transaction.
     pub(super) fn exceeded(self, operations: usize, bytes: usize) -> bool {
         operations > self.operations || bytes > self.bytes

@@ -49,7 +49,7 @@ impl Etcd {
                 if reading.is_whole(commit.next()) {
                     return Ok(reading.page());
                 }
-                reading.look(commit, entry.value())?;
+                reading.add(commit, entry.value())?;
             }
             upto = from;
         }
@@ -128,7 +128,7 @@ impl Etcd {
                 .await?
                 .take_kvs();
             for entry in &entries {
-                shares.look(number(keys, entry)?.number(), entry.value());
+                shares.scan(number(keys, entry)?.number(), entry.value());
             }
             if entries.len() < SCAN {
                 shares.looked_at_all();

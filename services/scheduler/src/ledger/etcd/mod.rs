@@ -63,8 +63,8 @@ struct Written {
     epoch: u64,
     /// etcd's revision of the position's key.
     at: i64,
-    /// Entries of the log since its other end was looked at.
-    unseen: usize,
+    /// Entries that were added to the log since it was trimmed.
+    added: usize,
 }
 
 impl Etcd {
@@ -84,7 +84,7 @@ impl Etcd {
                 last: Commit::NONE,
                 epoch: 0,
                 at: 0,
-                unseen: 0,
+                added: 0,
             }),
         };
         let mut schema = etcd
@@ -123,7 +123,7 @@ impl Etcd {
     /// The same ledger with another clock: how long this process has run.
     #[must_use]
     pub fn clocked(self, uptime: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        self.log().clocked(Uptime::of(uptime));
+        self.log().clocked(Uptime::new(uptime));
         self
     }
 
@@ -162,7 +162,7 @@ impl Etcd {
             last: Commit::parse(position.commit).map_err(&corrupt)?,
             epoch: position.epoch,
             at: value.mod_revision(),
-            unseen: STEP,
+            added: STEP,
         };
         Ok((written, position))
     }
@@ -201,7 +201,7 @@ impl Etcd {
                 last: part.last,
                 epoch: part.epoch,
                 at,
-                unseen: before.unseen + part.added.len(),
+                added: before.added + part.added.len(),
             }
         };
         let answer = self.send(transaction).await?;
@@ -298,7 +298,7 @@ impl Etcd {
     async fn trim(&self) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
-        if written.unseen < STEP && !full {
+        if written.added < STEP && !full {
             return Ok(());
         }
         // Nobody else uses it meanwhile: there is one writer.
@@ -317,7 +317,7 @@ impl Etcd {
             })
             .await?;
         }
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).unseen = 0;
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).added = 0;
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ impl Etcd {
             let mut told = Told::default();
             // As it is now: nobody else may write.
             self.each_entry(0, &mut |commit, entry| {
-                told.look(commit, entry);
+                told.add(commit, entry);
                 Ok(())
             })
             .await?;

@@ -61,7 +61,7 @@ impl Place {
             args: Arc::new(args.clone()),
             link: Arc::new(Mutex::new(Link { client, certificates })),
             keys: Keys::new(&args.etcd_prefix),
-            limits: Limits::of(args),
+            limits: Limits::from(args),
         })
     }
 
@@ -94,16 +94,16 @@ impl Place {
     pub async fn follow_certificates(&self) -> Infallible {
         loop {
             tokio::time::sleep(RELOAD).await;
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.reload().await {
                 tracing::error!(
                     error = error.chain(),
-                    "certificates for etcd cannot be used, and those of before are kept"
+                    "certificates for etcd cannot be used, and the previous ones stay in use"
                 );
             }
         }
     }
 
-    async fn look(&self) -> Result<(), Error> {
+    async fn reload(&self) -> Result<(), Error> {
         let certificates = Certificates::read(&self.endpoints, &self.args).await?;
         let known = self
             .link

@@ -155,7 +155,7 @@ fn trim(decisions: &mut Decisions<'_>, most: usize, shares: &mut Shares) -> Resu
             .take(SCAN)
         {
             let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
-            shares.look(commit.value(), value.value());
+            shares.scan(commit.value(), value.value());
             looked += 1;
         }
         if looked < SCAN {

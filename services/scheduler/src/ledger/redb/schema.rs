@@ -100,7 +100,7 @@ fn migrate(
         let mut told = Told::default();
         for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
             let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
-            told.look(Commit::new(commit.value()), value.value());
+            told.add(Commit::new(commit.value()), value.value());
         }
         for (site, commit) in told.by_site() {
             removals
