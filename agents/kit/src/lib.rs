@@ -9,9 +9,11 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`service`] | the framework of service agents: watches, ownership, apply, status, the reconcile pipeline |
+//! | [`pod_http`] | HTTP requests to pods |
 //! | [`load_balancers`] | which load balancers' objects belong to a cluster |
 //! | [`placement`] | what the scheduler decides, as types: placements, members, positions |
-//! | [`retries`] | pauses between looks at an object that keep failing |
+//! | [`retries`] | backoff per object whose reconcile keeps failing |
 //! | [`takeover`] | fields that another program wrote, made an applier's own |
 //! | [`start`] | a process with both clients, ready to run controllers |
 
@@ -23,7 +25,9 @@ pub mod election;
 pub mod events;
 pub mod load_balancers;
 pub mod placement;
+pub mod pod_http;
 pub mod retries;
 pub mod scheduler;
+pub mod service;
 pub mod start;
 pub mod takeover;

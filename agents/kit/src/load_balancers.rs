@@ -1,12 +1,11 @@
-//! Which load balancer's objects belong to a cluster, by their labels and owners: what exists is found without what a status
-//! remembers.
+//! Which objects of load balancers belong to a cluster, by their labels and owners. The status is not needed to find them.
 
 use api::labels;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
-const PREFIXES: [&str; 2] = ["loadbalancer-controlplane-", "loadbalancer-worker-"];
+pub const SIP_PREFIXES: [&str; 2] = ["loadbalancer-controlplane-", "loadbalancer-worker-"];
 
 /// Selects the objects of every load balancer, whoever made them.
 #[must_use]
@@ -39,7 +38,7 @@ pub fn belongs_to(object: &impl ResourceExt, cluster: &str) -> bool {
 /// Whether the Airship SIP operator gave this name to the objects of a cluster's load balancer.
 #[must_use]
 pub fn is_of_sip(name: &str, cluster: &str) -> bool {
-    PREFIXES
+    SIP_PREFIXES
         .iter()
         .any(|prefix| name.strip_prefix(prefix) == Some(cluster))
 }

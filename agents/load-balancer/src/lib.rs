@@ -1,10 +1,26 @@
-//! The load-balancer agent: HAProxy for the tenants' API servers and workers.
+//! The load-balancer agent: HAProxy for the tenants' API servers and workers. The framework of service agents ([`kit::service`]) does what
+//! every agent needs; what only load balancers have is here.
 //!
-//! | module | what it does |
+//! | module | holds |
 //! |---|---|
-//! | [`reconcile`] | one `SIPCluster`: validate → render → apply → status |
-//! | [`run`] | the process, and what it watches |
+//! | [`run`] | the process |
+//! | `service` | the load balancer as a service of the framework |
+//! | `identity` | what the agent owns |
+//! | `balancers` | the entries of both sections, and the members behind each |
+//! | `rendering` | an entry's objects, by the template that was chosen |
+//! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
+//! | `pod_config` | which configuration a pod runs |
+//! | `drain` | whether any pod routes to hosts that leave |
+//! | `reachability` | whether any member answers |
 
-pub mod reconcile;
+mod balancers;
+mod drain;
+mod identity;
+mod pod_config;
+mod reachability;
+mod rendering;
 pub mod run;
-mod watches;
+mod service;
+mod template_check;
+mod template_store;
+mod templates;

@@ -1,0 +1,19 @@
+//! Everything that a pass over a cluster needs.
+
+use tokio::sync::watch;
+
+use super::{label_priority::LabelPriority, site::Site};
+use crate::{events::Events, retries::Retries, scheduler::Scheduler};
+
+/// Everything that a pass over a cluster needs.
+pub(super) struct Context<S> {
+    pub(super) service: S,
+    pub(super) site: Site,
+    /// The region's scheduler.
+    pub(super) scheduler: Scheduler,
+    /// Whether every watch has shown a complete list.
+    pub(super) listed: watch::Receiver<bool>,
+    pub(super) label_priority: LabelPriority,
+    pub(super) retries: Retries,
+    pub(super) events: Events,
+}

@@ -1,0 +1,71 @@
+//! The run loop of a service agent: concurrent passes, until shutdown.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, future::join_all};
+use kube::runtime::controller::Config;
+use tokio::sync::watch;
+
+use super::{
+    context::Context, definition::Service, label_priority::LabelPriority, last_applied::LastApplied,
+    reconcile, site::Site, watches::Watches,
+};
+use crate::{
+    events::Events,
+    retries::{Retries, watch_pauses},
+    scheduler::Scheduler,
+};
+
+/// Concurrent reconciles.
+const CONCURRENT: u16 = 16;
+
+/// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch has
+/// shown a complete list; no cluster is reconciled before.
+pub async fn run<S: Service>(
+    service: S,
+    watches: Watches,
+    scheduler: Scheduler,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) {
+    let client = watches.client().clone();
+    let (controller, stores, added) = watches.into_controller();
+    let (all_listed, listed) = watch::channel(false);
+    let context = Context {
+        service,
+        site: Site {
+            client: client.clone(),
+            identity: S::IDENTITY,
+            stores: stores.clone(),
+            last_applied: LastApplied::default(),
+            node_ports: S::node_ports,
+        },
+        scheduler,
+        listed,
+        label_priority: LabelPriority::default(),
+        retries: Retries::default(),
+        events: Events::new(client, S::IDENTITY.manager.0),
+    };
+    let passes = controller
+        .with_config(Config::default().concurrency(CONCURRENT))
+        .trigger_backoff(watch_pauses())
+        .graceful_shutdown_on(shutdown)
+        .run(
+            reconcile::reconcile::<S>,
+            reconcile::retry::<S>,
+            Arc::new(context),
+        )
+        .for_each(|_| async {});
+    let listing = async {
+        // A watch ends only with the controller, and so with the other branch.
+        if stores.listed().await.is_ok() && join_all(added).await.into_iter().all(|listed| listed) {
+            all_listed.send_replace(true);
+            ready();
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = passes => {}
+        () = listing => {}
+    }
+}

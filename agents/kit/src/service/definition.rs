@@ -1,0 +1,93 @@
+//! What one service agent has to say of itself: its section of a cluster, and its steps of a pass.
+
+use api::{Cluster, Invalid, PortSet};
+
+use super::{
+    error::Error,
+    identity::Identity,
+    members::Members,
+    objects::{Applied, Objects},
+    observed::Observed,
+    outcome::{Drain, Probe, Rendered},
+};
+
+/// A cluster whose spec was parsed, and the members that its instances connect to.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// As it was observed.
+    pub observed: &'a Observed<'a>,
+    /// Its spec.
+    pub cluster: &'a Cluster,
+    /// Its members.
+    pub members: &'a Members,
+}
+
+/// A service that clusters can have, such as load balancers: each entry of its section is an instance with objects of its own.
+///
+/// A pass over a cluster goes through these steps in order: [`parse`](Self::parse), [`prepare`](Self::prepare),
+/// [`render`](Self::render), [`probe`](Self::probe), [`drain`](Self::drain). The framework does everything in between.
+pub trait Service: Send + Sync + 'static {
+    /// What it owns.
+    const IDENTITY: &'static Identity;
+
+    /// One entry of its section.
+    type Entry: Send + Sync;
+
+    /// What [`prepare`](Self::prepare) has found for an entry.
+    type Prepared: Send;
+
+    /// Checks the spec. Override it where the objects that exist decide the names of entries.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the spec.
+    fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
+        Cluster::parse(observed.object())
+    }
+
+    /// The entries of its section, in the order of the spec.
+    fn entries(cluster: &Cluster) -> Vec<Self::Entry>;
+
+    /// What an entry has in common with those of every service.
+    fn common(entry: &Self::Entry) -> &api::Service;
+
+    /// The node ports that its section asks for.
+    fn node_ports(cluster: &Cluster) -> PortSet;
+
+    /// What is spoken on a port of its Services.
+    fn protocol(port: i32) -> &'static str;
+
+    /// What rendering an entry needs of the API server.
+    fn prepare(
+        &self,
+        scope: Scope<'_>,
+        entry: &Self::Entry,
+    ) -> impl Future<Output = Result<Self::Prepared, Error>> + Send;
+
+    /// The objects of an entry: no clock, no I/O, and it cannot fail.
+    fn render(&self, scope: Scope<'_>, entry: &Self::Entry, prepared: Self::Prepared) -> Rendered;
+
+    /// Asks the pods of an applied instance. `confirmed`: every pod has confirmed this configuration before.
+    fn probe(
+        &self,
+        scope: Scope<'_>,
+        entry: &Self::Entry,
+        objects: &Objects<Applied>,
+        confirmed: bool,
+    ) -> impl Future<Output = Probe> + Send;
+
+    /// Whether anything may still route to the hosts that leave the cluster. `desired`: the instances that are on the API server with
+    /// the configuration of this pass, by name and configuration digest; all others are deleted or could not be changed.
+    fn drain(
+        &self,
+        observed: &Observed<'_>,
+        desired: &[(String, String)],
+    ) -> impl Future<Output = Drain> + Send {
+        let _ = desired;
+        std::future::ready(Drain::unchanged(observed.drained()))
+    }
+
+    /// An instance is deleted.
+    fn forget(&self, namespace: &str, name: &str) {
+        let _ = (namespace, name);
+    }
+}

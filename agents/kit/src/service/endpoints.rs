@@ -1,0 +1,105 @@
+//! Where users reach an instance, by its Service.
+
+use api::Endpoint;
+use k8s_openapi::api::core::v1::Service;
+
+use super::problem::{PROGRESSING, Problem};
+
+/// The endpoints of a Service: on the address that the spec names or that the site's load balancer gave, or on a node port of any
+/// node; and what is not known yet. `protocol`: what is spoken on a port of the Service.
+pub(super) fn endpoints(
+    name: &str,
+    service: &Service,
+    address: Option<&str>,
+    protocol: fn(i32) -> &'static str,
+) -> (Vec<Endpoint>, Option<Problem>) {
+    let by_load_balancer = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"));
+    let given = ingress(service);
+    let pending = (by_load_balancer && given.is_none()).then(|| {
+        Problem::new(
+            PROGRESSING,
+            "the site's load balancer has given the Service no address yet",
+        )
+    });
+    let address = address.map(str::to_owned).or(given);
+    let ports = service
+        .spec
+        .iter()
+        .flat_map(|spec| spec.ports.iter().flatten())
+        .collect::<Vec<_>>();
+    let single = ports.len() == 1;
+    let reached = ports.iter().filter_map(|port| {
+        let at = if by_load_balancer {
+            port.port
+        } else {
+            port.node_port?
+        };
+        Some((port.port, at))
+    });
+    let endpoints = reached.map(|(port, at)| Endpoint {
+        name: if single {
+            name.to_owned()
+        } else {
+            format!("{name}:{port}")
+        },
+        address: address.clone(),
+        port: Some(at),
+        protocol: Some(protocol(port).to_owned()),
+        ..Endpoint::default()
+    });
+    let known = pending.is_none() || address.is_some();
+    (if known { endpoints.collect() } else { Vec::new() }, pending)
+}
+
+/// The address that the site's load balancer gave.
+fn ingress(service: &Service) -> Option<String> {
+    let status = service.status.as_ref()?.load_balancer.as_ref()?;
+    let ingress = status.ingress.as_ref()?.first()?;
+    ingress.ip.clone().or_else(|| ingress.hostname.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn endpoints_are_where_users_reach_the_service() {
+        let port = json!([{"port": 6443, "nodePort": 30_001}]);
+        let ingress = |ingress: Value| json!({"loadBalancer": {"ingress": [ingress]}});
+        let by_nodes = json!({"spec": {"type": "NodePort", "ports": port}});
+        let balanced =
+            |status: Value| json!({"spec": {"type": "LoadBalancer", "ports": port}, "status": status});
+        for (service, named, expected) in [
+            (by_nodes.clone(), None, Some((None, 30_001))),
+            (by_nodes, Some("192.0.2.1"), Some((Some("192.0.2.1"), 30_001))),
+            (balanced(json!({})), None, None),
+            (
+                balanced(json!({})),
+                Some("192.0.2.1"),
+                Some((Some("192.0.2.1"), 6443)),
+            ),
+            (
+                balanced(ingress(json!({"ip": "2001:db8::1"}))),
+                None,
+                Some((Some("2001:db8::1"), 6443)),
+            ),
+            (
+                balanced(ingress(json!({"hostname": "lb.example"}))),
+                None,
+                Some((Some("lb.example"), 6443)),
+            ),
+        ] {
+            let service: Service = serde_json::from_value(service).unwrap();
+            let (endpoints, _) = endpoints("a", &service, named, |_| "tcp");
+            let found = endpoints
+                .first()
+                .map(|endpoint| (endpoint.address.as_deref(), endpoint.port.unwrap()));
+            assert_eq!(found, expected);
+        }
+    }
+}

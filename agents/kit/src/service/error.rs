@@ -1,0 +1,47 @@
+//! Why a pass over a cluster fails. What runs is left as it is, and the pass is tried again with growing pauses.
+
+use std::borrow::Cow;
+
+use tonic::Status;
+
+use super::problem::{Problem, REFUSED};
+use crate::{apply, scheduler};
+
+/// Why a pass over a cluster fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what it was asked.
+    #[error("the API server: {action}")]
+    Kubernetes {
+        /// What was tried.
+        action: Cow<'static, str>,
+        /// What it answered.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The scheduler did not answer.
+    #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
+    Scheduler(Box<Status>),
+}
+
+impl Error {
+    /// For `map_err` on calls of the API server.
+    pub fn kubernetes(action: impl Into<Cow<'static, str>>) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes {
+            action: action.into(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// What the API server refuses is a problem for the condition; everything else is a failure.
+///
+/// # Errors
+/// The failure.
+pub(super) fn refusal(action: impl Into<Cow<'static, str>>, error: kube::Error) -> Result<Problem, Error> {
+    if apply::is_refusal(&error) {
+        Ok(Problem::new(REFUSED, apply::reason(&error)))
+    } else {
+        Err(Error::kubernetes(action)(error))
+    }
+}

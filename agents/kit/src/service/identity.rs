@@ -1,0 +1,55 @@
+//! What tells one service agent from another: what it owns of a cluster, and how its objects are found.
+
+use api::{conditions::ConditionType, labels};
+
+use super::kinds::Children;
+use crate::apply::Manager;
+
+/// What tells one service agent from another.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// Its field manager; also the reporter of its Events.
+    pub manager: Manager,
+    /// Its condition on a `SIPCluster`.
+    pub condition: ConditionType,
+    /// Value of the label [`labels::COMPONENT`] on its objects and pods.
+    pub component: &'static str,
+    /// The names of its objects begin with one of these. Agents share the lists of a status: each owns the entries that are named so.
+    pub name_prefixes: &'static [&'static str],
+    /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
+    pub sip_prefixes: &'static [&'static str],
+    /// The children of an instance besides its Service, in the order in which they are deleted. The Service is made first and
+    /// deleted last: while it exists, what is left of its instance is found.
+    pub children: &'static [Children],
+    /// Labels of pods, besides those that every service has, that the service needs of the watch.
+    pub pod_labels: &'static [&'static str],
+    /// Whether this agent writes `status.drained`.
+    pub reports_drained: bool,
+}
+
+impl Identity {
+    /// Whether an object or an entry of the status, by its name, is this agent's.
+    #[must_use]
+    pub fn owns(&self, name: &str) -> bool {
+        self.name_prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Whether the Airship SIP operator gave this name to an object of the cluster.
+    #[must_use]
+    pub fn is_sip_name(&self, name: &str, cluster: &str) -> bool {
+        let mut prefixes = self.sip_prefixes.iter();
+        prefixes.any(|prefix| name.strip_prefix(prefix) == Some(cluster))
+    }
+
+    /// Selects its objects and pods, whoever made them.
+    #[must_use]
+    pub fn selector(&self) -> String {
+        format!(
+            "{}={},{}={}",
+            labels::PART_OF,
+            labels::PART_OF_SIP,
+            labels::COMPONENT,
+            self.component
+        )
+    }
+}

@@ -1,0 +1,207 @@
+//! The steps of a pass that concern instances, each over all of a cluster at once.
+
+use std::time::Instant;
+
+use futures::future::{join_all, try_join_all};
+
+use super::{
+    apply,
+    context::Context,
+    definition::{Scope, Service},
+    error::Error,
+    network_attachments,
+    objects::{Applied, Exposed, Objects},
+    observed::Observed,
+    outcome::{Findings, Instance, Outcome, Probe, Rendered},
+    pods,
+    problem::Problem,
+    readiness,
+};
+
+/// What a step yields for an instance, or why the instance is refused.
+pub(super) type OrRefused<T> = Result<T, Problem>;
+
+/// An instance whose Service and configuration are on the API server.
+pub(super) struct ExposedInstance {
+    pub(super) objects: Objects<Exposed>,
+    findings: Findings,
+}
+
+/// What rendering needs of the API server: the service's own step, then the networks that pods join.
+pub(super) async fn prepare<S: Service>(
+    context: &Context<S>,
+    scope: Scope<'_>,
+    entries: &[S::Entry],
+) -> Result<Vec<OrRefused<S::Prepared>>, Error> {
+    let preparing = entries.iter().map(|entry| async move {
+        let prepared = context.service.prepare(scope, entry).await?;
+        let client = &context.site.client;
+        let undefined = network_attachments::undefined(client, scope.cluster, S::common(entry)).await?;
+        Ok(undefined.map_or(Ok(prepared), Err))
+    });
+    try_join_all(preparing.collect::<Vec<_>>()).await
+}
+
+/// Pure.
+pub(super) fn render<S: Service>(
+    context: &Context<S>,
+    scope: Scope<'_>,
+    entries: &[S::Entry],
+    prepared: Vec<OrRefused<S::Prepared>>,
+) -> Vec<OrRefused<Rendered>> {
+    let each = entries.iter().zip(prepared);
+    each.map(|(entry, prepared)| Ok(context.service.render(scope, entry, prepared?)))
+        .collect()
+}
+
+pub(super) async fn expose<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    rendered: Vec<OrRefused<Rendered>>,
+) -> Result<Vec<OrRefused<ExposedInstance>>, Error> {
+    let object = observed.object();
+    let exposing = rendered.into_iter().map(|rendered| async move {
+        let Rendered { objects, findings } = match rendered {
+            Ok(rendered) => rendered,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let exposed = apply::expose(&context.site, object, objects).await?;
+        Ok(exposed.map(|objects| ExposedInstance { objects, findings }))
+    });
+    try_join_all(exposing.collect::<Vec<_>>()).await
+}
+
+/// What has come of the instances as long as nothing new runs.
+pub(super) fn so_far<S: Service>(
+    entries: &[S::Entry],
+    exposed: &[OrRefused<ExposedInstance>],
+) -> Vec<Outcome> {
+    let each = entries.iter().zip(exposed);
+    each.map(|(entry, exposed)| match exposed {
+        Ok(exposed) => {
+            let objects = &exposed.objects;
+            let deployment = objects.running().unwrap_or(objects.deployment());
+            let probe = Probe {
+                problem: readiness::rollout(deployment),
+                ..Probe::default()
+            };
+            outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)
+        }
+        Err(problem) => Outcome::Refused(problem.clone()),
+    })
+    .collect()
+}
+
+/// Whether what runs the instances may be applied now: the labels of hosts have priority.
+pub(super) fn may_run<S: Service>(context: &Context<S>, exposed: &[OrRefused<ExposedInstance>]) -> bool {
+    let exposed = exposed.iter().flatten();
+    let since = exposed.filter_map(|exposed| exposed.objects.waits_since()).min();
+    let clusters = &context.site.stores.clusters;
+    since.is_none_or(|since| context.label_priority.admits(clusters, since, Instant::now()))
+}
+
+/// The instances whose configuration is on the API server, by name and configuration digest.
+pub(super) fn desired(exposed: &[OrRefused<ExposedInstance>]) -> Vec<(String, String)> {
+    let exposed = exposed.iter().flatten();
+    exposed
+        .map(|exposed| (exposed.objects.name(), exposed.objects.config_digest().to_owned()))
+        .collect()
+}
+
+/// An instance after the step that applies what runs it.
+pub(super) struct RunningInstance {
+    objects: apply::Running,
+    findings: Findings,
+}
+
+pub(super) async fn run<S: Service>(
+    context: &Context<S>,
+    exposed: Vec<OrRefused<ExposedInstance>>,
+) -> Result<Vec<OrRefused<RunningInstance>>, Error> {
+    let running = exposed.into_iter().map(|exposed| async move {
+        match exposed {
+            Ok(ExposedInstance { objects, findings }) => {
+                let objects = apply::run(&context.site, objects).await?;
+                Ok(Ok(RunningInstance { objects, findings }))
+            }
+            Err(problem) => Ok(Err(problem)),
+        }
+    });
+    try_join_all(running.collect::<Vec<_>>()).await
+}
+
+/// What has come of every instance, by its Deployment, by its pods, and by what these answer.
+pub(super) async fn probe<S: Service>(
+    context: &Context<S>,
+    scope: Scope<'_>,
+    entries: &[S::Entry],
+    running: Vec<OrRefused<RunningInstance>>,
+) -> Vec<Outcome> {
+    let each = entries.iter().zip(running);
+    let probing = each.map(|(entry, running)| async move {
+        let RunningInstance { objects, findings } = match running {
+            Ok(running) => running,
+            Err(problem) => return Outcome::Refused(problem),
+        };
+        match objects {
+            apply::Running::Applied(objects) => {
+                let probe = probe_applied(context, scope, entry, &objects).await;
+                outcome::<S, _>(entry, &objects, findings, probe)
+            }
+            apply::Running::Refused(objects, problem) => {
+                let probe = Probe {
+                    problem: Some(problem),
+                    ..Probe::default()
+                };
+                outcome::<S, _>(entry, &objects, findings, probe)
+            }
+        }
+    });
+    join_all(probing.collect::<Vec<_>>()).await
+}
+
+async fn probe_applied<S: Service>(
+    context: &Context<S>,
+    scope: Scope<'_>,
+    entry: &S::Entry,
+    objects: &Objects<Applied>,
+) -> Probe {
+    let site = &context.site;
+    let pods = pods::lasting(&site.stores.pods, objects);
+    let problem = readiness::rollout(objects.deployment())
+        .map(|progress| readiness::trouble(&pods).unwrap_or(progress))
+        .or_else(|| network_attachments::not_joined(&pods, scope.cluster, S::common(entry)));
+    let confirmed = site.last_applied.is_confirmed(objects);
+    let probe = context.service.probe(scope, entry, objects, confirmed).await;
+    if probe.confirmed && !confirmed {
+        site.last_applied.confirm(objects);
+    }
+    Probe {
+        problem: problem.or(probe.problem),
+        ..probe
+    }
+}
+
+fn outcome<S: Service, State>(
+    entry: &S::Entry,
+    objects: &Objects<State>,
+    findings: Findings,
+    probe: Probe,
+) -> Outcome {
+    let Findings {
+        problems,
+        substitutes,
+        requeue,
+    } = findings;
+    let address = S::common(entry).cluster_ip();
+    Outcome::Applied(Box::new(Instance {
+        name: objects.name(),
+        service: objects.service().clone(),
+        address: address.map(|address| address.to_string()),
+        problems,
+        problem: probe.problem,
+        substitutes,
+        remark: probe.remark,
+        requeue: requeue.into_iter().chain(probe.requeue).min(),
+    }))
+}

@@ -1,0 +1,112 @@
+//! The kinds of objects that service agents make for a cluster, and one object of any of them.
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret, Service, ServiceAccount},
+    networking::v1::NetworkPolicy,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{Api, Client, api::DeleteParams};
+
+use super::versions::{Versions, version};
+use crate::apply::{self, Manager, Object};
+
+/// Everything that differs from kind to kind. A new kind is one more name here.
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// A kind of object that a service agent makes.
+        #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        #[allow(missing_docs, reason = "each is the Kubernetes kind of that name")]
+        pub enum Kind { $($kind,)* }
+
+        /// An object of one of the kinds.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs, reason = "each holds the Kubernetes object of that name")]
+        pub enum Child { $($kind(Box<$kind>),)* }
+
+        $(impl From<$kind> for Child {
+            fn from(object: $kind) -> Self {
+                Self::$kind(Box::new(object))
+            }
+        })*
+
+        impl Kind {
+            /// Its name, as in manifests.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$kind => stringify!($kind),)* }
+            }
+
+            pub(super) fn visit<V: Visit>(self, visitor: V) -> V::Output {
+                match self { $(Self::$kind => visitor.visit::<$kind>(),)* }
+            }
+
+            /// Deletes the object of a name; its dependents follow in the background. Without one there is nothing to do.
+            pub(super) async fn delete(self, client: &Client, namespace: &str, name: &str) -> kube::Result<()> {
+                let background = DeleteParams::background();
+                let deleted = match self {
+                    $(Self::$kind => {
+                        Api::<$kind>::namespaced(client.clone(), namespace).delete(name, &background).await.map(drop)
+                    })*
+                };
+                match deleted {
+                    Err(error) if apply::code(&error) == Some(404) => Ok(()),
+                    deleted => deleted,
+                }
+            }
+        }
+
+        impl Child {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+
+            /// Applies it; returns the version that the API server has now.
+            pub(super) async fn apply(&self, client: &Client, manager: Manager) -> kube::Result<Option<String>> {
+                match self {
+                    $(Self::$kind(object) => {
+                        apply::apply::<$kind>(client, manager, object).await.map(|applied| version(&applied))
+                    })*
+                }
+            }
+
+            /// The version that a watch of its kind has shown last.
+            pub(super) fn shown(&self, versions: &Versions) -> Option<String> {
+                match self { $(Self::$kind(object) => versions.get(&**object),)* }
+            }
+        }
+    };
+}
+
+kinds!(ConfigMap Deployment NetworkPolicy PodDisruptionBudget Role RoleBinding Secret Service ServiceAccount);
+
+/// What is done with the Kubernetes type of a kind.
+pub(super) trait Visit {
+    type Output;
+
+    fn visit<K: Object + Send + Sync + 'static>(self) -> Self::Output;
+}
+
+/// Children of one kind: their name is that of their instance, with a suffix where there are several of a kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Children {
+    pub(super) kind: Kind,
+    pub(super) suffix: &'static str,
+}
+
+impl Children {
+    /// One of this kind, named as the instance is.
+    #[must_use]
+    pub const fn of(kind: Kind) -> Self {
+        Self { kind, suffix: "" }
+    }
+
+    /// Another one of this kind, for example `-host-keys`.
+    #[must_use]
+    pub const fn with_suffix(kind: Kind, suffix: &'static str) -> Self {
+        Self { kind, suffix }
+    }
+}

@@ -1,0 +1,219 @@
+//! What was applied and still stands: a pass over an unchanged cluster costs no write.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::ResourceExt as _;
+
+use super::{
+    objects::{Exposed, Objects, Prepared},
+    stores::Stores,
+};
+
+/// A watch shows what was applied within this time, or it was changed since.
+const SHOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// By namespace and name of the instance.
+type Key = (String, String);
+
+/// What this process applied last, by instance.
+#[derive(Debug, Default)]
+pub(super) struct LastApplied(Mutex<BTreeMap<Key, Last>>);
+
+/// One instance as it was after the last apply.
+#[derive(Debug)]
+struct Last {
+    exposure: u64,
+    service: Option<String>,
+    configuration: Vec<Option<String>>,
+    at: Instant,
+    workload: Option<Workload>,
+    /// Whether every pod has confirmed the configuration.
+    confirmed: bool,
+}
+
+/// What runs an instance, since that was applied.
+#[derive(Debug)]
+struct Workload {
+    digest: u64,
+    generation: Option<i64>,
+    versions: Changed,
+}
+
+/// An instance whose Service and configuration stand as they were applied.
+#[derive(Debug)]
+pub(super) struct Unchanged {
+    pub(super) service: Service,
+    /// When they were applied.
+    pub(super) at: Instant,
+}
+
+impl LastApplied {
+    /// The Service of an instance, if it and the configuration stand as they were applied last.
+    pub(super) fn exposure(&self, stores: &Stores, objects: &Objects<Prepared>) -> Option<Unchanged> {
+        let service = stores.service(objects)?;
+        let configuration = stores.configuration(objects);
+        let last = self.last();
+        let last = last.get(&key(objects))?;
+        let same = last.exposure == objects.exposure_digest()
+            && last.service == service.resource_version()
+            && last.configuration == configuration
+            && configuration.iter().all(Option::is_some);
+        same.then(|| Unchanged {
+            service: Service::clone(&service),
+            at: last.at,
+        })
+    }
+
+    /// The Deployment of an instance, if everything that runs it stands as it was applied last.
+    pub(super) fn workload<State>(&self, stores: &Stores, objects: &Objects<State>) -> Option<Deployment> {
+        let deployment = stores.deployment(objects)?;
+        let versions = stores.workload(objects);
+        let mut last = self.last();
+        let workload = last.get_mut(&key(objects))?.workload.as_mut()?;
+        let same = workload.digest == objects.workload_digest()
+            && workload.generation == deployment.metadata.generation
+            && workload.versions.stands(&versions, Instant::now());
+        same.then(|| Deployment::clone(&deployment))
+    }
+
+    /// Records Service and configuration as they are after they were applied.
+    pub(super) fn record_exposure(
+        &self,
+        objects: &Objects<Prepared>,
+        service: &Service,
+        configuration: Vec<Option<String>>,
+        at: Instant,
+    ) {
+        let mut all = self.last();
+        let workload = all.remove(&key(objects)).and_then(|last| last.workload);
+        let last = Last {
+            exposure: objects.exposure_digest(),
+            service: service.resource_version(),
+            configuration,
+            at,
+            workload,
+            confirmed: false,
+        };
+        all.insert(key(objects), last);
+    }
+
+    /// Records what runs an instance, as it is after it was applied. `before`: what the watches had shown until then.
+    pub(super) fn record_workload(
+        &self,
+        objects: &Objects<Exposed>,
+        deployment: &Deployment,
+        before: Vec<Option<String>>,
+        now: Vec<Option<String>>,
+    ) {
+        if let Some(last) = self.last().get_mut(&key(objects)) {
+            last.workload = Some(Workload {
+                digest: objects.workload_digest(),
+                generation: deployment.metadata.generation,
+                versions: Changed {
+                    before,
+                    now,
+                    at: Instant::now(),
+                },
+            });
+        }
+    }
+
+    /// Whether every pod has confirmed the configuration.
+    pub(super) fn is_confirmed<State>(&self, objects: &Objects<State>) -> bool {
+        self.last().get(&key(objects)).is_some_and(|last| last.confirmed)
+    }
+
+    /// Records that every pod has confirmed the configuration.
+    pub(super) fn confirm<State>(&self, objects: &Objects<State>) {
+        if let Some(last) = self.last().get_mut(&key(objects)) {
+            last.confirmed = true;
+        }
+    }
+
+    /// The instance is deleted.
+    pub(super) fn forget(&self, namespace: &str, name: &str) {
+        self.last().remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    fn last(&self) -> MutexGuard<'_, BTreeMap<Key, Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key<State>(objects: &Objects<State>) -> Key {
+    (objects.namespace(), objects.name())
+}
+
+/// The versions that were applied, and those before: a watch shows these for a while after.
+#[derive(Debug)]
+struct Changed {
+    before: Vec<Option<String>>,
+    now: Vec<Option<String>>,
+    at: Instant,
+}
+
+impl Changed {
+    /// Whether the watches show what was applied, or what there was before as long as they may lag.
+    fn stands(&mut self, shown: &[Option<String>], now: Instant) -> bool {
+        if shown == self.now {
+            self.before = shown.to_vec();
+            return true;
+        }
+        let lag = now.saturating_duration_since(self.at) < SHOWN_WITHIN;
+        let each = shown.iter().zip(&self.now).zip(&self.before);
+        shown.len() == self.now.len()
+            && each
+                .into_iter()
+                .all(|((shown, now), before)| shown == now || (lag && shown == before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(budget: Option<&str>, policy: Option<&str>) -> Vec<Option<String>> {
+        [budget, policy]
+            .map(|version| version.map(str::to_owned))
+            .to_vec()
+    }
+
+    #[test]
+    fn applied_versions_stand_until_a_watch_shows_others() {
+        let start = Instant::now();
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let before = versions(None, Some("1"));
+        let now = versions(Some("1"), Some("2"));
+        let applied = || Changed {
+            before: before.clone(),
+            now: now.clone(),
+            at: start,
+        };
+
+        assert!(applied().stands(&before, later(1)), "nothing is shown yet");
+        assert!(
+            applied().stands(&versions(Some("1"), Some("1")), later(1)),
+            "a part is"
+        );
+        assert!(applied().stands(&now, later(60)));
+        assert!(
+            !applied().stands(&before, later(5)),
+            "it would have been shown by now"
+        );
+        assert!(
+            !applied().stands(&versions(Some("1"), Some("3")), later(1)),
+            "somebody has changed it"
+        );
+        let mut shown = applied();
+        assert!(shown.stands(&now, later(1)));
+        assert!(
+            !shown.stands(&versions(None, Some("2")), later(2)),
+            "it was there, and somebody has deleted it"
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! The members that a cluster's instances connect to.
+
+use std::collections::BTreeMap;
+
+use api::Placement;
+
+use super::{error::Error, observed::Observed};
+use crate::{
+    placement::{self, ClusterId, Member, Position},
+    scheduler::Scheduler,
+};
+
+/// The members of a cluster by role: those that the status holds and that are not releasing. Nothing acts on a claim before
+/// the status holds it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Members(BTreeMap<String, Vec<Member>>);
+
+impl Members {
+    fn new(held: &Placement, placement: &placement::Placement) -> Self {
+        let mut by_role: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+        for member in placement.members() {
+            let known = held.members.iter().any(|held| held.uid == member.host().uid());
+            if known && !member.is_releasing() {
+                let role = member.role().to_owned();
+                by_role.entry(role).or_default().push(member.clone());
+            }
+        }
+        Self(by_role)
+    }
+
+    /// The members of a role, in the scheduler's order.
+    #[must_use]
+    pub fn of_role(&self, role: &str) -> &[Member] {
+        self.0.get(role).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Asks the scheduler for the members that a cluster holds, not older than its status. `None`: the scheduler does not know the
+/// cluster.
+pub(super) async fn members(
+    scheduler: &Scheduler,
+    observed: &Observed<'_>,
+    held: &Placement,
+) -> Result<Option<Members>, Error> {
+    let cluster = ClusterId::for_object(observed.object());
+    let at_least = Position::new(held.epoch, held.revision);
+    let placement = scheduler.placement(&cluster, Some(at_least)).await;
+    let placement = placement.map_err(|status| Error::Scheduler(Box::new(status)))?;
+    Ok(placement.map(|placement| Members::new(held, &placement)))
+}
+
+/// The revision that is applied when every member of the status is: that of the newest claim or release. It stays when hosts are
+/// bound, so that agents do not react to each other's status for ever.
+#[must_use]
+pub fn revision(held: &Placement) -> u64 {
+    held.members
+        .iter()
+        .map(|member| member.revision)
+        .max()
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::MemberState;
+
+    use super::*;
+    use crate::placement::{HostId, ObjectKey};
+
+    fn held(uid: &str) -> api::Member {
+        let member = serde_json::json!({
+            "namespace": "metal", "name": uid, "uid": uid, "role": "Worker", "state": "Bound", "revision": 1,
+        });
+        serde_json::from_value(member).unwrap()
+    }
+
+    fn key(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn placed(uid: &str, state: MemberState) -> Member {
+        Member {
+            host: HostId::new(key("metal", uid), uid),
+            role: "Worker".to_owned(),
+            domain: None,
+            state,
+            revision: 1,
+            addresses: BTreeMap::new(),
+            failed_since: None,
+            release_reason: None,
+            replaces: None,
+        }
+    }
+
+    #[test]
+    fn members_are_held_by_the_status_and_not_releasing() {
+        let held = Placement {
+            members: vec![held("a"), held("b"), held("c")],
+            ..Placement::default()
+        };
+        let answer = placement::Placement {
+            cluster: ClusterId::new(key("tenant", "shop"), "u"),
+            generation: 1,
+            position: Position::new(1, 1),
+            members: vec![
+                placed("a", MemberState::Bound),
+                placed("b", MemberState::Releasing),
+                placed("c", MemberState::Claimed),
+                placed("d", MemberState::Claimed),
+            ],
+            refusal: None,
+            reports: Vec::new(),
+        };
+        let members = Members::new(&held, &answer);
+        let workers = members.of_role("Worker").iter();
+        let workers: Vec<_> = workers.map(|member| member.host().uid()).collect();
+        assert_eq!(workers, ["a", "c"]);
+        assert!(members.of_role("ControlPlane").is_empty());
+    }
+}

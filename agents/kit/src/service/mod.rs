@@ -1,0 +1,68 @@
+//! What every service agent is made of. A service agent serves one section of `SIPCluster`s, such as the load balancers: it
+//! implements [`Service`], and [`run`] does the rest.
+//!
+//! One pass over a cluster (`reconcile`): observe the cluster and its instances → validate the spec → prune what is no longer desired →
+//! prepare what needs a client → render (pure, infallible) → expose (Service, then what pods read) → report what is applied → run
+//! (Deployment and what guards its pods, when the labels of hosts are written) → probe the pods → report. Objects carry the step that
+//! they have passed in their type: [`Objects<Prepared>`] → [`Objects<Exposed>`] → [`Objects<Applied>`].
+//!
+//! A [`Problem`] is a refusal or something incomplete, and goes into the condition; an [`Error`] is a failure, and the pass is tried
+//! again.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `definition`, `identity` | what one service agent says of itself |
+//! | `kinds`, `objects` | the objects of an instance |
+//! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
+//! | `observed`, `members` | a cluster as it was observed |
+//! | `ownership`, `node_ports`, `network_attachments` | what must not be applied |
+//! | `apply`, `last_applied`, `pruning` | what is written to the API server |
+//! | `pods`, `readiness` | whether pods work |
+//! | `outcome`, `endpoints`, `report`, `status` | what is reported |
+//! | `label_priority` | when pods may be started |
+//! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
+//! | `controller`, `process` | the run loop, and the process around it |
+
+mod apply;
+mod context;
+pub mod controller;
+mod definition;
+mod endpoints;
+mod error;
+mod identity;
+mod instances;
+mod kinds;
+mod label_priority;
+mod last_applied;
+mod members;
+mod network_attachments;
+mod node_ports;
+mod objects;
+mod observed;
+mod outcome;
+mod ownership;
+pub mod pods;
+mod problem;
+mod process;
+mod pruning;
+pub mod readiness;
+mod reconcile;
+mod report;
+mod site;
+mod status;
+mod stores;
+mod versions;
+mod watches;
+
+pub use definition::{Scope, Service};
+pub use error::Error;
+pub use identity::Identity;
+pub use kinds::{Child, Children, Kind};
+pub use members::{Members, revision};
+pub use objects::{Applied, Exposed, Objects, Prepared};
+pub use observed::Observed;
+pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
+pub use problem::Problem;
+pub use process::run;
+pub use stores::Stores;
+pub use watches::Watches;

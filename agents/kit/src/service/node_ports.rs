@@ -1,0 +1,141 @@
+//! Node ports that another Service has, or that an older cluster has asked for.
+
+use std::collections::BTreeMap;
+
+use api::{Cluster, PortSet, SIPCluster};
+use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
+
+use super::{
+    error::Error,
+    problem::{PORT_CONFLICT, Problem, REFUSED},
+    site::Site,
+};
+
+/// Owners that a message names; each with all of its ports.
+const NAMED: usize = 10;
+
+/// The conflict that is known before anything is applied: with ports of other Services, and with ports that older clusters ask for,
+/// whether they have them yet or not. The ports that the Service has already are its own.
+pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> Option<Problem> {
+    let held = site.stores.services.get(&ObjectRef::from_obj(service));
+    let held = held.as_deref().map(node_ports).unwrap_or_default();
+    let wanted: PortSet = node_ports(service)
+        .iter()
+        .filter(|port| !held.contains(*port))
+        .collect();
+    if wanted.is_empty() {
+        return None;
+    }
+    let services = site.stores.services.state();
+    let mut taken = taken(&wanted, service, services.iter().map(AsRef::as_ref));
+    for other in site.stores.clusters.state() {
+        // The ports of a cluster that is being deleted end with its Services.
+        if other.metadata.deletion_timestamp.is_some() || precedence(&other) >= precedence(object) {
+            continue;
+        }
+        let Ok(other) = Cluster::parse(&other) else {
+            continue;
+        };
+        let ports = (site.node_ports)(&other);
+        let ports: PortSet = ports.iter().filter(|port| wanted.contains(*port)).collect();
+        let by_service = taken
+            .values()
+            .any(|held| ports.iter().all(|port| held.contains(port)));
+        if !ports.is_empty() && !by_service {
+            let owner = format!(
+                "SIPCluster {}/{}, which is older",
+                other.namespace(),
+                other.name()
+            );
+            taken.insert(owner, ports);
+        }
+    }
+    problem(service, &taken)
+}
+
+/// Why the API server refuses a Service: who has its node ports, or else the API server's words.
+pub(super) async fn explain(client: &Client, service: &Service, words: &str) -> Result<Problem, Error> {
+    let all = Api::<Service>::all(client.clone())
+        .list(&ListParams::default())
+        .await;
+    let all = all.map_err(Error::kubernetes("list Services"))?;
+    let taken = taken(&node_ports(service), service, all.items.iter());
+    let refused = || Problem::new(REFUSED, format!("the API server refuses the Service: {words}"));
+    Ok(problem(service, &taken).unwrap_or_else(refused))
+}
+
+fn problem(service: &Service, taken: &BTreeMap<String, PortSet>) -> Option<Problem> {
+    if taken.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = taken
+        .iter()
+        .take(NAMED)
+        .map(|(owner, ports)| format!("{ports} by {owner}"))
+        .collect();
+    let more = match taken.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and more by {more} others"),
+    };
+    let message = format!(
+        "{}: node ports are taken: {}{more}",
+        service.name_any(),
+        named.join("; ")
+    );
+    Some(Problem::new(PORT_CONFLICT, message))
+}
+
+/// The wanted ports that other Services have, by owner.
+fn taken<'a>(
+    wanted: &PortSet,
+    service: &Service,
+    all: impl Iterator<Item = &'a Service>,
+) -> BTreeMap<String, PortSet> {
+    let own = (service.namespace(), service.name_any());
+    let mut taken: BTreeMap<String, PortSet> = BTreeMap::new();
+    for other in all.filter(|other| (other.namespace(), other.name_any()) != own) {
+        for port in node_ports(other).iter().filter(|port| wanted.contains(*port)) {
+            taken.entry(owner(other)).or_default().add(port);
+        }
+    }
+    taken
+}
+
+/// Older clusters come first, as the scheduler orders pending ones.
+fn precedence(cluster: &SIPCluster) -> (Option<Time>, Option<String>, String) {
+    (
+        cluster.creation_timestamp(),
+        cluster.namespace(),
+        cluster.name_any(),
+    )
+}
+
+/// The node ports of a Service, with that of its health check (`externalTrafficPolicy: Local`).
+fn node_ports(service: &Service) -> PortSet {
+    let spec = service.spec.iter();
+    let ports = spec.flat_map(|spec| {
+        let ports = spec.ports.iter().flatten();
+        ports
+            .map(|port| port.node_port)
+            .chain([spec.health_check_node_port])
+    });
+    ports
+        .flatten()
+        .filter_map(|port| u16::try_from(port).ok())
+        .filter(|port| *port != 0)
+        .collect()
+}
+
+/// The Service, and the `SIPCluster` that it belongs to if it is one's.
+fn owner(service: &Service) -> String {
+    let namespace = service.namespace().unwrap_or_default();
+    let cluster = service
+        .owner_references()
+        .iter()
+        .find(|owner| owner.kind == "SIPCluster");
+    let cluster = cluster
+        .map(|cluster| format!(" of SIPCluster {namespace}/{}", cluster.name))
+        .unwrap_or_default();
+    format!("Service {namespace}/{}{cluster}", service.name_any())
+}

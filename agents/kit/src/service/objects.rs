@@ -1,0 +1,222 @@
+//! The objects of one instance: rendered, then with its Service and configuration on the API server, then all of them.
+
+use std::{
+    fmt::Debug,
+    hash::{DefaultHasher, Hasher as _},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use kube::ResourceExt as _;
+
+use super::kinds::{Child, Kind};
+
+/// Rendered; nothing is on the API server yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared(());
+
+/// The Service and what pods read are on the API server: members may be handed over.
+#[derive(Clone, Debug)]
+pub struct Exposed {
+    since: Instant,
+    running: Option<Box<Deployment>>,
+}
+
+/// All of them are on the API server.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied {
+    since: Instant,
+}
+
+/// The objects of one instance, all in the namespace of its cluster.
+#[derive(Clone, Debug)]
+pub struct Objects<State> {
+    service: Box<Service>,
+    configuration: Vec<Child>,
+    access: Vec<Child>,
+    deployment: Box<Deployment>,
+    guards: Vec<Child>,
+    without: Vec<Kind>,
+    config_digest: String,
+    state: State,
+}
+
+impl Objects<Prepared> {
+    /// A Service of the instance's name, which stands for all its objects, and a Deployment of the same name behind it.
+    /// `config_digest`: tells the configuration that pods are to run from any other.
+    #[must_use]
+    pub fn new(service: Service, deployment: Deployment, config_digest: String) -> Self {
+        Self {
+            service: Box::new(service),
+            configuration: Vec::new(),
+            access: Vec::new(),
+            deployment: Box::new(deployment),
+            guards: Vec::new(),
+            without: Vec::new(),
+            config_digest,
+            state: Prepared(()),
+        }
+    }
+
+    /// With an object that pods read. It is applied right after the Service.
+    #[must_use]
+    pub fn configuration(mut self, child: impl Into<Child>) -> Self {
+        self.configuration.push(child.into());
+        self
+    }
+
+    /// With an account or right of the pods. It is applied before the Deployment; `RoleBinding`s follow the Roles.
+    #[must_use]
+    pub fn access(mut self, child: impl Into<Child>) -> Self {
+        self.access.push(child.into());
+        self.access.sort_by_key(|child| child.kind() == Kind::RoleBinding);
+        self
+    }
+
+    /// With an object that guards the pods. It is applied together with the Deployment.
+    #[must_use]
+    pub fn guard(mut self, child: impl Into<Child>) -> Self {
+        self.guards.push(child.into());
+        self
+    }
+
+    /// With an object that guards the pods, or without any of that kind: one that exists is deleted.
+    #[must_use]
+    pub fn guard_or_none(mut self, kind: Kind, child: Option<impl Into<Child>>) -> Self {
+        if let Some(child) = child {
+            return self.guard(child);
+        }
+        self.without.push(kind);
+        self
+    }
+
+    /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.
+    pub(super) fn exposure_digest(&self) -> u64 {
+        digest(&(&self.service, &self.configuration))
+    }
+
+    /// This Service and this configuration are on the API server since then. `running`: the Deployment, if what runs the instance
+    /// has not changed since it was applied.
+    pub(super) fn exposed(
+        self,
+        service: Service,
+        since: Instant,
+        running: Option<Deployment>,
+    ) -> Objects<Exposed> {
+        let running = running.map(Box::new);
+        let mut objects = self.with(Exposed { since, running });
+        *objects.service = service;
+        objects
+    }
+}
+
+impl Objects<Exposed> {
+    /// The Deployment, if what runs the instance has not changed since it was applied.
+    pub(super) fn running(&self) -> Option<&Deployment> {
+        self.state.running.as_deref()
+    }
+
+    /// Since when a change of what runs the instance waits; `None` when nothing has changed.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.state.running.is_none().then_some(self.state.since)
+    }
+
+    /// All is applied; this is the Deployment as the API server has it.
+    pub(super) fn applied(self, deployment: Deployment) -> Objects<Applied> {
+        let since = self.state.since;
+        let mut objects = self.with(Applied { since });
+        *objects.deployment = deployment;
+        objects
+    }
+}
+
+impl Objects<Applied> {
+    /// For how long the configuration has been on the API server.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.state.since.elapsed()
+    }
+}
+
+impl<State> Objects<State> {
+    /// Its Service: as it was rendered, and from [`Exposed`] on as the API server has it.
+    #[must_use]
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Its Deployment: as it was rendered, and when [`Applied`] as the API server has it.
+    #[must_use]
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// Name of the instance, and of its objects.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.service.name_any()
+    }
+
+    /// Namespace of the instance.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        self.service.namespace().unwrap_or_default()
+    }
+
+    /// Tells the configuration that pods are to run from any other.
+    #[must_use]
+    pub fn config_digest(&self) -> &str {
+        &self.config_digest
+    }
+
+    pub(super) fn configuration_children(&self) -> &[Child] {
+        &self.configuration
+    }
+
+    pub(super) fn access_children(&self) -> &[Child] {
+        &self.access
+    }
+
+    pub(super) fn guard_children(&self) -> &[Child] {
+        &self.guards
+    }
+
+    /// Kinds of which the instance has no object.
+    pub(super) fn without(&self) -> &[Kind] {
+        &self.without
+    }
+
+    /// Equal for renderings of this process that run the instance alike; it is never stored.
+    pub(super) fn workload_digest(&self) -> u64 {
+        digest(&(&self.deployment, &self.guards, &self.access, &self.without))
+    }
+
+    fn with<Next>(self, state: Next) -> Objects<Next> {
+        let Self {
+            service,
+            configuration,
+            access,
+            deployment,
+            guards,
+            without,
+            config_digest,
+            state: _,
+        } = self;
+        Objects {
+            service,
+            configuration,
+            access,
+            deployment,
+            guards,
+            without,
+            config_digest,
+            state,
+        }
+    }
+}
+
+fn digest(rendered: &impl Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(format!("{rendered:?}").as_bytes());
+    hasher.finish()
+}

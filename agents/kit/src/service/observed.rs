@@ -1,0 +1,238 @@
+//! A cluster as it was observed: what its status says, and which instances exist for it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::{Applied, Drained, Endpoint, Placement, SIPCluster, conditions::SCHEDULED};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Service},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::ResourceExt as _;
+
+use super::{identity::Identity, stores::Stores};
+use crate::conditions::find;
+
+/// A cluster as it was observed.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    object: &'a SIPCluster,
+    identity: &'static Identity,
+    services: Vec<Arc<Service>>,
+    names: BTreeSet<String>,
+}
+
+impl<'a> Observed<'a> {
+    /// A cluster, with what the watches have shown of its instances.
+    pub(super) fn new(object: &'a SIPCluster, identity: &'static Identity, stores: &Stores) -> Self {
+        Self::among(
+            object,
+            identity,
+            stores.services.state(),
+            &stores.deployments.state(),
+        )
+    }
+
+    /// A Service is made before everything else of its instance, and deleted after it. Of a name that the Airship SIP operator
+    /// used the owner of the Service is not known yet.
+    fn among(
+        object: &'a SIPCluster,
+        identity: &'static Identity,
+        mut services: Vec<Arc<Service>>,
+        deployments: &[Arc<Deployment>],
+    ) -> Self {
+        services
+            .retain(|service| is_own(&**service, object, identity) || is_unowned(service, object, identity));
+        let deployments = deployments.iter();
+        let deployments = deployments.filter(|deployment| is_own(&***deployment, object, identity));
+        let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
+        names.extend(deployments.map(|deployment| deployment.name_any()));
+        // A watch may not have shown these yet.
+        let applied = object.status.iter().flat_map(|status| &status.applied);
+        let applied = applied.map(|applied| &applied.service);
+        names.extend(applied.filter(|name| identity.owns(name)).cloned());
+        Self {
+            object,
+            identity,
+            services,
+            names,
+        }
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn object(&self) -> &'a SIPCluster {
+        self.object
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        self.object.namespace().unwrap_or_default()
+    }
+
+    /// The Services of the cluster's instances.
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.iter().map(AsRef::as_ref)
+    }
+
+    /// Names of the instances that exist, and of those that the status says are applied.
+    #[must_use]
+    pub fn names(&self) -> &BTreeSet<String> {
+        &self.names
+    }
+
+    /// Whether the cluster is being deleted.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// What the cluster holds; `None` as long as its own agent has written no placement.
+    #[must_use]
+    pub fn placement(&self) -> Option<&'a Placement> {
+        self.object.status.as_ref()?.placement.as_ref()
+    }
+
+    /// What this agent last said in `status.drained`.
+    #[must_use]
+    pub fn drained(&self) -> Option<Drained> {
+        let status = self.object.status.as_ref();
+        status
+            .filter(|_| self.identity.reports_drained)
+            .and_then(|status| status.drained)
+    }
+
+    pub(super) fn generation(&self) -> i64 {
+        self.object.metadata.generation.unwrap_or_default()
+    }
+
+    /// This agent's entries of `status.applied`.
+    pub(super) fn applied(&self) -> Vec<Applied> {
+        let applied = self.object.status.iter().flat_map(|status| &status.applied);
+        applied
+            .filter(|applied| self.identity.owns(&applied.service))
+            .cloned()
+            .collect()
+    }
+
+    /// This agent's entries of `status.endpoints`.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let endpoints = self.object.status.iter().flat_map(|status| &status.endpoints);
+        endpoints
+            .filter(|endpoint| self.identity.owns(&endpoint.name))
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn conditions(&self) -> &'a [Condition] {
+        let status = self.object.status.as_ref();
+        status.map(|status| &*status.conditions).unwrap_or_default()
+    }
+
+    /// This agent's condition.
+    pub(super) fn condition(&self) -> Option<&'a Condition> {
+        find(self.conditions(), self.identity.condition)
+    }
+}
+
+/// Whether the cluster agent has said what has become of the cluster's hosts.
+pub(super) fn is_decided(object: &SIPCluster) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| find(&status.conditions, SCHEDULED).is_some())
+}
+
+/// Whether this incarnation of the cluster owns it, and it is an instance's of this agent.
+fn is_own(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &Identity) -> bool {
+    let uid = cluster.metadata.uid.as_deref();
+    let owners = object.owner_references().iter();
+    object.namespace() == cluster.namespace()
+        && identity.owns(&object.name_any())
+        && owners
+            .filter(|owner| owner.kind == "SIPCluster")
+            .any(|owner| Some(owner.uid.as_str()) == uid)
+}
+
+/// Whether the Airship SIP operator may have made it for the cluster.
+fn is_unowned(service: &Service, cluster: &SIPCluster, identity: &Identity) -> bool {
+    let owned = service.owner_references().iter();
+    let mut owned = owned.filter(|owner| owner.kind == "SIPCluster");
+    service.namespace() == cluster.namespace()
+        && owned.next().is_none()
+        && identity.is_sip_name(&service.name_any(), &cluster.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::conditions::LOAD_BALANCER_READY;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::apply::Manager;
+
+    const BALANCERS: &Identity = &Identity {
+        manager: Manager("test"),
+        condition: LOAD_BALANCER_READY,
+        component: "loadbalancer",
+        name_prefixes: &["loadbalancer-"],
+        sip_prefixes: &["loadbalancer-controlplane-", "loadbalancer-worker-"],
+        children: &[],
+        pod_labels: &[],
+        reports_drained: false,
+    };
+
+    fn metadata(namespace: &str, name: &str, owner: Option<&str>) -> Value {
+        let owner = owner.map(|uid| {
+            json!([{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "shop", "uid": uid}])
+        });
+        json!({"metadata": {"namespace": namespace, "name": name, "ownerReferences": owner}})
+    }
+
+    fn service(namespace: &str, name: &str, owner: Option<&str>) -> Arc<Service> {
+        Arc::new(serde_json::from_value(metadata(namespace, name, owner)).unwrap())
+    }
+
+    fn deployment(name: &str, owner: Option<&str>) -> Arc<Deployment> {
+        let mut object = metadata("tenant", name, owner);
+        object["spec"] = json!({"selector": {}, "template": {}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn instances_are_found_by_owner_sip_name_or_status() {
+        let cluster = json!({
+            "metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {},
+            "status": {"applied": [
+                {"service": "loadbalancer-worker-shop-6", "epoch": 1, "revision": 1, "generation": 1},
+                {"service": "jumphost-shop", "epoch": 1, "revision": 1, "generation": 1},
+            ]},
+        });
+        let cluster: SIPCluster = serde_json::from_value(cluster).unwrap();
+        let services = vec![
+            service("tenant", "loadbalancer-worker-shop-1", Some("now")),
+            // Of an earlier SIPCluster, another section, another namespace, a stranger.
+            service("tenant", "loadbalancer-worker-shop-2", Some("before")),
+            service("tenant", "jumphost-shop", Some("now")),
+            service("elsewhere", "loadbalancer-worker-shop-3", Some("now")),
+            service("tenant", "loadbalancer-worker-bank", None),
+            // As SIP left it.
+            service("tenant", "loadbalancer-controlplane-shop", None),
+            service("tenant", "loadbalancer-worker-shop", Some("before")),
+        ];
+        let deployments = [
+            deployment("loadbalancer-worker-shop-4", Some("now")),
+            deployment("loadbalancer-worker-shop-5", None),
+        ];
+        let observed = Observed::among(&cluster, BALANCERS, services, &deployments);
+        assert_eq!(
+            observed.names().iter().collect::<Vec<_>>(),
+            [
+                "loadbalancer-controlplane-shop",
+                "loadbalancer-worker-shop-1",
+                "loadbalancer-worker-shop-4",
+                "loadbalancer-worker-shop-6",
+            ]
+        );
+        assert_eq!(observed.applied().len(), 1);
+        assert_eq!(observed.services().count(), 2);
+    }
+}

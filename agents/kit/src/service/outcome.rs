@@ -1,0 +1,135 @@
+//! What the steps of a pass find of one instance, and of the hosts that leave.
+
+use std::time::Duration;
+
+use api::{Drained, conditions::Reason};
+use k8s_openapi::api::core::v1::Service;
+
+use super::{
+    objects::{Objects, Prepared},
+    problem::{Problem, REFUSED},
+};
+
+/// The objects of an instance, and what of the spec is not in them.
+#[derive(Debug)]
+pub struct Rendered {
+    /// What is applied.
+    pub objects: Objects<Prepared>,
+    /// What is not in them.
+    pub findings: Findings,
+}
+
+/// What of the spec is not in the objects of an instance.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What the objects lack. Reported before problems of pods.
+    pub problems: Vec<Problem>,
+    /// What they have in place of what was asked for. Reported after problems of pods.
+    pub substitutes: Vec<Problem>,
+    /// When the next pass is due because of what the preparing step waits for.
+    pub requeue: Option<Duration>,
+}
+
+impl Rendered {
+    /// Objects that have everything that was asked for.
+    #[must_use]
+    pub fn complete(objects: Objects<Prepared>) -> Self {
+        Self {
+            objects,
+            findings: Findings::default(),
+        }
+    }
+}
+
+/// What the pods of an applied instance answer.
+#[derive(Clone, Debug, Default)]
+pub struct Probe {
+    /// Why the instance does not work as applied.
+    pub problem: Option<Problem>,
+    /// What is worth a reason of its own though the instance is available.
+    pub remark: Option<Remark>,
+    /// Whether every pod has confirmed the configuration: they are not asked again before it changes.
+    pub confirmed: bool,
+    /// When the pods are asked again.
+    pub requeue: Option<Duration>,
+}
+
+/// What is worth a reason of its own though an instance is available. The condition stays True.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Remark {
+    /// Reason for the condition.
+    pub reason: Reason,
+    /// For people; the names of the instances follow.
+    pub text: &'static str,
+}
+
+/// Whether anything may still route to the hosts that leave a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drain {
+    /// For `status.drained`.
+    pub drained: Option<Drained>,
+    /// What holds the hosts up for longer than usual.
+    pub problem: Option<Problem>,
+    /// When this is observed again, if no watch triggers a pass before.
+    pub requeue: Option<Duration>,
+}
+
+impl Drain {
+    /// As the status has it.
+    #[must_use]
+    pub fn unchanged(drained: Option<Drained>) -> Self {
+        Self {
+            drained,
+            ..Self::default()
+        }
+    }
+}
+
+/// What has come of one instance.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// Its Service and configuration are on the API server, and what runs it too unless there is a problem.
+    Applied(Box<Instance>),
+    /// What the spec asks for is refused. Nothing of it was applied.
+    Refused(Problem),
+}
+
+/// One instance that is on the API server.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) name: String,
+    /// The Service as it is now, with the node ports that the API server gave.
+    pub(super) service: Service,
+    /// The address that users reach, where the spec names one.
+    pub(super) address: Option<String>,
+    /// See [`Findings::problems`].
+    pub(super) problems: Vec<Problem>,
+    /// What is wrong with what runs it.
+    pub(super) problem: Option<Problem>,
+    /// See [`Findings::substitutes`].
+    pub(super) substitutes: Vec<Problem>,
+    pub(super) remark: Option<Remark>,
+    pub(super) requeue: Option<Duration>,
+}
+
+impl Outcome {
+    /// Whether something of it was refused. No watch tells when it is possible: the port is free, the network there, the quota
+    /// larger.
+    pub(super) fn is_refused(&self) -> bool {
+        match self {
+            Self::Applied(instance) => instance
+                .problem
+                .as_ref()
+                .is_some_and(|problem| problem.reason == REFUSED),
+            Self::Refused(_) => true,
+        }
+    }
+
+    /// When the next pass is due.
+    pub(super) fn requeue(&self) -> Option<Duration> {
+        match self {
+            Self::Applied(instance) => instance.requeue,
+            Self::Refused(_) => None,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Who owns the objects of an instance's name. A forced apply would take an object over; those of others are left alone.
+
+use std::collections::BTreeMap;
+
+use api::{SIPCluster, labels};
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, ResourceExt as _};
+
+use super::{error::Error, site::Site};
+use crate::{
+    apply::{self, Object},
+    takeover,
+};
+
+/// The field manager of the Airship SIP operator, which wrote by updates.
+const SIP: &str = "manager";
+
+/// What has come of applying a Service.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// It is ours, and as it is now.
+    Ours(Box<Service>),
+    /// Somebody else owns it, and it was left alone; for people.
+    Foreign(String),
+    /// The API server refuses it, in its words.
+    Refused(String),
+}
+
+/// Applies a Service if none of its name exists, or the existing one is ours or SIP's. `known`: the one that a watch has shown last.
+///
+/// This mostly saves a read: a Service that is known to be ours is applied on the condition that it is still the same object, and
+/// one that no watch has shown is applied without force, so that another's is never taken over.
+pub(super) async fn apply(
+    site: &Site,
+    object: &SIPCluster,
+    service: &Service,
+    known: Option<&Service>,
+) -> Result<Claim, Error> {
+    let (client, manager) = (&site.client, site.identity.manager);
+    let ours = known.filter(|known| is_owned_by(known, &object.uid().unwrap_or_default()));
+    let first = match (known, ours) {
+        (_, Some(ours)) => {
+            let mut same = service.clone();
+            same.metadata.uid = ours.uid();
+            Some(apply::apply(client, manager, &same).await)
+        }
+        (None, None) => Some(apply::apply_unclaimed(client, manager, service).await),
+        (Some(_), None) => None,
+    };
+    match first {
+        Some(Err(error)) if apply::code(&error) == Some(409) => {}
+        Some(applied) => return claim(applied),
+        None => {}
+    }
+    let name = service.name_any();
+    if let Some(message) = foreign(site, object, &name).await? {
+        return Ok(Claim::Foreign(message));
+    }
+    take_over::<Service>(site, &object.namespace().unwrap_or_default(), &name).await?;
+    claim(apply::apply(client, manager, service).await)
+}
+
+fn claim(applied: kube::Result<Service>) -> Result<Claim, Error> {
+    match applied {
+        Ok(service) => Ok(Claim::Ours(Box::new(service))),
+        Err(error) if apply::is_refusal(&error) => Ok(Claim::Refused(apply::reason(&error))),
+        Err(error) => Err(Error::kubernetes("apply the Service")(error)),
+    }
+}
+
+/// The fields that SIP wrote to an object of this name become ours, so that those that we do not ask for are removed: a node selector
+/// that no node of the site matches any more, an init container, mounts of single files.
+pub(super) async fn take_over<K: Object>(site: &Site, namespace: &str, name: &str) -> Result<(), Error> {
+    let objects = Api::<K>::namespaced(site.client.clone(), namespace);
+    let failed = || Error::kubernetes("take over what SIP made");
+    if let Some(object) = objects.get_metadata_opt(name).await.map_err(failed())? {
+        takeover::take_over(&objects, &object.metadata, SIP, site.identity.manager)
+            .await
+            .map_err(failed())?;
+    }
+    Ok(())
+}
+
+fn is_owned_by(service: &Service, uid: &str) -> bool {
+    service
+        .owner_references()
+        .iter()
+        .any(|owner| owner.kind == "SIPCluster" && owner.uid == uid)
+}
+
+/// Why the objects of a name cannot be ours; `None` when they can. The Service stands for all objects of its instance, which are
+/// made after it.
+pub(super) async fn foreign(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<String>, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let services = Api::<Service>::namespaced(site.client.clone(), &namespace);
+    let existing = services
+        .get_opt(name)
+        .await
+        .map_err(Error::kubernetes("read the Service"))?;
+    Ok(existing.and_then(|existing| foreign_owner(&existing, &object.uid().unwrap_or_default())))
+}
+
+/// An object is ours when its owner is, and may be taken over when SIP made it: SIP set no owner, and labels on pods only, so
+/// its Services are known by what they select.
+fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
+    let name = format!(
+        "Service {}/{}",
+        existing.namespace().unwrap_or_default(),
+        existing.name_any()
+    );
+    let selector = existing.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    match existing
+        .owner_references()
+        .iter()
+        .find(|owner| owner.kind == "SIPCluster")
+    {
+        Some(owner) if owner.uid == uid => None,
+        Some(owner) => Some(format!("{name} belongs to SIPCluster {}", owner.name)),
+        None if is_part_of_sip(existing.labels()) || selector.is_some_and(is_part_of_sip) => None,
+        None => Some(format!("{name} was not made for a SIPCluster")),
+    }
+}
+
+fn is_part_of_sip(on_object: &BTreeMap<String, String>) -> bool {
+    on_object
+        .get(labels::PART_OF)
+        .is_some_and(|part| part == labels::PART_OF_SIP)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ServiceSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn service(owner: Option<&str>, part_of: Option<&str>) -> Service {
+        let owner = owner.map(|uid| OwnerReference {
+            kind: "SIPCluster".to_owned(),
+            name: format!("cluster-{uid}"),
+            uid: uid.to_owned(),
+            ..OwnerReference::default()
+        });
+        Service {
+            metadata: ObjectMeta {
+                namespace: Some("ns".to_owned()),
+                name: Some("lb".to_owned()),
+                owner_references: owner.map(|owner| vec![owner]),
+                labels: part_of.map(|part| [(labels::PART_OF.to_owned(), part.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            ..Service::default()
+        }
+    }
+
+    /// As SIP made it: no labels of its own, and a selector.
+    fn selecting(part_of: &str) -> Service {
+        Service {
+            spec: Some(ServiceSpec {
+                selector: Some([(labels::PART_OF.to_owned(), part_of.to_owned())].into()),
+                ..ServiceSpec::default()
+            }),
+            ..service(None, None)
+        }
+    }
+
+    #[test]
+    fn only_our_objects_and_those_of_sip_are_taken() {
+        for (existing, expected) in [
+            (service(Some("ours"), None), None),
+            (service(None, Some("sip")), None),
+            (selecting("sip"), None),
+            (
+                selecting("shop"),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
+            (
+                service(Some("theirs"), Some("sip")),
+                Some("Service ns/lb belongs to SIPCluster cluster-theirs"),
+            ),
+            (
+                service(None, Some("shop")),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
+            (
+                service(None, None),
+                Some("Service ns/lb was not made for a SIPCluster"),
+            ),
+        ] {
+            assert_eq!(foreign_owner(&existing, "ours").as_deref(), expected);
+        }
+    }
+}

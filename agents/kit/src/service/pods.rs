@@ -1,0 +1,129 @@
+//! The pods of instances: which cluster and instance each belongs to, and what of them is kept in memory.
+
+use std::{mem, sync::Arc};
+
+use api::{SIPCluster, labels};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kube::{
+    ResourceExt as _,
+    runtime::reflector::{ObjectRef, Store},
+};
+
+use super::objects::Objects;
+
+/// The condition of a pod that serves.
+const READY: &str = "Ready";
+
+/// Labels by which a pod is known, whatever service it is of.
+const LABELS: [&str; 3] = [labels::CLUSTER_NAME, labels::INSTANCE, labels::NAME];
+
+/// The cluster that a pod serves.
+#[must_use]
+pub fn cluster(pod: &Pod) -> Option<ObjectRef<SIPCluster>> {
+    let cluster = pod.labels().get(labels::CLUSTER_NAME)?;
+    Some(ObjectRef::new(cluster).within(&pod.namespace()?))
+}
+
+/// Removes what no agent needs of a pod: there are many. Of the labels those that every service has stay, and `more`.
+pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
+    pod.labels_mut()
+        .retain(|label, _| LABELS.contains(&&**label) || more.contains(&&**label));
+    let conditions = pod
+        .status
+        .iter_mut()
+        .filter_map(|status| status.conditions.as_mut());
+    for conditions in conditions {
+        conditions.retain(|condition| condition.type_ == READY);
+    }
+    let Some(spec) = &mut pod.spec else {
+        return;
+    };
+    let ports = |containers: Vec<Container>| -> Vec<Container> {
+        let containers = containers.into_iter();
+        let trimmed = containers.map(|Container { name, ports, .. }| Container {
+            name,
+            ports,
+            ..Container::default()
+        });
+        trimmed.collect()
+    };
+    *spec = PodSpec {
+        node_name: spec.node_name.take(),
+        containers: ports(mem::take(&mut spec.containers)),
+        init_containers: spec.init_containers.take().map(ports),
+        ..PodSpec::default()
+    };
+}
+
+/// The pods of an instance, by name: those that its Deployment selects.
+#[must_use]
+pub fn of<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+    let namespace = objects.namespace();
+    let selector = objects.deployment().spec.selector.match_labels.as_ref();
+    // Other labels are not kept in memory.
+    let selector: Vec<_> = selector
+        .into_iter()
+        .flatten()
+        .filter(|(label, _)| LABELS.contains(&label.as_str()))
+        .collect();
+    let mut own = pods.state();
+    own.retain(|pod| {
+        pod.namespace().as_deref() == Some(&namespace)
+            && selector
+                .iter()
+                .all(|(label, value)| pod.labels().get(*label) == Some(value))
+    });
+    own.sort_by_key(|pod| pod.name_any());
+    own
+}
+
+/// The pods of an instance that are not being deleted, by name.
+pub(super) fn lasting<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+    let mut own = of(pods, objects);
+    own.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    own
+}
+
+/// Whether a pod serves.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == READY && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_ready_by_their_condition() {
+        for (conditions, expected) in [
+            (json!([]), false),
+            (json!([{"type": "Ready", "status": "False"}]), false),
+            (json!([{"type": "Ready", "status": "True"}]), true),
+        ] {
+            let pod = json!({"metadata": {"name": "lb-1"}, "status": {"conditions": conditions}});
+            assert_eq!(is_ready(&serde_json::from_value(pod).unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn only_labels_that_are_needed_are_kept() {
+        let labels = json!({
+            "app.kubernetes.io/instance": "lb", "app.kubernetes.io/part-of": "sip", "own": "x",
+        });
+        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+        trim(&mut pod, &["own"]);
+        assert_eq!(
+            pod.labels().keys().collect::<Vec<_>>(),
+            ["app.kubernetes.io/instance", "own"]
+        );
+    }
+}

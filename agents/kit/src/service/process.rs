@@ -1,0 +1,36 @@
+//! The process of a service agent.
+
+use std::convert::Infallible;
+
+use super::{controller, definition::Service, watches::Watches};
+use crate::start::{Agent, AgentArgs};
+
+/// Runs a service agent until a signal comes or a part fails. `name` is also that of its Lease; `build` makes the service once this
+/// replica is the Lease holder.
+///
+/// # Errors
+/// Why the process could not start, or what failed.
+pub async fn run<S: Service>(
+    name: &'static str,
+    version: &'static str,
+    args: &AgentArgs,
+    build: impl FnOnce(&mut Agent, &mut Watches) -> S,
+) -> anyhow::Result<()> {
+    let mut agent = Agent::start(name, version, args).await?;
+    let client = agent.kubernetes().await?;
+    let Some(elected) = agent.elected(&client).await else {
+        return agent.run(None).await;
+    };
+    let gate = agent.process.readiness.gate("controller");
+    let shutdown = agent.process.shutdown.clone();
+    let scheduler = agent.scheduler.clone();
+    let namespace = agent.namespace(&client);
+    let mut watches = Watches::new(client, namespace, S::IDENTITY);
+    let service = build(&mut agent, &mut watches);
+    agent.process.tasks.spawn("controller", async move {
+        let ready = move || gate.ready();
+        controller::run(service, watches, scheduler, ready, shutdown.cancelled_owned()).await;
+        Ok::<_, Infallible>(())
+    });
+    agent.run(Some(elected)).await
+}

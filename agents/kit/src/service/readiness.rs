@@ -1,0 +1,179 @@
+//! Whether the pods of an instance work, and why not.
+
+use api::conditions::Reason;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ContainerStatus, Pod},
+};
+use kube::ResourceExt as _;
+
+use super::problem::{IMAGE_PULL, PODS_FAIL, PROGRESSING, Problem};
+
+/// Reasons of the kubelet for a container that waits for its image.
+const IMAGE: [&str; 6] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+];
+/// Its reasons for one that cannot be started, or does not stay.
+const FAILING: [&str; 5] = [
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "StartError",
+];
+
+/// Whether this is a kubelet's reason for a container that does not run, and that it will not start now.
+#[must_use]
+pub fn is_stuck(reason: &str) -> bool {
+    IMAGE.contains(&reason) || FAILING.contains(&reason)
+}
+
+/// Whether pods are still being made: the controller must have observed this generation, and every pod must be of it and
+/// available.
+pub(super) fn rollout(deployment: &Deployment) -> Option<Problem> {
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    let status = deployment.status.clone().unwrap_or_default();
+    let seen =
+        status.observed_generation.is_some() && status.observed_generation >= deployment.metadata.generation;
+    let updated = if seen {
+        status.updated_replicas.unwrap_or(0)
+    } else {
+        0
+    };
+    let available = status.available_replicas.unwrap_or(0).min(updated);
+    let surplus = status.replicas.unwrap_or(0) > wanted;
+    if seen && available >= wanted && !surplus {
+        return None;
+    }
+    let message = format!("{available} of {wanted} pods are up to date and available");
+    Some(Problem::new(PROGRESSING, message))
+}
+
+/// Why the pods do not work, in the kubelet's words. An image that cannot be pulled says more than its consequences.
+#[must_use]
+pub fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Problem> {
+    let found = |reasons: &[&str], reason: Reason| {
+        pods.iter().map(AsRef::as_ref).find_map(|pod| {
+            let why = containers(pod).find_map(|container| waiting(container, reasons))?;
+            Some(Problem::new(reason, format!("pod {}: {why}", pod.name_any())))
+        })
+    };
+    found(&IMAGE, IMAGE_PULL).or_else(|| found(&FAILING, PODS_FAIL))
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    pod.status.iter().flat_map(|status| {
+        let first = status.init_container_statuses.iter().flatten();
+        first.chain(status.container_statuses.iter().flatten())
+    })
+}
+
+/// Why a container waits, if it is for one of these reasons.
+fn waiting(container: &ContainerStatus, reasons: &[&str]) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting
+        .reason
+        .as_deref()
+        .filter(|reason| reasons.contains(reason))?;
+    let words = waiting.message.as_deref().unwrap_or_default();
+    let last = container
+        .last_state
+        .as_ref()
+        .and_then(|last| last.terminated.as_ref())
+        .and_then(|last| last.message.as_deref())
+        .unwrap_or_default();
+    let words: Vec<&str> = [reason, words, last.trim()]
+        .into_iter()
+        .filter(|words| !words.is_empty())
+        .collect();
+    Some(format!("image {}: {}", container.image, words.join(": ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::apps::v1::{DeploymentSpec, DeploymentStatus};
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn deployment(generation: i64, observed: i64, updated: i32, available: i32, total: i32) -> Deployment {
+        Deployment {
+            metadata: ObjectMeta {
+                generation: Some(generation),
+                ..ObjectMeta::default()
+            },
+            spec: DeploymentSpec {
+                replicas: Some(2),
+                ..DeploymentSpec::default()
+            },
+            status: Some(DeploymentStatus {
+                observed_generation: Some(observed),
+                replicas: Some(total),
+                updated_replicas: Some(updated),
+                available_replicas: Some(available),
+                ..DeploymentStatus::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn a_rollout_ends_when_every_pod_is_new_and_available() {
+        for (name, deployment, complete) in [
+            ("done", deployment(2, 2, 2, 2, 2), true),
+            ("the controller has not seen it", deployment(2, 1, 2, 2, 2), false),
+            ("an old pod is still there", deployment(2, 2, 2, 3, 3), false),
+            ("a new pod is not available", deployment(2, 2, 2, 1, 2), false),
+            ("only old pods are available", deployment(2, 2, 0, 2, 2), false),
+        ] {
+            assert_eq!(rollout(&deployment).is_none(), complete, "{name}");
+        }
+        let mut rendered = deployment(2, 2, 0, 0, 0);
+        rendered.spec.replicas = Some(0);
+        assert_eq!(rollout(&rendered), None, "no pod is wanted");
+        (rendered.metadata.generation, rendered.status) = (None, None);
+        assert!(rollout(&rendered).is_some(), "it is not applied yet");
+    }
+
+    fn pod(status: &serde_json::Value) -> Arc<Pod> {
+        let pod = serde_json::json!({"metadata": {"name": "lb-1"}, "status": status});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn waits(reason: &str, message: &str) -> Arc<Pod> {
+        pod(&serde_json::json!({"containerStatuses": [{
+            "name": "loadbalancer", "image": "haproxy:0", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": message}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "[ALERT] no such file\n"}},
+        }]}))
+    }
+
+    #[test]
+    fn pod_trouble_is_in_the_words_of_the_kubelet() {
+        let starting = waits("ContainerCreating", "");
+        assert_eq!(trouble(&[starting]), None);
+        let pull = trouble(&[
+            waits("CrashLoopBackOff", "back-off"),
+            waits("ImagePullBackOff", "no such manifest"),
+        ]);
+        let pull = pull.unwrap();
+        assert_eq!(pull.reason, IMAGE_PULL);
+        assert!(
+            pull.message
+                .starts_with("pod lb-1: image haproxy:0: ImagePullBackOff: no such manifest"),
+            "{pull:?}"
+        );
+        let fails = trouble(&[waits("CrashLoopBackOff", "back-off")]).unwrap();
+        assert_eq!(fails.reason, PODS_FAIL);
+        assert!(
+            fails.message.ends_with("back-off: [ALERT] no such file"),
+            "{fails:?}"
+        );
+    }
+}

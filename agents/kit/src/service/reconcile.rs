@@ -1,0 +1,328 @@
+//! One pass over a `SIPCluster`: observe → validate → prune → prepare → render → expose → run → probe → report. Each step is entered
+//! once, in this order; a pass that has written the status ends there, since the write triggers the next one.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use api::{Cluster, Placement, SIPCluster};
+use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
+
+use super::{
+    context::Context,
+    definition::{Scope, Service},
+    error::Error,
+    instances::{self, ExposedInstance, OrRefused},
+    label_priority,
+    members::members,
+    observed::{Observed, is_decided},
+    outcome::{Drain, Outcome},
+    problem::{AVAILABLE, PROGRESSING},
+    pruning, report,
+    status::{self, Status},
+};
+use crate::conditions::Finding;
+
+/// Pause after which a placement that the scheduler does not know is asked for again.
+const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
+/// Pause after which an unchanged cluster is reconciled again. Nothing is written unless something has changed.
+const RESYNC: Duration = Duration::from_mins(5);
+
+/// How a pass over a cluster ended.
+struct Pass {
+    /// When the next one is due, if no watch triggers one before.
+    requeue: Option<Duration>,
+    /// Whether the API server, or a rule of the site, refused something: pauses between passes grow then.
+    refused: bool,
+}
+
+impl Pass {
+    /// The next one is due after a pause, if no watch triggers one before.
+    fn requeue(requeue: impl Into<Option<Duration>>) -> Self {
+        Self {
+            requeue: requeue.into(),
+            refused: false,
+        }
+    }
+}
+
+/// Reconciles one cluster.
+pub(super) async fn reconcile<S: Service>(
+    object: Arc<SIPCluster>,
+    context: Arc<Context<S>>,
+) -> Result<Action, Error> {
+    let Pass { requeue, refused } = pass(&object, &context).await?;
+    let pause = refused.then(|| context.retries.failed(&*object));
+    if pause.is_none() {
+        context.retries.succeeded(&*object);
+    }
+    let requeue = requeue.into_iter().chain(pause).min();
+    Ok(requeue.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// When a cluster whose pass failed is reconciled again.
+#[expect(clippy::needless_pass_by_value, reason = "the controller calls it so")]
+pub(super) fn retry<S: Service>(object: Arc<SIPCluster>, error: &Error, context: Arc<Context<S>>) -> Action {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(
+        namespace = object.namespace(),
+        name = object.name_any(),
+        error,
+        "reconciling a cluster failed; it is tried again"
+    );
+    Action::requeue(context.retries.failed(&*object))
+}
+
+async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<Pass, Error> {
+    context.label_priority.observe(object, Instant::now());
+    if context.listed.clone().wait_for(|listed| *listed).await.is_err() {
+        // The process ends.
+        return Ok(Pass::requeue(None));
+    }
+    let observed = &Observed::new(object, S::IDENTITY, &context.site.stores);
+    match validate::<S>(observed) {
+        Desired::Removed => remove(context, observed).await,
+        Desired::Unreadable => keep(context, observed).await,
+        Desired::Instances(None) => {
+            prune(context, observed, &[]).await?;
+            withdraw(context, observed).await
+        }
+        Desired::Instances(Some(desired)) => {
+            let (cluster, entries) = *desired;
+            prune(context, observed, &names::<S>(&entries)).await?;
+            if entries.is_empty() {
+                return withdraw(context, observed).await;
+            }
+            serve(context, observed, &cluster, &entries).await
+        }
+    }
+}
+
+/// What a cluster asks of this agent.
+enum Desired<Entry> {
+    /// Nothing more: it is being deleted and holds no host.
+    Removed,
+    /// The cluster agent reports that the spec cannot be read; what runs stays.
+    Unreadable,
+    /// These instances and no others; `None` where the spec of a cluster that is being deleted cannot be read.
+    Instances(Option<Box<(Cluster, Vec<Entry>)>>),
+}
+
+/// Validates the spec. Pure.
+fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
+    let deleting = observed.is_deleting();
+    let held = observed.placement();
+    if deleting && held.is_none_or(|held| held.members.is_empty()) {
+        return Desired::Removed;
+    }
+    match S::parse(observed) {
+        Ok(cluster) => {
+            let mut entries = S::entries(&cluster);
+            // A cluster that is being deleted keeps what exists, and gets nothing new.
+            entries.retain(|entry| !deleting || observed.names().contains(name::<S>(entry)));
+            Desired::Instances(Some(Box::new((cluster, entries))))
+        }
+        Err(_) if deleting => Desired::Instances(None),
+        Err(_) => Desired::Unreadable,
+    }
+}
+
+fn name<S: Service>(entry: &S::Entry) -> &str {
+    S::common(entry).object_name().as_str()
+}
+
+fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {
+    entries.iter().map(name::<S>).collect()
+}
+
+/// Deletes every instance that exists and is not desired.
+async fn prune<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    desired: &[&str],
+) -> Result<(), Error> {
+    let existing = observed.names().iter().map(String::as_str);
+    delete(context, observed, existing.filter(|name| !desired.contains(name))).await
+}
+
+async fn delete<'a, S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let namespace = observed.namespace();
+    for name in names {
+        context.service.forget(&namespace, name);
+        pruning::delete(&context.site, observed.object(), name).await?;
+    }
+    Ok(())
+}
+
+/// The cluster holds no host any more: its instances are deleted.
+async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
+    prune(context, observed, &[]).await?;
+    if !observed.names().is_empty() || observed.condition().is_some() {
+        let drain = Drain::unchanged(observed.drained());
+        write(context, observed, report::removed(S::IDENTITY, &drain)).await?;
+    }
+    Ok(Pass::requeue(None))
+}
+
+/// Everything stays; hosts that leave are released where no instance runs.
+async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
+    let drain = context.service.drain(observed, &[]).await;
+    if observed.drained() != drain.drained {
+        let status = Status {
+            finding: None,
+            applied: observed.applied(),
+            endpoints: observed.endpoints(),
+            drained: drain.drained,
+        };
+        status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
+    }
+    Ok(Pass::requeue(drain.requeue))
+}
+
+/// No instance is desired, and every one that existed is deleted. Its pods may still be ending.
+async fn withdraw<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
+    let drain = context.service.drain(observed, &[]).await;
+    let status = if observed.is_deleting() && observed.condition().is_some() {
+        report::removed(S::IDENTITY, &drain)
+    } else {
+        report::withdrawn(S::IDENTITY, &drain)
+    };
+    write(context, observed, status).await?;
+    Ok(Pass::requeue(drain.requeue))
+}
+
+/// The desired instances, from the members to the report.
+async fn serve<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    cluster: &Cluster,
+    entries: &[S::Entry],
+) -> Result<Pass, Error> {
+    let Some(held) = observed.placement() else {
+        // A new cluster is mostly placed at once; that it waits is reported once its own agent has reported why.
+        if is_decided(observed.object()) {
+            write(
+                context,
+                observed,
+                report::waits_for_placement(S::IDENTITY, observed),
+            )
+            .await?;
+        }
+        return Ok(Pass::requeue(None));
+    };
+    let Some(members) = members(&context.scheduler, observed, held).await? else {
+        write(
+            context,
+            observed,
+            report::waits_for_placement(S::IDENTITY, observed),
+        )
+        .await?;
+        return Ok(Pass::requeue(PLACEMENT_RETRY));
+    };
+    let scope = Scope {
+        observed,
+        cluster,
+        members: &members,
+    };
+    let prepared = instances::prepare(context, scope, entries).await?;
+    let rendered = instances::render(context, scope, entries, prepared);
+    let exposed = instances::expose(context, observed, rendered).await?;
+    if observed.is_deleting() {
+        delete_refused(context, observed, entries, &exposed).await?;
+    }
+    if report_exposed(context, observed, held, entries, &exposed).await? {
+        return Ok(Pass::requeue(RESYNC));
+    }
+    if !instances::may_run(context, &exposed) {
+        return Ok(Pass::requeue(label_priority::RESYNC));
+    }
+    let desired = instances::desired(&exposed);
+    let applied = instances::run(context, exposed).await?;
+    let outcomes = instances::probe(context, scope, entries, applied).await;
+    let drain = context.service.drain(observed, &desired).await;
+    if observed.is_deleting() && drain.problem.is_some() {
+        // No pod has members that take new connections, and one of them does not follow: the pods have to end.
+        delete(context, observed, names::<S>(entries).into_iter()).await?;
+        return Ok(Pass::requeue(PLACEMENT_RETRY));
+    }
+    report(context, observed, held, &outcomes, &drain).await
+}
+
+/// A refused instance of a cluster that is being deleted cannot release its hosts, and there will be nothing to serve: its pods have
+/// to end. The status no longer names it as applied, so the next pass does not desire it.
+async fn delete_refused<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    entries: &[S::Entry],
+    exposed: &[OrRefused<ExposedInstance>],
+) -> Result<(), Error> {
+    let refused = entries
+        .iter()
+        .zip(exposed)
+        .filter(|(_, exposed)| exposed.is_err());
+    delete(context, observed, refused.map(|(entry, _)| name::<S>(entry))).await
+}
+
+/// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods
+/// take their time. What was reported of this generation's pods stays. Returns whether the status was written.
+async fn report_exposed<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    held: &Placement,
+    entries: &[S::Entry],
+    exposed: &[OrRefused<ExposedInstance>],
+) -> Result<bool, Error> {
+    let outcomes = instances::so_far::<S>(entries, exposed);
+    let drain = Drain::unchanged(observed.drained());
+    let generation = observed.generation();
+    let mut next = report::status(S::IDENTITY, S::protocol, (generation, held), &outcomes, &drain);
+    if observed.applied() == next.applied {
+        return Ok(false);
+    }
+    let condition = observed.condition();
+    if condition.is_some_and(|condition| condition.observed_generation == Some(generation)) {
+        next.endpoints = observed.endpoints();
+        status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;
+        return Ok(true);
+    }
+    write(context, observed, next).await
+}
+
+async fn report<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    held: &Placement,
+    outcomes: &[Outcome],
+    drain: &Drain,
+) -> Result<Pass, Error> {
+    let generation = observed.generation();
+    let status = report::status(S::IDENTITY, S::protocol, (generation, held), outcomes, drain);
+    let notable = status
+        .finding
+        .clone()
+        .filter(|finding| ![PROGRESSING, AVAILABLE].contains(&finding.reason));
+    if write(context, observed, status).await?
+        && let Some(Finding { reason, message, .. }) = notable
+    {
+        let object = observed.object().object_ref(&());
+        context.events.warning(&object, reason.as_str(), &message).await;
+    }
+    let requeue = outcomes.iter().filter_map(Outcome::requeue).chain(drain.requeue);
+    Ok(Pass {
+        requeue: Some(requeue.min().unwrap_or(RESYNC)),
+        refused: outcomes.iter().any(Outcome::is_refused),
+    })
+}
+
+async fn write<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    status: Status,
+) -> Result<bool, Error> {
+    status::write(&context.site.client, S::IDENTITY, observed, status).await
+}

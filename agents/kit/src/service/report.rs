@@ -1,0 +1,255 @@
+//! The status of a cluster by what has come of its instances.
+
+use api::{Applied, Placement};
+
+use super::{
+    endpoints::endpoints,
+    identity::Identity,
+    members::revision,
+    observed::Observed,
+    outcome::{Drain, Instance, Outcome, Remark},
+    problem::{AVAILABLE, PROGRESSING, Problem},
+    status::Status,
+};
+use crate::conditions::{Finding, REMOVED};
+
+/// The status of a cluster by what has come of every instance that the spec of this generation asks for. Refusals come first, then
+/// what fails, then what only takes time.
+pub(super) fn status(
+    identity: &Identity,
+    protocol: fn(i32) -> &'static str,
+    (generation, held): (i64, &Placement),
+    outcomes: &[Outcome],
+    drain: &Drain,
+) -> Status {
+    let (mut applied, mut reached) = (Vec::new(), Vec::new());
+    let (mut refused, mut failing, mut progressing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut remarks: Vec<(Remark, &str)> = Vec::new();
+    for outcome in outcomes {
+        let instance = match outcome {
+            Outcome::Applied(instance) => instance,
+            Outcome::Refused(problem) => {
+                refused.push(problem.clone());
+                continue;
+            }
+        };
+        let Instance {
+            name,
+            service,
+            address,
+            problems,
+            problem,
+            substitutes,
+            remark,
+            requeue: _,
+        } = &**instance;
+        remarks.extend(remark.map(|remark| (remark, name.as_str())));
+        applied.push(Applied {
+            service: name.clone(),
+            epoch: held.epoch,
+            revision: revision(held),
+            generation,
+        });
+        let (endpoints, pending) = endpoints(name, service, address.as_deref(), protocol);
+        reached.extend(endpoints);
+        for problem in problems.iter().chain(problem).chain(&pending).chain(substitutes) {
+            let problem = problem.named(name);
+            if problem.is_progress() {
+                progressing.push(problem);
+            } else {
+                failing.push(problem);
+            }
+        }
+    }
+    progressing.extend(drain.problem.clone());
+    let finding = [refused, failing, progressing]
+        .into_iter()
+        .find_map(|problems| summary(identity, &problems))
+        .unwrap_or_else(|| available(identity, &remarks));
+    Status {
+        finding: Some(finding),
+        applied,
+        endpoints: reached,
+        drained: drain.drained,
+    }
+}
+
+/// The problems with the first reason; the others are reported when these are mended.
+fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
+    let reason = problems.first()?.reason;
+    let messages: Vec<&str> = problems
+        .iter()
+        .filter(|problem| problem.reason == reason)
+        .map(|problem| problem.message.as_str())
+        .collect();
+    Some(Finding::no(identity.condition, reason, messages.join("; ")))
+}
+
+/// Available, with the first remark and the names of all instances that it is about.
+fn available(identity: &Identity, remarks: &[(Remark, &str)]) -> Finding {
+    let Some((first, _)) = remarks.first() else {
+        return Finding::yes(identity.condition, AVAILABLE, "");
+    };
+    let names: Vec<&str> = remarks
+        .iter()
+        .filter(|(remark, _)| remark == first)
+        .map(|(_, name)| *name)
+        .collect();
+    let message = format!("{} {}", first.text, names.join(", "));
+    Finding::yes(identity.condition, first.reason, message)
+}
+
+/// The cluster has no placement yet; what was applied stays.
+pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) -> Status {
+    let message = "the cluster has no placement yet";
+    Status {
+        finding: Some(Finding::no(identity.condition, PROGRESSING, message)),
+        applied: observed.applied(),
+        endpoints: observed.endpoints(),
+        drained: observed.drained(),
+    }
+}
+
+/// Nothing is asked for, and every instance is deleted. Its pods may still be ending.
+pub(super) fn withdrawn(identity: &Identity, drain: &Drain) -> Status {
+    let problem = drain.problem.clone();
+    Status {
+        finding: problem.map(|Problem { reason, message }| Finding::no(identity.condition, reason, message)),
+        applied: Vec::new(),
+        endpoints: Vec::new(),
+        drained: drain.drained,
+    }
+}
+
+/// Every object that was made for the cluster is deleted.
+pub(super) fn removed(identity: &Identity, drain: &Drain) -> Status {
+    let message = "the cluster is being deleted";
+    Status {
+        finding: Some(Finding::no(identity.condition, REMOVED, message)),
+        applied: Vec::new(),
+        endpoints: Vec::new(),
+        drained: drain.drained,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{
+        Drained,
+        conditions::{LOAD_BALANCER_READY, load_balancer::NO_REACHABLE_BACKEND},
+    };
+    use serde_json::json;
+
+    use super::{super::problem::*, *};
+    use crate::apply::Manager;
+
+    const TEST: &Identity = &Identity {
+        manager: Manager("test"),
+        condition: LOAD_BALANCER_READY,
+        component: "loadbalancer",
+        name_prefixes: &["loadbalancer-"],
+        sip_prefixes: &[],
+        children: &[],
+        pod_labels: &[],
+        reports_drained: true,
+    };
+
+    fn applied(name: &str, problem: Option<Problem>, unserved: bool) -> Outcome {
+        Outcome::Applied(Box::new(Instance {
+            name: name.to_owned(),
+            service: serde_json::from_value(json!({})).unwrap(),
+            address: None,
+            problems: Vec::new(),
+            problem,
+            substitutes: Vec::new(),
+            remark: unserved.then_some(Remark {
+                reason: NO_REACHABLE_BACKEND,
+                text: "no member answers behind",
+            }),
+            requeue: None,
+        }))
+    }
+
+    fn status_of(outcomes: &[Outcome], drain: &Drain) -> Status {
+        status(TEST, |_| "tcp", (1, &Placement::default()), outcomes, drain)
+    }
+
+    fn found(outcomes: &[Outcome]) -> (Option<bool>, &'static str, String) {
+        let Finding {
+            kind: _,
+            status,
+            reason,
+            message,
+        } = status_of(outcomes, &Drain::default()).finding.unwrap();
+        (status, reason.as_str(), message)
+    }
+
+    #[test]
+    fn refusals_come_first_then_failures_then_progress() {
+        let waits = || applied("a", Some(Problem::new(PROGRESSING, "0 of 2 pods")), true);
+        let pull = |name| applied(name, Some(Problem::new(IMAGE_PULL, "no such image")), false);
+        let refused = || Outcome::Refused(Problem::new(PORT_CONFLICT, "d: taken"));
+        for (outcomes, expected) in [
+            (vec![], (Some(true), "Available", "")),
+            (
+                vec![applied("a", None, true), applied("b", None, false)],
+                (Some(true), "NoReachableBackend", "no member answers behind a"),
+            ),
+            (vec![waits()], (Some(false), "Progressing", "a: 0 of 2 pods")),
+            (
+                vec![waits(), pull("b"), pull("c")],
+                (Some(false), "ImagePull", "b: no such image; c: no such image"),
+            ),
+            (
+                vec![waits(), pull("b"), refused()],
+                (Some(false), "PortConflict", "d: taken"),
+            ),
+        ] {
+            let (status, reason, message) = expected;
+            assert_eq!(found(&outcomes), (status, reason, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn only_applied_instances_are_reported_as_applied() {
+        let refused = Outcome::Refused(Problem::new(PORT_CONFLICT, "b: taken"));
+        let status = status_of(
+            &[applied("loadbalancer-a", None, false), refused],
+            &Drain::default(),
+        );
+        let names: Vec<_> = status.applied.iter().map(|applied| &applied.service).collect();
+        assert_eq!(names, ["loadbalancer-a"]);
+    }
+
+    #[test]
+    fn a_refused_deployment_stays_applied() {
+        let refused = applied("loadbalancer-a", Some(Problem::new(REFUSED, "quota")), false);
+        let drained = Some(Drained {
+            epoch: 1,
+            revision: 5,
+        });
+        let status = status_of(&[refused], &Drain::unchanged(drained));
+        assert_eq!(status.applied.len(), 1);
+        assert_eq!(status.drained, drained);
+        let finding = status.finding.unwrap();
+        assert_eq!(
+            (finding.reason, &*finding.message),
+            (REFUSED, "loadbalancer-a: quota")
+        );
+    }
+
+    #[test]
+    fn hosts_that_wait_long_are_reported_last() {
+        let drain = Drain {
+            problem: Some(Problem::new(PROGRESSING, "hosts are not released")),
+            ..Drain::default()
+        };
+        let finding = status_of(&[applied("a", None, true)], &drain).finding.unwrap();
+        assert_eq!(
+            (finding.status, &*finding.message),
+            (Some(false), "hosts are not released")
+        );
+        let failing = applied("a", Some(Problem::new(IMAGE_PULL, "no such image")), false);
+        assert_eq!(status_of(&[failing], &drain).finding.unwrap().reason, IMAGE_PULL);
+    }
+}

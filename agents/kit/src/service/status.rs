@@ -1,0 +1,77 @@
+//! The part of a `SIPCluster`'s status that a service agent owns: it is written only when it differs.
+
+use api::{Applied, Drained, Endpoint, SIPCluster, SIPClusterStatus};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use kube::{Client, ResourceExt as _};
+
+use super::{error::Error, identity::Identity, observed::Observed};
+use crate::{apply, conditions::Finding};
+
+/// The part of a status that a service agent owns.
+#[derive(Debug)]
+pub(super) struct Status {
+    /// `None`: the spec asks for no instance, and there is nothing to tell.
+    pub(super) finding: Option<Finding>,
+    pub(super) applied: Vec<Applied>,
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) drained: Option<Drained>,
+}
+
+/// Writes the status if it differs from the observed one. Returns whether it did.
+pub(super) async fn write(
+    client: &Client,
+    identity: &Identity,
+    observed: &Observed<'_>,
+    status: Status,
+) -> Result<bool, Error> {
+    let condition = status
+        .finding
+        .clone()
+        .map(|finding| finding.condition(observed.conditions(), observed.generation(), Timestamp::now()));
+    let same = observed.condition() == condition.as_ref()
+        && observed.applied() == status.applied
+        && observed.endpoints() == status.endpoints
+        && observed.drained() == status.drained;
+    if same {
+        return Ok(false);
+    }
+    write_with(client, identity, observed, condition, status).await?;
+    Ok(true)
+}
+
+/// Writes the status with the condition that the cluster has already.
+pub(super) async fn write_keeping_condition(
+    client: &Client,
+    identity: &Identity,
+    observed: &Observed<'_>,
+    status: Status,
+) -> Result<(), Error> {
+    write_with(client, identity, observed, observed.condition().cloned(), status).await
+}
+
+async fn write_with(
+    client: &Client,
+    identity: &Identity,
+    observed: &Observed<'_>,
+    condition: Option<Condition>,
+    status: Status,
+) -> Result<(), Error> {
+    let Status {
+        finding: _,
+        applied,
+        endpoints,
+        drained,
+    } = status;
+    let status = SIPClusterStatus {
+        conditions: condition.into_iter().collect(),
+        applied,
+        endpoints,
+        drained,
+        ..SIPClusterStatus::default()
+    };
+    let name = observed.object().name_any();
+    apply::apply_status::<SIPCluster>(client, identity.manager, &observed.namespace(), &name, &status)
+        .await
+        .map(drop)
+        .map_err(Error::kubernetes("write the status"))
+}

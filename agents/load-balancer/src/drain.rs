@@ -1,0 +1,220 @@
+//! Whether any pod of a cluster's load balancers may still route to hosts that leave. Hosts are released on this evidence, so what is
+//! not known counts as routing.
+//!
+//! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one that the spec asks for, of one
+//! that it no longer names, and of one whose changes are refused.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::{Drained, MemberState, Placement, annotations, conditions::ready::PROGRESSING, labels};
+use futures::future::join_all;
+use k8s_openapi::{
+    api::core::v1::{ContainerState, Pod},
+    jiff::Timestamp,
+};
+use kit::{
+    apply,
+    load_balancers::{belongs_to, is_finished, selector},
+    pod_http,
+    service::{Drain, Observed, Problem, readiness, revision},
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::Store};
+use render::load_balancer::REPORT_PORT_NAME;
+
+use crate::pod_config::{self, Follows};
+
+/// The configuration that the pods of each load balancer are to run: its name, and the SHA-256 of the configuration.
+type Desired<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Observes whether the hosts that leave may be released. The configurations of `desired` are on the API server, and every load
+/// balancer that is not in it has been deleted or could not be changed.
+pub(crate) async fn drain(
+    client: &Client,
+    seen: &Store<Pod>,
+    observed: &Observed<'_>,
+    desired: &[(String, String)],
+) -> Drain {
+    let known = observed.drained();
+    let Some((held, goal)) = observed
+        .placement()
+        .and_then(|held| Some((held, goal(held)?)))
+        .filter(|(_, goal)| Some(*goal) != known)
+    else {
+        return Drain::unchanged(known);
+    };
+    let desired = desired
+        .iter()
+        .map(|(name, digest)| (name.as_str(), digest.as_str()))
+        .collect();
+    match blocker(client, seen, observed, &desired).await {
+        None => Drain::unchanged(Some(goal)),
+        Some(why) => waits(known, &why, waited(held, Timestamp::now())),
+    }
+}
+
+/// The hosts that leave wait; that is reported when it takes longer than usual.
+fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
+    let slow = waited >= pod_config::SLOW;
+    Drain {
+        drained: known,
+        problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
+        requeue: Some(pod_config::pause(waited)),
+    }
+}
+
+/// Why hosts that leave cannot be released yet; for people.
+async fn blocker(
+    client: &Client,
+    seen: &Store<Pod>,
+    observed: &Observed<'_>,
+    desired: &Desired<'_>,
+) -> Option<String> {
+    let (namespace, name) = (observed.namespace(), observed.object().name_any());
+    // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
+    // be behind, or have shown nothing yet.
+    let mut seen = seen.state();
+    seen.retain(|pod| pod.namespace().as_deref() == Some(&namespace));
+    if let Some(why) = routing_pod(&seen, &name, desired).await {
+        return Some(why);
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let listed = match pods.list(&ListParams::default().labels(&selector())).await {
+        Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
+        Err(error) => return Some(format!("its pods cannot be listed: {}", apply::reason(&error))),
+    };
+    routing_pod(&listed, &name, desired).await
+}
+
+/// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
+fn goal(held: &Placement) -> Option<Drained> {
+    let leaves = |member: &api::Member| member.state == MemberState::Releasing;
+    held.members.iter().any(leaves).then(|| Drained {
+        epoch: held.epoch,
+        revision: revision(held),
+    })
+}
+
+/// For how long the host that left last has been leaving.
+fn waited(held: &Placement, now: Timestamp) -> Duration {
+    let leaving = held
+        .members
+        .iter()
+        .filter(|member| member.state == MemberState::Releasing);
+    let since = leaving.filter_map(|member| member.since.as_ref()).max();
+    since
+        .and_then(|since| now.duration_since(since.0).try_into().ok())
+        .unwrap_or_default()
+}
+
+/// The first of the cluster's pods that may route to hosts that leave, and why; for people.
+async fn routing_pod(pods: &[Arc<Pod>], cluster: &str, desired: &Desired<'_>) -> Option<String> {
+    let own = pods.iter().filter(|pod| belongs_to(&***pod, cluster));
+    let mut asked = Vec::new();
+    for pod in own {
+        match routing(pod, desired) {
+            Routing::None => {}
+            Routing::Some(why) => return Some(why),
+            Routing::Ask(digest) => asked.push(pod_config::follows_one(Arc::clone(pod), digest)),
+        }
+    }
+    join_all(asked).await.into_iter().find_map(|answer| match answer {
+        Follows::All => None,
+        Follows::Not { pod, failed } => {
+            let failed = failed.map_or_else(String::new, |words| format!(": {words}"));
+            Some(format!(
+                "pod {pod} has not confirmed that it runs the newest configuration{failed}"
+            ))
+        }
+    })
+}
+
+/// Whether a pod routes to hosts that leave, as far as is known without asking it.
+#[derive(Debug, PartialEq)]
+enum Routing<'a> {
+    /// It routes to no host that leaves.
+    None,
+    /// It may; for people.
+    Some(String),
+    /// It reports itself whether it runs the configuration of this digest.
+    Ask(&'a str),
+}
+
+fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
+    // A check has no Service, and balances nothing.
+    let checks = pod.labels().contains_key(labels::TEMPLATE_CHECK);
+    // Before a pod is on a node it has read no configuration.
+    let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+    if checks || waits || is_finished(pod) {
+        return Routing::None;
+    }
+    let name = pod.name_any();
+    let instance = pod.labels().get(labels::INSTANCE).map_or("", String::as_str);
+    let Some(digest) = desired.get(instance) else {
+        return Routing::Some(format!(
+            "pod {name} still runs, and {instance} is no longer asked for or cannot be changed"
+        ));
+    };
+    if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
+        // HAProxy that starts later reads the newest configuration first.
+        return if is_down(pod) {
+            Routing::None
+        } else {
+            Routing::Ask(digest)
+        };
+    }
+    // Without a sidecar it runs what it was made for, if not now, then when it starts.
+    match pod.annotations().get(annotations::CONFIG_HASH) {
+        Some(made_for) if made_for == digest => Routing::None,
+        Some(_) | None => Routing::Some(format!("pod {name} runs an earlier configuration")),
+    }
+}
+
+/// Whether the kubelet says of every container that it does not run, and why. One that is about to start may run by now.
+fn is_down(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_deref());
+    let down = |state: &ContainerState| match state {
+        ContainerState {
+            running: None,
+            waiting: Some(waiting),
+            terminated: _,
+        } => waiting.reason.as_deref().is_some_and(readiness::is_stuck),
+        ContainerState {
+            running: None,
+            waiting: None,
+            terminated,
+        } => terminated.is_some(),
+        ContainerState {
+            running: Some(_),
+            waiting: _,
+            terminated: _,
+        } => false,
+    };
+    containers.is_some_and(|containers| {
+        !containers.is_empty()
+            && containers
+                .iter()
+                .all(|container| container.state.as_ref().is_some_and(down))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_wait_long_are_reported() {
+        let known = Some(Drained {
+            epoch: 1,
+            revision: 2,
+        });
+        let soon = waits(known, "pod x still runs", Duration::from_secs(1));
+        assert_eq!((soon.drained, soon.problem), (known, None));
+        let long = waits(known, "pod x still runs", Duration::from_mins(1));
+        assert_eq!(
+            long.problem.unwrap().message,
+            "hosts are not released: pod x still runs"
+        );
+        assert!(long.requeue > soon.requeue);
+    }
+}

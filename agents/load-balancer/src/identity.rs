@@ -1,0 +1,30 @@
+//! What the load-balancer agent owns.
+
+use api::{conditions::LOAD_BALANCER_READY, labels};
+use kit::{
+    apply::Manager,
+    load_balancers::SIP_PREFIXES,
+    service::{Children, Identity, Kind},
+};
+
+/// Its field manager; also the name of its process.
+pub(crate) const MANAGER: Manager = Manager("sip-load-balancer-agent");
+
+pub(crate) const IDENTITY: &Identity = &Identity {
+    manager: MANAGER,
+    condition: LOAD_BALANCER_READY,
+    component: labels::COMPONENT_LOAD_BALANCER,
+    name_prefixes: &["loadbalancer-"],
+    sip_prefixes: &SIP_PREFIXES,
+    children: &[
+        Children::of(Kind::Deployment),
+        Children::of(Kind::Secret),
+        Children::of(Kind::PodDisruptionBudget),
+        Children::of(Kind::NetworkPolicy),
+        Children::of(Kind::RoleBinding),
+        Children::of(Kind::Role),
+        Children::of(Kind::ServiceAccount),
+    ],
+    pod_labels: &[labels::TEMPLATE_CHECK],
+    reports_drained: true,
+};

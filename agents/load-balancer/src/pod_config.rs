@@ -1,0 +1,199 @@
+//! Which configuration the pods of a load balancer run, for its condition. The evidence on which hosts are released is in `drain`.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{
+    annotations,
+    conditions::{load_balancer::PODS_FAIL, ready::PROGRESSING},
+};
+use futures::future::join_all;
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Pod;
+use kit::{
+    pod_http,
+    service::{Applied, Objects, Problem, pods},
+};
+use kube::{ResourceExt as _, runtime::reflector::Store};
+use render::load_balancer::{
+    DRAIN_SECONDS, REPORT_PORT_NAME,
+    running::{CONFIG_PATH, Running},
+};
+
+/// When pods that do not run the newest configuration yet are asked again; and when they are slow.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
+/// A pod that does not run it after this time is reported: connections to members that left may take a while to end.
+pub(crate) const SLOW: Duration = Duration::from_secs(DRAIN_SECONDS.unsigned_abs() + 15);
+
+/// Pause after which pods are asked again that have not followed for so long.
+pub(crate) fn pause(elapsed: Duration) -> Duration {
+    if elapsed >= SLOW {
+        ASK_SLOW_AGAIN
+    } else {
+        ASK_AGAIN
+    }
+}
+
+/// Whether the pods follow the configuration.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Follows {
+    /// Every live pod runs this configuration, and no connection to a host that it does not have is left.
+    All,
+    /// Some do not, and what is wrong with the first of them, for people.
+    Not { pod: String, failed: Option<String> },
+}
+
+impl Follows {
+    /// When to ask again, `elapsed` after the configuration was applied.
+    pub(crate) fn requeue(&self, elapsed: Duration) -> Option<Duration> {
+        match self {
+            Self::All => None,
+            Self::Not { .. } => Some(pause(elapsed)),
+        }
+    }
+
+    /// What to report, `elapsed` after the configuration was applied.
+    pub(crate) fn problem(&self, elapsed: Duration) -> Option<Problem> {
+        match self {
+            Self::All => None,
+            Self::Not {
+                pod,
+                failed: Some(words),
+            } => {
+                let message = format!("pod {pod} still runs the previous configuration: {words}");
+                Some(Problem::new(PODS_FAIL, message))
+            }
+            Self::Not { pod, failed: None } => (elapsed >= SLOW).then(|| {
+                let message = format!(
+                    "pod {pod} has not confirmed for {} s that it runs the newest configuration",
+                    SLOW.as_secs()
+                );
+                Problem::new(PROGRESSING, message)
+            }),
+        }
+    }
+}
+
+/// Asks every pod of a load balancer, also those that are about to end: they still route to members.
+pub(crate) async fn follows(pods: &Store<Pod>, objects: &Objects<Applied>) -> Follows {
+    let asked = pods::of(pods, objects)
+        .into_iter()
+        .filter(|pod| is_live(pod))
+        .map(|pod| follows_one(pod, objects.config_digest()));
+    let answers = join_all(asked.collect::<Vec<_>>()).await;
+    answers
+        .into_iter()
+        .find(|answer| *answer != Follows::All)
+        .unwrap_or(Follows::All)
+}
+
+/// Whether HAProxy runs in a pod. Where it does not, it reads the newest configuration when it is started.
+fn is_live(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut containers = status
+        .into_iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    containers.any(|container| {
+        container
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    })
+}
+
+/// Whether one pod follows: its sidecar reports it; without one, a pod runs what it was started with.
+pub(crate) async fn follows_one(pod: Arc<Pod>, digest: &str) -> Follows {
+    let running = if pod_http::port(&pod, REPORT_PORT_NAME).is_some() {
+        reported(&pod).await
+    } else {
+        Running {
+            running: pod.annotations().get(annotations::CONFIG_HASH).cloned(),
+            failed: None,
+        }
+    };
+    if running.running.as_deref() == Some(digest) {
+        return Follows::All;
+    }
+    Follows::Not {
+        pod: pod.name_any(),
+        failed: running.failed,
+    }
+}
+
+async fn reported(pod: &Pod) -> Running {
+    let unknown = Running {
+        running: None,
+        failed: None,
+    };
+    let Some(address) = pod_http::address(pod, REPORT_PORT_NAME) else {
+        return unknown;
+    };
+    match pod_http::get(address, CONFIG_PATH).await {
+        Some((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or(unknown),
+        Some(_) | None => unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(annotations: &Value, state: &Value) -> Pod {
+        let container = json!({
+            "name": "loadbalancer", "image": "haproxy:0", "imageID": "", "ready": true, "restartCount": 0, "state": state,
+        });
+        let pod = json!({
+            "metadata": {"name": "lb-1", "annotations": annotations},
+            "status": {"phase": "Running", "containerStatuses": [container]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_without_haproxy_routes_nowhere() {
+        let none = json!({});
+        assert!(is_live(&pod(&none, &json!({"running": {}}))));
+        assert!(!is_live(&pod(
+            &none,
+            &json!({"waiting": {"reason": "CrashLoopBackOff"}})
+        )));
+        assert!(!is_live(&Pod::default()));
+    }
+
+    #[tokio::test]
+    async fn without_a_sidecar_a_pod_runs_what_it_was_started_with() {
+        let annotation = annotations::CONFIG_HASH;
+        let running = json!({"running": {}});
+        let new = Arc::new(pod(&json!({annotation: "new"}), &running));
+        let old = Arc::new(pod(&json!({annotation: "old"}), &running));
+        assert_eq!(follows_one(new, "new").await, Follows::All);
+        let follows = follows_one(old, "new").await;
+        assert_eq!(
+            follows,
+            Follows::Not {
+                pod: "lb-1".to_owned(),
+                failed: None
+            }
+        );
+        assert_eq!(follows.problem(Duration::from_secs(1)), None, "it takes a while");
+        assert_eq!(follows.problem(SLOW).unwrap().reason, PROGRESSING);
+        assert!(follows.requeue(SLOW) > follows.requeue(Duration::ZERO));
+        assert_eq!(Follows::All.requeue(SLOW), None);
+    }
+
+    #[test]
+    fn a_configuration_that_haproxy_refuses_is_reported() {
+        let refused = Follows::Not {
+            pod: "lb-1".to_owned(),
+            failed: Some("[ALERT] no".to_owned()),
+        };
+        let problem = refused.problem(Duration::ZERO).unwrap();
+        assert_eq!(problem.reason, PODS_FAIL);
+        assert_eq!(
+            problem.message,
+            "pod lb-1 still runs the previous configuration: [ALERT] no"
+        );
+    }
+}

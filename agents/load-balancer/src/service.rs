@@ -1,0 +1,152 @@
+//! The load balancer as a service of the framework.
+
+use std::convert::Infallible;
+
+use api::{
+    Cluster, ControlPlaneBalancer, Invalid, MadePorts, PortSet,
+    conditions::load_balancer::NO_REACHABLE_BACKEND,
+};
+use k8s_openapi::api::core::v1::Service as CoreService;
+use kit::service::{
+    Applied, Drain, Error, Identity, Objects, Observed, Probe, Remark, Rendered, Scope, Service, Stores,
+    Watches,
+};
+use kube::{Client, ResourceExt as _};
+use render::load_balancer::{API_SERVER_PORT, Sidecar};
+
+use crate::{
+    balancers::Balancer,
+    drain,
+    identity::IDENTITY,
+    pod_config::{self, Follows},
+    reachability::Unserved,
+    rendering,
+    templates::{Chosen, Templates},
+};
+
+/// The load balancers of a site's clusters.
+pub(crate) struct LoadBalancers {
+    client: Client,
+    stores: Stores,
+    /// What makes a running HAProxy follow its configuration; without it, new pods start for every change.
+    sidecar: Option<Sidecar>,
+    templates: Templates,
+    unserved: Unserved,
+}
+
+impl LoadBalancers {
+    /// With the watches that it needs besides those of every service.
+    pub(crate) fn new(sidecar: Option<Sidecar>, watches: &mut Watches) -> Self {
+        Self {
+            client: watches.client().clone(),
+            stores: watches.stores().clone(),
+            sidecar,
+            templates: Templates::new(watches),
+            unserved: Unserved::default(),
+        }
+    }
+
+    /// Asks pods without end whether any member answers.
+    pub(crate) fn probe_members(
+        &self,
+        watches: &Watches,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
+        let (pods, triggers) = (self.stores.pods.clone(), watches.triggers());
+        self.unserved.clone().watch(pods, triggers)
+    }
+}
+
+impl Service for LoadBalancers {
+    const IDENTITY: &'static Identity = IDENTITY;
+    type Entry = Balancer;
+    type Prepared = Option<Chosen>;
+
+    fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
+        let existing = observed.services();
+        let existing = existing.map(|service| (service.name_any(), ports(service)));
+        let existing: MadePorts = existing.collect();
+        Ok(Cluster::parse(observed.object())?.keep_names(&existing))
+    }
+
+    fn entries(cluster: &Cluster) -> Vec<Balancer> {
+        Balancer::all(cluster)
+    }
+
+    fn common(entry: &Balancer) -> &api::Service {
+        entry.entry()
+    }
+
+    /// Those of other sections count when they are a Service's: this site may have no agent that makes one.
+    fn node_ports(cluster: &Cluster) -> PortSet {
+        let single = cluster
+            .load_balancers_control_plane()
+            .iter()
+            .filter_map(ControlPlaneBalancer::node_port);
+        let ranges = cluster
+            .load_balancers_worker()
+            .iter()
+            .filter(|balancer| balancer.service().changes().exposure().has_node_ports())
+            .flat_map(|balancer| balancer.ports().ports());
+        single.chain(ranges).map(std::num::NonZeroU16::get).collect()
+    }
+
+    fn protocol(port: i32) -> &'static str {
+        if port == i32::from(API_SERVER_PORT) {
+            "https"
+        } else {
+            "tcp"
+        }
+    }
+
+    async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Option<Chosen>, Error> {
+        self.templates.choose(scope, entry, self.sidecar.as_ref()).await
+    }
+
+    fn render(&self, scope: Scope<'_>, entry: &Balancer, chosen: Option<Chosen>) -> Rendered {
+        rendering::render(scope, entry, self.sidecar.as_ref(), chosen)
+    }
+
+    async fn probe(
+        &self,
+        scope: Scope<'_>,
+        entry: &Balancer,
+        objects: &Objects<Applied>,
+        confirmed: bool,
+    ) -> Probe {
+        let balanced = !entry.members(scope.members).0.is_empty();
+        let unserved = balanced && self.unserved.contains(&objects.namespace(), &objects.name());
+        let follows = if confirmed {
+            Follows::All
+        } else {
+            pod_config::follows(&self.stores.pods, objects).await
+        };
+        let age = objects.age();
+        Probe {
+            problem: follows.problem(age),
+            remark: unserved.then_some(Remark {
+                reason: NO_REACHABLE_BACKEND,
+                text: "no member answers behind",
+            }),
+            confirmed: follows == Follows::All,
+            requeue: follows.requeue(age),
+        }
+    }
+
+    async fn drain(&self, observed: &Observed<'_>, desired: &[(String, String)]) -> Drain {
+        drain::drain(&self.client, &self.stores.pods, observed, desired).await
+    }
+
+    fn forget(&self, namespace: &str, name: &str) {
+        self.templates.forget(namespace, name);
+    }
+}
+
+/// What tells one load balancer from another of its kind: the port of API servers is that of all.
+fn ports(service: &CoreService) -> std::collections::BTreeSet<u16> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let numbers = ports.flat_map(|port| [Some(port.port), port.node_port]).flatten();
+    numbers
+        .filter_map(|number| u16::try_from(number).ok())
+        .filter(|number| *number != API_SERVER_PORT)
+        .collect()
+}

@@ -1,0 +1,308 @@
+//! Templates of the site's operators: by which one a load balancer is rendered, and what is wrong with the one that they have written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+};
+
+use api::{
+    annotations,
+    conditions::load_balancer::{BAD_TEMPLATE, REFUSED},
+};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod},
+};
+use kit::{
+    apply,
+    service::{Error, Problem, Scope, Watches},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::{reflector::Store, watcher},
+};
+use render::load_balancer::{Check, Sidecar, template::Template};
+
+use crate::{
+    balancers::Balancer,
+    template_check::{self, Outcome},
+    template_store::TemplateStore,
+};
+
+/// A `ConfigMap` and its key, by SIP's names.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Name of the `ConfigMap`.
+    name: &'static str,
+    key: &'static str,
+}
+
+/// Where the template for API servers is.
+const CONTROL_PLANE: Place = Place {
+    name: "loadbalancercontrolplane",
+    key: "loadBalancerControlPlane.cfg",
+};
+/// Where the template for workers is.
+const WORKER: Place = Place {
+    name: "loadbalancerworker",
+    key: "loadBalancerWorker.cfg",
+};
+
+/// Namespace and name of a load balancer.
+type Key = (String, String);
+
+/// The written templates, and what is known of them.
+pub(crate) struct Templates {
+    client: Client,
+    control_plane: Store<ConfigMap>,
+    worker: Store<ConfigMap>,
+    deployments: Store<Deployment>,
+    pods: Store<Pod>,
+    store: TemplateStore,
+    known: Mutex<BTreeMap<Key, Known>>,
+}
+
+/// What is known for one load balancer.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    accepted: Option<Accepted>,
+    /// The check that refused a template last, and its words.
+    refused: Option<(String, String)>,
+}
+
+/// A template, and the image whose haproxy has accepted it.
+#[derive(Clone, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) template: Template,
+    pub(crate) image: String,
+}
+
+impl Templates {
+    /// With watches of both `ConfigMap`s; a template concerns every cluster.
+    pub(crate) fn new(watches: &mut Watches) -> Self {
+        let client = watches.client().clone();
+        let store = TemplateStore::new(client.clone(), watches.namespace());
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), watches.namespace());
+        let mut watch = |place: Place| {
+            let by_name = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
+            watches.read_for_all(maps.clone(), by_name)
+        };
+        let (control_plane, worker) = (watch(CONTROL_PLANE), watch(WORKER));
+        Self {
+            client,
+            control_plane,
+            worker,
+            deployments: watches.stores().deployments.clone(),
+            pods: watches.stores().pods.clone(),
+            store,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The load balancer is deleted, or is no longer rendered by a template.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    fn remember(&self, key: Key, now: Known) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(key, now);
+    }
+
+    /// The `ConfigMap` with the template for a load balancer, if there is one.
+    fn written(&self, balancer: &Balancer) -> Option<Written> {
+        let (place, store) = match balancer {
+            Balancer::ControlPlane(_) => (CONTROL_PLANE, &self.control_plane),
+            Balancer::Worker(_) => (WORKER, &self.worker),
+        };
+        let found = store
+            .state()
+            .into_iter()
+            .find(|map| map.name_any() == place.name)?;
+        let text = found.data.as_ref().and_then(|data| data.get(place.key)).cloned();
+        Some(Written {
+            source: format!(
+                "ConfigMap {}/{}, key {}",
+                self.store.namespace(),
+                place.name,
+                place.key
+            ),
+            text,
+        })
+    }
+
+    /// What is known for a load balancer. After a restart its Deployment records by which template it was rendered.
+    async fn known(&self, (namespace, name): &Key) -> Result<Known, Error> {
+        let key = (namespace.clone(), name.clone());
+        let known = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(&key).cloned()
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), namespace);
+        let found = deployments
+            .get_metadata_opt(name)
+            .await
+            .map_err(Error::kubernetes("read the Deployment"))?;
+        let annotation = |annotation| found.as_ref()?.annotations().get(annotation).cloned();
+        let accepted = match annotation(annotations::TEMPLATE).zip(annotation(annotations::TEMPLATE_IMAGE)) {
+            Some((digest, image)) => {
+                let template = self.store.get(&digest).await?;
+                template.map(|template| Accepted { template, image })
+            }
+            None => None,
+        };
+        let known = Known {
+            accepted,
+            refused: None,
+        };
+        self.remember(key, known.clone());
+        Ok(known)
+    }
+
+    /// The templates by which a load balancer is rendered, or is about to be.
+    fn in_use(&self) -> BTreeSet<String> {
+        let deployments = self.deployments.state();
+        let annotated = deployments
+            .iter()
+            .filter_map(|deployment| deployment.annotations().get(annotations::TEMPLATE).cloned());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let accepted = known.values().filter_map(|known| known.accepted.as_ref());
+        annotated
+            .chain(accepted.map(|accepted| accepted.template.digest().to_owned()))
+            .collect()
+    }
+
+    /// Stores an accepted template; returns why it cannot be stored, and so not be used.
+    async fn keep(&self, template: &Template) -> Result<Option<Problem>, Error> {
+        let keys = match self.store.put(template).await {
+            Ok(keys) => keys,
+            Err(error) if apply::code(&error).is_some_and(|code| (400..500).contains(&code)) => {
+                let words = format!("it cannot be stored: {}", apply::reason(&error));
+                return Ok(Some(Problem::new(REFUSED, words)));
+            }
+            Err(error) => return Err(Error::kubernetes("store a template")(error)),
+        };
+        let used = self.in_use();
+        let unused = keys
+            .iter()
+            .filter(|key| *key != template.digest() && !used.contains(*key));
+        self.store.remove(&unused.cloned().collect::<Vec<_>>()).await?;
+        Ok(None)
+    }
+
+    /// Chooses the template for a load balancer; `None` where the operators have written none. One that its image has not accepted yet
+    /// is checked first.
+    pub(crate) async fn choose(
+        &self,
+        scope: Scope<'_>,
+        balancer: &Balancer,
+        sidecar: Option<&Sidecar>,
+    ) -> Result<Option<Chosen>, Error> {
+        let key = (scope.cluster.namespace().to_owned(), balancer.name().to_owned());
+        let Some(Written { source, text }) = self.written(balancer) else {
+            self.forget(&key.0, &key.1);
+            return Ok(None);
+        };
+        let known = self.known(&key).await?;
+        let instead = |problem| Chosen {
+            by: known.accepted.clone(),
+            problem: Some(problem),
+            source: source.clone(),
+        };
+        let bad = |words: &str| Problem::new(BAD_TEMPLATE, words);
+        let Some(text) = text else {
+            return Ok(Some(instead(bad("the key is not there"))));
+        };
+        let wanted = match Template::parse(&text) {
+            Ok(wanted) => wanted,
+            Err(error) => return Ok(Some(instead(bad(&error.to_string())))),
+        };
+        let image = balancer.entry().image().as_str();
+        if let Some(accepted) = &known.accepted
+            && accepted.template == wanted
+            && accepted.image == image
+        {
+            return Ok(Some(Chosen {
+                by: Some(accepted.clone()),
+                problem: None,
+                source,
+            }));
+        }
+        let (members, _) = balancer.members(scope.members);
+        let check = match balancer.plan(scope.cluster, sidecar).check(&members, &wanted) {
+            Ok(check) => check,
+            Err(error) => return Ok(Some(instead(bad(&error.to_string())))),
+        };
+        let wanted = Accepted {
+            template: wanted,
+            image: image.to_owned(),
+        };
+        let (by, problem) = self.checked(key, known, &check, wanted).await?;
+        Ok(Some(Chosen { by, problem, source }))
+    }
+
+    /// Chooses by the outcome of a check.
+    async fn checked(
+        &self,
+        key: Key,
+        known: Known,
+        check: &Check,
+        wanted: Accepted,
+    ) -> Result<(Option<Accepted>, Option<Problem>), Error> {
+        let Known { accepted, refused } = known;
+        // A template that another image has accepted, and this one refuses, is no longer a good one.
+        let other = accepted
+            .clone()
+            .filter(|accepted| accepted.template != wanted.template);
+        if let Some((_, words)) = refused.filter(|(id, _)| *id == check.id) {
+            return Ok((other, Some(Problem::new(BAD_TEMPLATE, words))));
+        }
+        match template_check::observe(&self.client, &self.pods, check).await? {
+            Outcome::Open(problem) => Ok((accepted, Some(problem))),
+            Outcome::Refused(words) => {
+                let words = format!("haproxy of {} refuses it: {words}", wanted.image);
+                let known = Known {
+                    accepted: other.clone(),
+                    refused: Some((check.id.clone(), words.clone())),
+                };
+                self.remember(key, known);
+                template_check::end(&self.client, check).await?;
+                Ok((other, Some(Problem::new(BAD_TEMPLATE, words))))
+            }
+            Outcome::Accepted => {
+                if let Some(problem) = self.keep(&wanted.template).await? {
+                    return Ok((accepted, Some(problem)));
+                }
+                let known = Known {
+                    accepted: Some(wanted.clone()),
+                    refused: None,
+                };
+                self.remember(key, known);
+                template_check::end(&self.client, check).await?;
+                Ok((Some(wanted), None))
+            }
+        }
+    }
+}
+
+/// The template that the operators have written.
+struct Written {
+    /// Where, for people.
+    source: String,
+    /// `None`: the key is not there.
+    text: Option<String>,
+}
+
+/// By which template a load balancer is rendered, and what is wrong with the written one.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// `None`: by the built-in configuration.
+    pub(crate) by: Option<Accepted>,
+    pub(crate) problem: Option<Problem>,
+    /// Where the written template is, for people.
+    pub(crate) source: String,
+}
