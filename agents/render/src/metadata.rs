@@ -1,38 +1,97 @@
-//! What every child of a SIPCluster carries: its names, labels and owner. They are SIP's, so that its objects are taken
-//! over: a Deployment's selector can never change.
+//! What every object of an instance carries: names, labels and owner. They are SIP's, so that its objects are taken over: a
+//! Deployment's selector can never change.
 
 use std::collections::BTreeMap;
 
-use api::{Cluster, ObjectName, SIPCluster, labels};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use api::{Cluster, SIPCluster, Service as Entry, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource as _;
 
-/// Labels of an object, and selector of its pods.
-pub(crate) fn labels(component: &str, software: &str, name: &ObjectName) -> BTreeMap<String, String> {
-    [
-        (labels::PART_OF, labels::PART_OF_SIP),
-        (labels::COMPONENT, component),
-        (labels::NAME, software),
-        (labels::INSTANCE, name.as_str()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+/// One entry of a section of a cluster's services: what is rendered for it is one instance of the service.
+#[derive(Clone, Copy, Debug)]
+pub struct Instance<'a> {
+    cluster: &'a Cluster,
+    entry: &'a Entry,
+    component: &'a str,
+    software: &'a str,
 }
 
-/// Metadata of a child. The owner reference is the safety net behind the agents' own deletion.
-pub(crate) fn child(cluster: &Cluster, name: &ObjectName, labels: BTreeMap<String, String>) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_string()),
-        namespace: Some(cluster.namespace().to_owned()),
-        labels: Some(labels),
-        owner_references: Some(vec![OwnerReference {
-            api_version: SIPCluster::api_version(&()).into_owned(),
-            kind: SIPCluster::kind(&()).into_owned(),
-            name: cluster.name().to_owned(),
-            uid: cluster.uid().to_owned(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]),
-        ..ObjectMeta::default()
+impl<'a> Instance<'a> {
+    /// An entry's. `component` and `software`: values of the labels [`labels::COMPONENT`] and [`labels::NAME`].
+    #[must_use]
+    pub fn new(cluster: &'a Cluster, entry: &'a Entry, component: &'a str, software: &'a str) -> Self {
+        Self {
+            cluster,
+            entry,
+            component,
+            software,
+        }
+    }
+
+    /// Its cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    /// What its entry has in common with those of every service.
+    #[must_use]
+    pub fn entry(&self) -> &'a Entry {
+        self.entry
+    }
+
+    /// Name of its objects.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.entry.object_name().as_str()
+    }
+
+    /// Labels of its objects, by which its pods are selected too.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (labels::PART_OF, labels::PART_OF_SIP),
+            (labels::COMPONENT, self.component),
+            (labels::NAME, self.software),
+            (labels::INSTANCE, self.name()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    /// Labels of its pods: those of the selector, and the name of its cluster.
+    #[must_use]
+    pub fn pod_labels(&self) -> BTreeMap<String, String> {
+        let mut on_pod = self.labels();
+        on_pod.insert(labels::CLUSTER_NAME.to_owned(), self.cluster.name().to_owned());
+        on_pod
+    }
+
+    /// Selects its pods.
+    #[must_use]
+    pub fn selector(&self) -> LabelSelector {
+        LabelSelector {
+            match_labels: Some(self.labels()),
+            match_expressions: None,
+        }
+    }
+
+    /// Metadata of an object of its name. The owner reference is the safety net behind the agents' own deletion.
+    #[must_use]
+    pub fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name().to_owned()),
+            namespace: Some(self.cluster.namespace().to_owned()),
+            labels: Some(self.labels()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: SIPCluster::api_version(&()).into_owned(),
+                kind: SIPCluster::kind(&()).into_owned(),
+                name: self.cluster.name().to_owned(),
+                uid: self.cluster.uid().to_owned(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        }
     }
 }

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use api::{Cluster, labels};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{
-    Container, PodSpec, PodTemplateSpec, ResourceRequirements, Secret, SecretVolumeSource, Volume,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Secret, SecretVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 
+use super::member::{Member, once_each};
+use super::plan::Plan;
+use super::pods;
 use super::template::{Error, Template};
-use super::{Member, Plan, objects, once_each};
+use crate::pod;
 
 /// Hexadecimal digits by which checks of a namespace are told apart.
 const DIGITS: usize = 24;
-/// After this time a check that has not come to an end is over: its image cannot be had, or no node takes it.
+/// After this time a check that has not completed is over: its image cannot be had, or no node takes it.
 const DEADLINE_SECONDS: i64 = 120;
 /// After this time a check that has ended is gone, whoever has made it.
 const KEPT_SECONDS: i32 = 60;
@@ -79,7 +79,7 @@ pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Re
     let metadata = ObjectMeta {
         name: Some(name(&id)),
         labels: Some(labels.clone()),
-        ..objects::child(plan)
+        ..plan.instance().metadata()
     };
     let mut configs: Vec<(&str, String)> = Vec::new();
     let mut together = 0;
@@ -141,7 +141,7 @@ fn file(case: &str) -> String {
 
 /// Those of the load balancer's pods, but for one: no selector of a load balancer finds a check.
 fn labels_of(plan: &Plan<'_>, id: &str) -> BTreeMap<String, String> {
-    let mut labels = objects::pod_labels(plan);
+    let mut labels = plan.instance().labels();
     let own = [
         (labels::NAME, labels::NAME_CHECK),
         (labels::CLUSTER_NAME, plan.cluster.name()),
@@ -158,7 +158,7 @@ fn job(
     configs: &[(&str, String)],
 ) -> Job {
     let volume = Volume {
-        name: objects::CONFIG_VOLUME.to_owned(),
+        name: pods::CONFIG_VOLUME.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: metadata.name.clone(),
             default_mode: Some(0o444),
@@ -181,8 +181,8 @@ fn job(
                     automount_service_account_token: Some(false),
                     enable_service_links: Some(false),
                     // Where the load balancer runs, since an image may not run everywhere.
-                    node_selector: objects::node_selector(plan),
-                    security_context: Some(objects::pod_security(plan)),
+                    node_selector: pod::node_selector(&plan.instance()),
+                    security_context: Some(pods::security(plan)),
                     containers: configs.iter().map(|(case, _)| container(plan, case)).collect(),
                     volumes: Some(vec![volume]),
                     ..PodSpec::default()
@@ -196,21 +196,20 @@ fn job(
 }
 
 fn container(plan: &Plan<'_>, case: &str) -> Container {
-    let quantity = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
-    let config = format!("{}/{}", objects::CONFIG_DIRECTORY, file(case));
+    let config = format!("{}/{}", pods::CONFIG_DIRECTORY, file(case));
     Container {
         name: case.to_owned(),
         image: Some(plan.entry.image().to_string()),
         command: Some(["haproxy", "-c", "-f", &config].map(str::to_owned).into()),
-        // What haproxy says is read from the pod's status; nobody needs the right to read logs.
+        // Haproxy's output is read from the pod's status; nobody needs the right to read logs.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        resources: Some(ResourceRequirements {
-            requests: Some([("cpu", "10m"), ("memory", "64Mi")].map(quantity).into()),
-            limits: Some([("cpu", "1"), ("memory", "1Gi")].map(quantity).into()),
-            ..ResourceRequirements::default()
-        }),
-        security_context: Some(objects::container_security()),
-        volume_mounts: Some(vec![objects::config_mount()]),
+        resources: Some(pod::resources(
+            None,
+            &[("cpu", "10m"), ("memory", "64Mi")],
+            &[("cpu", "1"), ("memory", "1Gi")],
+        )),
+        security_context: Some(pod::container_security()),
+        volume_mounts: Some(vec![pods::config_mount()]),
         ..Container::default()
     }
 }

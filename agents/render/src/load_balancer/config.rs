@@ -4,9 +4,12 @@
 use std::fmt;
 
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
+use super::interface::MEMBERS_PATH;
+use super::member::Member;
+use super::plan::{Health, Plan, Port};
 use super::servers::{self, Server};
-use super::{Health, MEMBERS_PATH, Member, Plan, Port};
 
 /// HAProxy would otherwise derive its limit, and allocate, from the container's limit of open files, which may be a
 /// billion. Falling short of it is a warning, not a failure to start.
@@ -42,6 +45,11 @@ pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
         Some(_) => RELOADED_HARD_STOP_SECONDS,
         None => HARD_STOP_SECONDS,
     }
+}
+
+/// SHA-256 of a configuration, in hexadecimal digits.
+pub(super) fn digest(config: &str) -> String {
+    format!("{:x}", Sha256::digest(config.as_bytes()))
 }
 
 /// Displays as the configuration.

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Member, Plan, config, servers};
+use super::member::Member;
+use super::plan::Plan;
+use super::{config, servers};
 
 /// The servers of a configuration, and what tells whether another one differs in nothing else. As JSON it lies beside the
 /// configuration, for the program that makes a running HAProxy follow it.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use sha2::{Digest as _, Sha256};
 
-use super::Member;
+use super::member::Member;
 
 /// Bytes of a server's name; names of Kubernetes objects stay below. HAProxy reads lines of 2,048 bytes.
 const NAME_BYTES: usize = 384;

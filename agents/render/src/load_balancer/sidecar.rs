@@ -1,19 +1,21 @@
 //! The container of ours beside HAProxy: it makes the running HAProxy follow the Secret, so that members come and go without
 //! a restart. It may read this one Secret, and nothing else.
 
-use api::Image;
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource,
-    KeyToPath, ObjectFieldSelector, Probe, ProjectedVolumeSource, ResourceRequirements, ServiceAccount,
+    KeyToPath, ObjectFieldSelector, Probe, ProjectedVolumeSource, ServiceAccount,
     ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Plan, REPORT_PORT_NAME, objects, running::STARTED_PATH};
+use super::interface::REPORT_PORT_NAME;
+use super::plan::{Plan, Sidecar};
+use super::running::STARTED_PATH;
+use crate::pod;
 
 const CONTAINER: &str = "follow-config";
-/// What HAProxy reads, and the socket on which its master takes orders.
+/// What HAProxy reads, and the socket on which its master takes commands.
 pub(super) const DIRECTORY_VOLUME: &str = "haproxy";
 pub(super) const DIRECTORY: &str = "/run/haproxy";
 const TOKEN_VOLUME: &str = "api-access";
@@ -21,13 +23,6 @@ const TOKEN_VOLUME: &str = "api-access";
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long connections to a member that leaves may end by themselves.
 pub const DRAIN_SECONDS: i64 = 30;
-
-/// The container that makes a running HAProxy follow its configuration.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Sidecar {
-    /// Its image.
-    pub image: Image,
-}
 
 /// What the container may do, as its pod's account.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,12 +39,12 @@ pub(super) fn access(plan: &Plan<'_>) -> Access {
     let name = plan.entry.object_name().to_string();
     Access {
         account: ServiceAccount {
-            metadata: objects::child(plan),
+            metadata: plan.instance().metadata(),
             automount_service_account_token: Some(false),
             ..ServiceAccount::default()
         },
         role: Role {
-            metadata: objects::child(plan),
+            metadata: plan.instance().metadata(),
             rules: Some(vec![PolicyRule {
                 api_groups: Some(vec![String::new()]),
                 resources: Some(vec!["secrets".to_owned()]),
@@ -59,7 +54,7 @@ pub(super) fn access(plan: &Plan<'_>) -> Access {
             }]),
         },
         binding: RoleBinding {
-            metadata: objects::child(plan),
+            metadata: plan.instance().metadata(),
             role_ref: RoleRef {
                 api_group: Some("rbac.authorization.k8s.io".to_owned()),
                 kind: "Role".to_owned(),
@@ -84,7 +79,6 @@ pub(super) fn container(plan: &Plan<'_>, Sidecar { image }: &Sidecar) -> Contain
         ("--listen", format!("[::]:{}", plan.report_port())),
         ("--drain", format!("{DRAIN_SECONDS}s")),
     ];
-    let quantity = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image.to_string()),
@@ -95,21 +89,18 @@ pub(super) fn container(plan: &Plan<'_>, Sidecar { image }: &Sidecar) -> Contain
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect(),
         ),
-        ports: Some(vec![objects::container_port(
-            REPORT_PORT_NAME,
-            plan.report_port(),
-        )]),
+        ports: Some(vec![pod::container_port(REPORT_PORT_NAME, plan.report_port())]),
         startup_probe: Some(Probe {
             failure_threshold: Some(120),
-            ..objects::probe(STARTED_PATH, REPORT_PORT_NAME, 1)
+            ..pod::http_probe(STARTED_PATH, REPORT_PORT_NAME, 1)
         }),
-        liveness_probe: Some(objects::probe("/healthz", REPORT_PORT_NAME, 10)),
-        resources: Some(ResourceRequirements {
-            requests: Some([("cpu", "10m"), ("memory", "32Mi")].map(quantity).into()),
-            limits: Some([("memory", "128Mi")].map(quantity).into()),
-            ..ResourceRequirements::default()
-        }),
-        security_context: Some(objects::container_security()),
+        liveness_probe: Some(pod::http_probe("/healthz", REPORT_PORT_NAME, 10)),
+        resources: Some(pod::resources(
+            None,
+            &[("cpu", "10m"), ("memory", "32Mi")],
+            &[("memory", "128Mi")],
+        )),
+        security_context: Some(pod::container_security()),
         volume_mounts: Some(vec![
             directory_mount(),
             VolumeMount {

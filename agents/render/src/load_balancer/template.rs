@@ -12,8 +12,9 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::config::{Internal, MAX_CONNECTIONS, TIMEOUTS, Timeouts, hard_stop_seconds};
+use super::member::Member;
+use super::plan::Plan;
 use super::servers::{self, Server};
-use super::{Member, Plan};
 
 /// Longest template, in bytes: several are kept in one `ConfigMap`, which holds 1 MiB.
 pub const MOST: usize = 65_536;

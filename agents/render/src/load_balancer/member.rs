@@ -1,0 +1,22 @@
+//! The hosts behind a load balancer.
+
+use std::net::IpAddr;
+
+/// A host that is balanced to. Ordered by namespace and name, which together are unique in a site.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Member {
+    /// Namespace of the BareMetalHost.
+    pub namespace: String,
+    /// Name of the BareMetalHost.
+    pub name: String,
+    /// Its address in the network that the load balancer's entry names.
+    pub address: IpAddr,
+}
+
+/// In order, each host once.
+pub(super) fn once_each(members: &[Member]) -> Vec<&Member> {
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_unstable();
+    members.dedup_by_key(|member| (&member.namespace, &member.name));
+    members
+}
