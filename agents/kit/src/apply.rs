@@ -35,7 +35,7 @@ impl<K> Object for K where
 {
 }
 
-/// Applies an object: what it says is set, what this manager set before and it does not say is removed.
+/// Applies an object: its fields are set, and fields that this manager set before and that it lacks are removed.
 ///
 /// # Errors
 /// What the API server answers.
@@ -43,8 +43,8 @@ pub async fn apply<K: Object>(client: &Client, manager: Manager, object: &K) -> 
     patch(client, &manager.params(), object).await
 }
 
-/// Applies an object as [`apply`] does, but takes no field over that another manager has set to something else: the API server
-/// answers 409 then.
+/// Applies an object as [`apply`] does, but without force: the API server answers 409 where another manager owns a field with
+/// another value.
 ///
 /// # Errors
 /// What the API server answers.
@@ -145,7 +145,7 @@ where
         .await
 }
 
-/// The API server's own words, for people: its message without the debug form of the error around it.
+/// The API server's message, without the debug form of the error around it.
 #[must_use]
 pub fn reason(error: &kube::Error) -> String {
     match error {
@@ -161,8 +161,8 @@ fn chain(error: &dyn std::error::Error) -> String {
         .join(": ")
 }
 
-/// Whether the API server will not have an object as things are, and says why: it is not allowed (a quota, an admission policy),
-/// too large, not valid, or there is nothing left to give it. Whoever wrote the object is to be told.
+/// Whether the API server refuses an object as things are: it is not allowed (a quota, an admission policy), too large, not valid, or a
+/// range is used up. Whoever wrote the spec has to act.
 ///
 /// Ranges of addresses and ports that are used up are answered as internal errors, by these words.
 #[must_use]

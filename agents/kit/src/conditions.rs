@@ -1,4 +1,4 @@
-//! Conditions: set only on change, with the time of the last change of status kept.
+//! Conditions: written only on change; `lastTransitionTime` changes only with the status.
 
 pub use api::conditions::REMOVED;
 use api::conditions::{ConditionType, Reason, Status};
@@ -24,7 +24,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// It is so.
+    /// The condition is True.
     pub fn yes(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
         debug_assert!(is_documented(kind, reason, Status::True), "{kind}: {reason}");
         Self {
@@ -35,7 +35,7 @@ impl Finding {
         }
     }
 
-    /// It is not so.
+    /// The condition is False.
     pub fn no(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
         debug_assert!(is_documented(kind, reason, Status::False), "{kind}: {reason}");
         Self {
@@ -46,7 +46,7 @@ impl Finding {
         }
     }
 
-    /// It is not known.
+    /// The condition is Unknown.
     pub fn unknown(kind: ConditionType, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             kind,

@@ -1,11 +1,11 @@
-//! One replica of an agent acts: the one that holds a Lease.
+//! Of several replicas of an agent one acts: the Lease holder.
 //!
-//! The rules are those of client-go's leader election, with three additions. Who has held the Lease last is believed to hold it
-//! until it has not changed for its time *by this process's own clock*; nobody's clock is compared with another's. The holder
+//! The rules are those of client-go's leader election, with three additions. The last holder counts as the holder
+//! until the Lease has not changed for its duration *by this process's own clock*; clocks are never compared. The holder
 //! counts its time from before it has asked for each renewal, and stops acting when two thirds of it have passed, so
-//! before anybody else can begin. Every election raises `leaseTransitions`, also one of the same replica: with the
-//! Lease's uid it is what the scheduler tells an old holder's session from a new one's by. A Lease alone keeps nobody from
-//! writing; that, and conditions on writes, does.
+//! before another replica can begin. Every election raises `leaseTransitions`, also one of the same replica: with the
+//! Lease's uid it tells an old holder's session from a new one's on the scheduler. A Lease alone fences no
+//! write; that, and conditions on writes, do.
 
 use std::time::Duration;
 
@@ -25,14 +25,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 /// Which replica this is, and where the Lease is.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ElectionArgs {
-    /// Name of this replica: that of its pod, so that a container that was started again goes on at once [default: one
-    /// that nobody else has]
+    /// Name of this replica: that of its pod, so that a restarted container acts again at once [default: a unique name]
     #[arg(long, env = "SIP_REPLICA", value_name = "NAME")]
     replica: Option<String>,
     /// Namespace of the Lease by which replicas elect who acts [default: that of the service account]
     #[arg(long, env = "SIP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
-    /// Seconds after which another replica goes on when the one that acts is not heard of
+    /// Seconds after which another replica acts when the Lease is not renewed
     #[arg(long, env = "SIP_LEASE_SECONDS", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u8).range(3..))]
     lease_seconds: u8,
 }
@@ -40,8 +39,8 @@ pub struct ElectionArgs {
 impl ElectionArgs {
     /// Where the Lease is.
     pub(crate) fn namespace(&self, client: &Client) -> String {
-        let told = self.lease_namespace.clone();
-        told.unwrap_or_else(|| client.default_namespace().to_owned())
+        let given = self.lease_namespace.clone();
+        given.unwrap_or_else(|| client.default_namespace().to_owned())
     }
 }
 
@@ -55,7 +54,7 @@ pub struct Candidate {
     seconds: i32,
 }
 
-/// By what an election is told from others, of this Lease and of one of its name that was deleted.
+/// Identifies an election, of this Lease and of one of its name that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Election {
     /// uid of the Lease.
@@ -158,7 +157,7 @@ impl Candidate {
         }
     }
 
-    /// Takes the Lease if nobody holds it.
+    /// Acquires the Lease if it is free.
     async fn stand(&self, seen: &mut Option<Seen>) -> kube::Result<Option<Lease>> {
         let taken = match self.leases.get_opt(&self.name).await? {
             None => {
@@ -196,7 +195,7 @@ impl Candidate {
         }
     }
 
-    /// What the Lease says while this replica holds it, since `acquired` or from now.
+    /// The Lease's spec while this replica holds it, since `acquired` or from now.
     fn spec(&self, acquired: Option<MicroTime>, transitions: i32) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         LeaseSpec {
@@ -244,7 +243,7 @@ impl Leadership {
         }
     }
 
-    /// Renews once; says who holds the Lease if it is another.
+    /// Renews once; returns the holder if it is another.
     async fn renew(&mut self) -> kube::Result<Option<String>> {
         let acquired = self
             .lease
@@ -337,7 +336,7 @@ fn held(length: Duration) -> Duration {
     length * 2 / 3
 }
 
-/// Between two renewals, or two looks at another's Lease.
+/// Pause between two renewals, or two reads of another's Lease.
 fn retry(length: Duration) -> Duration {
     length * 2 / 15
 }

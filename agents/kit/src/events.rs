@@ -1,4 +1,4 @@
-//! Kubernetes Events: what a person would want to know, when it happens.
+//! Kubernetes Events about objects of the site.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -36,17 +36,17 @@ impl Events {
         }
     }
 
-    /// Something went as it should.
+    /// Publishes an Event of type Normal.
     pub async fn normal(&self, object: &ObjectReference, reason: &str, note: &str) {
         self.publish(object, EventType::Normal, reason, note).await;
     }
 
-    /// Something that somebody should look at.
+    /// Publishes an Event of type Warning: a person may have to act.
     pub async fn warning(&self, object: &ObjectReference, reason: &str, note: &str) {
         self.publish(object, EventType::Warning, reason, note).await;
     }
 
-    /// An Event that cannot be written is logged: what it tells of has happened all the same.
+    /// An Event that cannot be written is logged and dropped.
     async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
         let end = (0..=note.len().min(NOTE))
             .rev()

@@ -1,4 +1,4 @@
-//! Pauses between looks at an object that keep failing: longer and longer, per object, with jitter.
+//! Backoff: pauses between reconciles of an object that keep failing grow, per object, with jitter.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use kube::{ResourceExt, runtime::watcher};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 /// The first pause of a watch that was interrupted, and the longest. The watches of one controller share their pauses,
-/// and each is refused several times while an API server starts: longer ones would leave a site alone for half a minute
+/// and each is refused several times while an API server starts: longer ones would leave a site without reconciles for half a minute
 /// after a restart of a second.
 const WATCH_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -35,7 +35,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// The look at an object failed: how long to wait before the next.
+    /// Reconciling an object failed: how long to wait before the next try.
     #[must_use]
     pub fn failed(&self, object: &impl ResourceExt) -> Duration {
         let pauses = || {
@@ -51,7 +51,7 @@ impl Retries {
         next.unwrap_or(PAUSES.1)
     }
 
-    /// The look at an object succeeded: its next failure counts as the first.
+    /// Reconciling an object succeeded: its next failure counts as the first.
     pub fn succeeded(&self, object: &impl ResourceExt) {
         self.failing
             .lock()

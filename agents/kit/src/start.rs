@@ -13,7 +13,7 @@ use crate::{
     scheduler::Scheduler,
 };
 
-/// Within this time an answer begins, or the call counts as failed: an answer that is lost on the way is never told of. A
+/// Within this time an answer begins, or the call counts as failed: nobody reports an answer that is lost. A
 /// watch begins to answer at once, and is watched over by who reads it.
 const ANSWER: Duration = Duration::from_secs(15);
 

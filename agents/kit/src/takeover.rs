@@ -1,4 +1,4 @@
-//! Fields that another program wrote by updates become an applier's own, so that it removes those that it does not ask for.
+//! Transfers fields that another program wrote by updates to an applier, so that it removes those that it does not apply.
 //! What client-go calls `csaupgrade`; how ownership works:
 //! <https://kubernetes.io/docs/reference/using-api/server-side-apply/>
 

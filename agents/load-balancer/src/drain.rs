@@ -169,7 +169,7 @@ fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
     }
 }
 
-/// Whether the kubelet says of every container that it does not run, and why. One that is about to start may run by now.
+/// Whether the kubelet reports that no container runs, and why. One that is about to start may run by now.
 fn is_down(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_deref());

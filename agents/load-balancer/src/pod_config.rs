@@ -76,7 +76,7 @@ impl Follows {
 
 /// Asks every pod of a load balancer, also those that are about to end: they still route to members.
 pub(crate) async fn follows(pods: &Store<Pod>, objects: &Objects<Applied>) -> Follows {
-    let asked = pods::of(pods, objects)
+    let asked = pods::selected(pods, objects)
         .into_iter()
         .filter(|pod| is_live(pod))
         .map(|pod| follows_one(pod, objects.config_digest()));

@@ -141,7 +141,7 @@ impl Service for LoadBalancers {
     }
 }
 
-/// What tells one load balancer from another of its kind: the port of API servers is that of all.
+/// The ports that distinguish one load balancer from another of its kind: the port of API servers is that of all.
 fn ports(service: &CoreService) -> std::collections::BTreeSet<u16> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let numbers = ports.flat_map(|port| [Some(port.port), port.node_port]).flatten();

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::metadata::Instance;
 
-/// `nobody`: software that needs no account, and images need not have one.
+/// The user `nobody`, for software that needs no account; images need not have one.
 pub const NOBODY: i64 = 65_534;
 
 /// Runs an instance: `replicas` of its entry, a new pod before an old one ends. `config_hash`: a change of it rolls out new pods.
@@ -110,7 +110,7 @@ pub fn security(user: i64) -> PodSecurityContext {
     }
 }
 
-/// Lets processes without capabilities listen on every port of their pod. It has a network of its own, so nobody else is concerned.
+/// Lets processes without capabilities listen on every port of their pod. A pod has a network of its own, so no other is concerned.
 #[must_use]
 pub fn any_port_is_unprivileged() -> Sysctl {
     Sysctl {

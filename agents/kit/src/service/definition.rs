@@ -1,4 +1,4 @@
-//! What one service agent has to say of itself: its section of a cluster, and its steps of a pass.
+//! What one service agent defines: its section of a cluster, and its steps of a pass.
 
 use api::{Cluster, Invalid, PortSet};
 

@@ -71,7 +71,7 @@ pub(super) async fn expose<S: Service>(
     try_join_all(exposing.collect::<Vec<_>>()).await
 }
 
-/// What has come of the instances as long as nothing new runs.
+/// The outcomes as long as nothing new runs.
 pub(super) fn so_far<S: Service>(
     entries: &[S::Entry],
     exposed: &[OrRefused<ExposedInstance>],
@@ -130,7 +130,7 @@ pub(super) async fn run<S: Service>(
     try_join_all(running.collect::<Vec<_>>()).await
 }
 
-/// What has come of every instance, by its Deployment, by its pods, and by what these answer.
+/// The outcome of every instance, by its Deployment, its pods, and their answers.
 pub(super) async fn probe<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,

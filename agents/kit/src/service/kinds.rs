@@ -74,7 +74,7 @@ macro_rules! kinds {
             }
 
             /// The version that a watch of its kind has shown last.
-            pub(super) fn shown(&self, versions: &Versions) -> Option<String> {
+            pub(super) fn version_in(&self, versions: &Versions) -> Option<String> {
                 match self { $(Self::$kind(object) => versions.get(&**object),)* }
             }
         }

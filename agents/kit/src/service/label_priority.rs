@@ -104,10 +104,7 @@ mod tests {
                 write.apply_watcher_event(&Event::Apply(object));
             };
 
-        assert!(
-            priority.admits(&read, start, start),
-            "there is nobody to wait for"
-        );
+        assert!(priority.admits(&read, start, start), "no host waits");
         see(&mut write, cluster("new", &json!(null)), start);
         assert!(!priority.admits(&read, start, start), "it may get hosts");
         see(&mut write, refused("new"), later(1));
@@ -118,7 +115,7 @@ mod tests {
         see(&mut write, holding("one", "Claimed"), later(19));
         assert!(
             priority.admits(&read, later(19), later(21)),
-            "its hosts have waited long, and are not told to be new by another look"
+            "its hosts have waited long, and are not new because they are observed again"
         );
         see(&mut write, holding("one", "Bound"), later(21));
         see(&mut write, holding("two", "Claimed"), later(21));

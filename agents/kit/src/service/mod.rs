@@ -11,7 +11,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `definition`, `identity` | what one service agent says of itself |
+//! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
 //! | `observed`, `members` | a cluster as it was observed |

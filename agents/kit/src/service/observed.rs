@@ -1,4 +1,4 @@
-//! A cluster as it was observed: what its status says, and which instances exist for it.
+//! A cluster as it was observed: its status, and the instances that exist for it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -75,7 +75,7 @@ impl<'a> Observed<'a> {
         self.services.iter().map(AsRef::as_ref)
     }
 
-    /// Names of the instances that exist, and of those that the status says are applied.
+    /// Names of the instances that exist, and of those that are applied by the status.
     #[must_use]
     pub fn names(&self) -> &BTreeSet<String> {
         &self.names
@@ -93,7 +93,7 @@ impl<'a> Observed<'a> {
         self.object.status.as_ref()?.placement.as_ref()
     }
 
-    /// What this agent last said in `status.drained`.
+    /// This agent's `status.drained`.
     #[must_use]
     pub fn drained(&self) -> Option<Drained> {
         let status = self.object.status.as_ref();
@@ -135,7 +135,7 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// Whether the cluster agent has said what has become of the cluster's hosts.
+/// Whether the cluster agent has reported the scheduler's decision.
 pub(super) fn is_decided(object: &SIPCluster) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| find(&status.conditions, SCHEDULED).is_some())

@@ -85,7 +85,7 @@ impl Drain {
     }
 }
 
-/// What has come of one instance.
+/// The result of a pass for one instance.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     /// Its Service and configuration are on the API server, and what runs it too unless there is a problem.
@@ -113,7 +113,7 @@ pub(super) struct Instance {
 }
 
 impl Outcome {
-    /// Whether something of it was refused. No watch tells when it is possible: the port is free, the network there, the quota
+    /// Whether something of it was refused. No watch triggers a pass when the port is free, the network exists or the quota is
     /// larger.
     pub(super) fn is_refused(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Who owns the objects of an instance's name. A forced apply would take an object over; those of others are left alone.
+//! Who owns the objects of an instance's name. A forced apply would take an object over; those of others are not touched.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::{
 /// The field manager of the Airship SIP operator, which wrote by updates.
 const SIP: &str = "manager";
 
-/// What has come of applying a Service.
+/// The result of applying a Service.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// It is ours, and as it is now.
     Ours(Box<Service>),
-    /// Somebody else owns it, and it was left alone; for people.
+    /// Somebody else owns it, and it was not touched; for people.
     Foreign(String),
     /// The API server refuses it, in its words.
     Refused(String),

@@ -57,7 +57,7 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
 
 /// The pods of an instance, by name: those that its Deployment selects.
 #[must_use]
-pub fn of<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+pub fn selected<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let namespace = objects.namespace();
     let selector = objects.deployment().spec.selector.match_labels.as_ref();
     // Other labels are not kept in memory.
@@ -79,7 +79,7 @@ pub fn of<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
 
 /// The pods of an instance that are not being deleted, by name.
 pub(super) fn lasting<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
-    let mut own = of(pods, objects);
+    let mut own = selected(pods, objects);
     own.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     own
 }

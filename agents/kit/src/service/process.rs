@@ -28,7 +28,7 @@ pub async fn run<S: Service>(
     let mut watches = Watches::new(client, namespace, S::IDENTITY);
     let service = build(&mut agent, &mut watches);
     agent.process.tasks.spawn("controller", async move {
-        let ready = move || gate.ready();
+        let ready = || gate.ready();
         controller::run(service, watches, scheduler, ready, shutdown.cancelled_owned()).await;
         Ok::<_, Infallible>(())
     });

@@ -11,7 +11,7 @@ use super::{
 use api::SIPCluster;
 
 /// Deletes the children of an instance in the order of their list, and its Service last: as long as that exists, what is left of
-/// the instance is found. If somebody else owns the objects of this name they are left alone.
+/// the instance is found. Objects of this name that somebody else owns are not touched.
 pub(super) async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
     site.last_applied.forget(&namespace, name);

@@ -54,7 +54,7 @@ pub(super) fn rollout(deployment: &Deployment) -> Option<Problem> {
     Some(Problem::new(PROGRESSING, message))
 }
 
-/// Why the pods do not work, in the kubelet's words. An image that cannot be pulled says more than its consequences.
+/// Why the pods do not work, in the kubelet's words. An image that cannot be pulled is reported before its consequences.
 #[must_use]
 pub fn trouble(pods: &[impl AsRef<Pod>]) -> Option<Problem> {
     let found = |reasons: &[&str], reason: Reason| {

@@ -1,4 +1,4 @@
-//! The status of a cluster by what has come of its instances.
+//! The status of a cluster by the outcomes of its instances.
 
 use api::{Applied, Placement};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::conditions::{Finding, REMOVED};
 
-/// The status of a cluster by what has come of every instance that the spec of this generation asks for. Refusals come first, then
+/// The status of a cluster by the outcome of every instance that the spec of this generation asks for. Refusals come first, then
 /// what fails, then what only takes time.
 pub(super) fn status(
     identity: &Identity,

@@ -69,7 +69,7 @@ impl Stores {
     /// The versions of the objects that pods read.
     pub(super) fn configuration<State>(&self, objects: &Objects<State>) -> Vec<Option<String>> {
         let children = objects.configuration_children().iter();
-        children.map(|child| self.shown(child)).collect()
+        children.map(|child| self.version(child)).collect()
     }
 
     /// The versions of what runs an instance besides its Deployment, with `None` for every object that is not there.
@@ -80,10 +80,13 @@ impl Stores {
             let versions = self.versions.get(kind)?;
             versions.get(objects.service())
         });
-        children.map(|child| self.shown(child)).chain(unwanted).collect()
+        children
+            .map(|child| self.version(child))
+            .chain(unwanted)
+            .collect()
     }
 
-    fn shown(&self, child: &Child) -> Option<String> {
-        child.shown(self.versions.get(&child.kind())?)
+    fn version(&self, child: &Child) -> Option<String> {
+        child.version_in(self.versions.get(&child.kind())?)
     }
 }

@@ -15,11 +15,11 @@ use super::pods;
 use super::template::{Error, Template};
 use crate::pod;
 
-/// Hexadecimal digits by which checks of a namespace are told apart.
+/// Hexadecimal digits that distinguish the checks of a namespace.
 const DIGITS: usize = 24;
 /// After this time a check that has not completed is over: its image cannot be had, or no node takes it.
 const DEADLINE_SECONDS: i64 = 120;
-/// After this time a check that has ended is gone, whoever has made it.
+/// After this time a check that has ended is deleted.
 const KEPT_SECONDS: i32 = 60;
 /// A Secret holds 1 MiB.
 const TOGETHER: usize = 900_000;
@@ -66,7 +66,7 @@ fn name(id: &str) -> String {
 
 /// With the members that there are, and as far as there is room with none, with hosts of every kind, and with what tenants may
 /// choose chosen otherwise: members come and go, and choices change, without another check.
-pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Result<Check, Error> {
+pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) -> Result<Check, Error> {
     let image = plan.entry.image().as_str();
     let mut hasher = Sha256::new();
     for part in [plan.entry.object_name().as_str(), image, template.digest()] {
@@ -75,7 +75,7 @@ pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Re
     }
     let digest = format!("{:x}", hasher.finalize());
     let id = digest.get(..DIGITS).unwrap_or(&digest).to_owned();
-    let labels = labels_of(plan, &id);
+    let labels = labels(plan, &id);
     let metadata = ObjectMeta {
         name: Some(name(&id)),
         labels: Some(labels.clone()),
@@ -120,7 +120,7 @@ pub(super) fn of(plan: &Plan<'_>, members: &[Member], template: &Template) -> Re
     })
 }
 
-/// Hosts of one name in two namespaces, of both families; nobody is asked for these addresses.
+/// Hosts of one name in two namespaces, of both families; nothing connects to these addresses.
 fn sample(cluster: &Cluster) -> Vec<Member> {
     [
         ("a", "node-1", [192, 0, 2, 1].into()),
@@ -140,7 +140,7 @@ fn file(case: &str) -> String {
 }
 
 /// Those of the load balancer's pods, but for one: no selector of a load balancer finds a check.
-fn labels_of(plan: &Plan<'_>, id: &str) -> BTreeMap<String, String> {
+fn labels(plan: &Plan<'_>, id: &str) -> BTreeMap<String, String> {
     let mut labels = plan.instance().labels();
     let own = [
         (labels::NAME, labels::NAME_CHECK),
@@ -201,7 +201,7 @@ fn container(plan: &Plan<'_>, case: &str) -> Container {
         name: case.to_owned(),
         image: Some(plan.entry.image().to_string()),
         command: Some(["haproxy", "-c", "-f", &config].map(str::to_owned).into()),
-        // Haproxy's output is read from the pod's status; nobody needs the right to read logs.
+        // Haproxy's output is read from the pod's status; no right to read logs is needed.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         resources: Some(pod::resources(
             None,

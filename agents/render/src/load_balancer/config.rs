@@ -101,7 +101,7 @@ defaults
             keywords(plan),
             Internal(plan),
         )?;
-        let servers = servers::of(members, plan.ports.len());
+        let servers = servers::servers(members, plan.ports.len());
         for (short, full) in servers.iter().filter_map(Server::abbreviated) {
             writeln!(f, "# {short} is {full}")?;
         }
@@ -131,7 +131,7 @@ backend {backend}
     }
 }
 
-/// Displays as the listener that answers probes and tells metrics.
+/// Displays as the listener that answers probes and metrics requests.
 pub(super) struct Internal<'a>(pub(super) &'a Plan<'a>);
 
 impl fmt::Display for Internal<'_> {

@@ -9,7 +9,7 @@ use super::member::Member;
 use super::plan::Plan;
 use super::{config, servers};
 
-/// The servers of a configuration, and what tells whether another one differs in nothing else. As JSON it lies beside the
+/// The servers of a configuration, and what shows whether another one differs in nothing else. As JSON it lies beside the
 /// configuration, for the program that makes a running HAProxy follow it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Membership {
@@ -49,7 +49,7 @@ impl fmt::Display for Membership {
     }
 }
 
-pub(super) fn of(plan: &Plan<'_>, members: &[&Member]) -> Membership {
+pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
     let frame = config::Config { plan, members: &[] }.to_string();
     Membership {
         frame: format!("{:x}", Sha256::digest(frame.as_bytes())),
@@ -62,7 +62,7 @@ pub(super) fn of(plan: &Plan<'_>, members: &[&Member]) -> Membership {
                 port: port.number,
             })
             .collect(),
-        servers: servers::of(members, plan.ports.len())
+        servers: servers::servers(members, plan.ports.len())
             .into_iter()
             .map(|server| Server {
                 name: server.name().to_owned(),

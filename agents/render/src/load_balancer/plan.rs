@@ -44,7 +44,7 @@ pub struct Plan<'a> {
     pub(super) entry: &'a Entry,
     pub(super) health: Health,
     pub(super) balance: Balance,
-    /// Whether members are told the client's address.
+    /// Whether members receive the client's address.
     pub(super) proxy_protocol: bool,
     pub(super) ports: Vec<Port>,
     pub(super) sidecar: Option<&'a Sidecar>,

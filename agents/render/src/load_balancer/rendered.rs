@@ -61,8 +61,10 @@ impl Plan<'_> {
     #[must_use]
     pub fn objects(&self, members: &[Member]) -> Objects {
         let members = &once_each(members);
-        let membership = self.sidecar.map(|_| membership::of(self, members).to_string());
-        self.objects_of(Config { plan: self, members }.to_string(), membership)
+        let membership = self
+            .sidecar
+            .map(|_| membership::membership(self, members).to_string());
+        self.assemble(Config { plan: self, members }.to_string(), membership)
     }
 
     /// Everything, with the configuration that a template makes of these members. The Deployment records the template, and the
@@ -76,7 +78,7 @@ impl Plan<'_> {
         template: &Template,
         accepted_by: &str,
     ) -> Result<Objects, Error> {
-        let mut objects = self.objects_of(template.config(self, &once_each(members))?, None);
+        let mut objects = self.assemble(template.config(self, &once_each(members))?, None);
         let annotations = [
             (annotations::TEMPLATE, template.digest()),
             (annotations::TEMPLATE_IMAGE, accepted_by),
@@ -94,10 +96,10 @@ impl Plan<'_> {
     /// # Errors
     /// Why the template makes no configuration.
     pub fn check(&self, members: &[Member], template: &Template) -> Result<Check, Error> {
-        check::of(self, members, template)
+        check::check(self, members, template)
     }
 
-    fn objects_of(&self, config: String, membership: Option<String>) -> Objects {
+    fn assemble(&self, config: String, membership: Option<String>) -> Objects {
         Objects {
             secret: pods::secret(self, &config, membership),
             deployment: pods::deployment(self, &config),

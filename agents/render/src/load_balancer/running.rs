@@ -1,4 +1,4 @@
-//! What the program beside a HAProxy says of it, when whoever wrote the configuration asks.
+//! What the sidecar of a HAProxy reports of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct Running {
     /// servers none has a connection left in any of its processes. `None` while there is no such configuration: HAProxy
     /// does not run, is behind, or servers that the configuration has not are still used.
     pub running: Option<String>,
-    /// Why the newest configuration does not run and will not without somebody's help, as text for people.
+    /// Why the newest configuration does not run and will not until somebody acts; for people.
     pub failed: Option<String>,
 }
 

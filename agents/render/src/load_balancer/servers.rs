@@ -44,7 +44,7 @@ impl Server {
 }
 
 /// The servers behind so many ports.
-pub(super) fn of(members: &[&Member], ports: usize) -> Vec<Server> {
+pub(super) fn servers(members: &[&Member], ports: usize) -> Vec<Server> {
     let mut servers: Vec<Server> = members
         .iter()
         .map(|member| Server {

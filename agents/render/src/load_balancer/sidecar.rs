@@ -19,7 +19,7 @@ const CONTAINER: &str = "follow-config";
 pub(super) const DIRECTORY_VOLUME: &str = "haproxy";
 pub(super) const DIRECTORY: &str = "/run/haproxy";
 const TOKEN_VOLUME: &str = "api-access";
-/// Where clients of the API server look for the pod's own account.
+/// Where clients of the API server find the token of the pod's account.
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long connections to a member that leaves may end by themselves.
 pub const DRAIN_SECONDS: i64 = 30;

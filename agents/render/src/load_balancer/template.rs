@@ -1,5 +1,5 @@
-//! The configuration by a template of the site's people, in place of the built-in one. It is Jinja, is given what the built-in
-//! one is made of, and can neither read files nor go on for ever.
+//! The configuration by a template of the site's operators, in place of the built-in one. It is Jinja, is given what the built-in
+//! one is made of, and can neither read files nor run for ever.
 
 mod go;
 
@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Says with which servers the engine refuses it.
+    /// Adds with which servers the engine refuses it.
     pub(super) fn with(self, servers: &str) -> Self {
         match self {
             Self::Engine { line, what } => Self::Engine {
@@ -150,9 +150,9 @@ impl Template {
         &self.digest
     }
 
-    /// The configuration, with the listener behind it that answers probes and tells metrics: no template can lose that.
+    /// The configuration, with the listener behind it that answers probes and metrics requests: no template can lose that.
     pub(super) fn config(&self, plan: &Plan<'_>, members: &[&Member]) -> Result<String, Error> {
-        let servers = servers::of(members, plan.ports.len());
+        let servers = servers::servers(members, plan.ports.len());
         let data = Data {
             name: plan.entry.object_name().as_str(),
             cluster: Named {

@@ -44,6 +44,7 @@ mod rights;
 mod samples;
 mod scheduler_api;
 mod scraped;
+mod second_agent;
 mod selectors;
 mod services;
 mod silent_agents;

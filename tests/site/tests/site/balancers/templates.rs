@@ -255,7 +255,13 @@ async fn a_template_is_used_once_the_images_haproxy_has_accepted_it() {
     stage.agent(Agent::LoadBalancer).restart().await.unwrap();
     play(&stage, "Failed", &json!({"exitCode": 137, "reason": "OOMKilled"})).await;
     let why = stage
-        .says_of(&shop, kind, status, "PodsFail", "its check came to no end")
+        .says_of(
+            &shop,
+            kind,
+            status,
+            "PodsFail",
+            "the template check did not complete",
+        )
         .await;
     assert!(why.contains("OOMKilled"), "{why}");
 
