@@ -2,14 +2,14 @@
 
 use api::MemberState;
 use api::{BareMetalHost, SIPCluster};
-use kit::placement::{ClusterId, Member, Placement};
+use kit::placement::{ClusterId, Member, ObjectKey, Placement};
 use proto::{inventory::v1 as wire, placement::v1 as placed};
 use serde_json::{Value, json};
 
-use crate::inventory::{Inventory, Key};
+use crate::inventory::Inventory;
 
-pub(crate) fn key(name: &str) -> Key {
-    Key {
+pub(crate) fn key(name: &str) -> ObjectKey {
+    ObjectKey {
         namespace: "metal".to_owned(),
         name: name.to_owned(),
     }
@@ -17,7 +17,7 @@ pub(crate) fn key(name: &str) -> Key {
 
 /// The cluster `tenant/one`.
 pub(crate) fn reference() -> ClusterId {
-    let key = Key {
+    let key = ObjectKey {
         namespace: "tenant".to_owned(),
         name: "one".to_owned(),
     };
@@ -109,7 +109,12 @@ pub(crate) fn parse_member(answer: placed::Member) -> Member {
 
 /// What the cluster holds.
 pub(crate) fn placement(members: Vec<placed::Member>) -> Placement {
-    let answer = placed::Placement {
+    placement_answer(members).try_into().unwrap()
+}
+
+/// The same, as the scheduler answers it.
+pub(crate) fn placement_answer(members: Vec<placed::Member>) -> placed::Placement {
+    placed::Placement {
         cluster: Some(wire::ClusterRef {
             namespace: "tenant".to_owned(),
             name: "one".to_owned(),
@@ -122,8 +127,7 @@ pub(crate) fn placement(members: Vec<placed::Member>) -> Placement {
         }),
         members,
         ..placed::Placement::default()
-    };
-    answer.try_into().unwrap()
+    }
 }
 
 /// A cluster with one load balancer and a jump host, at generation 3.

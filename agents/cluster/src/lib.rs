@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`fence`] | when a host that was given back is free of late claims, and whether a policy refuses them |
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
-//! | [`reconcile`] | one `SIPCluster`: declare, write status, label or unlabel hosts, conditions |
+//! | [`reconcile`] | one `SIPCluster`: observe, plan, act, report |
 //! | [`run`] | the process |
+//! | [`triggers`] | what makes a cluster be reconciled |
 
 pub mod fence;
 pub mod inventory;
 pub mod reconcile;
 pub mod run;
+pub mod triggers;
 
 #[cfg(test)]
 mod fixtures;

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use kit::{
     clusters,
     events::Events,
+    placement::ObjectKey,
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
     start::{Agent, AgentArgs},
@@ -15,11 +16,12 @@ use runtime::readiness::Gate;
 
 use crate::{
     fence::{self, Fence},
-    inventory::{self, Inventory, Key, Listed},
-    reconcile::{self, Context, MANAGER, Orphans, Triggers, Unseen},
+    inventory::{self, Inventory, Listed},
+    reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
+    triggers::Triggers,
 };
 
-/// Clusters that are looked at at once.
+/// Concurrent reconciles.
 const CONCURRENT: u16 = 16;
 
 /// The cluster agent of a site: it reports hosts, asks for placements and labels hosts.
@@ -77,8 +79,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     );
 
     let events = Events::new(client.clone(), MANAGER.0);
-    let complaints = inventory.complaints().tell(events.clone(), listed.clone());
-    agent.process.tasks.spawn_endless("complaints", complaints);
+    let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
+    agent.process.tasks.spawn_endless("host faults", host_faults);
 
     let fence = Fence::new(agent.config.claims_in_flight());
     let namespaces = agent.config.host_namespaces().clone();
@@ -97,7 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,
-        unseen: Unseen::default(),
+        pending_writes: PendingWrites::default(),
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),
         events,
@@ -106,7 +108,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let orphans = Orphans::default();
     agent.process.tasks.spawn_endless(
         "orphans",
-        reconcile::look_after_orphans(Arc::clone(&context), orphans.clone(), listed),
+        reconcile::reconcile_orphans(Arc::clone(&context), orphans.clone(), listed),
     );
     let shutdown = agent.process.shutdown.clone();
     agent.process.tasks.spawn(
@@ -129,7 +131,7 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
         let (hosts, secrets) = (Listed::default(), Listed::default());
         listed.extend([hosts.clone(), secrets.clone()]);
         let triggers = triggers.clone();
-        let told = move |host: Key| triggers.host(&host);
+        let told = move |host: ObjectKey| triggers.host(&host);
         let hosts = inventory::watch_hosts(client.clone(), namespace.clone(), inventory.clone(), hosts, told);
         tasks.spawn_endless(format!("watch BareMetalHosts in {namespace}"), hosts);
         let secrets =
@@ -166,7 +168,7 @@ async fn control(
     let triggers = context.triggers.clone();
     // The controller lets go of the names of clusters that do not exist.
     let named = triggers.named().inspect(move |cluster| {
-        orphans.name(Key {
+        orphans.add(ObjectKey {
             namespace: cluster.namespace.clone().unwrap_or_default(),
             name: cluster.name.clone(),
         });
@@ -177,12 +179,12 @@ async fn control(
         .reconcile_on(named)
         .reconcile_all_on(triggers.everything())
         .graceful_shutdown_on(shutdown)
-        .run(reconcile::reconcile, reconcile::retry, context)
+        .run(reconcile::reconcile, reconcile::error_policy, context)
         .for_each(|outcome| async move {
             if let Err(error) = outcome {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
-                    "a look at a cluster failed"
+                    "a pass over a cluster ended early"
                 );
             }
         })

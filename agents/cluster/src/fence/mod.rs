@@ -14,11 +14,11 @@ use std::{
 };
 
 use api::{BareMetalHost, Belongs, ClusterApiCluster, labels};
-use kit::placement::{ClusterId, Release};
+use kit::placement::{ClusterId, ObjectKey, Release};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
 
-use crate::{inventory::Key, reconcile::Triggers};
+use crate::triggers::Triggers;
 use releases::{Releases, Verdict};
 
 pub use policy::watch as watch_policy;
@@ -132,7 +132,7 @@ impl Fence {
 
 /// Whether the host is gone, or shows neither the cluster's labels nor a consumer that is the cluster's.
 async fn is_free(cluster: &ClusterId, release: &Release, client: &Client) -> kube::Result<bool> {
-    let Key { namespace, name } = release.host().key();
+    let ObjectKey { namespace, name } = release.host().key();
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
     let Some(host) = hosts
         .get_opt(name)

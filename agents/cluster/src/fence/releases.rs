@@ -5,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kit::placement::Release;
+use kit::placement::{ObjectKey, Release};
 
 use super::{Evidence, Released};
-use crate::inventory::Key;
 
 /// For how long a policy must have been seen before it counts: every API server of the site has loaded it by then. One loads what
 /// it watches about once a second.
@@ -42,7 +41,7 @@ pub(super) struct Releases {
     in_force_since: Option<Instant>,
     /// Whether somebody was told that the policy counts.
     announced: bool,
-    of: BTreeMap<Key, BTreeMap<Release, State>>,
+    of: BTreeMap<ObjectKey, BTreeMap<Release, State>>,
 }
 
 impl Releases {
@@ -79,7 +78,7 @@ impl Releases {
     /// again, or is free.
     pub(super) fn judge(
         &mut self,
-        cluster: &Key,
+        cluster: &ObjectKey,
         released: Vec<Released>,
         now: Instant,
     ) -> Vec<(Release, Verdict)> {
@@ -122,7 +121,7 @@ impl Releases {
     }
 
     /// A release was confirmed.
-    pub(super) fn passed(&mut self, cluster: &Key, release: &Release) {
+    pub(super) fn passed(&mut self, cluster: &ObjectKey, release: &Release) {
         let state = self.of.get_mut(cluster);
         if let Some(state) = state.and_then(|of| of.get_mut(release)) {
             *state = State::Passed;
@@ -152,10 +151,10 @@ impl Releases {
     }
 
     /// The clusters with a release whose time has come. Each is named once until it is judged again.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Key> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<ObjectKey> {
         let is_due = |state: &State| self.time_of(*state).is_some_and(|time| time <= now);
         let due = self.of.iter().filter(|(_, of)| of.values().any(is_due));
-        let due: Vec<Key> = due.map(|(cluster, _)| cluster.clone()).collect();
+        let due: Vec<ObjectKey> = due.map(|(cluster, _)| cluster.clone()).collect();
         for cluster in &due {
             for state in self
                 .of

@@ -2,30 +2,19 @@
 //!
 //! Objects are not kept: a host is reduced to what is reported of it, a Secret to the addresses in it.
 
-mod clusters;
-mod complaints;
-mod dropped;
-mod hosts;
-mod kept;
-mod report;
+mod cluster_report;
+mod dropped_namespaces;
+mod host_faults;
+mod host_report;
+mod observed_host;
+mod packed;
 mod store;
+mod stream;
 mod watch;
 
-pub use complaints::Complaints;
-pub use dropped::{Dropped, no_held_hosts_outside};
-pub use hosts::HostState;
-pub use kit::placement::ObjectKey as Key;
-pub use report::report;
+pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
+pub use host_faults::HostFaults;
+pub use observed_host::{ObservedHost, SipLabels};
 pub use store::{Changes, Inventory};
+pub use stream::report;
 pub use watch::{Listed, watch_clusters, watch_hosts, watch_network_data};
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-/// A Kubernetes time as it is reported.
-fn time(time: &Time) -> prost_types::Timestamp {
-    let nanos = time.0.subsec_nanosecond();
-    prost_types::Timestamp {
-        seconds: time.0.as_second(),
-        nanos,
-    }
-}

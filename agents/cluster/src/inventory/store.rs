@@ -7,14 +7,15 @@ use std::{
 };
 
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName};
-use kit::placement::ObjectKey as Key;
+use kit::placement::{HostId, ObjectKey};
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
 
 use super::{
-    complaints::Complaints,
-    hosts::HostState,
-    kept::{KeptHost, KeptNetworkData},
+    host_faults::HostFaults,
+    host_report,
+    observed_host::ObservedHost,
+    packed::{PackedHost, PackedNetworkData},
 };
 
 /// What must be told since the last time.
@@ -47,19 +48,19 @@ pub struct Inventory {
 
 #[derive(Debug, Default)]
 struct State {
-    hosts: BTreeMap<Key, KeptHost>,
-    clusters: BTreeMap<Key, wire::ObservedCluster>,
+    hosts: BTreeMap<ObjectKey, PackedHost>,
+    clusters: BTreeMap<ObjectKey, wire::ObservedCluster>,
     /// What the annotation [`api::annotations::CLUSTER_API_CLUSTER`] of a `SIPCluster` names.
-    cluster_api: BTreeMap<Key, ClusterApiCluster>,
+    cluster_api: BTreeMap<ObjectKey, ClusterApiCluster>,
     /// Addresses by the Secret that holds them.
-    networks: BTreeMap<SecretName, KeptNetworkData>,
+    networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by the Secret that their `networkData` names.
-    referrers: BTreeSet<(SecretName, Key)>,
-    dirty_hosts: BTreeSet<Key>,
-    dirty_clusters: BTreeSet<Key>,
-    gone_hosts: BTreeMap<Key, wire::HostRef>,
-    gone_clusters: BTreeMap<Key, wire::ClusterRef>,
-    complaints: Complaints,
+    referrers: BTreeSet<(SecretName, ObjectKey)>,
+    dirty_hosts: BTreeSet<ObjectKey>,
+    dirty_clusters: BTreeSet<ObjectKey>,
+    gone_hosts: BTreeMap<ObjectKey, wire::HostRef>,
+    gone_clusters: BTreeMap<ObjectKey, wire::ClusterRef>,
+    host_faults: HostFaults,
 }
 
 impl Default for Inventory {
@@ -78,8 +79,8 @@ impl Inventory {
 
     /// What cannot be read of hosts.
     #[must_use]
-    pub fn complaints(&self) -> Complaints {
-        self.lock().complaints.clone()
+    pub fn host_faults(&self) -> HostFaults {
+        self.lock().host_faults.clone()
     }
 
     /// Told whenever there is something to report.
@@ -90,30 +91,30 @@ impl Inventory {
 
     /// The host of that name.
     #[must_use]
-    pub fn host(&self, key: &Key) -> Option<HostState> {
-        self.lock().hosts.get(key).map(KeptHost::state)
+    pub fn host(&self, key: &ObjectKey) -> Option<ObservedHost> {
+        self.lock().hosts.get(key).map(PackedHost::observed)
     }
 
     /// Takes a host in.
     pub fn put_host(&self, object: &BareMetalHost) {
-        let Some(host) = HostState::of(object) else {
+        let Some((host, report)) = PackedHost::parse(object) else {
             return;
         };
-        if self.lock().put(host) {
+        if self.lock().put(host, report) {
             self.changed.send_replace(());
         }
     }
 
     /// Forgets a host.
-    pub fn delete_host(&self, key: &Key) {
+    pub fn delete_host(&self, key: &ObjectKey) {
         self.lock().delete(key);
         self.changed.send_replace(());
     }
 
     /// Forgets every host of a namespace that is not among `present`: what a complete list did not have is gone.
-    pub fn retain_hosts(&self, namespace: &str, present: &BTreeSet<Key>) {
+    pub fn retain_hosts(&self, namespace: &str, present: &BTreeSet<ObjectKey>) {
         let mut state = self.lock();
-        let gone: Vec<Key> = state
+        let gone: Vec<ObjectKey> = state
             .hosts
             .keys()
             .filter(|key| key.namespace == namespace && !present.contains(key))
@@ -130,7 +131,7 @@ impl Inventory {
 
     /// Takes in what a Secret says, or that it says nothing. Hosts that refer to it are read again.
     pub fn put_network_data(&self, secret: &SecretName, data: Option<&NetworkData>) {
-        let data = data.map(KeptNetworkData::of);
+        let data = data.map(PackedNetworkData::pack);
         let mut state = self.lock();
         if state.networks.get(secret) == data.as_ref() {
             return;
@@ -141,9 +142,7 @@ impl Inventory {
         };
         let mut changed = false;
         for host in state.referring_to(secret) {
-            if let Some(known) = state.hosts.get(&host).map(KeptHost::state) {
-                changed |= state.put(known);
-            }
+            changed |= state.refresh(&host);
         }
         drop(state);
         if changed {
@@ -152,9 +151,9 @@ impl Inventory {
     }
 
     /// Forgets every Secret of a namespace that is not among `present`.
-    pub fn retain_network_data(&self, namespace: &str, present: &BTreeSet<Key>) {
+    pub fn retain_network_data(&self, namespace: &str, present: &BTreeSet<ObjectKey>) {
         let is_present = |secret: &SecretName| {
-            present.contains(&Key {
+            present.contains(&ObjectKey {
                 namespace: secret.namespace.clone(),
                 name: secret.name.clone(),
             })
@@ -176,18 +175,18 @@ impl Inventory {
 
     /// Whether there is a `SIPCluster` of that name.
     #[must_use]
-    pub fn has_cluster(&self, key: &Key) -> bool {
+    pub fn has_cluster(&self, key: &ObjectKey) -> bool {
         self.lock().clusters.contains_key(key)
     }
 
     /// The Cluster API cluster that a `SIPCluster` names by its annotation.
     #[must_use]
-    pub fn cluster_api(&self, key: &Key) -> Option<ClusterApiCluster> {
+    pub fn cluster_api(&self, key: &ObjectKey) -> Option<ClusterApiCluster> {
         self.lock().cluster_api.get(key).cloned()
     }
 
     /// Takes in what a `SIPCluster` names by its annotation.
-    pub fn put_cluster_api(&self, key: &Key, named: Option<ClusterApiCluster>) {
+    pub fn put_cluster_api(&self, key: &ObjectKey, named: Option<ClusterApiCluster>) {
         let mut state = self.lock();
         match named {
             Some(named) => state.cluster_api.insert(key.clone(), named),
@@ -196,7 +195,7 @@ impl Inventory {
     }
 
     /// Takes a `SIPCluster` in.
-    pub fn put_cluster(&self, key: Key, cluster: wire::ObservedCluster) {
+    pub fn put_cluster(&self, key: ObjectKey, cluster: wire::ObservedCluster) {
         let mut state = self.lock();
         if state.clusters.get(&key) == Some(&cluster) {
             return;
@@ -209,7 +208,7 @@ impl Inventory {
     }
 
     /// Forgets a `SIPCluster`.
-    pub fn delete_cluster(&self, key: &Key) {
+    pub fn delete_cluster(&self, key: &ObjectKey) {
         let mut state = self.lock();
         state.cluster_api.remove(key);
         if let Some(cluster) = state.clusters.remove(key) {
@@ -223,8 +222,8 @@ impl Inventory {
     }
 
     /// Forgets every `SIPCluster` that is not among `present`.
-    pub fn retain_clusters(&self, present: &BTreeSet<Key>) {
-        let gone: Vec<Key> = self
+    pub fn retain_clusters(&self, present: &BTreeSet<ObjectKey>) {
+        let gone: Vec<ObjectKey> = self
             .lock()
             .clusters
             .keys()
@@ -260,7 +259,9 @@ impl Inventory {
         let mut changes = Changes::default();
         for _ in 0..limit {
             if let Some(key) = state.dirty_hosts.pop_first() {
-                changes.hosts.extend(state.hosts.get(&key).map(KeptHost::host));
+                changes
+                    .hosts
+                    .extend(state.hosts.get(&key).map(PackedHost::report));
             }
             if let Some((_, host)) = state.gone_hosts.pop_first() {
                 changes.deleted_hosts.push(host);
@@ -277,25 +278,47 @@ impl Inventory {
 }
 
 impl State {
-    fn put(&mut self, mut next: HostState) -> bool {
-        let key = next.key();
-        let before = self.hosts.get(&key).map(KeptHost::state);
-        let referred = before.as_ref().and_then(|before| before.secret.as_ref());
-        if referred != next.secret.as_ref() {
+    /// Takes a host in. Returns whether its report changed.
+    fn put(&mut self, mut next: PackedHost, mut report: wire::Host) -> bool {
+        let wire::HostRef { namespace, name, .. } = report.r#ref.clone().unwrap_or_default();
+        let key = ObjectKey { namespace, name };
+        let before = self.hosts.get(&key);
+        let referred = before.and_then(PackedHost::secret).cloned();
+        let before = before.map(PackedHost::report);
+        if referred.as_ref() != next.secret() {
             if let Some(secret) = referred {
-                self.referrers.remove(&(secret.clone(), key.clone()));
+                self.referrers.remove(&(secret, key.clone()));
             }
-            if let Some(secret) = &next.secret {
+            if let Some(secret) = next.secret() {
                 self.referrers.insert((secret.clone(), key.clone()));
             }
         }
-        next.read(&self.networks);
-        next.remember(before.as_ref(), SystemTime::now());
-        let known = before.map(|before| before.host);
-        let problems = known.as_ref().map(|known| &*known.problems).unwrap_or_default();
-        self.complaints.seen(&key, problems, &next.host);
-        let changed = known.as_ref() != Some(&next.host);
-        self.hosts.insert(key.clone(), KeptHost::of(next));
+        next.complete(&mut report, &self.networks);
+        report.error_since = host_report::error_since(&report, before.as_ref(), SystemTime::now());
+        next.pack(&report);
+        self.hosts.insert(key.clone(), next);
+        self.reported(key, before.as_ref(), &report)
+    }
+
+    /// Reads the addresses of a host again. Returns whether its report changed.
+    fn refresh(&mut self, key: &ObjectKey) -> bool {
+        let Some(host) = self.hosts.get_mut(key) else {
+            return false;
+        };
+        let before = host.report();
+        let mut report = before.clone();
+        host.complete(&mut report, &self.networks);
+        host.pack(&report);
+        self.reported(key.clone(), Some(&before), &report)
+    }
+
+    /// Notes what must be told of a host. Returns whether that is anything.
+    fn reported(&mut self, key: ObjectKey, before: Option<&wire::Host>, now: &wire::Host) -> bool {
+        let known = before.map(|known| &*known.problems).unwrap_or_default();
+        let uid = now.r#ref.as_ref().map_or("", |host| &*host.uid);
+        self.host_faults
+            .observed(&HostId::new(key.clone(), uid), known, &now.problems);
+        let changed = before != Some(now);
         if changed {
             // A host that was made again under its name is another one: the scheduler sees it by the uid.
             self.gone_hosts.remove(&key);
@@ -304,21 +327,21 @@ impl State {
         changed
     }
 
-    fn delete(&mut self, key: &Key) {
+    fn delete(&mut self, key: &ObjectKey) {
         if let Some(known) = self.hosts.remove(key) {
             if let Some(secret) = known.secret() {
                 self.referrers.remove(&(secret.clone(), key.clone()));
             }
             self.dirty_hosts.remove(key);
-            self.complaints.gone(key);
+            self.host_faults.forget(key);
             self.gone_hosts
-                .insert(key.clone(), known.host().r#ref.unwrap_or_default());
+                .insert(key.clone(), known.report().r#ref.unwrap_or_default());
         }
     }
 
     /// Hosts whose `networkData` names this Secret.
-    fn referring_to(&self, secret: &SecretName) -> Vec<Key> {
-        let first = Key {
+    fn referring_to(&self, secret: &SecretName) -> Vec<ObjectKey> {
+        let first = ObjectKey {
             namespace: String::new(),
             name: String::new(),
         };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kit::retries::watch_pauses;
+use kit::{placement::ObjectKey, retries::watch_pauses};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -16,7 +16,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::SetOnce;
 
-use super::{Inventory, Key, clusters};
+use super::{cluster_report, store::Inventory};
 
 /// Set once a watch has listed everything that there is. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ trait Sink<K> {
     /// An object that is gone.
     fn delete(&self, object: K);
     /// All objects that there are.
-    fn retain(&self, present: &BTreeSet<Key>);
+    fn retain(&self, present: &BTreeSet<ObjectKey>);
 }
 
 /// Watches one namespace's hosts. `told` is called for each host that changed, and `listed` is set once the
@@ -55,7 +55,7 @@ pub async fn watch_hosts(
     namespace: String,
     inventory: Inventory,
     listed: Listed,
-    told: impl Fn(Key) + Send + Sync + 'static,
+    told: impl Fn(ObjectKey) + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let api = Api::<BareMetalHost>::namespaced(client, &namespace);
     run(
@@ -76,20 +76,20 @@ struct Hosts<F> {
     told: F,
 }
 
-impl<F: Fn(Key)> Sink<BareMetalHost> for Hosts<F> {
+impl<F: Fn(ObjectKey)> Sink<BareMetalHost> for Hosts<F> {
     fn put(&self, object: BareMetalHost) {
         // Told even when nothing that is reported changed: a write waits for the new resourceVersion.
         self.inventory.put_host(&object);
-        (self.told)(key(&object));
+        (self.told)(ObjectKey::for_object(&object));
     }
 
     fn delete(&self, object: BareMetalHost) {
-        let key = key(&object);
+        let key = ObjectKey::for_object(&object);
         self.inventory.delete_host(&key);
         (self.told)(key);
     }
 
-    fn retain(&self, present: &BTreeSet<Key>) {
+    fn retain(&self, present: &BTreeSet<ObjectKey>) {
         self.inventory.retain_hosts(&self.namespace, present);
     }
 }
@@ -126,7 +126,7 @@ impl Sink<Secret> for Secrets {
         self.inventory.put_network_data(&secret(&object), None);
     }
 
-    fn retain(&self, present: &BTreeSet<Key>) {
+    fn retain(&self, present: &BTreeSet<ObjectKey>) {
         self.inventory.retain_network_data(&self.namespace, present);
     }
 }
@@ -145,31 +145,24 @@ struct Clusters {
 
 impl Sink<SIPCluster> for Clusters {
     fn put(&self, object: SIPCluster) {
-        let key = key(&object);
+        let key = ObjectKey::for_object(&object);
         // What cannot be read is refused when the cluster is reconciled.
         self.inventory
             .put_cluster_api(&key, ClusterApiCluster::parse(&object).ok().flatten());
-        self.inventory.put_cluster(key, clusters::observed(&object));
+        self.inventory.put_cluster(key, cluster_report::report(&object));
     }
 
     fn delete(&self, object: SIPCluster) {
-        self.inventory.delete_cluster(&key(&object));
+        self.inventory.delete_cluster(&ObjectKey::for_object(&object));
     }
 
-    fn retain(&self, present: &BTreeSet<Key>) {
+    fn retain(&self, present: &BTreeSet<ObjectKey>) {
         self.inventory.retain_clusters(present);
     }
 }
 
 fn secret(object: &Secret) -> SecretName {
     SecretName {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
-    }
-}
-
-fn key(object: &impl kube::Resource) -> Key {
-    Key {
         namespace: object.namespace().unwrap_or_default(),
         name: object.name_any(),
     }
@@ -186,7 +179,7 @@ where
         match event {
             Ok(Event::Init) => present.clear(),
             Ok(Event::InitApply(object)) => {
-                present.insert(key(&object));
+                present.insert(ObjectKey::for_object(&object));
                 sink.put(object);
             }
             Ok(Event::InitDone) => {

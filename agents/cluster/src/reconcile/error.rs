@@ -3,7 +3,7 @@
 use kit::{apply, scheduler};
 use tonic::Status;
 
-/// Why a look at a cluster was cut short; it is tried again.
+/// What ended a pass over a cluster early; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server did not do what was asked.
@@ -57,8 +57,12 @@ impl Error {
         }
     }
 
+    pub(super) fn scheduler(status: Status) -> Self {
+        Self::Scheduler(Box::new(status))
+    }
+
     /// Why a write to the `SIPCluster` failed that holds for the object as it was observed only.
-    pub(super) fn write(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+    pub(super) fn conditional(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| match apply::code(&source) {
             Some(404) => Self::Gone,
             Some(409) => Self::Changed,

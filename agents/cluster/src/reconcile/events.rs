@@ -1,106 +1,79 @@
-//! Events for what a person would want to know of a placement that has just been written to the status, and before
+//! Events for what a person would want to know of a placement: they are published when it has been written to the status, and before
 //! anything is done to the hosts.
 
-use api::{MemberState, SIPCluster};
-use kit::placement::{Member, Placement};
-use kube::Resource as _;
-use proto::inventory::v1 as wire;
+use api::{MemberState, SIPCluster, conditions};
+use kit::{
+    conditions::find,
+    placement::{Member, Placement},
+};
 
-use super::{Context, findings::named, hosts};
-use crate::inventory::Inventory;
+use super::{findings::named, observation::Holding, plan::Event, status};
+use crate::inventory::ObservedHost;
 
-/// An Event to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
-    warning: bool,
-    reason: &'static str,
-    note: String,
+/// What is new to the status.
+pub(super) fn planned(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
+    let scheduled = scheduled(object);
+    about_all(&holding.placement, scheduled)
+        .into_iter()
+        .chain(about_members(object, holding))
+        .collect()
 }
 
-/// Publishes what is new. `scheduled`: the message of the last `Scheduled` condition, empty when all was well.
-pub(super) async fn publish(
-    object: &SIPCluster,
-    placement: &Placement,
-    scheduled: Option<&str>,
-    context: &Context,
-) {
-    let reference = object.object_ref(&());
-    let about_all = about_all(placement, scheduled);
-    let about_members = about_members(object, placement, &context.inventory);
-    for Told {
-        warning,
-        reason,
-        note,
-    } in about_all.into_iter().chain(about_members)
-    {
-        if warning {
-            context.events.warning(&reference, reason, &note).await;
+/// The message of the last `Scheduled` condition: empty when all was well.
+fn scheduled(object: &SIPCluster) -> Option<&str> {
+    find(status::conditions(object), conditions::SCHEDULED).map(|condition| {
+        if condition.status == "True" {
+            ""
         } else {
-            context.events.normal(&reference, reason, &note).await;
+            &*condition.message
         }
-    }
+    })
 }
 
-fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Told> {
+fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
     match placement.refusal() {
-        Some(refusal) if scheduled != Some(refusal.message()) => Some(Told {
-            warning: true,
-            reason: "Unschedulable",
-            note: refusal.message().to_owned(),
-        }),
-        None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Told {
-            warning: false,
-            reason: "Scheduled",
-            note: format!("{} hosts are held", placement.members().len()),
-        }),
+        Some(refusal) if scheduled != Some(refusal.message()) => {
+            Some(Event::warning("Unschedulable", refusal.message()))
+        }
+        None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Event::normal(
+            "Scheduled",
+            format!("{} hosts are held", placement.members().len()),
+        )),
         Some(_) | None => None,
     }
 }
 
 /// Members that fail, come in the place of others, or go: one Event for all of a kind.
-fn about_members(object: &SIPCluster, placement: &Placement, inventory: &Inventory) -> Vec<Told> {
-    let before = object
-        .status
-        .as_ref()
-        .and_then(|status| status.placement.as_ref());
-    let known = |member: &Member| {
-        before.and_then(|before| {
-            before
-                .members
-                .iter()
-                .find(|known| known.uid == member.host().uid())
-        })
-    };
-    let (mut failed, mut replacing, mut going) = (Vec::new(), Vec::new(), Vec::new());
-    for member in placement.members() {
-        let hosts::Key { namespace, name } = member.host().key().clone();
-        let (host, role) = (format!("{namespace}/{name}"), member.role());
-        let known = known(member);
-        let releasing = member.is_releasing();
+fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
+    let before = status::held(object);
+    let (mut failed, mut replacing, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
+    for member in holding.placement.members() {
+        let (host, role) = (member.host(), member.role());
+        let known = before.and_then(|before| before.members.iter().find(|known| known.uid == host.uid()));
         if member.failed_since().is_some() && known.is_none_or(|known| known.failed_since.is_none()) {
-            failed.push(format!("{host} ({role}): {}", why(member, inventory)));
+            let observed = holding.hosts.get(host.key());
+            failed.push(format!("{host} ({role}): {}", why(member, observed)));
         }
         if let Some(old) = member.replaces().filter(|_| known.is_none()) {
             replacing.push(format!("{host} ({role}) for {old}"));
         }
-        if releasing && known.is_none_or(|known| known.state != MemberState::Releasing) {
-            going.push(format!(
-                "{host} ({role}): {}",
-                member.release_reason().unwrap_or_default()
-            ));
+        if member.is_releasing() && known.is_none_or(|known| known.state != MemberState::Releasing) {
+            let reason = member.release_reason().unwrap_or_default();
+            leaving.push(format!("{host} ({role}): {reason}"));
         }
     }
-    let told = |warning, reason, what: &str, list: Vec<String>| {
-        (!list.is_empty()).then(|| Told {
-            warning,
-            reason,
-            note: format!("{what}: {}", named(&list)),
-        })
+    let event = |event: fn(&'static str, String) -> Event, reason, what: &str, list: Vec<String>| {
+        (!list.is_empty()).then(|| event(reason, format!("{what}: {}", named(&list))))
     };
     [
-        told(true, "HostFailed", "to be replaced", failed),
-        told(false, "Replacing", "hosts come in the place of others", replacing),
-        told(false, "Releasing", "hosts are given back", going),
+        event(Event::warning, "HostFailed", "to be replaced", failed),
+        event(
+            Event::normal,
+            "Replacing",
+            "hosts come in the place of others",
+            replacing,
+        ),
+        event(Event::normal, "Releasing", "hosts are given back", leaving),
     ]
     .into_iter()
     .flatten()
@@ -108,21 +81,19 @@ fn about_members(object: &SIPCluster, placement: &Placement, inventory: &Invento
 }
 
 /// What the site shows of a member that is to be replaced.
-fn why(member: &Member, inventory: &Inventory) -> String {
-    let host = inventory.host(member.host().key()).map(|known| known.host);
-    let host = host.filter(|host| {
-        host.r#ref
-            .as_ref()
-            .is_some_and(|known| known.uid == member.host().uid())
-    });
+fn why(member: &Member, host: Option<&ObservedHost>) -> String {
+    let host = host.filter(|host| host.id().uid() == member.host().uid());
     match host {
         None => "its BareMetalHost is gone".to_owned(),
-        Some(host) if host.marked_failed => "it is marked as failed".to_owned(),
-        Some(host) if host.operational_status() == wire::OperationalStatus::Error => {
-            format!("it has been in error for too long: {}", host.error_message)
+        Some(host) if host.is_marked_failed() => "it is marked as failed".to_owned(),
+        Some(host) if host.error().is_some() => {
+            format!(
+                "it has been in error for too long: {}",
+                host.error().unwrap_or_default()
+            )
         }
-        Some(host) if host.replace_requested => "somebody asked to move it off".to_owned(),
-        Some(host) if member.state() != MemberState::Bound && host.consumer.is_some() => {
+        Some(host) if host.is_to_be_replaced() => "somebody asked to move it off".to_owned(),
+        Some(host) if member.state() != MemberState::Bound && host.consumer().is_some() => {
             "somebody used it before it was handed over".to_owned()
         }
         Some(_) => "it has recovered meanwhile".to_owned(),
@@ -136,11 +107,21 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fixtures::{answer as member, cluster, host, inventory, placement, used, with};
+    use crate::{
+        fixtures::{answer as member, cluster, host, placement, used, with},
+        reconcile::fixtures::holding,
+    };
 
-    fn told(status: &Value, members: Vec<placed::Member>, hosts: Vec<Value>) -> Vec<(&'static str, String)> {
-        let told = about_members(&cluster(status), &placement(members), &inventory(hosts));
-        told.into_iter().map(|told| (told.reason, told.note)).collect()
+    fn events(
+        status: &Value,
+        members: Vec<placed::Member>,
+        hosts: Vec<Value>,
+    ) -> Vec<(&'static str, String)> {
+        let events = about_members(&cluster(status), &holding(members, false, hosts));
+        events
+            .into_iter()
+            .map(|event| (event.reason, event.note))
+            .collect()
     }
 
     fn failed(member: placed::Member) -> placed::Member {
@@ -179,7 +160,7 @@ mod tests {
         ];
         let hosts = || vec![marked.clone(), host("h2"), host("h3")];
         assert_eq!(
-            told(&status_of(&bound), next.clone(), hosts()),
+            events(&status_of(&bound), next.clone(), hosts()),
             [
                 (
                     "HostFailed",
@@ -195,19 +176,19 @@ mod tests {
                 ),
             ]
         );
-        assert_eq!(told(&status_of(&next), next, hosts()), []);
+        assert_eq!(events(&status_of(&next), next, hosts()), []);
     }
 
     #[test]
     fn a_host_that_somebody_was_quicker_to_use_is_told_as_that() {
         let taken = vec![failed(member("h1", Claimed))];
-        let told = told(
+        let events = events(
             &status_of(&[member("h1", Claimed)]),
             taken,
             vec![used(host("h1"))],
         );
         assert_eq!(
-            told[0].1,
+            events[0].1,
             "to be replaced: metal/h1 (Worker): somebody used it before it was handed over"
         );
     }
@@ -215,9 +196,9 @@ mod tests {
     #[test]
     fn a_host_that_is_gone_is_told_as_that() {
         let gone = vec![failed(member("h1", Bound))];
-        let told = told(&status_of(&[member("h1", Bound)]), gone, Vec::new());
+        let events = events(&status_of(&[member("h1", Bound)]), gone, Vec::new());
         assert_eq!(
-            told[0].1,
+            events[0].1,
             "to be replaced: metal/h1 (Worker): its BareMetalHost is gone"
         );
     }

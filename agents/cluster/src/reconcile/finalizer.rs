@@ -6,20 +6,22 @@ use kit::apply;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use super::{Error, MANAGER};
+use super::{context::MANAGER, error::Error};
 
-/// Puts the finalizer on, if it is not there. Returns the object's `resourceVersion` after that.
-pub(super) async fn ensure(client: &Client, object: &SIPCluster) -> Result<Option<String>, Error> {
-    let finalizers = object.finalizers();
-    if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return Ok(object.resource_version());
-    }
-    let mut next = finalizers.to_vec();
+/// Puts the finalizer on.
+///
+/// # Errors
+/// What the API server answers.
+pub(super) async fn add(client: &Client, object: &SIPCluster) -> Result<(), Error> {
+    let mut next = object.finalizers().to_vec();
     next.push(FINALIZER.to_owned());
     replace(client, object, "set the finalizer", &next).await
 }
 
 /// Takes the finalizer off, if it is there: the object ends.
+///
+/// # Errors
+/// What the API server answers.
 pub(super) async fn remove(client: &Client, object: &SIPCluster) -> Result<(), Error> {
     let finalizers = object.finalizers();
     let next: Vec<String> = finalizers
@@ -33,7 +35,7 @@ pub(super) async fn remove(client: &Client, object: &SIPCluster) -> Result<(), E
     match replace(client, object, "remove the finalizer", &next).await {
         // Somebody else has removed it, and the object has ended.
         Err(Error::Gone) => Ok(()),
-        other => other.map(drop),
+        other => other,
     }
 }
 
@@ -43,14 +45,12 @@ async fn replace(
     object: &SIPCluster,
     action: &'static str,
     next: &[String],
-) -> Result<Option<String>, Error> {
+) -> Result<(), Error> {
     let api: Api<SIPCluster> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     let uid = object.uid().unwrap_or_default();
     let observed = object.resource_version().unwrap_or_default();
     let change = json!({ "finalizers": next });
     let name = object.name_any();
     let replaced = apply::merge_metadata(&api, MANAGER, &name, (&uid, &observed), change).await;
-    replaced
-        .map(|replaced| replaced.metadata.resource_version)
-        .map_err(Error::write(action))
+    replaced.map(drop).map_err(Error::conditional(action))
 }

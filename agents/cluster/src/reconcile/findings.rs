@@ -1,4 +1,4 @@
-//! What this agent finds of a cluster, as conditions.
+//! The conditions of a cluster that this agent owns.
 
 use std::time::Duration;
 
@@ -10,14 +10,16 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kit::{
     conditions::{Finding, find},
     config::Section,
-    placement::Placement,
+    placement::{ObjectKey, Placement},
 };
 
 use super::{
-    hosts::{self, Step},
-    machines::Machines,
-    need::Need,
+    assessment::Assessment,
+    host_action::Verb,
+    members::Assessed,
+    observation::{Holding, MachineLookup},
     services::{self, Standing},
+    status,
 };
 
 /// Hosts that a message names.
@@ -26,15 +28,16 @@ const NAMED: usize = 5;
 /// Every condition of this agent's.
 pub(super) fn all(
     object: &SIPCluster,
-    placement: &Placement,
-    (steps, machines): (&[Step<'_>], &Machines),
+    (holding, members): (&Holding, &[Assessed<'_>]),
     gating: &[Section],
     skipped: &[Section],
+    now: Timestamp,
 ) -> Vec<Finding> {
-    let labeled = labeled(object, steps, machines, placement.refusal().is_some());
-    let standing = services::standing(object, gating, asked(object).as_ref(), Timestamp::now());
+    let placement = &holding.placement;
+    let labeled = labeled(object, holding, members);
+    let standing = services::standing(object, gating, awaited_since(object).as_ref(), now);
     let ready = ready(placement, &labeled, &standing, is_taken_over(object));
-    let mut findings = vec![scheduled_finding(placement), labeled, ready];
+    let mut findings = vec![scheduled(placement), labeled, ready];
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
         let message = format!("this site has no agent for: {}", names.join(", "));
@@ -48,14 +51,9 @@ pub(super) fn all(
 }
 
 /// Conditions that stay as they are.
-pub(super) fn kept(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Finding> {
-    let said = object
-        .status
-        .as_ref()
-        .map(|status| &*status.conditions)
-        .unwrap_or_default();
+pub(super) fn unchanged(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Finding> {
     let known = |kind: &ConditionType| {
-        let condition = find(said, *kind)?;
+        let condition = find(status::conditions(object), *kind)?;
         let reason = kind.reason(&condition.reason)?;
         let status = match &*condition.status {
             "True" => Some(true),
@@ -73,7 +71,7 @@ pub(super) fn kept(object: &SIPCluster, kinds: &[ConditionType]) -> Vec<Finding>
 }
 
 /// Says in the conditions which hosts the API server has refused to write, in its words.
-pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)]) {
+pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) {
     if refused.is_empty() {
         return;
     }
@@ -89,17 +87,14 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(hosts::Key, String)])
 }
 
 /// The first of the hosts that the API server has refused to write, and why.
-pub(super) fn refused_in_words(refused: &[(hosts::Key, String)]) -> String {
-    let said: Vec<String> = refused
+pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
+    let refused = refused
         .iter()
-        .map(|(hosts::Key { namespace, name }, words)| {
-            format!("{namespace}/{name} cannot be written: {words}")
-        })
-        .collect();
-    named(&said)
+        .map(|(host, words)| format!("{host} cannot be written: {words}"));
+    named(&refused.collect::<Vec<_>>())
 }
 
-fn scheduled_finding(placement: &Placement) -> Finding {
+fn scheduled(placement: &Placement) -> Finding {
     if let Some(refusal) = placement.refusal() {
         Finding::no(conditions::SCHEDULED, Reason::Unschedulable, refusal.message())
     } else {
@@ -113,53 +108,41 @@ fn scheduled_finding(placement: &Placement) -> Finding {
     }
 }
 
-/// The message of the last `Scheduled` condition: empty when all was well.
-pub(super) fn scheduled(object: &SIPCluster) -> Option<String> {
-    let said = object
-        .status
-        .as_ref()
-        .map(|status| &*status.conditions)
-        .unwrap_or_default();
-    find(said, conditions::SCHEDULED).map(|condition| {
-        if condition.status == "True" {
-            String::new()
-        } else {
-            condition.message.clone()
-        }
-    })
-}
-
-fn labeled(object: &SIPCluster, steps: &[Step<'_>], machines: &Machines, refused: bool) -> Finding {
+fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> Finding {
     let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
-    for step in steps {
-        let hosts::Key { namespace, name } = step.member.host().key().clone();
-        let releasing = step.member.is_releasing();
-        match &step.need {
-            Need::Nothing if step.member.state() == MemberState::Claimed => {
-                waiting.push(format!(
-                    "{namespace}/{name}: its labels are to be seen by the scheduler"
-                ));
+    for Assessed { member, assessment } in members {
+        let host = member.host();
+        match assessment {
+            Assessment::Settled if member.state() == MemberState::Claimed => {
+                waiting.push(format!("{host}: the scheduler has not observed its labels yet"));
             }
-            Need::Nothing => {}
-            Need::Label => waiting.push(format!("{namespace}/{name}: is being labelled")),
-            Need::Unlabel | Need::Confirm | Need::ConfirmGone => {
-                waiting.push(format!("{namespace}/{name}: is being released"));
+            Assessment::Settled => {}
+            Assessment::Due(action) => waiting.push(match action.verb() {
+                Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => {
+                    format!("{host}: is being labelled")
+                }
+                Verb::Unlabel | Verb::Confirm | Verb::ConfirmGone => format!("{host}: is being released"),
+            }),
+            Assessment::InUse(why) => {
+                let machine = match holding.machines.get(host.uid()) {
+                    Some(MachineLookup::Found(machine)) => {
+                        format!(
+                            "; its Machine {machine} is the first that Cluster API deletes when its owner is scaled down"
+                        )
+                    }
+                    Some(MachineLookup::Unreadable(_)) | None => String::new(),
+                };
+                waiting.push(format!("{host}: to be released, {why}{machine}"));
             }
-            Need::Waits(why) if releasing => {
-                let asked = machines.on(step).map_or_else(String::new, |machine| {
-                    format!("; its Machine {machine} is the first that Cluster API deletes when its owner is scaled down")
-                });
-                waiting.push(format!("{namespace}/{name}: to be released, {why}{asked}"));
+            Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
+            Assessment::Drains => {
+                let why = services::describe_drain(object, member);
+                waiting.push(format!("{host}: to be released, {why}"));
             }
-            Need::Waits(why) => waiting.push(format!("{namespace}/{name}: {why}")),
-            Need::Drains => {
-                let why = services::drains(object, step.member);
-                waiting.push(format!("{namespace}/{name}: to be released, {why}"));
-            }
-            Need::Blocked(why) => blocked.push(format!("{namespace}/{name}: {why}")),
+            Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
         }
     }
-    if steps.is_empty() && refused {
+    if members.is_empty() && holding.placement.refusal().is_some() {
         Finding::no(
             conditions::HOSTS_LABELED,
             Reason::Waiting,
@@ -176,15 +159,15 @@ fn labeled(object: &SIPCluster, steps: &[Step<'_>], machines: &Machines, refused
 
 /// The first few of a list, and how many more there are.
 pub(super) fn named(all: &[String]) -> String {
-    let shown = all
+    let first = all
         .iter()
         .take(NAMED)
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join("; ");
     match all.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown}; and {more} more"),
+        0 => first,
+        more => format!("{first}; and {more} more"),
     }
 }
 
@@ -225,7 +208,7 @@ fn ready(placement: &Placement, labeled: &Finding, standing: &Standing, taken_ov
 
 /// Since when the other agents could have answered this generation: since this agent has acted on it, and since `Scheduled`
 /// has its status. `None` while this agent has not acted on it.
-fn asked(object: &SIPCluster) -> Option<Time> {
+fn awaited_since(object: &SIPCluster) -> Option<Time> {
     let status = object.status.as_ref()?;
     let generation = object.metadata.generation.unwrap_or_default();
     if status.observed_generation != Some(generation) {
@@ -237,23 +220,18 @@ fn asked(object: &SIPCluster) -> Option<Time> {
     Some(observed.map_or(scheduled.clone(), |observed| observed.max(scheduled)))
 }
 
-/// When to look again though nothing changes: an agent that does not answer is to be named.
-pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duration> {
+/// When the cluster is reconciled again though nothing changes: an agent that does not answer is to be named.
+pub(super) fn answers_due(object: &SIPCluster, gating: &[Section], now: Timestamp) -> Option<Duration> {
     let generation = object.metadata.generation.unwrap_or_default();
-    let said = object
-        .status
-        .as_ref()
-        .map(|status| &*status.conditions)
-        .unwrap_or_default();
     let answered = |section: &Section| {
-        find(said, services::condition_of(*section))
+        find(status::conditions(object), services::condition_of(*section))
             .is_some_and(|c| c.observed_generation == Some(generation))
     };
     if gating.iter().all(answered) {
         return None;
     }
-    let waited = asked(object).map_or(Duration::ZERO, |asked| services::waited(&asked, Timestamp::now()));
-    // Past the limit it has been said; the agent's answer comes by the watch.
+    let waited = awaited_since(object).map_or(Duration::ZERO, |since| services::waited(&since, now));
+    // Past the limit it is named; the agent's answer comes by the watch.
     services::ANSWER_WITHIN
         .checked_sub(waited)
         .map(|left| left + Duration::from_secs(1))
@@ -262,11 +240,14 @@ pub(super) fn revisit(object: &SIPCluster, gating: &[Section]) -> Option<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{cluster, host, inventory, labelled, member, reference};
+    use crate::{
+        fixtures::{answer, cluster, host, labelled},
+        reconcile::{fixtures::holding, members::assess_all},
+    };
 
     #[test]
     fn answers_are_awaited_since_the_generation_was_observed() {
-        let asked = |generation: i64, since: Option<&str>| {
+        let since_of = |generation: i64, since: Option<&str>| {
             let scheduled = serde_json::json!({
                 "type": "Scheduled", "status": "True", "reason": "Placed", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -276,32 +257,41 @@ mod tests {
             if let Some(since) = since {
                 status["observedSince"] = since.into();
             }
-            super::asked(&cluster(&status)).map(|time| time.0.to_string())
+            super::awaited_since(&cluster(&status)).map(|time| time.0.to_string())
         };
         let (before, scheduled, after) = (
             "2025-01-01T00:00:00Z",
             "2026-01-01T00:00:00Z",
             "2026-01-02T00:00:00Z",
         );
-        assert_eq!(asked(2, Some(after)), None, "an earlier generation was observed");
-        assert_eq!(asked(3, Some(after)).as_deref(), Some(after));
-        assert_eq!(asked(3, Some(before)).as_deref(), Some(scheduled));
-        assert_eq!(asked(3, None).as_deref(), Some(scheduled));
+        assert_eq!(
+            since_of(2, Some(after)),
+            None,
+            "an earlier generation was observed"
+        );
+        assert_eq!(since_of(3, Some(after)).as_deref(), Some(after));
+        assert_eq!(since_of(3, Some(before)).as_deref(), Some(scheduled));
+        assert_eq!(since_of(3, None).as_deref(), Some(scheduled));
     }
 
     #[test]
     fn a_cluster_without_hosts_is_labelled_only_when_it_wants_none() {
-        let none = Machines::default();
         let cluster = cluster(&serde_json::json!({}));
-        assert_eq!(labeled(&cluster, &[], &none, false).status, Some(true));
-        let refused = labeled(&cluster, &[], &none, true);
-        assert_eq!((refused.status, refused.reason), (Some(false), Reason::Waiting));
-        let bound = member("h1", MemberState::Bound);
-        let inventory = inventory([labelled(host("h1"), "one", "Worker")]);
-        let steps = [Step::of(&reference(), &bound, &inventory, true)];
+        let refused = |members: Vec<_>, hosts: Vec<serde_json::Value>, refused: bool| {
+            let holding = holding(members, refused, hosts);
+            let members = assess_all(&holding, |_| true);
+            let finding = labeled(&cluster, &holding, &members);
+            (finding.status, finding.reason)
+        };
+        assert_eq!(refused(vec![], vec![], false), (Some(true), Reason::Labeled));
+        assert_eq!(refused(vec![], vec![], true), (Some(false), Reason::Waiting));
         assert_eq!(
-            labeled(&cluster, &steps, &none, true).status,
-            Some(true),
+            refused(
+                vec![answer("h1", MemberState::Bound)],
+                vec![labelled(host("h1"), "one", "Worker")],
+                true
+            ),
+            (Some(true), Reason::Labeled),
             "what it holds is labelled, though it wants more"
         );
     }

@@ -11,9 +11,9 @@ use prometheus_client::{
     },
 };
 
-/// How a look at a cluster ended.
+/// How a pass over a cluster ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Look {
+pub enum Pass {
     /// All that was to be done now is done.
     Done,
     /// The API server did not do what was asked.
@@ -22,7 +22,7 @@ pub enum Look {
     Scheduler,
 }
 
-/// What the scheduler said to a declaration.
+/// The scheduler's answer to a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Answer {
     /// All that is wanted is there.
@@ -47,8 +47,8 @@ pub enum HostWrite {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LookLabels {
-    outcome: Look,
+struct PassLabels {
+    outcome: Pass,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,7 +64,7 @@ struct HostWriteLabels {
 /// The agent's counts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    looks: Family<LookLabels, Histogram, fn() -> Histogram>,
+    passes: Family<PassLabels, Histogram, fn() -> Histogram>,
     answers: Family<AnswerLabels, Counter>,
     host_writes: Family<HostWriteLabels, Counter>,
 }
@@ -79,17 +79,21 @@ impl Metrics {
     #[must_use]
     pub fn registered(metrics: &runtime::metrics::Metrics) -> Self {
         let this = Self {
-            looks: Family::new_with_constructor(durations),
+            passes: Family::new_with_constructor(durations),
             answers: Family::default(),
             host_writes: Family::default(),
         };
         let Self {
-            looks,
+            passes,
             answers,
             host_writes,
         } = this.clone();
         metrics.register(|registry| {
-            registry.register("cluster_look_seconds", "Looks at a SIPCluster, by outcome", looks);
+            registry.register(
+                "cluster_look_seconds",
+                "Passes over a SIPCluster, by outcome",
+                passes,
+            );
             registry.register(
                 "placements",
                 "Declarations to the scheduler, by its answer",
@@ -100,10 +104,10 @@ impl Metrics {
         this
     }
 
-    /// A look at a cluster has ended.
-    pub fn looked(&self, outcome: Look, took: Duration) {
-        self.looks
-            .get_or_create(&LookLabels { outcome })
+    /// A pass over a cluster has ended.
+    pub fn passed(&self, outcome: Pass, took: Duration) {
+        self.passes
+            .get_or_create(&PassLabels { outcome })
             .observe(took.as_secs_f64());
     }
 
@@ -126,7 +130,7 @@ mod tests {
     fn what_has_happened_is_counted_by_outcome() {
         let process = runtime::metrics::Metrics::default();
         let metrics = Metrics::registered(&process);
-        metrics.looked(Look::Done, Duration::from_millis(3));
+        metrics.passed(Pass::Done, Duration::from_millis(3));
         metrics.answered(Answer::Refused);
         metrics.host_written(HostWrite::Changed);
         metrics.host_written(HostWrite::Changed);

@@ -1,7 +1,7 @@
 //! Placements without a `SIPCluster`: an operator has released a host whose labels name one that does not exist, or the
-//! scheduler gives back what a late call has claimed. Nobody else looks after these: there is no object to look at.
+//! scheduler gives back what a late call has claimed. There is no object that a controller would reconcile.
 //!
-//! Only what is on its way out is acted on, as for every cluster; there is no status to write.
+//! They take the same four steps as every cluster. Only what is on its way out is acted on, and there is no status to write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,73 +11,73 @@ use std::{
 };
 
 use backon::ExponentialBackoff;
-use kit::placement::{ClusterId, Member};
-use kit::{config::Section, scheduler::pauses};
+use kit::{placement::ObjectKey, scheduler::pauses};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Context, Error,
-    hosts::{Step, Writer},
-    need::Need,
-    pods,
+    act,
+    context::Context,
+    error::Error,
+    observe::{self, Orphan},
+    planner, report,
 };
-use crate::inventory::{Key, Listed};
+use crate::inventory::Listed;
 
-/// Clusters whose placement is to be looked at. Cheap to clone.
+/// Clusters to reconcile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Orphans {
-    named: Arc<Mutex<BTreeSet<Key>>>,
-    told: Arc<Notify>,
+    named: Arc<Mutex<BTreeSet<ObjectKey>>>,
+    added: Arc<Notify>,
 }
 
 impl Orphans {
     /// The placement or a host of a cluster has changed, which may have no `SIPCluster`.
-    pub fn name(&self, cluster: Key) {
+    pub fn add(&self, cluster: ObjectKey) {
         self.lock().insert(cluster);
-        self.told.notify_one();
+        self.added.notify_one();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectKey>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> BTreeSet<Key> {
+    fn take(&self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.lock())
     }
 }
 
-/// Clusters that are looked at again by themselves.
+/// Clusters that are reconciled again after a pause.
 #[derive(Default)]
-struct Later {
-    at: BTreeMap<Key, Instant>,
-    failing: BTreeMap<Key, ExponentialBackoff>,
+struct Requeued {
+    at: BTreeMap<ObjectKey, Instant>,
+    failing: BTreeMap<ObjectKey, ExponentialBackoff>,
 }
 
-impl Later {
-    async fn comes(&self) {
+impl Requeued {
+    async fn next(&self) {
         match self.at.values().min() {
             Some(next) => tokio::time::sleep_until(*next).await,
             None => std::future::pending().await,
         }
     }
 
-    fn due(&mut self, named: BTreeSet<Key>) -> BTreeSet<Key> {
+    fn due(&mut self, named: BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
         let now = Instant::now();
         let over = self.at.iter().filter(|(_, at)| **at <= now);
-        let due: BTreeSet<Key> = over.map(|(cluster, _)| cluster.clone()).chain(named).collect();
+        let due: BTreeSet<ObjectKey> = over.map(|(cluster, _)| cluster.clone()).chain(named).collect();
         self.at.retain(|cluster, _| !due.contains(cluster));
         due
     }
 
-    /// Takes in how a look ended.
-    fn looked(&mut self, cluster: Key, outcome: Result<Option<Duration>, Error>) {
+    /// Requeues a cluster by how its pass ended.
+    fn ended(&mut self, cluster: ObjectKey, outcome: Result<Option<Duration>, Error>) {
         let pause = match outcome {
             Ok(again) => {
                 self.failing.remove(&cluster);
                 again
             }
             Err(error) => {
-                let Key { namespace, name } = &cluster;
+                let ObjectKey { namespace, name } = &cluster;
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(
                     namespace,
@@ -94,7 +94,7 @@ impl Later {
     }
 }
 
-/// Looks after them once all `SIPCluster`s that there are have been listed.
+/// Reconciles them, once all `SIPCluster`s have been listed.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
@@ -102,72 +102,28 @@ pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<Listed>) -
     for watch in listed {
         watch.wait().await;
     }
-    let mut later = Later::default();
+    let mut requeued = Requeued::default();
     loop {
         tokio::select! {
-            () = orphans.told.notified() => {}
-            () = later.comes() => {}
+            () = orphans.added.notified() => {}
+            () = requeued.next() => {}
         }
-        for cluster in later.due(orphans.take()) {
-            let outcome = look(&cluster, &context).await;
-            later.looked(cluster, outcome);
+        for cluster in requeued.due(orphans.take()) {
+            let outcome = pass(&cluster, &context).await;
+            requeued.ended(cluster, outcome);
         }
     }
 }
 
-/// Unlabels, marks and confirms what is on its way out. Returns when to look again, if the watches may not tell.
-async fn look(cluster: &Key, context: &Context) -> Result<Option<Duration>, Error> {
+/// Unlabels, marks and confirms what is on its way out. Returns when the next pass is due, if the watches may not tell.
+async fn pass(cluster: &ObjectKey, context: &Context) -> Result<Option<Duration>, Error> {
     if context.inventory.has_cluster(cluster) {
         return Ok(None);
     }
-    let asked = ClusterId::new(cluster.clone(), "");
-    let placement = context.scheduler.placement(&asked, None).await;
-    let placement = placement.map_err(|status| Error::Scheduler(Box::new(status)))?;
-    let releasing: Vec<&Member> = placement
-        .iter()
-        .flat_map(kit::placement::Placement::members)
-        .filter(|member| member.is_releasing())
-        .collect();
-    let held = releasing
-        .iter()
-        .map(|member| member.host().key().clone())
-        .collect();
-    context.triggers.holds(cluster, held);
-    let Some(placement) = placement.as_ref().filter(|_| !releasing.is_empty()) else {
+    let Some(Orphan { holding, routed_by }) = observe::observe_orphan(cluster, context).await? else {
         return Ok(None);
     };
-    let (reference, answered) = (placement.cluster(), placement.position().epoch());
-    let seen = context.inventory.highest_seen().unwrap_or_default().epoch;
-    if answered < seen {
-        return Err(Error::OldEpoch { answered, seen });
-    }
-    // The garbage collector deletes its load balancers. Their pods go on for a while, and nobody says what they run.
-    let in_the_way = if context.not_installed.contains(&Section::LoadBalancer) {
-        None
-    } else {
-        pods::in_the_way(&context.client, cluster)
-            .await
-            .map_err(Error::kubernetes("list what load balancers run"))?
-    };
-    let steps: Vec<Step<'_>> = releasing
-        .into_iter()
-        .map(|member| Step::of(reference, member, &context.inventory, in_the_way.is_none()))
-        .collect();
-    let writer = Writer {
-        client: &context.client,
-        manager: super::MANAGER,
-        cluster: reference,
-        unseen: &context.unseen,
-        metrics: &context.metrics,
-    };
-    let taken = writer.take(&steps).await;
-    for (Key { namespace, name }, words) in taken.refused {
-        tracing::warn!(namespace, name, words, "a BareMetalHost cannot be written");
-    }
-    super::confirm(reference, taken.released, context).await?;
-    match in_the_way {
-        // Nothing tells when it is gone: it is tried again.
-        Some(what) if steps.iter().any(|step| step.need == Need::Drains) => Err(Error::Drains(what)),
-        Some(_) | None => Ok(taken.again),
-    }
+    let (plan, drains) = planner::plan_orphan(&holding, routed_by.is_none());
+    let outcomes = act::act(None, &plan, context).await;
+    report::report_orphan(outcomes, routed_by.filter(|_| drains))
 }

@@ -91,7 +91,7 @@ pub fn is_drained(said: Option<Drained>, epoch: u64, released: u64) -> bool {
 }
 
 /// Who a member that is given back waits for and since when, for people.
-pub(super) fn drains(object: &SIPCluster, member: &Member) -> String {
+pub(super) fn describe_drain(object: &SIPCluster, member: &Member) -> String {
     let status = object.status.as_ref();
     let known = status.and_then(|status| status.placement.as_ref());
     let known = known.and_then(|held| held.members.iter().find(|known| known.uid == member.host().uid()));
@@ -294,10 +294,10 @@ mod tests {
         });
         let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
         let mut status = json!({ "placement": placement });
-        assert_eq!(drains(&cluster(&status), &releasing), waits);
+        assert_eq!(describe_drain(&cluster(&status), &releasing), waits);
         status["conditions"] = json!([condition]);
         assert_eq!(
-            drains(&cluster(&status), &releasing),
+            describe_drain(&cluster(&status), &releasing),
             format!("{waits} (LoadBalancerReady: Progressing: pod x still runs)")
         );
     }

@@ -1,4 +1,4 @@
-//! The part of a `SIPCluster`'s status that this agent owns, and when it is written: only when it differs.
+//! The part of a `SIPCluster`'s status that this agent owns, and when it changes.
 
 use api::{
     Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
@@ -8,12 +8,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use kit::placement as placed;
 use kit::{
-    apply::{self, Manager},
     conditions::Finding,
+    placement::{self as placed, Position},
 };
-use kube::Client;
 
 /// Condition types that this agent owns.
 const OWN: [ConditionType; 4] = [
@@ -23,35 +21,37 @@ const OWN: [ConditionType; 4] = [
     conditions::SERVICES_SKIPPED,
 ];
 
-/// What this agent says of a `SIPCluster`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Own {
+/// What this agent writes to the status of a `SIPCluster`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct OwnStatus {
     /// Conditions of the types that it owns.
-    pub findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     /// The placement; `None` leaves the one that is there.
-    pub placement: Option<Placement>,
-    /// Members for people.
-    pub counts: Option<Counts>,
+    pub(super) placement: Option<Placement>,
+    /// Members for people; `None` leaves those that are there.
+    pub(super) counts: Option<Counts>,
 }
 
-/// Writes the status if it differs from the one that was observed, and only to the object as it was observed: a placement never
-/// goes back. Returns the object that was written.
-///
-/// # Errors
-/// What the API server answers: 409 when the object has changed since.
-pub(super) async fn write(
-    client: &Client,
-    manager: Manager,
-    object: &SIPCluster,
-    own: Own,
-) -> kube::Result<Option<SIPCluster>> {
-    let next = next(object, own, Timestamp::now());
-    if owned(object) == next {
-        return Ok(None);
-    }
-    apply::apply_status_of(client, manager, object, &next)
-        .await
-        .map(Some)
+/// The status to apply, if it differs from the one that was observed.
+pub(super) fn change(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> Option<SIPClusterStatus> {
+    let next = next(object, own, now);
+    (owned(object) != next).then_some(next)
+}
+
+/// Whether the status holds exactly this placement.
+pub(super) fn holds(object: &SIPCluster, placement: &placed::Placement) -> bool {
+    held(object).is_some_and(|held| Position::new(held.epoch, held.revision) == placement.position())
+}
+
+/// The placement in the status.
+pub(super) fn held(object: &SIPCluster) -> Option<&Placement> {
+    object.status.as_ref()?.placement.as_ref()
+}
+
+/// The conditions in the status.
+pub(super) fn conditions(object: &SIPCluster) -> &[Condition] {
+    let status = object.status.as_ref();
+    status.map(|status| &*status.conditions).unwrap_or_default()
 }
 
 /// The part of the status there that is this agent's.
@@ -73,8 +73,8 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
     }
 }
 
-fn next(object: &SIPCluster, own: Own, now: Timestamp) -> SIPClusterStatus {
-    let Own {
+fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus {
+    let OwnStatus {
         findings,
         placement,
         counts,
@@ -86,14 +86,14 @@ fn next(object: &SIPCluster, own: Own, now: Timestamp) -> SIPClusterStatus {
     } else {
         Some(Time(now))
     };
-    let said: Vec<Condition> = findings
+    let conditions: Vec<Condition> = findings
         .into_iter()
         .map(|finding| finding.condition(&before.conditions, generation, now))
         .collect();
     SIPClusterStatus {
         observed_generation: Some(generation),
         observed_since,
-        conditions: sorted(said),
+        conditions: sorted(conditions),
         placement: placement
             .map(|next| since(next, before.placement.as_ref(), now))
             .or(before.placement),
@@ -125,7 +125,7 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
         epoch: position.epoch(),
         revision: position.revision(),
         generation: placed.generation(),
-        members: one_of_a_name(placed.members())
+        members: newest_of_each_name(placed.members())
             .into_iter()
             .map(|one| member(one, placed.members()))
             .collect(),
@@ -133,13 +133,13 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
 }
 
 /// The API server knows members by namespace and name. Where a host was made again, and the one that is gone is not given
-/// back yet, the placement has both: the newest claim is told.
-fn one_of_a_name(members: &[placed::Member]) -> Vec<&placed::Member> {
+/// back yet, the placement has both: the newest claim is in the status.
+fn newest_of_each_name(members: &[placed::Member]) -> Vec<&placed::Member> {
     let rank = |member: &placed::Member| (!member.is_releasing(), member.revision());
-    let mut told: Vec<&placed::Member> = members.iter().collect();
-    told.sort_by(|a, b| a.host().key().cmp(b.host().key()).then(rank(b).cmp(&rank(a))));
-    told.dedup_by_key(|member| member.host().key().clone());
-    told
+    let mut newest: Vec<&placed::Member> = members.iter().collect();
+    newest.sort_by(|a, b| a.host().key().cmp(b.host().key()).then(rank(b).cmp(&rank(a))));
+    newest.dedup_by_key(|member| member.host().key().clone());
+    newest
 }
 
 fn member(placed: &placed::Member, among: &[placed::Member]) -> Member {
@@ -160,7 +160,7 @@ fn member(placed: &placed::Member, among: &[placed::Member]) -> Member {
     }
 }
 
-/// Whose place a member takes: told until it has it.
+/// Whose place a member takes: named until it has it.
 fn replaced(member: &placed::Member, among: &[placed::Member]) -> Option<String> {
     let old = member.replaces()?;
     let there = among.iter().any(|other| other.host() == old);
@@ -210,7 +210,7 @@ mod tests {
     fn each_generation_has_its_time() {
         let time = |second| Timestamp::from_second(second).unwrap();
         let observed = |status: &serde_json::Value| {
-            let next = next(&crate::fixtures::cluster(status), Own::default(), time(900));
+            let next = next(&crate::fixtures::cluster(status), OwnStatus::default(), time(900));
             next.observed_since.map(|since| since.0)
         };
         let since = |generation: i64| serde_json::json!({ "observedGeneration": generation, "observedSince": "1970-01-01T00:01:40Z" });

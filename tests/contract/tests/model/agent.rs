@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use cluster_agent::reconcile::{
-    is_drained,
-    need::{self, Need},
+use cluster_agent::{
+    inventory::ObservedHost,
+    reconcile::{assessment::assess, host_action::Verb, is_drained},
 };
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
@@ -176,26 +176,20 @@ impl Agent {
             ..api::Member::default()
         };
         let index = usize::from(host.index);
-        let seen = self.seen.hosts[index].map(|host| world::reported(index, host));
+        let seen = self.seen.hosts[index].map(|host| {
+            let report = world::reported(index, host);
+            ObservedHost::from_report(report, host.version.to_string(), None)
+        });
         let reference = world::cluster_id(cluster, uid);
         let member = member.try_into().unwrap();
-        let need = if releasing {
-            need::to_release(
-                &reference,
-                &member,
-                seen.as_ref(),
-                self.drained(cluster, revision),
-            )
-        } else {
-            need::to_hold(&reference, &member, seen.as_ref(), true)
-        };
-        match need {
-            Need::Label => Some(Deed::Label),
-            Need::Unlabel => Some(Deed::Unlabel),
-            Need::Confirm => Some(Deed::Confirm),
-            Need::ConfirmGone => Some(Deed::ConfirmGone),
-            Need::Nothing | Need::Blocked(_) | Need::Waits(_) | Need::Drains => None,
-        }
+        let ready = !releasing || self.drained(cluster, revision);
+        let assessment = assess(&reference, None, &member, seen.as_ref(), ready);
+        Some(match assessment.action()?.verb() {
+            Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => Deed::Label,
+            Verb::Unlabel => Deed::Unlabel,
+            Verb::Confirm => Deed::Confirm,
+            Verb::ConfirmGone => Deed::ConfirmGone,
+        })
     }
 
     /// Whether no pod is known to route to a host that is released: what it sees of the cluster says so, or there was no pod.

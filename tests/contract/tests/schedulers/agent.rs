@@ -8,11 +8,11 @@ use std::{
 };
 
 use api::{BareMetalHost, Cluster, MemberState, SIPCluster};
-use cluster_agent::inventory::{self, Inventory, Key};
+use cluster_agent::inventory::{self, Inventory};
 use futures::StreamExt as _;
 use kit::election::Election;
 use kit::{
-    placement::Placement,
+    placement::{ObjectKey, Placement},
     scheduler::{Scheduler, WatchEvent},
 };
 use proto::inventory::v1 as wire;
@@ -107,7 +107,7 @@ impl Reporter {
             }),
             ..wire::ObservedCluster::default()
         };
-        let key = Key {
+        let key = ObjectKey {
             namespace: "tenant".to_owned(),
             name: name.to_owned(),
         };

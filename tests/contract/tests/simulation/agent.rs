@@ -6,7 +6,13 @@ use std::{
     time::Duration,
 };
 
-use cluster_agent::reconcile::need::{self, Need};
+use cluster_agent::{
+    inventory::ObservedHost,
+    reconcile::{
+        assessment::assess,
+        host_action::{HostAction, Verb},
+    },
+};
 use kit::placement::{ClusterId, ObjectKey};
 use proto::{
     inventory::v1::{
@@ -228,19 +234,19 @@ impl Agent {
         for member in &placement.members {
             let host = member.host.clone().unwrap_or_default().name;
             let Some(seen) = hosts.get(&host) else { continue };
-            let written = match need(reference, member, &reported(&host, seen)) {
-                Need::Label => {
+            let written = match due(reference, member, reported(&host, seen)) {
+                Some(Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt) => {
                     self.world()
                         .patch(&host, seen.version, |host| host.label = Some(name.to_owned()));
                     false
                 }
-                Need::Unlabel => self.world().patch(&host, seen.version, |host| {
+                Some(Verb::Unlabel) => self.world().patch(&host, seen.version, |host| {
                     host.label = None;
                     host.mark = member.revision;
                 }),
-                Need::Confirm => true,
-                Need::ConfirmGone => !self.world().hosts.contains_key(&host),
-                Need::Nothing | Need::Blocked(_) | Need::Waits(_) | Need::Drains => false,
+                Some(Verb::Confirm) => true,
+                Some(Verb::ConfirmGone) => !self.world().hosts.contains_key(&host),
+                None => false,
             };
             if written {
                 self.history.lock().unwrap().gives(name, &host, member.revision);
@@ -254,15 +260,14 @@ impl Agent {
     }
 }
 
-fn need(reference: &wire::ClusterRef, member: &Member, seen: &wire::Host) -> Need {
+/// What the agent's rules say is due.
+fn due(reference: &wire::ClusterRef, member: &Member, report: wire::Host) -> Option<Verb> {
     let wire::ClusterRef { namespace, name, uid } = reference.clone();
     let cluster = ClusterId::new(ObjectKey { namespace, name }, uid);
-    let member = kit::placement::Member::try_from(member.clone()).unwrap();
-    if member.is_releasing() {
-        need::to_release(&cluster, &member, Some(seen), true)
-    } else {
-        need::to_hold(&cluster, &member, Some(seen), true)
-    }
+    let member = member.clone().try_into().unwrap();
+    let host = ObservedHost::from_report(report, String::new(), None);
+    let assessment = assess(&cluster, None, &member, Some(&host), true);
+    assessment.action().map(HostAction::verb)
 }
 
 fn declaration(name: &str, cluster: &Cluster) -> ApplyClusterRequest {

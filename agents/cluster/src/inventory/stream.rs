@@ -15,7 +15,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{Changes, Inventory, Listed};
+use super::{
+    store::{Changes, Inventory},
+    watch::Listed,
+};
 
 /// Hosts or clusters in one message.
 const CHUNK: usize = 500;
@@ -92,14 +95,14 @@ impl Session<'_> {
             Err(status) => return status,
         };
         let snapshot_end = tokio::sync::watch::Sender::new(None);
-        let complaints = self.inventory.complaints();
+        let faults = self.inventory.host_faults();
         let acknowledged = async {
             let mut answers = answers;
             loop {
                 match answers.next().await {
                     Some(Ok(answer)) => {
                         for fault in answer.faults {
-                            complaints.found(fault);
+                            faults.found(fault);
                         }
                         let end = *snapshot_end.borrow();
                         if let Some(end) = end.filter(|end| answer.acknowledged >= *end) {
@@ -134,7 +137,7 @@ impl Session<'_> {
                 if changes.is_empty() {
                     break;
                 }
-                let message = self.message(Message::Changes(wire(changes)));
+                let message = self.message(Message::Changes(encode(changes)));
                 if sender.send(message).await.is_err() {
                     return;
                 }
@@ -162,7 +165,7 @@ impl Session<'_> {
     }
 }
 
-fn wire(
+fn encode(
     Changes {
         hosts,
         deleted_hosts,

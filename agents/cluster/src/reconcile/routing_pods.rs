@@ -1,11 +1,12 @@
-//! Pods of load balancers whose `SIPCluster` is gone. Nobody confirms what they run, so their hosts are held until the API
+//! Pods of load balancers whose `SIPCluster` is gone. No agent reports what they run, so their hosts are held until the API
 //! server has no such pod, nor a Deployment that would start one.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use kit::load_balancers::{belongs_to, is_finished, selector};
+use kit::{
+    load_balancers::{belongs_to, is_finished, selector},
+    placement::ObjectKey,
+};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-
-use crate::inventory::Key;
 
 /// What may still route to hosts of a cluster, for people; `None` when the API server has nothing that may.
 ///
@@ -13,8 +14,8 @@ use crate::inventory::Key;
 ///
 /// # Errors
 /// What the API server answers: what exists is not known then.
-pub(super) async fn in_the_way(client: &Client, cluster: &Key) -> kube::Result<Option<String>> {
-    let Key { namespace, name } = cluster;
+pub(super) async fn find(client: &Client, cluster: &ObjectKey) -> kube::Result<Option<String>> {
+    let ObjectKey { namespace, name } = cluster;
     let all = ListParams::default().labels(&selector());
     // Deployments first: one that is gone by then starts no pod that the second list could not have.
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);

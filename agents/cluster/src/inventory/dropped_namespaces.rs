@@ -1,15 +1,13 @@
 //! Namespaces with hosts that left the site's configuration.
 //!
 //! Their hosts are missing from what is reported, and a member whose host is missing counts as gone: it would be replaced at
-//! once, while its tenant runs on it. So the API server is asked before anything is reported.
+//! once, while its tenant runs on it. So the agent asks the API server before anything is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{BareMetalHost, SIPCluster};
-use kit::{apply, scheduler::pauses};
-use kube::{Api, Client, ResourceExt as _, api::ListParams};
-
-use super::Key;
+use kit::{apply, placement::ObjectKey, scheduler::pauses};
+use kube::{Api, Client, api::ListParams};
 
 /// Hosts that an error names.
 const NAMED: usize = 5;
@@ -20,7 +18,7 @@ const NAMED: usize = 5;
     "hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}{why}; list it again, or give these \
     hosts back first (delete the SIPClusters, or request that the hosts be replaced)"
 )]
-pub struct Dropped {
+pub struct DroppedNamespace {
     namespace: String,
     /// Hosts and their holders, the first few.
     held: String,
@@ -33,7 +31,7 @@ pub struct Dropped {
 struct Held {
     host: String,
     uid: String,
-    by: Key,
+    by: ObjectKey,
 }
 
 /// Checks that every namespace with hosts that exist and that a `SIPCluster` holds is among `configured`. An API server that does
@@ -41,24 +39,27 @@ struct Held {
 ///
 /// # Errors
 /// The first namespace that is missing; a namespace whose hosts cannot be listed counts as one with hosts.
-pub async fn no_held_hosts_outside(client: &Client, configured: &BTreeSet<String>) -> Result<(), Dropped> {
+pub async fn no_held_hosts_outside(
+    client: &Client,
+    configured: &BTreeSet<String>,
+) -> Result<(), DroppedNamespace> {
     let clusters = clusters(client).await;
     for (namespace, held) in outside(&clusters, configured) {
         let hosts = Api::<BareMetalHost>::namespaced(client.clone(), &namespace);
-        let (there, why) = match hosts.list_metadata(&ListParams::default()).await {
+        let (existing, why) = match hosts.list_metadata(&ListParams::default()).await {
             Ok(found) => {
                 let uids: BTreeSet<String> = found.iter().filter_map(kube::ResourceExt::uid).collect();
-                let there = held.into_iter().filter(|held| uids.contains(&held.uid));
-                (there.collect(), String::new())
+                let existing = held.into_iter().filter(|held| uids.contains(&held.uid));
+                (existing.collect(), String::new())
             }
             Err(error) => {
                 let why = format!("; whether they exist is not known: {}", apply::reason(&error));
                 (held, why)
             }
         };
-        if !there.is_empty() {
-            return Err(Dropped {
-                held: in_words(&namespace, &there),
+        if !existing.is_empty() {
+            return Err(DroppedNamespace {
+                held: in_words(&namespace, &existing),
                 namespace,
                 why,
             });
@@ -97,10 +98,7 @@ fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<S
                 outside.entry(member.namespace.clone()).or_default().insert(Held {
                     host: member.name.clone(),
                     uid: member.uid.clone(),
-                    by: Key {
-                        namespace: cluster.namespace().unwrap_or_default(),
-                        name: cluster.name_any(),
-                    },
+                    by: ObjectKey::for_object(cluster),
                 });
             }
         }
@@ -109,10 +107,10 @@ fn outside(clusters: &[SIPCluster], configured: &BTreeSet<String>) -> BTreeMap<S
 }
 
 fn in_words(namespace: &str, held: &BTreeSet<Held>) -> String {
-    let named = held.iter().take(NAMED).map(|Held { host, uid: _, by }| {
-        let Key { namespace: of, name } = by;
-        format!("{namespace}/{host} by {of}/{name}")
-    });
+    let named = held
+        .iter()
+        .take(NAMED)
+        .map(|Held { host, uid: _, by }| format!("{namespace}/{host} by {by}"));
     let named = named.collect::<Vec<_>>().join(", ");
     match held.len().saturating_sub(NAMED) {
         0 => named,

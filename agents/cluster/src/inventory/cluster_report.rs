@@ -1,11 +1,12 @@
-//! A `SIPCluster` as it is reported.
+//! What is reported of a `SIPCluster`.
 
 use api::{MemberState, SIPCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use proto::inventory::v1 as wire;
 
-/// What the scheduler is told of a `SIPCluster`.
-pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
+/// What is reported of a `SIPCluster`.
+pub(super) fn report(object: &SIPCluster) -> wire::ObservedCluster {
     let placement = object
         .status
         .as_ref()
@@ -17,7 +18,12 @@ pub(super) fn observed(object: &SIPCluster) -> wire::ObservedCluster {
     wire::ObservedCluster {
         r#ref: Some(reference(object)),
         generation: object.metadata.generation.unwrap_or_default(),
-        created: object.creation_timestamp().map(|time| super::time(&time)),
+        created: object
+            .creation_timestamp()
+            .map(|Time(time)| prost_types::Timestamp {
+                seconds: time.as_second(),
+                nanos: time.subsec_nanosecond(),
+            }),
         deleting: object.metadata.deletion_timestamp.is_some(),
         members: members.unwrap_or_default(),
         revision: placement.map(|p| wire::Revision {
@@ -35,7 +41,7 @@ fn reference(object: &SIPCluster) -> wire::ClusterRef {
     }
 }
 
-fn member(member: &api::Member, of: &[api::Member]) -> wire::ObservedMember {
+fn member(member: &api::Member, among: &[api::Member]) -> wire::ObservedMember {
     let state = match member.state {
         MemberState::Claimed => wire::MemberState::Claimed,
         MemberState::Bound => wire::MemberState::Bound,
@@ -50,15 +56,15 @@ fn member(member: &api::Member, of: &[api::Member]) -> wire::ObservedMember {
         role: member.role.clone(),
         state: state.into(),
         revision: member.revision,
-        replaces: member.replaces.as_deref().and_then(|old| replaced(old, of)),
+        replaces: member.replaces.as_deref().and_then(|old| replaced(old, among)),
         release_reason: member.release_reason.clone().unwrap_or_default(),
     }
 }
 
 /// The host that a status names as `namespace/name`, with its uid if it is a member still.
-fn replaced(old: &str, of: &[api::Member]) -> Option<wire::HostRef> {
+fn replaced(old: &str, among: &[api::Member]) -> Option<wire::HostRef> {
     let (namespace, name) = old.split_once('/')?;
-    let member = of
+    let member = among
         .iter()
         .find(|other| other.namespace == namespace && other.name == name);
     Some(wire::HostRef {

@@ -1,110 +1,41 @@
-//! A `BareMetalHost` as it is reported.
+//! What is reported of a `BareMetalHost`.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
 use api::{
-    BareMetalHost, Belongs, ClusterApiCluster, Host, NetworkData, OperationalStatus, ProvisioningState,
-    SecretName, annotations, describe_consumer, labels,
+    Belongs, ClusterApiCluster, Host, OperationalStatus, ProvisioningState, describe_consumer, labels,
 };
 use proto::inventory::v1 as wire;
-
-use super::{Key, kept::KeptNetworkData};
 
 /// Longest error message that is reported, in bytes.
 const MESSAGE: usize = 1024;
 
-/// A host as it is now.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HostState {
-    /// What is reported of it.
-    pub host: wire::Host,
-    /// Its `resourceVersion`: a write is conditioned on it.
-    pub resource_version: String,
-    /// The Secret with its addresses.
-    pub secret: Option<SecretName>,
-    /// Annotation [`annotations::CLUSTER_API_CLUSTER`].
-    pub cluster_api: Option<String>,
-    /// What could not be read of the object itself.
-    pub(super) faults: Vec<String>,
+/// What could not be read of a host itself, and who uses it though nobody gave it to them.
+pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
+    let faults = host.reports().iter().map(ToString::to_string);
+    faults.chain(foreign_use(host, cluster_annotation)).collect()
 }
 
-impl HostState {
-    /// Reads an object, without its addresses; `None` for one without namespace, name or uid, which no API server
-    /// serves.
-    pub(super) fn of(object: &BareMetalHost) -> Option<Self> {
-        let host = Host::parse(object, None).ok()?;
-        let secret = object.spec.network_data.as_ref().and_then(|reference| {
-            let name = reference.name.clone().filter(|name| !name.is_empty())?;
-            let namespace = reference
-                .namespace
-                .clone()
-                .filter(|namespace| !namespace.is_empty());
-            Some(SecretName {
-                namespace: namespace.unwrap_or_else(|| host.namespace().to_owned()),
-                name,
-            })
-        });
-        let annotations = object.metadata.annotations.as_ref();
-        let cluster_api = annotations.and_then(|all| all.get(annotations::CLUSTER_API_CLUSTER).cloned());
-        let faults = host.reports().iter().map(ToString::to_string);
-        Some(Self {
-            faults: faults.chain(stranger(&host, cluster_api.as_deref())).collect(),
-            cluster_api,
-            host: reported(&host),
-            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
-            secret,
-        })
-    }
-
-    /// Its namespace and name.
-    pub(super) fn key(&self) -> Key {
-        let host = self.host.r#ref.clone().unwrap_or_default();
-        Key {
-            namespace: host.namespace,
-            name: host.name,
-        }
-    }
-
-    /// Takes its addresses from the Secret that it names.
-    pub(super) fn read(&mut self, networks: &BTreeMap<SecretName, KeptNetworkData>) {
-        let missing;
-        let data = match &self.secret {
-            None => None,
-            Some(secret) => Some(if let Some(data) = networks.get(secret) {
-                data
-            } else {
-                missing = KeptNetworkData::of(&NetworkData::missing(secret));
-                &missing
-            }),
-        };
-        let addresses = data.into_iter().flat_map(KeptNetworkData::addresses);
-        self.host.addresses = addresses
-            .map(|(id, address)| (id.to_owned(), address.to_string()))
-            .collect();
-        self.host.problems.clone_from(&self.faults);
-        self.host
-            .problems
-            .extend(data.and_then(KeptNetworkData::invalid).map(str::to_owned));
-    }
-
-    /// Keeps the time at which it was seen to fall into error, of an earlier look at the same host. There is none for a
-    /// host that was in error when it was seen first: this process may just have started, and the scheduler knows better.
-    pub(super) fn remember(&mut self, before: Option<&Self>, now: SystemTime) {
-        let is_in_error = |host: &wire::Host| host.operational_status() == wire::OperationalStatus::Error;
-        let uid = |host: &wire::Host| host.r#ref.as_ref().map(|known| known.uid.clone());
-        let known = before.filter(|before| uid(&before.host) == uid(&self.host));
-        self.host.error_since = known.filter(|_| is_in_error(&self.host)).and_then(|before| {
-            if is_in_error(&before.host) {
-                before.host.error_since
-            } else {
-                Some(now.into())
-            }
-        });
+/// Since when a host is in error: when it was observed to fall into it. Absent for one that was in error when it was observed first:
+/// this process may just have started, and the scheduler knows better.
+pub(super) fn error_since(
+    now: &wire::Host,
+    before: Option<&wire::Host>,
+    at: SystemTime,
+) -> Option<prost_types::Timestamp> {
+    let is_in_error = |host: &wire::Host| host.operational_status() == wire::OperationalStatus::Error;
+    let same = before.filter(|before| before.r#ref == now.r#ref)?;
+    if !is_in_error(now) {
+        None
+    } else if is_in_error(same) {
+        same.error_since
+    } else {
+        Some(at.into())
     }
 }
 
-/// Says who uses a host that its labels do not give to them: for people, and for the scheduler.
-fn stranger(host: &Host, cluster_api: Option<&str>) -> Option<String> {
+/// Who uses a host that its labels do not give to them: for people, and for the scheduler.
+fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
     let consumer = host.consumer()?;
     let label = |key: &str| {
         host.labels()
@@ -129,7 +60,8 @@ fn stranger(host: &Host, cluster_api: Option<&str>) -> Option<String> {
     }
 }
 
-fn reported(host: &Host) -> wire::Host {
+/// What is reported of a host, without its addresses.
+pub(super) fn report(host: &Host) -> wire::Host {
     let mut message = host.error_message().to_owned();
     if message.len() > MESSAGE {
         let end = (0..=MESSAGE)

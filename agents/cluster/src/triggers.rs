@@ -1,7 +1,7 @@
-//! What makes a `SIPCluster` be looked at, besides its own changes: its hosts and its placement.
+//! What makes a `SIPCluster` be reconciled, besides its own changes: its hosts and its placement.
 //!
-//! A set, not a queue: however often a cluster is named before it is its turn, it is looked at once, so memory is bounded
-//! by the number of clusters and nobody who names one waits.
+//! A set, not a queue: however often a cluster is triggered before it is reconciled, it is reconciled once, so memory is bounded
+//! by the number of clusters and no caller waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +13,9 @@ use futures::Stream;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::Notify;
 
-use crate::inventory::Key;
+use kit::placement::ObjectKey;
 
-/// Names clusters to look at. Cheap to clone.
+/// Names clusters to reconcile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
     state: Arc<Mutex<State>>,
@@ -25,11 +25,11 @@ pub struct Triggers {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<ObjectKey>,
     /// Cluster by host that it holds.
-    holders: BTreeMap<Key, Key>,
+    holders: BTreeMap<ObjectKey, ObjectKey>,
     /// Hosts by cluster.
-    holdings: BTreeMap<Key, BTreeSet<Key>>,
+    holdings: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
 }
 
 impl Triggers {
@@ -38,13 +38,13 @@ impl Triggers {
     }
 
     /// A cluster's placement has changed.
-    pub fn cluster(&self, cluster: Key) {
+    pub fn cluster(&self, cluster: ObjectKey) {
         self.lock().waiting.insert(cluster);
         self.named.notify_one();
     }
 
-    /// A host has changed: the cluster that holds it is looked at.
-    pub fn host(&self, host: &Key) {
+    /// A host has changed: the cluster that holds it is reconciled.
+    pub fn host(&self, host: &ObjectKey) {
         let mut state = self.lock();
         let Some(cluster) = state.holders.get(host).cloned() else {
             return;
@@ -54,13 +54,13 @@ impl Triggers {
         self.named.notify_one();
     }
 
-    /// Anything may have changed: every cluster is looked at.
+    /// Anything may have changed: every cluster is reconciled.
     pub fn all(&self) {
         self.all.notify_one();
     }
 
     /// These are the hosts that a cluster holds now.
-    pub fn holds(&self, cluster: &Key, hosts: BTreeSet<Key>) {
+    pub fn holds(&self, cluster: &ObjectKey, hosts: BTreeSet<ObjectKey>) {
         let mut state = self.lock();
         for host in state.holdings.remove(cluster).unwrap_or_default() {
             if state.holders.get(&host) == Some(cluster) {
@@ -80,7 +80,7 @@ impl Triggers {
         futures::stream::unfold(self.clone(), |triggers| async move {
             loop {
                 let next = triggers.lock().waiting.pop_first();
-                if let Some(Key { namespace, name }) = next {
+                if let Some(ObjectKey { namespace, name }) = next {
                     return Some((ObjectRef::new(&name).within(&namespace), triggers));
                 }
                 triggers.named.notified().await;
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn key(name: &str) -> Key {
-        Key {
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey {
             namespace: "ns".to_owned(),
             name: name.to_owned(),
         }

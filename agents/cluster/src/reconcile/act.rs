@@ -1,0 +1,181 @@
+//! Carries out a plan and collects what comes of it. Decides nothing.
+
+use std::time::{Duration, Instant};
+
+use api::{BareMetalHost, SIPCluster};
+use futures::{FutureExt as _, StreamExt as _};
+use kit::{apply, placement::ObjectKey};
+use kube::{Api, ResourceExt as _};
+
+use super::{
+    context::{Context, MANAGER},
+    error::Error,
+    finalizer,
+    host_action::{ConditionalPatch, HostAction, Verb},
+    machine::{self, DELETE},
+    metrics::HostWrite,
+    outcomes::Outcomes,
+    plan::{Event, FinalizerAction, MachineAction, Plan},
+};
+use crate::fence::{Evidence, Released};
+
+/// Host writes under way at once, for one cluster.
+const CONCURRENT: usize = 16;
+/// Pause after which a host that changed under a write is reconciled again, should the watch not have delivered it by then.
+const CHANGED: Duration = Duration::from_secs(2);
+/// Pause after which what the API server refused is tried again.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// Carries out a plan for a cluster; `object`: its `SIPCluster`, if there is one.
+pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Context) -> Outcomes {
+    if let Some(hosts) = &plan.watched {
+        context.triggers.holds(plan.cluster.key(), hosts.clone());
+    }
+    let mut outcomes = Outcomes::default();
+    if let (Some(object), Some(action)) = (object, plan.finalizer) {
+        let result = match action {
+            FinalizerAction::Add => finalizer::add(&context.client, object).await,
+            FinalizerAction::Remove => finalizer::remove(&context.client, object).await,
+        };
+        outcomes.error = result.err();
+    }
+    for action in &plan.machines {
+        act_on_machine(action, context, &mut outcomes).await;
+    }
+    if let Some(actions) = &plan.hosts {
+        let released = act_on_hosts(actions, context, &mut outcomes).await;
+        if let Err(error) = confirm(plan, released, context).await {
+            outcomes.error.get_or_insert(error);
+        }
+    }
+    outcomes
+}
+
+async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mut Outcomes) {
+    let failed = |what: String, error: &kube::Error| {
+        Event::warning("MachineNotAsked", format!("{what}: {}", apply::reason(error)))
+    };
+    match action {
+        MachineAction::Prioritize(machine) => {
+            if let Err(error) = machine::prioritize(&context.client, machine).await {
+                let what = format!("Machine {machine} cannot be asked to go by {DELETE}");
+                outcomes.events.push(failed(what, &error));
+            }
+        }
+        MachineAction::Restore { host, machine } => {
+            if let Err(error) = machine::restore(&context.client, machine).await {
+                let what = format!("{DELETE} cannot be taken off Machine {machine}");
+                outcomes.events.push(failed(what, &error));
+                outcomes.stuck.insert(host.clone(), machine.clone());
+                outcomes.requeue = Some(REFUSED);
+            }
+        }
+    }
+}
+
+/// What has come of an action on a host.
+enum Outcome {
+    /// It is on the API server, or was found there.
+    Done,
+    /// The host has changed meanwhile, or is gone: the watch delivers that.
+    Changed,
+    /// The API server refused it; its words.
+    Refused(String),
+}
+
+/// Carries out the actions, several at once. Returns the releases that are on the API server.
+async fn act_on_hosts(actions: &[HostAction], context: &Context, outcomes: &mut Outcomes) -> Vec<Released> {
+    let before = Instant::now();
+    // Boxed and collected first: the compiler cannot see that a lazily mapped stream of borrows is Send.
+    let acting: Vec<_> = actions
+        .iter()
+        .map(|action| act_on_host(action, context).boxed())
+        .collect();
+    let results: Vec<Outcome> = futures::stream::iter(acting).buffered(CONCURRENT).collect().await;
+    let mut released = Vec::new();
+    for (action, outcome) in actions.iter().zip(results) {
+        if action.verb().writes() {
+            context.metrics.host_written(match outcome {
+                Outcome::Done => HostWrite::Done,
+                Outcome::Changed => HostWrite::Changed,
+                Outcome::Refused(_) => HostWrite::Refused,
+            });
+        }
+        match outcome {
+            Outcome::Done => released.extend(action.release().map(|release| Released {
+                release: release.clone(),
+                evidence: evidence(action.verb(), before),
+            })),
+            Outcome::Changed => outcomes.requeue = Some(CHANGED),
+            Outcome::Refused(words) => {
+                outcomes.requeue = Some(REFUSED);
+                outcomes.refused.push((action.host().key().clone(), words));
+            }
+        }
+    }
+    released
+}
+
+fn evidence(verb: Verb, before: Instant) -> Evidence {
+    match verb {
+        Verb::ConfirmGone => Evidence::Gone,
+        Verb::Confirm => Evidence::Seen,
+        Verb::Unlabel | Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => {
+            Evidence::Written { before }
+        }
+    }
+}
+
+async fn act_on_host(action: &HostAction, context: &Context) -> Outcome {
+    let ObjectKey { namespace, name } = action.host().key();
+    let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
+    let Some(ConditionalPatch {
+        host,
+        resource_version,
+        change,
+    }) = action.patch()
+    else {
+        return match action.verb() {
+            Verb::ConfirmGone => confirm_gone(&hosts, action).await,
+            Verb::Confirm
+            | Verb::Unlabel
+            | Verb::Label
+            | Verb::Relabel
+            | Verb::RelabelClaimed
+            | Verb::Adopt => Outcome::Done,
+        };
+    };
+    let condition = (host.uid(), resource_version);
+    match apply::merge_metadata(&hosts, MANAGER, name, condition, change).await {
+        Ok(_) => {
+            let base = resource_version.to_owned();
+            context.pending_writes.written(host.key().clone(), base);
+            Outcome::Done
+        }
+        Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Outcome::Changed,
+        Err(error) => Outcome::Refused(apply::reason(&error)),
+    }
+}
+
+/// A watch may be behind: only the API server itself knows that there is no such host.
+async fn confirm_gone(hosts: &Api<BareMetalHost>, action: &HostAction) -> Outcome {
+    match hosts.get_metadata_opt(&action.host().key().name).await {
+        Ok(Some(found)) if found.uid().as_deref() == Some(action.host().uid()) => Outcome::Changed,
+        Ok(_) => Outcome::Done,
+        Err(error) => Outcome::Refused(apply::reason(&error)),
+    }
+}
+
+/// Tells the scheduler which hosts were given back and cannot be claimed by late patches any more.
+async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Result<(), Error> {
+    let confirmed = context
+        .fence
+        .confirmed(&plan.cluster, released, &context.client)
+        .await;
+    let confirmed = confirmed.map_err(Error::kubernetes("read a host that was given back"))?;
+    if confirmed.is_empty() {
+        return Ok(());
+    }
+    let answer = context.scheduler.confirm(&plan.cluster, &confirmed).await;
+    answer.map(drop).map_err(Error::scheduler)
+}

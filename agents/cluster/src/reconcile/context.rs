@@ -1,0 +1,36 @@
+//! What every pass over a cluster uses.
+
+use std::collections::BTreeSet;
+
+use kit::{apply::Manager, config::Section, events::Events, retries::Retries, scheduler::Scheduler};
+use kube::Client;
+
+use super::{metrics::Metrics, pending_writes::PendingWrites};
+use crate::{fence::Fence, inventory::Inventory, triggers::Triggers};
+
+/// Name under which this agent owns fields and publishes Events.
+pub const MANAGER: Manager = Manager("sip-cluster-agent");
+
+/// What every pass over a cluster uses.
+pub struct Context {
+    /// The site's API server.
+    pub client: Client,
+    /// The region's scheduler.
+    pub scheduler: Scheduler,
+    /// What the site has.
+    pub inventory: Inventory,
+    /// What makes a cluster be reconciled.
+    pub triggers: Triggers,
+    /// Writes to hosts that the watch does not show yet.
+    pub pending_writes: PendingWrites,
+    /// When a release may be confirmed.
+    pub fence: Fence,
+    /// Pauses after failures.
+    pub retries: Retries,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Events.
+    pub events: Events,
+    /// Sections that no agent of the site serves.
+    pub not_installed: BTreeSet<Section>,
+}

@@ -1,0 +1,114 @@
+//! The plan for a cluster that stays: its status says what it holds, then its hosts are written.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::{Cluster, Placement};
+
+use super::{
+    events, findings,
+    machine::Machine,
+    members,
+    observation::{Holding, MachineLookup, Observation},
+    plan::{Event, MachineAction, Plan},
+    services,
+    status::{self, OwnStatus},
+    status_draft::Draft,
+};
+
+/// Pause after which a Machine that could not be read is read again.
+const UNREADABLE: Duration = Duration::from_secs(30);
+
+/// Plans a pass over a cluster that the scheduler has answered.
+pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &Holding) -> Plan {
+    let Observation {
+        object,
+        not_installed,
+        now,
+        state: _,
+    } = observation;
+    let placement = &holding.placement;
+    let epoch = placement.position().epoch();
+    let members = members::assess_all(holding, |member| {
+        services::served(cluster, not_installed, object, epoch, member)
+    });
+    let is_held = status::holds(object, placement);
+    let (gating, skipped) = services::sections(cluster, not_installed);
+    let wanted = cluster
+        .roles()
+        .iter()
+        .map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let named = named_machines(object);
+    let mut written = status::placement(placement);
+    name_machines(&mut written, holding, &named);
+    let unreadable: Vec<Event> = holding
+        .machines
+        .values()
+        .filter_map(|machine| match machine {
+            MachineLookup::Unreadable(why) => Some(Event::warning("MachineNotAsked", why)),
+            MachineLookup::Found(_) => None,
+        })
+        .collect();
+    Plan {
+        watched: Some(members::hosts(&members)),
+        machines: machine_actions(holding, &named),
+        hosts: is_held.then(|| members::host_actions(holding, &members)),
+        status_follows: is_held && members::writes_hosts(&members),
+        status: Some(Draft::Declared(OwnStatus {
+            findings: findings::all(object, (holding, &members), &gating, &skipped, *now),
+            placement: Some(written),
+            counts: Some(status::counts(placement, wanted)),
+        })),
+        events: events::planned(object, holding),
+        requeue: findings::answers_due(object, &gating, *now)
+            .into_iter()
+            .chain((!unreadable.is_empty()).then_some(UNREADABLE))
+            .min(),
+        notices: unreadable,
+        ..Plan::nothing(placement.cluster().clone())
+    }
+}
+
+/// The Machines that the status names, by the uid of their host.
+fn named_machines(object: &api::SIPCluster) -> BTreeMap<String, Machine> {
+    let members = status::held(object).into_iter().flat_map(|held| &held.members);
+    members
+        .filter_map(|member| Some((member.uid.clone(), Machine::parse(member.machine.as_deref()?)?)))
+        .collect()
+}
+
+/// Writes into the placement which Machines are asked to go. One that cannot be read stays named.
+fn name_machines(placement: &mut Placement, holding: &Holding, named: &BTreeMap<String, Machine>) {
+    for member in &mut placement.members {
+        let machine = match holding.machines.get(&member.uid) {
+            Some(MachineLookup::Found(machine)) => Some(machine),
+            Some(MachineLookup::Unreadable(_)) => named.get(&member.uid),
+            None => None,
+        };
+        member.machine = machine.map(ToString::to_string);
+    }
+}
+
+/// Machines that are not to go any more are restored first: once the status does not name them, they are forgotten. Those that are to
+/// go are asked when the status names them.
+fn machine_actions(holding: &Holding, named: &BTreeMap<String, Machine>) -> Vec<MachineAction> {
+    let found: Vec<&Machine> = holding
+        .machines
+        .values()
+        .filter_map(|machine| match machine {
+            MachineLookup::Found(machine) => Some(machine),
+            MachineLookup::Unreadable(_) => None,
+        })
+        .collect();
+    let mut actions = Vec::new();
+    for (host, machine) in named {
+        if let Some(found) = found.iter().find(|found| found.is(machine)) {
+            actions.push(MachineAction::Prioritize((*found).clone()));
+        } else if !holding.machines.contains_key(host) {
+            actions.push(MachineAction::Restore {
+                host: host.clone(),
+                machine: machine.clone(),
+            });
+        }
+    }
+    actions
+}

@@ -1,0 +1,120 @@
+//! The plan for a `SIPCluster` that is being deleted: hosts are released as they are in every other case, then each agent deletes
+//! its own children, then the finalizer goes.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use api::{Cluster, Placement};
+use kit::{
+    conditions::{REMOVED, find},
+    config::Section,
+    placement::ClusterId,
+};
+
+use super::{
+    assessment::Assessment,
+    members::{self, Assessed},
+    observation::{Holding, Observation},
+    plan::{FinalizerAction, Plan},
+    services,
+    status::{self, OwnStatus},
+    status_draft::{self, Draft, Progress},
+};
+
+/// Plans a pass over a cluster that gives its hosts back.
+pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding) -> Plan {
+    let object = observation.object;
+    let placement = &holding.placement;
+    let epoch = placement.position().epoch();
+    let members = members::assess_all(holding, |member| {
+        services::drained(observation.not_installed, object, epoch, member)
+    });
+    let is_held = status::holds(object, placement);
+    Plan {
+        watched: Some(members::hosts(&members)),
+        hosts: is_held.then(|| members::host_actions(holding, &members)),
+        status_follows: is_held && members::writes_hosts(&members),
+        status: Some(Draft::Deleting(Progress {
+            placement: status::placement(placement),
+            members: members.len(),
+            waits: members
+                .iter()
+                .filter_map(|member| waits(object, member))
+                .collect(),
+            blocked: members
+                .iter()
+                .any(|member| matches!(member.assessment, Assessment::Blocked(_))),
+        })),
+        ..Plan::nothing(placement.cluster().clone())
+    }
+}
+
+/// What the host of a member waits for, for people.
+fn waits(object: &api::SIPCluster, Assessed { member, assessment }: &Assessed<'_>) -> Option<String> {
+    let why = match assessment {
+        Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why) => why.clone(),
+        Assessment::Drains => services::describe_drain(object, member),
+        Assessment::Settled | Assessment::Due(_) => return None,
+    };
+    Some(format!("{}: {why}", member.host()))
+}
+
+/// Plans a pass over a cluster that holds nothing any more: the other agents delete their children, and the finalizer goes.
+pub(super) fn released(observation: &Observation<'_>) -> Plan {
+    let object = observation.object;
+    let nothing = Plan {
+        watched: Some(BTreeSet::new()),
+        ..Plan::nothing(ClusterId::for_object(object))
+    };
+    let waiting = remaining_sections(observation);
+    if waiting.is_empty() {
+        return Plan {
+            finalizer: Some(FinalizerAction::Remove),
+            ..nothing
+        };
+    }
+    let waiting: Vec<String> = waiting.iter().map(ToString::to_string).collect();
+    let why = format!(
+        "every host is given back; waiting for the removal of: {}",
+        waiting.join(", ")
+    );
+    let held = status::held(object);
+    Plan {
+        status: Some(Draft::Fixed(OwnStatus {
+            findings: status_draft::deleting(&why, false),
+            placement: Some(Placement {
+                epoch: held.map_or(0, |held| held.epoch),
+                revision: held.map_or(0, |held| held.revision),
+                generation: object.metadata.generation.unwrap_or_default(),
+                members: Vec::new(),
+            }),
+            counts: None,
+        })),
+        requeue: Some(services::ANSWER_WITHIN + Duration::from_secs(1)),
+        ..nothing
+    }
+}
+
+/// Sections whose agents have answered before and have not reported that their children are removed. An agent that does not
+/// answer within a minute is not waited for: the garbage collector deletes what the cluster owns.
+fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
+    let Observation {
+        object,
+        not_installed,
+        now,
+        state: _,
+    } = observation;
+    let Ok(cluster) = Cluster::parse(object) else {
+        return Vec::new();
+    };
+    let deleted = object.metadata.deletion_timestamp.as_ref();
+    let waited = deleted.map_or(Duration::ZERO, |time| services::waited(time, *now));
+    if waited > services::ANSWER_WITHIN {
+        return Vec::new();
+    }
+    let (gating, _) = services::sections(&cluster, not_installed);
+    let remains = |section: &Section| {
+        find(status::conditions(object), services::condition_of(*section))
+            .is_some_and(|condition| condition.reason != REMOVED)
+    };
+    gating.into_iter().filter(remains).collect()
+}

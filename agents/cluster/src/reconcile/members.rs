@@ -1,0 +1,62 @@
+//! The members of a placement with their hosts assessed, and what that lets a pass do.
+
+use std::collections::BTreeSet;
+
+use kit::placement::{Member, ObjectKey};
+
+use super::{
+    assessment::{Assessment, assess},
+    host_action::{HostAction, Verb},
+    observation::Holding,
+};
+
+/// A member, and what its host needs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Assessed<'a> {
+    pub(super) member: &'a Member,
+    pub(super) assessment: Assessment,
+}
+
+/// Assesses every member. `load_balancers_ready`: see [`assess`].
+pub(super) fn assess_all(
+    holding: &Holding,
+    load_balancers_ready: impl Fn(&Member) -> bool,
+) -> Vec<Assessed<'_>> {
+    let members = holding.placement.members().iter();
+    members
+        .map(|member| Assessed {
+            member,
+            assessment: assess(
+                holding.placement.cluster(),
+                holding.cluster_api.as_ref(),
+                member,
+                holding.hosts.get(member.host().key()),
+                load_balancers_ready(member),
+            ),
+        })
+        .collect()
+}
+
+/// The actions that are due, but for those on hosts that were written and not observed since.
+pub(super) fn host_actions(holding: &Holding, members: &[Assessed<'_>]) -> Vec<HostAction> {
+    let due = members.iter().filter_map(|member| member.assessment.action());
+    due.filter(|action| action.verb() == Verb::Confirm || !holding.pending.contains(action.host().key()))
+        .cloned()
+        .collect()
+}
+
+/// Whether a host is to be written, or was and is not observed since: its watch brings about the next pass.
+pub(super) fn writes_hosts(members: &[Assessed<'_>]) -> bool {
+    members
+        .iter()
+        .filter_map(|member| member.assessment.action())
+        .any(|action| action.verb().writes())
+}
+
+/// The hosts of the members.
+pub(super) fn hosts(members: &[Assessed<'_>]) -> BTreeSet<ObjectKey> {
+    members
+        .iter()
+        .map(|member| member.member.host().key().clone())
+        .collect()
+}

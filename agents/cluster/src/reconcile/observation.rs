@@ -1,0 +1,65 @@
+//! What one pass over a cluster is planned from: the object, what the stores have, and the scheduler's answer. Nothing in it changes
+//! while the pass goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Cluster, ClusterApiCluster, SIPCluster};
+use k8s_openapi::jiff::Timestamp;
+use kit::{
+    config::Section,
+    placement::{ObjectKey, Placement},
+};
+
+use super::machine::Machine;
+use crate::inventory::ObservedHost;
+
+/// What is observed of one `SIPCluster`.
+#[derive(Debug)]
+pub(super) struct Observation<'a> {
+    /// As the watch shows it.
+    pub(super) object: &'a SIPCluster,
+    /// Sections that no agent of the site serves.
+    pub(super) not_installed: &'a BTreeSet<Section>,
+    /// When it was observed.
+    pub(super) now: Timestamp,
+    pub(super) state: State,
+}
+
+/// Where a `SIPCluster` is in its life.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Its spec cannot be acted on; for people.
+    Invalid(String),
+    /// It may not hold hosts before it has the finalizer.
+    WithoutFinalizer,
+    /// The scheduler has answered its declaration.
+    Declared(Box<Cluster>, Holding),
+    /// It is being deleted, and holds hosts.
+    Releasing(Holding),
+    /// It is being deleted, and holds nothing.
+    Released,
+}
+
+/// What a cluster holds, and what is observed of that.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Holding {
+    /// The scheduler's answer.
+    pub(super) placement: Placement,
+    /// The Cluster API cluster that the `SIPCluster` names by its annotation.
+    pub(super) cluster_api: Option<ClusterApiCluster>,
+    /// The members' hosts, as far as there are any, at the versions that the watch shows.
+    pub(super) hosts: BTreeMap<ObjectKey, ObservedHost>,
+    /// Those of them that this process has written since.
+    pub(super) pending: BTreeSet<ObjectKey>,
+    /// What is known of Cluster API's Machines on hosts that leave and are in use, by the uid of the host.
+    pub(super) machines: BTreeMap<String, MachineLookup>,
+}
+
+/// What the API server has answered about the Machine on a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MachineLookup {
+    /// This one is on it.
+    Found(Machine),
+    /// There may be one; why it could not be read, for people.
+    Unreadable(String),
+}

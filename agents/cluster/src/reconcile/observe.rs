@@ -1,0 +1,199 @@
+//! Observes a cluster: asks the scheduler, reads the stores, and reads from the API server what no store has. Writes nothing to it.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use api::{Cluster, FINALIZER, SIPCluster};
+use k8s_openapi::jiff::Timestamp;
+use kit::{
+    apply,
+    config::Section,
+    placement::{ClusterId, Member, ObjectKey, Placement},
+    scheduler,
+};
+use kube::ResourceExt as _;
+use tonic::Code;
+
+use super::{
+    assessment::{Assessment, assess},
+    context::Context,
+    error::Error,
+    machine,
+    metrics::Answer,
+    observation::{Holding, MachineLookup, Observation, State},
+    routing_pods, status,
+};
+
+/// Observes a `SIPCluster`. One that stays is declared to the scheduler; of one that is being deleted the hosts are released there.
+///
+/// # Errors
+/// When the scheduler does not answer, or with something older than was seen.
+pub(super) async fn observe<'a>(
+    object: &'a SIPCluster,
+    context: &'a Context,
+) -> Result<Observation<'a>, Error> {
+    let state = if object.metadata.deletion_timestamp.is_some() {
+        release(object, context).await?
+    } else {
+        declare(object, context).await?
+    };
+    Ok(Observation {
+        object,
+        not_installed: &context.not_installed,
+        now: Timestamp::now(),
+        state,
+    })
+}
+
+async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error> {
+    let cluster = match Cluster::parse(object) {
+        Ok(cluster) => cluster,
+        Err(invalid) => return Ok(State::Invalid(invalid.to_string())),
+    };
+    if !object.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
+        return Ok(State::WithoutFinalizer);
+    }
+    let created = object.creation_timestamp();
+    let answer = context.scheduler.apply(&cluster, created.as_ref()).await;
+    context.metrics.answered(match &answer {
+        Ok(placement) if placement.refusal().is_some() => Answer::Refused,
+        Ok(_) => Answer::Placed,
+        Err(status) if status.code() == Code::InvalidArgument => Answer::Invalid,
+        Err(_) => Answer::Failed,
+    });
+    match answer {
+        Ok(placement) => {
+            not_older(object, &placement)?;
+            let mut holding = holding(placement, context);
+            holding.machines = machines(&holding, context).await;
+            Ok(State::Declared(Box::new(cluster), holding))
+        }
+        Err(status) if status.code() == Code::InvalidArgument => {
+            Ok(State::Invalid(scheduler::reason(&status)))
+        }
+        Err(status) => Err(Error::scheduler(status)),
+    }
+}
+
+async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error> {
+    let released = context.scheduler.release(&ClusterId::for_object(object)).await;
+    match released.map_err(Error::scheduler)? {
+        None => Ok(State::Released),
+        Some(placement) => {
+            not_older(object, &placement)?;
+            Ok(State::Releasing(holding(placement, context)))
+        }
+    }
+}
+
+/// What is observed of a cluster without `SIPCluster`.
+pub(super) struct Orphan {
+    pub(super) holding: Holding,
+    /// What may still route to its hosts, for people.
+    pub(super) routed_by: Option<String>,
+}
+
+/// Observes a cluster without `SIPCluster`; `None` when it gives nothing back.
+///
+/// # Errors
+/// When the scheduler or the API server does not answer, or the scheduler answers from an older epoch than was seen.
+pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Result<Option<Orphan>, Error> {
+    let any = ClusterId::new(cluster.clone(), "");
+    let placement = context.scheduler.placement(&any, None).await;
+    let placement = placement.map_err(Error::scheduler)?;
+    let releases = |placement: &Placement| placement.members().iter().any(Member::is_releasing);
+    let Some(placement) = placement.filter(releases) else {
+        context.triggers.holds(cluster, BTreeSet::new());
+        return Ok(None);
+    };
+    let answered = placement.position().epoch();
+    let seen = context.inventory.highest_seen().unwrap_or_default().epoch;
+    if answered < seen {
+        return Err(Error::OldEpoch { answered, seen });
+    }
+    // The garbage collector deletes its load balancers. Their pods go on for a while, and no agent reports what they run.
+    let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
+        None
+    } else {
+        routing_pods::find(&context.client, cluster)
+            .await
+            .map_err(Error::kubernetes("list what load balancers run"))?
+    };
+    Ok(Some(Orphan {
+        holding: holding(placement, context),
+        routed_by,
+    }))
+}
+
+/// What the stores have of a placement.
+fn holding(placement: Placement, context: &Context) -> Holding {
+    let mut hosts = BTreeMap::new();
+    let mut pending = BTreeSet::new();
+    for member in placement.members() {
+        let key = member.host().key();
+        if let Some(host) = context.inventory.host(key) {
+            if context.pending_writes.is_pending(key, host.resource_version()) {
+                pending.insert(key.clone());
+            }
+            hosts.insert(key.clone(), host);
+        }
+    }
+    Holding {
+        cluster_api: context.inventory.cluster_api(placement.cluster().key()),
+        placement,
+        hosts,
+        pending,
+        machines: BTreeMap::new(),
+    }
+}
+
+/// Finds Cluster API's Machines on hosts that leave and are in use.
+async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, MachineLookup> {
+    let mut machines = BTreeMap::new();
+    for member in holding.placement.members() {
+        let host = holding.hosts.get(member.host().key());
+        let (cluster, named) = (holding.placement.cluster(), holding.cluster_api.as_ref());
+        // Whether a pod routes to it makes no difference to who uses it.
+        let Assessment::InUse(_) = assess(cluster, named, member, host, false) else {
+            continue;
+        };
+        let Some(consumer) = host.and_then(|host| host.consumer()) else {
+            continue;
+        };
+        let found = match machine::find(&context.client, consumer).await {
+            Ok(None) => continue,
+            Ok(Some(machine)) => MachineLookup::Found(machine),
+            Err(error) => MachineLookup::Unreadable(format!(
+                "the Machine of {} {}/{} cannot be read: {}",
+                consumer.kind.as_deref().unwrap_or_default(),
+                consumer.namespace.as_deref().unwrap_or_default(),
+                consumer.name.as_deref().unwrap_or_default(),
+                apply::reason(&error)
+            )),
+        };
+        machines.insert(member.host().uid().to_owned(), found);
+    }
+    machines
+}
+
+/// An agent never acts on an older epoch than it has seen, nor on an older placement than the status has.
+fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
+    let Some(held) = status::held(object) else {
+        return Ok(());
+    };
+    let (epoch, revision) = (placement.position().epoch(), placement.position().revision());
+    match epoch.cmp(&held.epoch) {
+        Ordering::Less => Err(Error::OldEpoch {
+            answered: epoch,
+            seen: held.epoch,
+        }),
+        Ordering::Equal if revision < held.revision => Err(Error::OldRevision {
+            epoch,
+            answered: revision,
+            seen: held.revision,
+        }),
+        Ordering::Equal | Ordering::Greater => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! What has come of a plan.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kit::placement::ObjectKey;
+
+use super::{error::Error, machine::Machine, plan::Event};
+
+/// What has come of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    /// When the cluster is reconciled again, if no watch tells before.
+    pub(super) requeue: Option<Duration>,
+    /// Hosts that the API server has refused to write; its words.
+    pub(super) refused: Vec<(ObjectKey, String)>,
+    /// Machines from which our annotation could not be taken off, by the uid of their host: the status goes on naming them.
+    pub(super) stuck: BTreeMap<String, Machine>,
+    /// For people.
+    pub(super) events: Vec<Event>,
+    /// What ended the pass before all was done.
+    pub(super) error: Option<Error>,
+}

@@ -1,0 +1,53 @@
+//! Writes to hosts that the watch does not show yet.
+//!
+//! A pass between a write and its event observes the host as it was, and would write the same again, to be answered with a
+//! conflict.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use kit::placement::ObjectKey;
+
+/// For each host that was written the `resourceVersion` that its last write was based on; one for each name at most.
+#[derive(Debug, Default)]
+pub struct PendingWrites(Mutex<HashMap<ObjectKey, String>>);
+
+impl PendingWrites {
+    /// A host has been written on top of this `resourceVersion`.
+    pub fn written(&self, host: ObjectKey, base: String) {
+        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.insert(host, base);
+    }
+
+    /// Whether a host that is observed at this `resourceVersion` has been written since. A write is forgotten once the host is
+    /// observed at another one.
+    #[must_use]
+    pub fn is_pending(&self, host: &ObjectKey, observed: &str) -> bool {
+        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = writes.get(host).is_some_and(|base| base == observed);
+        if !pending {
+            writes.remove(host);
+        }
+        pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::key;
+
+    #[test]
+    fn a_write_is_pending_until_its_host_is_seen_at_another_version() {
+        let pending = PendingWrites::default();
+        let [host, other] = ["h1", "h2"].map(key);
+        assert!(!pending.is_pending(&host, "7"));
+        pending.written(host.clone(), "7".to_owned());
+        assert!(pending.is_pending(&host, "7"));
+        assert!(!pending.is_pending(&other, "7"));
+        assert!(!pending.is_pending(&host, "9"));
+        assert!(!pending.is_pending(&host, "7"), "it has been seen since");
+    }
+}

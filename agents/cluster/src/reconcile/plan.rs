@@ -1,0 +1,90 @@
+//! What one pass over a cluster does.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use kit::placement::{ClusterId, ObjectKey};
+
+use super::{host_action::HostAction, machine::Machine, status_draft::Draft};
+
+/// What one pass over a cluster does. The parts are carried out in this order; the status, once, comes last.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) cluster: ClusterId,
+    /// Hosts whose changes make the cluster be reconciled; `None` leaves them.
+    pub(super) watched: Option<BTreeSet<ObjectKey>>,
+    pub(super) finalizer: Option<FinalizerAction>,
+    pub(super) machines: Vec<MachineAction>,
+    /// `None` while the status does not hold the placement: nothing acts on a claim before it does.
+    pub(super) hosts: Option<Vec<HostAction>>,
+    /// Hosts are about to change, and the pass that their watch brings about writes the status.
+    pub(super) status_follows: bool,
+    pub(super) status: Option<Draft>,
+    /// Published in any case.
+    pub(super) notices: Vec<Event>,
+    /// Published when the status has been written.
+    pub(super) events: Vec<Event>,
+    /// When the cluster is reconciled again though nothing changes.
+    pub(super) requeue: Option<Duration>,
+}
+
+impl Plan {
+    /// A plan that does nothing.
+    pub(super) fn nothing(cluster: ClusterId) -> Self {
+        Self {
+            cluster,
+            watched: None,
+            finalizer: None,
+            machines: Vec::new(),
+            hosts: None,
+            status_follows: false,
+            status: None,
+            notices: Vec::new(),
+            events: Vec::new(),
+            requeue: None,
+        }
+    }
+}
+
+/// What is done to the finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FinalizerAction {
+    /// Set before the first claim.
+    Add,
+    /// Taken off when nothing is left.
+    Remove,
+}
+
+/// What is done to a Machine of Cluster API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MachineAction {
+    /// Cluster API is asked to delete it first. The status names it already.
+    Prioritize(Machine),
+    /// That is taken back; `host`: the uid of the host that the status names it for.
+    Restore { host: String, machine: Machine },
+}
+
+/// A Kubernetes Event about the `SIPCluster`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) warning: bool,
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+}
+
+impl Event {
+    pub(super) fn normal(reason: &'static str, note: impl Into<String>) -> Self {
+        Self {
+            warning: false,
+            reason,
+            note: note.into(),
+        }
+    }
+
+    pub(super) fn warning(reason: &'static str, note: impl Into<String>) -> Self {
+        Self {
+            warning: true,
+            reason,
+            note: note.into(),
+        }
+    }
+}

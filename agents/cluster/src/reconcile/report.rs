@@ -1,0 +1,150 @@
+//! Reports what a pass has found and done: the status, once; Events; metrics; and when the next pass is due.
+
+use std::time::{Duration, Instant};
+
+use api::SIPCluster;
+use k8s_openapi::jiff::Timestamp;
+use kit::{apply, scheduler};
+use kube::{Resource as _, runtime::controller::Action};
+use tonic::Code;
+
+use super::{
+    context::{Context, MANAGER},
+    error::Error,
+    metrics::Pass,
+    outcomes::Outcomes,
+    plan::{Event, Plan},
+    status,
+    status_draft::Draft,
+};
+
+/// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered
+/// it by then.
+const CHANGED: Duration = Duration::from_secs(2);
+
+/// Reports a pass over a `SIPCluster`. Returns when the next one is due.
+///
+/// # Errors
+/// What ended the pass early, or why the status could not be written.
+pub(super) async fn report(
+    object: &SIPCluster,
+    plan: Plan,
+    outcomes: Outcomes,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    let mut notices = plan.notices;
+    for (host, words) in &outcomes.refused {
+        let note = format!("BareMetalHost {host} cannot be written: {words}");
+        notices.push(Event::warning("UnableToApplyLabels", note));
+    }
+    notices.extend(outcomes.events.iter().cloned());
+    publish(notices, object, context).await;
+    // Hosts that were written come back by their watch, and that pass writes the status.
+    let follows = plan.status_follows && outcomes.requeue.is_none();
+    let written = match plan.status {
+        Some(draft) if !follows => write(object, draft, &outcomes, context).await,
+        Some(_) | None => Ok(false),
+    };
+    if matches!(written, Ok(true)) {
+        publish(plan.events, object, context).await;
+    }
+    match (outcomes.error, written) {
+        (Some(error), _) | (None, Err(error)) => Err(error),
+        (None, Ok(_)) => Ok([outcomes.requeue, plan.requeue].into_iter().flatten().min()),
+    }
+}
+
+/// Writes the status if it differs, to the object as it was observed. Returns whether it was written.
+async fn write(
+    object: &SIPCluster,
+    draft: Draft,
+    outcomes: &Outcomes,
+    context: &Context,
+) -> Result<bool, Error> {
+    let Some(change) = status::change(object, draft.finish(outcomes), Timestamp::now()) else {
+        return Ok(false);
+    };
+    let written = apply::apply_status_of(&context.client, MANAGER, object, &change).await;
+    written
+        .map(|_| true)
+        .map_err(Error::conditional("write the status"))
+}
+
+async fn publish(events: Vec<Event>, object: &SIPCluster, context: &Context) {
+    let reference = object.object_ref(&());
+    for Event {
+        warning,
+        reason,
+        note,
+    } in events
+    {
+        if warning {
+            context.events.warning(&reference, reason, &note).await;
+        } else {
+            context.events.normal(&reference, reason, &note).await;
+        }
+    }
+}
+
+/// Reports how a pass over a `SIPCluster` has ended, and turns that into what the controller does next.
+///
+/// # Errors
+/// What the controller is to pause for.
+pub(super) async fn finish(
+    object: &SIPCluster,
+    result: Result<Option<Duration>, Error>,
+    began: Instant,
+    context: &Context,
+) -> Result<Action, Error> {
+    if let Err(Error::Scheduler(status)) = &result
+        && status.code() == Code::Unavailable
+        && object.status.is_some()
+    {
+        let note = format!(
+            "the scheduler cannot be asked, everything stays as it is: {}",
+            scheduler::reason(status)
+        );
+        publish(vec![Event::warning("Stale", note)], object, context).await;
+    }
+    let result = match result {
+        // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
+        Err(Error::Changed) => Ok(Some(CHANGED)),
+        Err(Error::Gone) => Ok(None),
+        other => other,
+    };
+    let outcome = match &result {
+        Ok(_) => Pass::Done,
+        Err(Error::Kubernetes { .. } | Error::Drains(_) | Error::Changed | Error::Gone) => Pass::Kubernetes,
+        Err(Error::Scheduler(_) | Error::OldEpoch { .. } | Error::OldRevision { .. }) => Pass::Scheduler,
+    };
+    context.metrics.passed(outcome, began.elapsed());
+    let requeue = result?;
+    context.retries.succeeded(object);
+    Ok(requeue.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Reports a pass over a cluster without `SIPCluster`, to the log. `routed_by`: what its hosts wait for. Returns when the next one
+/// is due.
+///
+/// # Errors
+/// What ended the pass early, or what its hosts wait for: nothing tells when that is gone.
+pub(super) fn report_orphan(
+    outcomes: Outcomes,
+    routed_by: Option<String>,
+) -> Result<Option<Duration>, Error> {
+    let Outcomes {
+        requeue,
+        refused,
+        stuck: _,
+        events: _,
+        error,
+    } = outcomes;
+    for (host, words) in refused {
+        tracing::warn!(host = %host, words, "a BareMetalHost cannot be written");
+    }
+    match (error, routed_by) {
+        (Some(error), _) => Err(error),
+        (None, Some(what)) => Err(Error::Drains(what)),
+        (None, None) => Ok(requeue),
+    }
+}

@@ -1,0 +1,71 @@
+//! Which Cluster API cluster the hosts of a `SIPCluster` are for, and who uses a host by that.
+//!
+//! Where the policy on consumers is in force, a consumer of another Cluster can only be an older one or that of an exempt user.
+
+use api::{Belongs, ClusterApiCluster, describe_consumer};
+use kit::placement::ClusterId;
+use serde_json::{Value, json};
+
+use crate::inventory::ObservedHost;
+
+/// The Cluster API cluster that the hosts of a `SIPCluster` serve, as the host must say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServedCluster {
+    tenant: String,
+    cluster: ClusterApiCluster,
+    /// Value of the host's annotation; none where the name of the `SIPCluster` says it.
+    annotation: Option<String>,
+}
+
+/// Who uses a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum User {
+    /// It has no consumer.
+    Nobody,
+    /// A consumer of the Cluster that it is for.
+    Own,
+    /// A consumer of which nothing on the host says whose it is.
+    Unknown,
+    /// A consumer of another Cluster.
+    Foreign,
+}
+
+impl ServedCluster {
+    /// `named`: what the `SIPCluster` names by its annotation.
+    pub(super) fn new(cluster: &ClusterId, named: Option<&ClusterApiCluster>) -> Self {
+        let annotation = named.map(ToString::to_string);
+        Self {
+            tenant: cluster.namespace().to_owned(),
+            cluster: ClusterApiCluster::meant(annotation.as_deref(), cluster.name()),
+            annotation,
+        }
+    }
+
+    /// What a merge patch sets the annotation to, if the host has another one: a text, or null to remove it.
+    pub(super) fn annotation_change(&self, host: &ObservedHost) -> Option<Value> {
+        (self.annotation.as_deref() != host.cluster_annotation()).then(|| json!(self.annotation))
+    }
+
+    /// Who uses a host.
+    pub(super) fn user(&self, host: &ObservedHost) -> User {
+        let Some(consumer) = host.consumer() else {
+            return User::Nobody;
+        };
+        match self.cluster.owns(consumer, &self.tenant, host.cluster_label()) {
+            Belongs::Yes => User::Own,
+            Belongs::No => User::Foreign,
+            Belongs::Unknown => User::Unknown,
+        }
+    }
+
+    /// That a host is used by a consumer of another Cluster, and what helps; for people.
+    pub(super) fn foreign_consumer(&self, host: &ObservedHost) -> String {
+        let consumer = host.consumer().cloned().unwrap_or_default();
+        format!(
+            "it is used by {}, and this SIPCluster serves {}: delete the Machine that uses it, or name its Cluster in annotation {} of the SIPCluster",
+            describe_consumer(&consumer, host.cluster_label()),
+            self.cluster,
+            api::annotations::CLUSTER_API_CLUSTER,
+        )
+    }
+}

@@ -1,0 +1,96 @@
+//! The status that a pass plans, before it is known what has come of the pass.
+
+use api::{
+    Placement,
+    conditions::{self, Reason},
+};
+use kit::conditions::Finding;
+
+use super::{
+    findings::{self, named},
+    outcomes::Outcomes,
+    status::OwnStatus,
+};
+
+/// The status that a pass plans.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Draft {
+    /// Nothing that the pass does changes it.
+    Fixed(OwnStatus),
+    /// Of a cluster that stays: it names hosts that cannot be written, and Machines that could not be restored.
+    Declared(OwnStatus),
+    /// Of a cluster that is being deleted.
+    Deleting(Progress),
+}
+
+/// How far a cluster that is being deleted has given back its hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Progress {
+    pub(super) placement: Placement,
+    /// How many hosts it holds still.
+    pub(super) members: usize,
+    /// Hosts that wait, and what for; for people.
+    pub(super) waits: Vec<String>,
+    /// Whether something is in the way that does not pass by itself.
+    pub(super) blocked: bool,
+}
+
+impl Draft {
+    /// The status, by what has come of the pass.
+    pub(super) fn finish(self, outcomes: &Outcomes) -> OwnStatus {
+        match self {
+            Self::Fixed(status) => status,
+            Self::Declared(mut status) => {
+                findings::refuse(&mut status.findings, &outcomes.refused);
+                for member in status.placement.iter_mut().flat_map(|held| &mut held.members) {
+                    if let Some(machine) = outcomes.stuck.get(&member.uid) {
+                        member.machine.get_or_insert_with(|| machine.to_string());
+                    }
+                }
+                status
+            }
+            Self::Deleting(progress) => progress.status(outcomes),
+        }
+    }
+}
+
+impl Progress {
+    fn status(self, outcomes: &Outcomes) -> OwnStatus {
+        let Self {
+            placement,
+            members,
+            mut waits,
+            blocked,
+        } = self;
+        let refused = (!outcomes.refused.is_empty()).then(|| findings::refused_in_words(&outcomes.refused));
+        waits.extend(refused);
+        let why = if waits.is_empty() {
+            format!("{members} hosts are being given back")
+        } else {
+            format!("{members} hosts are being given back; {}", named(&waits))
+        };
+        OwnStatus {
+            findings: deleting(&why, blocked || !outcomes.refused.is_empty()),
+            placement: Some(placement),
+            counts: None,
+        }
+    }
+}
+
+/// The conditions of a cluster that is being deleted.
+pub(super) fn deleting(why: &str, blocked: bool) -> Vec<Finding> {
+    let reason = if blocked {
+        conditions::ready::UNABLE_TO_DECOMMISSION
+    } else {
+        conditions::ready::PROGRESSING
+    };
+    vec![
+        Finding::no(
+            conditions::SCHEDULED,
+            Reason::Deleting,
+            "the cluster is being deleted",
+        ),
+        Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, why),
+        Finding::no(conditions::READY, reason, why),
+    ]
+}
