@@ -16,8 +16,8 @@ use runtime::readiness::Gate;
 
 use crate::{
     fence::{self, Fence},
-    inventory::{self, Inventory, Listed},
-    reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
+    inventory::{self, DroppedNamespace, Inventory, Listed},
+    reconcile::{self, Context, Epochs, MANAGER, Orphans, PendingWrites},
     triggers::Triggers,
 };
 
@@ -39,18 +39,22 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
+    let events = Events::new(client.clone(), MANAGER.0);
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
-    let checked = inventory::no_held_hosts_outside(&client, agent.config.host_namespaces());
-    match agent.process.shutdown.run_until_cancelled(checked).await {
+    match checked_namespaces(&agent, &client, &events).await {
         Some(checked) => checked?,
         None => return agent.run(None).await,
     }
     let Some(elected) = agent.elected(&client).await else {
         return agent.run(None).await;
     };
-    let checked = inventory::no_held_hosts_outside(&client, agent.config.host_namespaces());
-    match agent.process.shutdown.run_until_cancelled(checked).await {
-        Some(checked) => checked?,
+    match checked_namespaces(&agent, &client, &events).await {
+        Some(Ok(())) => {}
+        Some(Err(dropped)) => {
+            // Another replica may have the former configuration, and must not wait for the Lease to expire.
+            elected.release().await;
+            return Err(dropped.into());
+        }
         None => return agent.run(Some(elected)).await,
     }
     let inventory = Inventory::default();
@@ -58,9 +62,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let listed = watch(&mut agent, &client, &inventory, &triggers);
 
     let reported = agent.process.readiness.gate("inventory");
-    let told = {
-        let triggers = triggers.clone();
-        move || triggers.all()
+    let acknowledged = Listed::default();
+    let complete = {
+        let (triggers, acknowledged) = (triggers.clone(), acknowledged.clone());
+        move || {
+            acknowledged.done();
+            triggers.all();
+        }
     };
     let report = inventory::report(
         agent.scheduler.clone(),
@@ -68,7 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         inventory.clone(),
         listed.clone(),
         reported,
-        told,
+        complete,
     );
     agent.process.tasks.spawn_endless("report", report);
 
@@ -78,7 +86,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         follow(agent.scheduler.clone(), triggers.clone(), watching),
     );
 
-    let events = Events::new(client.clone(), MANAGER.0);
     let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("host faults", host_faults);
 
@@ -100,15 +107,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         inventory,
         triggers,
         pending_writes: PendingWrites::default(),
+        epochs: Epochs::default(),
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),
         events,
         not_installed: agent.config.not_installed().clone(),
     });
     let orphans = Orphans::default();
+    let known = listed.into_iter().chain([acknowledged]).collect();
     agent.process.tasks.spawn_endless(
         "orphans",
-        reconcile::reconcile_orphans(Arc::clone(&context), orphans.clone(), listed),
+        reconcile::reconcile_orphans(Arc::clone(&context), orphans.clone(), known),
     );
     let shutdown = agent.process.shutdown.clone();
     agent.process.tasks.spawn(
@@ -116,6 +125,26 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         control(context, orphans, shutdown.cancelled_owned()),
     );
     agent.run(Some(elected)).await
+}
+
+/// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. `None`:
+/// the process is to end before.
+async fn checked_namespaces(
+    agent: &Agent,
+    client: &Client,
+    events: &Events,
+) -> Option<Result<(), DroppedNamespace>> {
+    let check = async {
+        let checked = inventory::no_held_hosts_outside(client, agent.config.host_namespaces()).await;
+        if let Err(dropped) = &checked {
+            for cluster in dropped.holders() {
+                let note = format!("the cluster agent does not start: {dropped}");
+                events.warning(cluster, "HostNamespaceDropped", &note).await;
+            }
+        }
+        checked
+    };
+    agent.process.shutdown.run_until_cancelled(check).await
 }
 
 /// Starts the watches; the returned are set when each has listed everything.
@@ -131,8 +160,14 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
         let (hosts, secrets) = (Listed::default(), Listed::default());
         listed.extend([hosts.clone(), secrets.clone()]);
         let triggers = triggers.clone();
-        let told = move |host: ObjectKey| triggers.host(&host);
-        let hosts = inventory::watch_hosts(client.clone(), namespace.clone(), inventory.clone(), hosts, told);
+        let changed = move |host: ObjectKey| triggers.host(&host);
+        let hosts = inventory::watch_hosts(
+            client.clone(),
+            namespace.clone(),
+            inventory.clone(),
+            hosts,
+            changed,
+        );
         tasks.spawn_endless(format!("watch BareMetalHosts in {namespace}"), hosts);
         let secrets =
             inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_names_the_cluster_that_holds_it_once_however_often_it_changes() {
+    fn a_host_triggers_its_cluster_once_however_often_it_changes() {
         let triggers = Triggers::default();
         triggers.holds(&key("cluster"), BTreeSet::from([key("host")]));
         triggers.host(&key("host"));

@@ -155,7 +155,7 @@ pub fn pauses() -> backon::ExponentialBackoff {
         .build()
 }
 
-/// What a status says, for people: its message, with the violations of fields if it names any.
+/// The reason of a status, for people: its message, with the violations of fields if it names any.
 #[must_use]
 pub fn reason(status: &Status) -> String {
     let violations = status

@@ -58,6 +58,11 @@ impl Elected {
     pub fn election(&self) -> Election {
         self.leadership.election()
     }
+
+    /// Gives the Lease up, so that another replica acts at once. For a process that ends before it runs.
+    pub async fn release(self) {
+        self.leadership.release().await;
+    }
 }
 
 /// A client of the API server that `KUBECONFIG` names, or the pod's own `ServiceAccount`.

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::Fence;
+use super::confirmation::Fence;
 
 /// As it is shipped.
 const SHIPPED: &str = include_str!("../../../../deploy/policies/host-consumers.yaml");
@@ -43,7 +43,7 @@ enum Gap {
     Unreadable(String),
 }
 
-enum Seen {
+enum Observed {
     Policy(Option<Box<ValidatingAdmissionPolicy>>),
     Binding(Option<Box<ValidatingAdmissionPolicyBinding>>),
     Failed(String),
@@ -54,22 +54,22 @@ enum Seen {
 /// # Errors
 /// None: it goes on until it is dropped.
 pub async fn watch(client: Client, namespaces: BTreeSet<String>, fence: Fence) -> Result<(), Infallible> {
-    let policies = seen(Api::all(client.clone()), Seen::Policy);
-    let bindings = seen(Api::all(client), Seen::Binding);
+    let policies = observe(Api::all(client.clone()), Observed::Policy);
+    let bindings = observe(Api::all(client), Observed::Binding);
     let mut both = pin!(stream::select(policies, bindings));
     let (mut policy, mut binding) = (None, None);
     let mut last = None;
-    while let Some(seen) = both.next().await {
-        let found = match seen {
-            Seen::Policy(now) => {
+    while let Some(observed) = both.next().await {
+        let found = match observed {
+            Observed::Policy(now) => {
                 policy = now;
                 None
             }
-            Seen::Binding(now) => {
+            Observed::Binding(now) => {
                 binding = now;
                 None
             }
-            Seen::Failed(why) => Some(Gap::Unreadable(why)),
+            Observed::Failed(why) => Some(Gap::Unreadable(why)),
         };
         let gap = found.map_or_else(|| gap(policy.as_deref(), binding.as_deref(), &namespaces), Some);
         fence.policy_is(gap.is_none());
@@ -88,7 +88,10 @@ pub async fn watch(client: Client, namespaces: BTreeSet<String>, fence: Fence) -
 }
 
 /// The one object of the name, whenever it changes.
-fn seen<K>(api: Api<K>, wrap: fn(Option<Box<K>>) -> Seen) -> impl futures::Stream<Item = Seen> + Send
+fn observe<K>(
+    api: Api<K>,
+    wrap: fn(Option<Box<K>>) -> Observed,
+) -> impl futures::Stream<Item = Observed> + Send
 where
     K: kube::Resource<DynamicType = ()>
         + Clone
@@ -101,7 +104,7 @@ where
     let events = watcher::watcher(api, config).backoff(watch_pauses());
     let mut listed = None;
     events.filter_map(move |event| {
-        let seen = match event {
+        let observed = match event {
             Ok(Event::Init) => {
                 listed = None;
                 None
@@ -113,9 +116,9 @@ where
             Ok(Event::InitDone) => Some(wrap(listed.take())),
             Ok(Event::Apply(object)) => Some(wrap(Some(Box::new(object)))),
             Ok(Event::Delete(_)) => Some(wrap(None)),
-            Err(error) => Some(Seen::Failed(error.to_string())),
+            Err(error) => Some(Observed::Failed(error.to_string())),
         };
-        std::future::ready(seen)
+        std::future::ready(observed)
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use kit::placement::{ObjectKey, Release};
 
-use super::{Evidence, Released};
+use super::evidence::{Evidence, Released};
 
 /// For how long a policy must have been seen before it counts: every API server of the site has loaded it by then. One loads what
 /// it watches about once a second.
@@ -16,9 +16,9 @@ pub(super) const LOADED: Duration = Duration::from_secs(10);
 /// What is done with a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The scheduler is told.
+    /// It is confirmed to the scheduler.
     Confirm,
-    /// The scheduler is told if the API server still shows the host as free.
+    /// It is confirmed to the scheduler if the API server still shows the host as free.
     ReadAgain,
     /// A claim may be in flight.
     Wait,
@@ -39,9 +39,9 @@ enum State {
 pub(super) struct Releases {
     in_flight: Duration,
     in_force_since: Option<Instant>,
-    /// Whether somebody was told that the policy counts.
+    /// Whether it was logged that the policy counts.
     announced: bool,
-    of: BTreeMap<ObjectKey, BTreeMap<Release, State>>,
+    clusters: BTreeMap<ObjectKey, BTreeMap<Release, State>>,
 }
 
 impl Releases {
@@ -50,7 +50,7 @@ impl Releases {
             in_flight,
             in_force_since: None,
             announced: false,
-            of: BTreeMap::new(),
+            clusters: BTreeMap::new(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Releases {
         released: Vec<Released>,
         now: Instant,
     ) -> Vec<(Release, Verdict)> {
-        let before = self.of.remove(cluster).unwrap_or_default();
+        let before = self.clusters.remove(cluster).unwrap_or_default();
         let mut after = BTreeMap::new();
         let mut verdicts = Vec::new();
         for Released { release, evidence } in released {
@@ -94,7 +94,7 @@ impl Releases {
             verdicts.push((release, verdict));
         }
         if !after.is_empty() {
-            self.of.insert(cluster.clone(), after);
+            self.clusters.insert(cluster.clone(), after);
         }
         verdicts
     }
@@ -122,8 +122,8 @@ impl Releases {
 
     /// A release was confirmed.
     pub(super) fn passed(&mut self, cluster: &ObjectKey, release: &Release) {
-        let state = self.of.get_mut(cluster);
-        if let Some(state) = state.and_then(|of| of.get_mut(release)) {
+        let state = self.clusters.get_mut(cluster);
+        if let Some(state) = state.and_then(|releases| releases.get_mut(release)) {
             *state = State::Passed;
         }
     }
@@ -141,7 +141,7 @@ impl Releases {
 
     /// When the next release is to be judged again, or the policy begins to count.
     pub(super) fn next(&self) -> Option<Instant> {
-        let states = self.of.values().flat_map(BTreeMap::values);
+        let states = self.clusters.values().flat_map(BTreeMap::values);
         let counts = self.in_force_since.filter(|_| !self.announced);
         let counts = counts.map(|since| since + LOADED);
         states
@@ -153,11 +153,14 @@ impl Releases {
     /// The clusters with a release whose time has come. Each is named once until it is judged again.
     pub(super) fn due(&mut self, now: Instant) -> Vec<ObjectKey> {
         let is_due = |state: &State| self.time_of(*state).is_some_and(|time| time <= now);
-        let due = self.of.iter().filter(|(_, of)| of.values().any(is_due));
+        let due = self
+            .clusters
+            .iter()
+            .filter(|(_, releases)| releases.values().any(is_due));
         let due: Vec<ObjectKey> = due.map(|(cluster, _)| cluster.clone()).collect();
         for cluster in &due {
             for state in self
-                .of
+                .clusters
                 .get_mut(cluster)
                 .into_iter()
                 .flat_map(BTreeMap::values_mut)
@@ -247,8 +250,8 @@ mod tests {
         case.releases.policy_is(true, case.start);
         assert_eq!(case.releases.next(), Some(case.at(10)));
         let (early, counts) = (case.at(9), case.at(10));
-        let told = [early, counts, counts].map(|now| case.releases.counts_now(now));
-        assert_eq!(told, [false, true, false]);
+        let announced = [early, counts, counts].map(|now| case.releases.counts_now(now));
+        assert_eq!(announced, [false, true, false]);
         let before = case.at(10);
         assert_eq!(case.judge(11, Evidence::Written { before }), Verdict::Confirm);
         assert_eq!(case.releases.next(), None);

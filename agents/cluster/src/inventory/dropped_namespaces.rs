@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{BareMetalHost, SIPCluster};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kit::{apply, placement::ObjectKey, scheduler::pauses};
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client, Resource as _, api::ListParams};
 
 /// Hosts that an error names.
 const NAMED: usize = 5;
 
 /// A namespace that must stay in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}{why}; list it again, or give these \
     hosts back first (delete the SIPClusters, or request that the hosts be replaced)"
@@ -24,6 +25,15 @@ pub struct DroppedNamespace {
     held: String,
     /// Why it is not known whether they exist, where it is not.
     why: String,
+    holders: Vec<ObjectReference>,
+}
+
+impl DroppedNamespace {
+    /// The `SIPCluster`s that hold hosts there.
+    #[must_use]
+    pub fn holders(&self) -> &[ObjectReference] {
+        &self.holders
+    }
 }
 
 /// A host that a status gives to a cluster.
@@ -60,6 +70,14 @@ pub async fn no_held_hosts_outside(
         if !existing.is_empty() {
             return Err(DroppedNamespace {
                 held: in_words(&namespace, &existing),
+                holders: clusters
+                    .iter()
+                    .filter(|cluster| {
+                        let key = ObjectKey::for_object(*cluster);
+                        existing.iter().any(|held| held.by == key)
+                    })
+                    .map(|cluster| cluster.object_ref(&()))
+                    .collect(),
                 namespace,
                 why,
             });

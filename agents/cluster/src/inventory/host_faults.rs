@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 
 use kit::placement::{HostId, ObjectKey};
 
-use super::watch::Listed;
+use super::listed::Listed;
 
-/// What has been put right within this time is not told: a host is often made before its Secret.
+/// What has been put right within this time is not published: a host is often made before its Secret.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// Hosts of which something new cannot be read, until that is published. Cheap to clone.

@@ -1,11 +1,12 @@
 //! What the site has: hosts with their addresses, and `SIPCluster`s. Watches fill it; the reporter and the reconciler read it.
 //!
-//! Objects are not kept: a host is reduced to what is reported of it, a Secret to the addresses in it.
+//! Objects are not stored: a host is reduced to what is reported of it, a Secret to the addresses in it.
 
 mod cluster_report;
 mod dropped_namespaces;
 mod host_faults;
 mod host_report;
+mod listed;
 mod observed_host;
 mod packed;
 mod store;
@@ -14,7 +15,8 @@ mod watch;
 
 pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
 pub use host_faults::HostFaults;
+pub use listed::Listed;
 pub use observed_host::{ObservedHost, SipLabels};
 pub use store::{Changes, Inventory};
 pub use stream::report;
-pub use watch::{Listed, watch_clusters, watch_hosts, watch_network_data};
+pub use watch::{watch_clusters, watch_hosts, watch_network_data};

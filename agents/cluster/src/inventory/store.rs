@@ -18,7 +18,7 @@ use super::{
     packed::{PackedHost, PackedNetworkData},
 };
 
-/// What must be told since the last time.
+/// What is to be reported since the last time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Hosts as they are now.
@@ -32,7 +32,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether there is nothing to tell.
+    /// Whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -56,10 +56,10 @@ struct State {
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by the Secret that their `networkData` names.
     referrers: BTreeSet<(SecretName, ObjectKey)>,
-    dirty_hosts: BTreeSet<ObjectKey>,
-    dirty_clusters: BTreeSet<ObjectKey>,
-    gone_hosts: BTreeMap<ObjectKey, wire::HostRef>,
-    gone_clusters: BTreeMap<ObjectKey, wire::ClusterRef>,
+    changed_hosts: BTreeSet<ObjectKey>,
+    changed_clusters: BTreeSet<ObjectKey>,
+    deleted_hosts: BTreeMap<ObjectKey, wire::HostRef>,
+    deleted_clusters: BTreeMap<ObjectKey, wire::ClusterRef>,
     host_faults: HostFaults,
 }
 
@@ -83,7 +83,7 @@ impl Inventory {
         self.lock().host_faults.clone()
     }
 
-    /// Told whenever there is something to report.
+    /// Changes whenever there is something to report.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -129,7 +129,7 @@ impl Inventory {
         }
     }
 
-    /// Takes in what a Secret says, or that it says nothing. Hosts that refer to it are read again.
+    /// Takes in the addresses in a Secret, or that it has none. Hosts that refer to it are read again.
     pub fn put_network_data(&self, secret: &SecretName, data: Option<&NetworkData>) {
         let data = data.map(PackedNetworkData::pack);
         let mut state = self.lock();
@@ -200,8 +200,8 @@ impl Inventory {
         if state.clusters.get(&key) == Some(&cluster) {
             return;
         }
-        state.gone_clusters.remove(&key);
-        state.dirty_clusters.insert(key.clone());
+        state.deleted_clusters.remove(&key);
+        state.changed_clusters.insert(key.clone());
         state.clusters.insert(key, cluster);
         drop(state);
         self.changed.send_replace(());
@@ -212,9 +212,9 @@ impl Inventory {
         let mut state = self.lock();
         state.cluster_api.remove(key);
         if let Some(cluster) = state.clusters.remove(key) {
-            state.dirty_clusters.remove(key);
+            state.changed_clusters.remove(key);
             state
-                .gone_clusters
+                .deleted_clusters
                 .insert(key.clone(), cluster.r#ref.unwrap_or_default());
         }
         drop(state);
@@ -243,33 +243,33 @@ impl Inventory {
         seen.max_by_key(|revision| (revision.epoch, revision.revision))
     }
 
-    /// Everything is to be told again: a new stream begins with a snapshot.
-    pub fn tell_all(&self) {
+    /// Everything is to be reported again: a new stream begins with a snapshot.
+    pub fn report_all(&self) {
         let mut state = self.lock();
-        state.dirty_hosts = state.hosts.keys().cloned().collect();
-        state.dirty_clusters = state.clusters.keys().cloned().collect();
-        state.gone_hosts.clear();
-        state.gone_clusters.clear();
+        state.changed_hosts = state.hosts.keys().cloned().collect();
+        state.changed_clusters = state.clusters.keys().cloned().collect();
+        state.deleted_hosts.clear();
+        state.deleted_clusters.clear();
     }
 
-    /// At most `limit` of each kind of what must be told, which counts as told then.
+    /// At most `limit` of each kind of what is to be reported, which counts as reported then.
     #[must_use]
     pub fn take(&self, limit: usize) -> Changes {
         let mut state = self.lock();
         let mut changes = Changes::default();
         for _ in 0..limit {
-            if let Some(key) = state.dirty_hosts.pop_first() {
+            if let Some(key) = state.changed_hosts.pop_first() {
                 changes
                     .hosts
                     .extend(state.hosts.get(&key).map(PackedHost::report));
             }
-            if let Some((_, host)) = state.gone_hosts.pop_first() {
+            if let Some((_, host)) = state.deleted_hosts.pop_first() {
                 changes.deleted_hosts.push(host);
             }
-            if let Some(key) = state.dirty_clusters.pop_first() {
+            if let Some(key) = state.changed_clusters.pop_first() {
                 changes.clusters.extend(state.clusters.get(&key).cloned());
             }
-            if let Some((_, cluster)) = state.gone_clusters.pop_first() {
+            if let Some((_, cluster)) = state.deleted_clusters.pop_first() {
                 changes.deleted_clusters.push(cluster);
             }
         }
@@ -312,7 +312,7 @@ impl State {
         self.reported(key.clone(), Some(&before), &report)
     }
 
-    /// Notes what must be told of a host. Returns whether that is anything.
+    /// Notes what is to be reported of a host. Returns whether that is anything.
     fn reported(&mut self, key: ObjectKey, before: Option<&wire::Host>, now: &wire::Host) -> bool {
         let known = before.map(|known| &*known.problems).unwrap_or_default();
         let uid = now.r#ref.as_ref().map_or("", |host| &*host.uid);
@@ -321,8 +321,8 @@ impl State {
         let changed = before != Some(now);
         if changed {
             // A host that was made again under its name is another one: the scheduler sees it by the uid.
-            self.gone_hosts.remove(&key);
-            self.dirty_hosts.insert(key);
+            self.deleted_hosts.remove(&key);
+            self.changed_hosts.insert(key);
         }
         changed
     }
@@ -332,9 +332,9 @@ impl State {
             if let Some(secret) = known.secret() {
                 self.referrers.remove(&(secret.clone(), key.clone()));
             }
-            self.dirty_hosts.remove(key);
+            self.changed_hosts.remove(key);
             self.host_faults.forget(key);
-            self.gone_hosts
+            self.deleted_hosts
                 .insert(key.clone(), known.report().r#ref.unwrap_or_default());
         }
     }

@@ -16,8 +16,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{
+    listed::Listed,
     store::{Changes, Inventory},
-    watch::Listed,
 };
 
 /// Hosts or clusters in one message.
@@ -26,7 +26,7 @@ const CHUNK: usize = 500;
 const QUEUE: usize = 4;
 
 /// Reports the inventory, as the process that has won this election, once every watch in `listed` is complete. `gate` is ready while the scheduler has all of it;
-/// `told` is called each time it has: clusters can be placed then.
+/// `complete` is called each time it has: clusters can be placed then.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.
@@ -36,7 +36,7 @@ pub async fn report(
     inventory: Inventory,
     listed: Vec<Listed>,
     gate: Gate,
-    told: impl Fn() + Send + Sync,
+    complete: impl Fn() + Send + Sync,
 ) -> Result<(), Infallible> {
     for watch in listed {
         watch.wait().await;
@@ -49,8 +49,8 @@ pub async fn report(
             sequence: 0,
             snapshot_end: None,
         };
-        let ended = session.run(&scheduler, &gate, &told).await;
-        if session.complete() {
+        let ended = session.run(&scheduler, &gate, &complete).await;
+        if session.is_complete() {
             pause = pauses();
         }
         gate.not_ready(format!("reports are interrupted: {}", ended.message()));
@@ -71,12 +71,17 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.snapshot_end.is_some()
     }
 
-    /// Reports until the stream ends, and says why it did.
-    async fn run(&mut self, scheduler: &Scheduler, gate: &Gate, told: &(impl Fn() + Send + Sync)) -> Status {
+    /// Reports until the stream ends. Returns why it did.
+    async fn run(
+        &mut self,
+        scheduler: &Scheduler,
+        gate: &Gate,
+        complete: &(impl Fn() + Send + Sync),
+    ) -> Status {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let hello = Hello {
             site: scheduler.site().to_owned(),
@@ -108,7 +113,7 @@ impl Session<'_> {
                         if let Some(end) = end.filter(|end| answer.acknowledged >= *end) {
                             gate.ready();
                             if answer.acknowledged == end {
-                                told();
+                                complete();
                             }
                         }
                     }
@@ -129,7 +134,7 @@ impl Session<'_> {
         end: &tokio::sync::watch::Sender<Option<u64>>,
     ) {
         let mut changed = self.inventory.watch();
-        self.inventory.tell_all();
+        self.inventory.report_all();
         loop {
             changed.mark_unchanged();
             loop {

@@ -1,6 +1,6 @@
 //! Watches of the API server, into the inventory. Each is a task that never ends: it lists again when it must.
 
-use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
+use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName};
 use futures::StreamExt as _;
@@ -14,28 +14,10 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::SetOnce;
 
-use super::{cluster_report, store::Inventory};
+use super::{cluster_report, listed::Listed, store::Inventory};
 
-/// Set once a watch has listed everything that there is. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Listed(Arc<SetOnce<()>>);
-
-impl Listed {
-    /// The first list is complete. Saying it again changes nothing.
-    pub fn done(&self) {
-        // Fails only when it is set already.
-        let _ = self.0.set(());
-    }
-
-    /// Waits for it.
-    pub async fn wait(&self) {
-        self.0.wait().await;
-    }
-}
-
-/// What the task of one watch does with what it sees.
+/// What the task of one watch does with what it observes.
 trait Sink<K> {
     /// An object as it is now.
     fn put(&self, object: K);
@@ -45,7 +27,7 @@ trait Sink<K> {
     fn retain(&self, present: &BTreeSet<ObjectKey>);
 }
 
-/// Watches one namespace's hosts. `told` is called for each host that changed, and `listed` is set once the
+/// Watches one namespace's hosts. `changed` is called for each host that changed, and `listed` is set once the
 /// first list is complete.
 ///
 /// # Errors
@@ -55,7 +37,7 @@ pub async fn watch_hosts(
     namespace: String,
     inventory: Inventory,
     listed: Listed,
-    told: impl Fn(ObjectKey) + Send + Sync + 'static,
+    changed: impl Fn(ObjectKey) + Send + Sync + 'static,
 ) -> Result<(), Infallible> {
     let api = Api::<BareMetalHost>::namespaced(client, &namespace);
     run(
@@ -64,7 +46,7 @@ pub async fn watch_hosts(
         &Hosts {
             namespace,
             inventory,
-            told,
+            changed,
         },
     )
     .await
@@ -73,20 +55,20 @@ pub async fn watch_hosts(
 struct Hosts<F> {
     namespace: String,
     inventory: Inventory,
-    told: F,
+    changed: F,
 }
 
 impl<F: Fn(ObjectKey)> Sink<BareMetalHost> for Hosts<F> {
     fn put(&self, object: BareMetalHost) {
-        // Told even when nothing that is reported changed: a write waits for the new resourceVersion.
+        // Called even when nothing that is reported changed: a write waits for the new resourceVersion.
         self.inventory.put_host(&object);
-        (self.told)(ObjectKey::for_object(&object));
+        (self.changed)(ObjectKey::for_object(&object));
     }
 
     fn delete(&self, object: BareMetalHost) {
         let key = ObjectKey::for_object(&object);
         self.inventory.delete_host(&key);
-        (self.told)(key);
+        (self.changed)(key);
     }
 
     fn retain(&self, present: &BTreeSet<ObjectKey>) {

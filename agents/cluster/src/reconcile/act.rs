@@ -10,12 +10,13 @@ use kube::{Api, ResourceExt as _};
 use super::{
     context::{Context, MANAGER},
     error::Error,
+    event::Event,
     finalizer,
     host_action::{ConditionalPatch, HostAction, Verb},
     machine::{self, DELETE},
     metrics::HostWrite,
     outcomes::Outcomes,
-    plan::{Event, FinalizerAction, MachineAction, Plan},
+    plan::{FinalizerAction, MachineAction, Plan},
 };
 use crate::fence::{Evidence, Released};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kit::{apply::Manager, config::Section, events::Events, retries::Retries, scheduler::Scheduler};
 use kube::Client;
 
-use super::{metrics::Metrics, pending_writes::PendingWrites};
+use super::{epochs::Epochs, metrics::Metrics, pending_writes::PendingWrites};
 use crate::{fence::Fence, inventory::Inventory, triggers::Triggers};
 
 /// Name under which this agent owns fields and publishes Events.
@@ -23,6 +23,8 @@ pub struct Context {
     pub triggers: Triggers,
     /// Writes to hosts that the watch does not show yet.
     pub pending_writes: PendingWrites,
+    /// Epochs that the scheduler has answered from.
+    pub epochs: Epochs,
     /// When a release may be confirmed.
     pub fence: Fence,
     /// Pauses after failures.

@@ -1,15 +1,17 @@
-//! The plan for a cluster that stays: its status says what it holds, then its hosts are written.
+//! The plan for a cluster that stays: its status gets what it holds, then its hosts are written.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use api::{Cluster, Placement};
 
 use super::{
-    events, findings,
+    event::Event,
+    findings,
     machine::Machine,
     members,
     observation::{Holding, MachineLookup, Observation},
-    plan::{Event, MachineAction, Plan},
+    placement_events,
+    plan::{MachineAction, Plan},
     services,
     status::{self, OwnStatus},
     status_draft::Draft,
@@ -58,7 +60,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
             placement: Some(written),
             counts: Some(status::counts(placement, wanted)),
         })),
-        events: events::planned(object, holding),
+        events: placement_events::planned(object, holding),
         requeue: findings::answers_due(object, &gating, *now)
             .into_iter()
             .chain((!unreadable.is_empty()).then_some(UNREADABLE))

@@ -113,7 +113,7 @@ fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     }
     let (gating, _) = services::sections(&cluster, not_installed);
     let remains = |section: &Section| {
-        find(status::conditions(object), services::condition_of(*section))
+        find(status::conditions(object), services::condition_type(*section))
             .is_some_and(|condition| condition.reason != REMOVED)
     };
     gating.into_iter().filter(remains).collect()

@@ -11,7 +11,7 @@ pub enum Error {
     Kubernetes {
         /// What was tried.
         action: &'static str,
-        /// What it said.
+        /// What it answered.
         #[source]
         source: Box<kube::Error>,
     },
@@ -24,12 +24,12 @@ pub enum Error {
     /// The object does not exist any more.
     #[error("the SIPCluster does not exist any more")]
     Gone,
-    /// The scheduler is at an older epoch than the status.
+    /// The scheduler is at an older epoch than the status, or than in an earlier answer.
     #[error("the scheduler answers from epoch {answered}, and epoch {seen} was seen already")]
     OldEpoch {
         /// In the answer.
         answered: u64,
-        /// In the status.
+        /// In the status, or in an earlier answer.
         seen: u64,
     },
     /// The scheduler answers with an older placement than the status has.

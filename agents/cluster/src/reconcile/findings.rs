@@ -18,7 +18,7 @@ use super::{
     host_action::Verb,
     members::Assessed,
     observation::{Holding, MachineLookup},
-    services::{self, Standing},
+    services::{self, Readiness},
     status,
 };
 
@@ -35,8 +35,8 @@ pub(super) fn all(
 ) -> Vec<Finding> {
     let placement = &holding.placement;
     let labeled = labeled(object, holding, members);
-    let standing = services::standing(object, gating, awaited_since(object).as_ref(), now);
-    let ready = ready(placement, &labeled, &standing, is_taken_over(object));
+    let services = services::readiness(object, gating, awaited_since(object).as_ref(), now);
+    let ready = ready(placement, &labeled, &services, is_taken_over(object));
     let mut findings = vec![scheduled(placement), labeled, ready];
     if !skipped.is_empty() {
         let names: Vec<String> = skipped.iter().map(ToString::to_string).collect();
@@ -171,7 +171,7 @@ pub(super) fn named(all: &[String]) -> String {
     }
 }
 
-/// What `Ready` says until the other agents have answered for a cluster that the Airship SIP operator left Ready.
+/// The message of `Ready` until the other agents have answered for a cluster that the Airship SIP operator left Ready.
 const TAKING_OVER: &str = "as the Airship SIP operator left it: the services are being taken over";
 
 /// Whether the cluster was Ready for this generation when this agent saw it first, and its services are taken over since.
@@ -185,7 +185,7 @@ fn is_taken_over(object: &SIPCluster) -> bool {
     ready.is_some_and(|ready| status.placement.is_none() || ready.message == TAKING_OVER)
 }
 
-fn ready(placement: &Placement, labeled: &Finding, standing: &Standing, taken_over: bool) -> Finding {
+fn ready(placement: &Placement, labeled: &Finding, services: &Readiness, taken_over: bool) -> Finding {
     use conditions::{READY, ready};
     if let Some(refusal) = placement.refusal() {
         return Finding::no(READY, ready::UNSCHEDULABLE, refusal.message());
@@ -193,16 +193,16 @@ fn ready(placement: &Placement, labeled: &Finding, standing: &Standing, taken_ov
     if labeled.reason == Reason::Blocked {
         return Finding::no(READY, ready::UNABLE_TO_APPLY_LABELS, &labeled.message);
     }
-    match standing {
-        Standing::Failing(why) => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
-        Standing::Progressing(_) if taken_over && labeled.status == Some(true) => {
+    match services {
+        Readiness::Failing(why) => Finding::no(READY, ready::INFRA_SERVICE_FAILURE, why),
+        Readiness::Progressing(_) if taken_over && labeled.status == Some(true) => {
             Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, TAKING_OVER)
         }
-        Standing::Progressing(why) => Finding::no(READY, ready::PROGRESSING, why),
-        Standing::Ready if labeled.status != Some(true) => {
+        Readiness::Progressing(why) => Finding::no(READY, ready::PROGRESSING, why),
+        Readiness::Ready if labeled.status != Some(true) => {
             Finding::no(READY, ready::PROGRESSING, &labeled.message)
         }
-        Standing::Ready => Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, ""),
+        Readiness::Ready => Finding::yes(READY, ready::RECONCILIATION_SUCCEEDED, ""),
     }
 }
 
@@ -224,7 +224,7 @@ fn awaited_since(object: &SIPCluster) -> Option<Time> {
 pub(super) fn answers_due(object: &SIPCluster, gating: &[Section], now: Timestamp) -> Option<Duration> {
     let generation = object.metadata.generation.unwrap_or_default();
     let answered = |section: &Section| {
-        find(status::conditions(object), services::condition_of(*section))
+        find(status::conditions(object), services::condition_type(*section))
             .is_some_and(|c| c.observed_generation == Some(generation))
     };
     if gating.iter().all(answered) {

@@ -25,9 +25,9 @@ pub enum Verb {
     /// Takes the labels off a host that leaves, and marks it with the revision of its release: of a surplus or failed member, of a
     /// deleted `SIPCluster`, and of one that is gone.
     Unlabel,
-    /// Tells the scheduler that a release is on the API server. Writes nothing.
+    /// Confirms to the scheduler that a release is on the API server. Writes nothing.
     Confirm,
-    /// Tells the scheduler that a host that leaves is gone, if the API server has no such host. Writes nothing.
+    /// Confirms to the scheduler that a host that leaves is gone, if the API server has no such host. Writes nothing.
     ConfirmGone,
 }
 
@@ -267,7 +267,7 @@ impl HostAction {
         self.release.host()
     }
 
-    /// The release that the scheduler is told of, once the action is done; `None` for an action on a host that the cluster keeps.
+    /// The release that is confirmed to the scheduler, once the action is done; `None` for an action on a host that the cluster keeps.
     #[must_use]
     pub fn release(&self) -> Option<&Release> {
         match self.verb {

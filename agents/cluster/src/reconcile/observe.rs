@@ -65,6 +65,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
     });
     match answer {
         Ok(placement) => {
+            known_epoch(&placement, context)?;
             not_older(object, &placement)?;
             let mut holding = holding(placement, context);
             holding.machines = machines(&holding, context).await;
@@ -82,6 +83,7 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
     match released.map_err(Error::scheduler)? {
         None => Ok(State::Released),
         Some(placement) => {
+            known_epoch(&placement, context)?;
             not_older(object, &placement)?;
             Ok(State::Releasing(holding(placement, context)))
         }
@@ -108,11 +110,7 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
         context.triggers.holds(cluster, BTreeSet::new());
         return Ok(None);
     };
-    let answered = placement.position().epoch();
-    let seen = context.inventory.highest_seen().unwrap_or_default().epoch;
-    if answered < seen {
-        return Err(Error::OldEpoch { answered, seen });
-    }
+    known_epoch(&placement, context)?;
     // The garbage collector deletes its load balancers. Their pods go on for a while, and no agent reports what they run.
     let routed_by = if context.not_installed.contains(&Section::LoadBalancer) {
         None
@@ -178,7 +176,14 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
     machines
 }
 
-/// An agent never acts on an older epoch than it has seen, nor on an older placement than the status has.
+/// An answer from an older epoch than one before is of a scheduler that has lost what the one before knew.
+fn known_epoch(placement: &Placement, context: &Context) -> Result<(), Error> {
+    let answered = placement.position().epoch();
+    let known = context.epochs.observe(answered);
+    known.map_err(|seen| Error::OldEpoch { answered, seen })
+}
+
+/// An agent never acts on an older epoch than the status has, nor on an older placement than the status has.
 fn not_older(object: &SIPCluster, placement: &Placement) -> Result<(), Error> {
     let Some(held) = status::held(object) else {
         return Ok(());

@@ -94,7 +94,8 @@ impl Requeued {
     }
 }
 
-/// Reconciles them, once all `SIPCluster`s have been listed.
+/// Reconciles them, once all of `listed` is complete: every `SIPCluster`, and the first report of the site, by which the scheduler has raised
+/// its epoch above what the site shows.
 ///
 /// # Errors
 /// None: it goes on until it is dropped.

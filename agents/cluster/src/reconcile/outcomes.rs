@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kit::placement::ObjectKey;
 
-use super::{error::Error, machine::Machine, plan::Event};
+use super::{error::Error, event::Event, machine::Machine};
 
 /// What has come of a plan.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use kit::placement::{ClusterId, ObjectKey};
 
-use super::{host_action::HostAction, machine::Machine, status_draft::Draft};
+use super::{event::Event, host_action::HostAction, machine::Machine, status_draft::Draft};
 
 /// What one pass over a cluster does. The parts are carried out in this order; the status, once, comes last.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,30 +61,4 @@ pub(super) enum MachineAction {
     Prioritize(Machine),
     /// That is taken back; `host`: the uid of the host that the status names it for.
     Restore { host: String, machine: Machine },
-}
-
-/// A Kubernetes Event about the `SIPCluster`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Event {
-    pub(super) warning: bool,
-    pub(super) reason: &'static str,
-    pub(super) note: String,
-}
-
-impl Event {
-    pub(super) fn normal(reason: &'static str, note: impl Into<String>) -> Self {
-        Self {
-            warning: false,
-            reason,
-            note: note.into(),
-        }
-    }
-
-    pub(super) fn warning(reason: &'static str, note: impl Into<String>) -> Self {
-        Self {
-            warning: true,
-            reason,
-            note: note.into(),
-        }
-    }
 }

@@ -5,9 +5,11 @@ use kit::{conditions::Finding, placement::ClusterId};
 
 use super::{
     assessment::Assessment,
-    declared, deletion, findings, members,
+    declared, deletion,
+    event::Event,
+    findings, members,
     observation::{Holding, Observation, State},
-    plan::{Event, FinalizerAction, Plan},
+    plan::{FinalizerAction, Plan},
     status::OwnStatus,
     status_draft::Draft,
 };
@@ -27,7 +29,7 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
     }
 }
 
-/// A spec that cannot be acted on: the condition and an Event say why. What runs stays as it is.
+/// A spec that cannot be acted on: the condition and an Event give the reason. What runs stays as it is.
 fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
     let unchanged = [conditions::HOSTS_LABELED, conditions::SERVICES_SKIPPED];
     Plan {
@@ -62,5 +64,7 @@ pub(super) fn plan_orphan(holding: &Holding, drained: bool) -> (Plan, bool) {
     (plan, drains)
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,10 @@ use tonic::Code;
 use super::{
     context::{Context, MANAGER},
     error::Error,
+    event::Event,
     metrics::Pass,
     outcomes::Outcomes,
-    plan::{Event, Plan},
+    plan::Plan,
     status,
     status_draft::Draft,
 };

@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 /// What may still route to hosts of a cluster, for people; `None` when the API server has nothing that may.
 ///
-/// Both lists are made for this question: a watch may be behind, and one that is not complete would look empty.
+/// Both lists are made for this question: a watch may be behind, and one that is not complete would seem empty.
 ///
 /// # Errors
 /// What the API server answers: what exists is not known then.

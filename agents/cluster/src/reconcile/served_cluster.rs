@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::inventory::ObservedHost;
 
-/// The Cluster API cluster that the hosts of a `SIPCluster` serve, as the host must say it.
+/// The Cluster API cluster that the hosts of a `SIPCluster` serve, as the host must name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedCluster {
     tenant: String,
     cluster: ClusterApiCluster,
-    /// Value of the host's annotation; none where the name of the `SIPCluster` says it.
+    /// Value of the host's annotation; none where the name of the `SIPCluster` is its name.
     annotation: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum User {
     Nobody,
     /// A consumer of the Cluster that it is for.
     Own,
-    /// A consumer of which nothing on the host says whose it is.
+    /// A consumer whose Cluster nothing on the host names.
     Unknown,
     /// A consumer of another Cluster.
     Foreign,

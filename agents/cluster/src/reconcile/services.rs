@@ -1,4 +1,4 @@
-//! What the other agents say of a cluster's services, and what that gates.
+//! What the other agents report of a cluster's services, and what that gates.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,12 +13,12 @@ use k8s_openapi::{
 use kit::placement::Member;
 use kit::{conditions::find, config::Section};
 
-/// How long an agent may take to answer a section before `NoAgent` is said.
+/// How long an agent may take to answer a section before it is reported as `NoAgent`.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
-/// How the services stand.
+/// Whether the services are ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Readiness {
     /// All are ready.
     Ready,
     /// Some are being made ready; for people.
@@ -46,7 +46,7 @@ pub(super) fn sections(cluster: &Cluster, not_installed: &BTreeSet<Section>) -> 
 
 /// The condition by which a section's agent answers.
 #[must_use]
-pub(super) fn condition_of(section: Section) -> ConditionType {
+pub(super) fn condition_type(section: Section) -> ConditionType {
     match section {
         Section::LoadBalancer => conditions::LOAD_BALANCER_READY,
         Section::JumpHost => conditions::JUMP_HOST_READY,
@@ -71,8 +71,8 @@ pub(super) fn served(
     }
 }
 
-/// Whether no pod of any load balancer routes to a member that is given back. The load-balancer agent says so of whatever
-/// exists, so it is asked for clusters too whose spec names no load balancer.
+/// Whether no pod of any load balancer routes to a member that is given back. The load-balancer agent reports that of whatever
+/// exists, of clusters too whose spec names no load balancer.
 #[must_use]
 pub(super) fn drained(
     not_installed: &BTreeSet<Section>,
@@ -80,14 +80,14 @@ pub(super) fn drained(
     epoch: u64,
     member: &Member,
 ) -> bool {
-    let said = object.status.as_ref().and_then(|status| status.drained);
-    not_installed.contains(&Section::LoadBalancer) || is_drained(said, epoch, member.revision())
+    let drained = object.status.as_ref().and_then(|status| status.drained);
+    not_installed.contains(&Section::LoadBalancer) || is_drained(drained, epoch, member.revision())
 }
 
-/// Whether what the load-balancer agent said covers a release of this revision.
+/// Whether what the load-balancer agent has reported covers a release of this revision.
 #[must_use]
-pub fn is_drained(said: Option<Drained>, epoch: u64, released: u64) -> bool {
-    said.is_some_and(|said| said.epoch == epoch && said.revision >= released)
+pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool {
+    reported.is_some_and(|drained| drained.epoch == epoch && drained.revision >= released)
 }
 
 /// Who a member that is given back waits for and since when, for people.
@@ -99,13 +99,16 @@ pub(super) fn describe_drain(object: &SIPCluster, member: &Member) -> String {
         .filter(|known| known.state == api::MemberState::Releasing)
         .and_then(|known| known.since.as_ref())
         .map_or_else(String::new, |since| format!(" since {}", since.0));
-    let said = status.and_then(|status| find(&status.conditions, conditions::LOAD_BALANCER_READY));
-    let said = said
-        .filter(|said| said.status != "True")
-        .map_or_else(String::new, |said| {
-            format!(" ({}: {}: {})", said.type_, said.reason, said.message)
+    let condition = status.and_then(|status| find(&status.conditions, conditions::LOAD_BALANCER_READY));
+    let condition = condition
+        .filter(|condition| condition.status != "True")
+        .map_or_else(String::new, |condition| {
+            format!(
+                " ({}: {}: {})",
+                condition.type_, condition.reason, condition.message
+            )
         });
-    format!("waits{since} for the load-balancer agent to confirm that no pod routes to it{said}")
+    format!("waits{since} for the load-balancer agent to confirm that no pod routes to it{condition}")
 }
 
 /// Whether every load balancer that the spec asks for has applied a claim.
@@ -128,10 +131,10 @@ fn joined(
     // than those that its spec asks for.
     let have = |kind: &str| {
         let of_kind = applied.iter().filter(|applied| applied.service.starts_with(kind));
-        let current = |said: &&api::Applied| {
-            said.generation == cluster.generation()
-                && said.epoch == epoch
-                && said.revision >= member.revision()
+        let current = |applied: &&api::Applied| {
+            applied.generation == cluster.generation()
+                && applied.epoch == epoch
+                && applied.revision >= member.revision()
         };
         of_kind.filter(current).count()
     };
@@ -139,17 +142,17 @@ fn joined(
         && have("loadbalancer-worker-") >= cluster.load_balancers_worker().len()
 }
 
-/// How the services stand for this generation. `asked`: when the agents could have begun; an agent that has not
+/// Whether the services are ready for this generation. `since`: when the agents could have begun; an agent that has not
 /// answered for long is named.
 #[must_use]
-pub(super) fn standing(
+pub(super) fn readiness(
     object: &SIPCluster,
     gating: &[Section],
-    asked: Option<&Time>,
+    since: Option<&Time>,
     now: Timestamp,
-) -> Standing {
+) -> Readiness {
     let generation = object.metadata.generation.unwrap_or_default();
-    let said: &[Condition] = object
+    let conditions: &[Condition] = object
         .status
         .as_ref()
         .map(|status| &*status.conditions)
@@ -157,7 +160,7 @@ pub(super) fn standing(
     let (mut progressing, mut failing) = (Vec::new(), Vec::new());
     for section in gating {
         let condition =
-            find(said, condition_of(*section)).filter(|c| c.observed_generation == Some(generation));
+            find(conditions, condition_type(*section)).filter(|c| c.observed_generation == Some(generation));
         match condition {
             Some(condition) if condition.status == "True" => {}
             Some(condition) if condition.reason == conditions::ready::PROGRESSING => {
@@ -166,7 +169,7 @@ pub(super) fn standing(
             Some(condition) => {
                 failing.push(format!("{section}: {}: {}", condition.reason, condition.message));
             }
-            None if overdue(asked, now) => {
+            None if overdue(since, now) => {
                 let limit = ANSWER_WITHIN.as_secs();
                 failing.push(format!(
                     "{section}: NoAgent: no agent has answered this section for {limit} s"
@@ -176,16 +179,16 @@ pub(super) fn standing(
         }
     }
     if !failing.is_empty() {
-        Standing::Failing(failing.join("; "))
+        Readiness::Failing(failing.join("; "))
     } else if !progressing.is_empty() {
-        Standing::Progressing(progressing.join("; "))
+        Readiness::Progressing(progressing.join("; "))
     } else {
-        Standing::Ready
+        Readiness::Ready
     }
 }
 
-fn overdue(asked: Option<&Time>, now: Timestamp) -> bool {
-    asked.is_some_and(|asked| waited(asked, now) >= ANSWER_WITHIN)
+fn overdue(since: Option<&Time>, now: Timestamp) -> bool {
+    since.is_some_and(|since| waited(since, now) >= ANSWER_WITHIN)
 }
 
 /// For how long something is waited for. The time that it began at may be another machine's, and clocks are set: what is
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_served_when_every_load_balancer_has_applied_its_revision_in_its_epoch() {
+    fn a_claim_is_served_once_every_load_balancer_applied_it() {
         let claimed = member("h1", MemberState::Claimed);
         for (status, expected) in [
             (json!({}), false),
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_spec_asked_for_vouches_for_no_claim() {
+    fn what_an_earlier_spec_applied_serves_no_claim() {
         let claimed = member("h1", MemberState::Claimed);
         let mut status = applied(1, 5);
         status["applied"][0]["generation"] = json!(2);
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_releasing_host_says_who_it_waits_for_and_since_when() {
+    fn a_releasing_host_names_what_it_waits_for_and_since_when() {
         let releasing = member("h1", MemberState::Releasing);
         let waits = "waits since 2026-01-01T00:00:00Z for the load-balancer agent to confirm that no pod routes to it";
         let member = json!({
@@ -303,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn services_stand_as_their_agents_say_for_this_generation() {
-        let said = |status: &str, reason: &str, generation: i64| {
+    fn services_are_as_their_agents_report_for_this_generation() {
+        let answer = |status: &str, reason: &str, generation: i64| {
             json!({ "conditions": [{
                 "type": "LoadBalancerReady", "status": status, "reason": reason, "message": "words",
                 "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -312,24 +315,24 @@ mod tests {
         };
         let now = Timestamp::from_second(1_000).unwrap();
         let (just_now, long_ago) = (Time(now), Time(Timestamp::from_second(900).unwrap()));
-        let stands = |status, asked| standing(&cluster(&status), &[Section::LoadBalancer], Some(asked), now);
-        assert_eq!(stands(said("True", "Available", 3), &long_ago), Standing::Ready);
+        let ready = |status, since| readiness(&cluster(&status), &[Section::LoadBalancer], Some(since), now);
+        assert_eq!(ready(answer("True", "Available", 3), &long_ago), Readiness::Ready);
         assert!(matches!(
-            stands(said("True", "Available", 2), &just_now),
-            Standing::Progressing(_)
+            ready(answer("True", "Available", 2), &just_now),
+            Readiness::Progressing(_)
         ));
         assert!(matches!(
-            stands(said("False", "Progressing", 3), &long_ago),
-            Standing::Progressing(_)
+            ready(answer("False", "Progressing", 3), &long_ago),
+            Readiness::Progressing(_)
         ));
         assert_eq!(
-            stands(said("False", "PortConflict", 3), &just_now),
-            Standing::Failing("loadBalancer: PortConflict: words".to_owned())
+            ready(answer("False", "PortConflict", 3), &just_now),
+            Readiness::Failing("loadBalancer: PortConflict: words".to_owned())
         );
         // The clock of this machine, or of the API server's, was set back: nobody has waited for that long.
         let ahead = Time(Timestamp::from_second(10_000).unwrap());
-        assert!(matches!(stands(json!({}), &ahead), Standing::Progressing(_)));
-        let Standing::Failing(why) = stands(json!({}), &long_ago) else {
+        assert!(matches!(ready(json!({}), &ahead), Readiness::Progressing(_)));
+        let Readiness::Failing(why) = ready(json!({}), &long_ago) else {
             panic!("an agent that is silent is named")
         };
         assert!(why.contains("NoAgent"), "{why}");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn of_hosts_of_one_name_the_newest_claim_is_told_and_never_two() {
+    fn of_hosts_of_one_name_the_newest_claim_is_written() {
         let again = |state, revision| placed::Member {
             host: Some(wire::HostRef {
                 uid: format!("uid-again-{revision}"),
@@ -231,23 +231,23 @@ mod tests {
             revision,
             ..member("h1", state)
         };
-        let told = |members: Vec<placed::Member>| -> Vec<(String, u64)> {
+        let written = |members: Vec<placed::Member>| -> Vec<(String, u64)> {
             let members = placement(&fixtures::placement(members)).members.into_iter();
             members.map(|member| (member.name, member.revision)).collect()
         };
         let (h1, h2) = (("h1".to_owned(), 7), ("h2".to_owned(), 5));
         assert_eq!(
-            told(vec![
+            written(vec![
                 member("h2", Bound),
                 member("h1", Releasing),
                 again(Claimed, 7)
             ]),
             [h1.clone(), h2]
         );
-        // A claim is told though a release is newer: it is what the tenant has.
-        assert_eq!(told(vec![again(Claimed, 7), again(Releasing, 9)]), [h1]);
+        // A claim is written though a release is newer: it is what the tenant has.
+        assert_eq!(written(vec![again(Claimed, 7), again(Releasing, 9)]), [h1]);
         assert_eq!(
-            told(vec![again(Releasing, 7), again(Releasing, 9)]),
+            written(vec![again(Releasing, 7), again(Releasing, 9)]),
             [("h1".to_owned(), 9)]
         );
     }

@@ -10,10 +10,10 @@ use tonic::Status;
 use super::{Scheduler, encoding, pauses};
 use crate::placement::ObjectKey;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// The watch is connected and everything up to now has been told.
+    /// The watch is connected and every change up to now has been delivered.
     Synced,
     /// The watch is not connected; it is being tried again.
     Disconnected(Status),

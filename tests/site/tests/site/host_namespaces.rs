@@ -51,6 +51,13 @@ async fn a_namespace_with_held_hosts_cannot_be_dropped() {
         log.contains("metal-too/dropped-one") && log.contains("dropped/shop"),
         "{log}"
     );
+    stage
+        .event(
+            &shop,
+            "HostNamespaceDropped",
+            "metal-too/dropped-one by dropped/shop",
+        )
+        .await;
 
     // With it the cluster goes on as it was.
     stage.start_agent(Agent::Cluster, &BOTH).await;

@@ -51,7 +51,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
             "HostsLabeled",
             "False",
             "Waiting",
-            "the load balancers have not taken it in yet",
+            "the load balancers have not applied it yet",
         )
         .await;
     let waiting = stage

@@ -24,7 +24,7 @@ fn addresses(changes: &Changes) -> Vec<Option<String>> {
 }
 
 #[test]
-fn a_host_is_told_again_when_its_secret_comes_changes_and_goes() {
+fn a_host_is_reported_again_when_its_secret_changes() {
     let inventory = inventory([host("h1"), host("h2")]);
     assert_eq!(addresses(&inventory.take(10)), [None, None]);
     for (secret_data, expected) in [
@@ -38,7 +38,7 @@ fn a_host_is_told_again_when_its_secret_comes_changes_and_goes() {
 }
 
 #[test]
-fn a_missing_secret_is_a_problem_of_its_host_and_of_no_other() {
+fn a_missing_secret_is_a_fault_of_its_host_only() {
     let bare = with(host("h2"), "/spec/networkData", json!(null));
     let inventory = inventory([host("h1"), bare]);
     let problems: Vec<usize> = inventory
@@ -51,7 +51,7 @@ fn a_missing_secret_is_a_problem_of_its_host_and_of_no_other() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_told_but_a_write_uses_the_newest_version() {
+fn an_unchanged_host_is_written_at_its_newest_version() {
     let inventory = inventory([host("h1")]);
     assert_eq!(inventory.take(10).hosts.len(), 1);
     inventory.put_host(&parse(with(host("h1"), "/metadata/resourceVersion", json!("8"))));
@@ -62,7 +62,7 @@ fn what_has_not_changed_is_not_told_but_a_write_uses_the_newest_version() {
 }
 
 #[test]
-fn a_host_that_goes_and_comes_back_before_it_is_told_is_told_as_it_is() {
+fn a_host_made_again_is_reported_as_it_is() {
     let inventory = inventory([host("h1")]);
     let _ = inventory.take(10);
     inventory.delete_host(&key("h1"));
@@ -73,7 +73,7 @@ fn a_host_that_goes_and_comes_back_before_it_is_told_is_told_as_it_is() {
 }
 
 #[test]
-fn a_new_list_ends_what_it_does_not_name_in_its_namespace_only() {
+fn a_list_removes_hosts_of_its_namespace_only() {
     let elsewhere = with(host("h3"), "/metadata/namespace", json!("other"));
     let inventory = inventory([host("h1"), host("h2"), elsewhere]);
     let _ = inventory.take(10);
@@ -88,28 +88,28 @@ fn a_new_list_ends_what_it_does_not_name_in_its_namespace_only() {
 }
 
 #[test]
-fn a_snapshot_tells_everything_in_pieces() {
+fn a_snapshot_reports_everything_in_pieces() {
     let inventory = inventory(["h1", "h2", "h3"].map(host));
     let _ = inventory.take(10);
-    inventory.tell_all();
-    let told: Vec<usize> = (0..3).map(|_| inventory.take(2).hosts.len()).collect();
-    assert_eq!(told, [2, 1, 0]);
+    inventory.report_all();
+    let reported: Vec<usize> = (0..3).map(|_| inventory.take(2).hosts.len()).collect();
+    assert_eq!(reported, [2, 1, 0]);
 }
 
 #[test]
-fn the_time_of_an_error_is_that_of_the_fall_if_it_was_seen() {
+fn an_error_is_dated_only_if_it_was_observed_to_begin() {
     let error = |message: &str| {
         let broken = with(host("h1"), "/status/operationalStatus", json!("error"));
         with(broken, "/status/errorMessage", json!(message))
     };
     let inventory = inventory([error("a")]);
     let since = || inventory.take(10).hosts.pop().and_then(|host| host.error_since);
-    assert_eq!(since(), None, "nobody saw it fall");
+    assert_eq!(since(), None, "it was in error at first sight");
     inventory.put_host(&parse(host("h1")));
     assert_eq!(since(), None);
     inventory.put_host(&parse(error("b")));
-    let fell = since();
-    assert!(fell.is_some());
+    let began = since();
+    assert!(began.is_some());
     inventory.put_host(&parse(error("c")));
-    assert_eq!(since(), fell);
+    assert_eq!(since(), began);
 }

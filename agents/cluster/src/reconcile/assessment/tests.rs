@@ -155,7 +155,7 @@ fn a_claim_in_flight_gets_its_labels_back() {
     for (object, verb) in [
         (used_by_cluster(marked("5"), "one"), Verb::RelabelClaimed),
         (used_by_cluster(marked("5"), "two"), Verb::Confirm),
-        // Nothing says whose its consumer is.
+        // Nothing on the host names the Cluster of its consumer.
         (used(marked("5")), Verb::Confirm),
         (marked("5"), Verb::Confirm),
     ] {

@@ -7,7 +7,7 @@ use kit::{
     placement::{Member, Placement},
 };
 
-use super::{findings::named, observation::Holding, plan::Event, status};
+use super::{event::Event, findings::named, observation::Holding, status};
 use crate::inventory::ObservedHost;
 
 /// What is new to the status.
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_fails_goes_or_comes_in_the_place_of_another_is_told_once() {
+    fn a_member_that_fails_leaves_or_replaces_has_one_event() {
         let bound = vec![member("h1", Bound), member("h2", Bound)];
         let marked = with(
             host("h1"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_somebody_was_quicker_to_use_is_told_as_that() {
+    fn a_host_used_before_handover_fails_for_that_reason() {
         let taken = vec![failed(member("h1", Claimed))];
         let events = events(
             &status_of(&[member("h1", Claimed)]),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_gone_is_told_as_that() {
+    fn a_member_without_host_fails_for_that_reason() {
         let gone = vec![failed(member("h1", Bound))];
         let events = events(&status_of(&[member("h1", Bound)]), gone, Vec::new());
         assert_eq!(
