@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use vocabulary::{ClusterName, RoleName};
 
-use crate::decide::{capacity, decide, needs_replacement};
-use crate::decision::Decision;
+use crate::decide::needs_replacement;
 use crate::policy::Domain;
 use crate::request::{Holder, Member, MemberState, Request};
 use crate::site::Site;
@@ -56,71 +55,6 @@ impl Turn {
             cluster: request.cluster.clone(),
         }
     }
-}
-
-/// Decides several clusters in the order given, each seeing what the earlier ones take. What they give back is not free
-/// for the later ones: nobody has confirmed it yet. The site itself does not change.
-#[must_use]
-pub fn decide_in_order(site: &Site, clusters: &[(Request, Vec<Member>)]) -> Vec<Decision> {
-    let mut site = site.clone();
-    let one = |(request, members): &(Request, Vec<Member>)| {
-        let decision = decide(&site, request, members);
-        for take in &decision.take {
-            let (cluster, role) = (request.cluster.clone(), take.role.clone());
-            site.hold(
-                &take.host,
-                Holder::Cluster {
-                    cluster,
-                    role,
-                    state: MemberState::Claimed,
-                },
-            );
-        }
-        decision
-    };
-    clusters.iter().map(one).collect()
-}
-
-/// How many new clusters of this shape fit beside what is held, at most `at_most`; exact.
-///
-/// n copies fit exactly when a flow finds n times each role's hosts with at most n of them per domain: a domain's hosts
-/// are dealt out to the copies in turn, so that no copy gets two of one domain. Each copy need not be in one namespace.
-/// The quota of the request's namespace is observed.
-#[must_use]
-pub fn how_many_fit(site: &Site, request: &Request, at_most: u32) -> u32 {
-    let each = request
-        .roles
-        .iter()
-        .map(|role| role.want)
-        .fold(0, u32::saturating_add);
-    if each == 0 {
-        return at_most;
-    }
-    let namespace = request.cluster.namespace();
-    let quota = site
-        .policy()
-        .quotas
-        .get(namespace)
-        .map(|quota| quota.saturating_sub(site.usage(namespace)) / each);
-    let hosts = u32::try_from(site.len()).unwrap_or(u32::MAX);
-    // `fits` holds and `too_many` does not; what fits n times fits fewer times too.
-    let (mut fits, mut too_many) = (
-        0,
-        at_most
-            .min(quota.unwrap_or(u32::MAX))
-            .min(hosts / each)
-            .saturating_add(1),
-    );
-    let capacity = capacity::Classes::new(site, request);
-    while too_many - fits > 1 {
-        let middle = fits + (too_many - fits) / 2;
-        if capacity.fit(middle) {
-            fits = middle;
-        } else {
-            too_many = middle;
-        }
-    }
-    fits
 }
 
 /// What one role of one cluster loses with a domain.

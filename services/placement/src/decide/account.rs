@@ -7,12 +7,12 @@ use vocabulary::{HostId, LabelValue, RoleName};
 
 use super::known::Known;
 use super::pairs::Pairs;
-use super::refuse;
+use super::quota;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
 use crate::life::{Occupies, Quota, Shown, Stage};
 use crate::request::{Member, Request, Role};
-use crate::site::Site;
+use crate::site::{NONE, Site, Value, at};
 
 /// Through what a host in a domain may be taken though a member of the role is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +133,7 @@ impl<'a> Accounts<'a> {
             .into_values()
             .map(|(role, of_role)| Draft::new(site, role, &of_role, &mut release))
             .collect();
-        let quota = refuse::quota(site, request, drafts.iter().any(Draft::grows));
+        let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
             .map(|draft| draft.settle(site, quota.is_none(), &mut release))
@@ -237,7 +237,7 @@ impl<'a> Draft<'a> {
 
     /// Whether the role wants more hosts than its quota has counted.
     fn grows(&self) -> bool {
-        super::solve::to_usize(self.role.want) > self.counted()
+        at(self.role.want) > self.counted()
     }
 
     /// Decides which members go. `grows`: it may have more than its quota has counted.
@@ -248,7 +248,7 @@ impl<'a> Draft<'a> {
             mut places,
             mut used,
         } = self;
-        let keep = super::solve::to_usize(role.want).min(most);
+        let keep = at(role.want).min(most);
         let surplus = places.len().saturating_sub(keep);
         for victim in victims::choose(site, &mut places, surplus) {
             let Place { filled_by, beside } = victim;
@@ -294,6 +294,15 @@ impl<'a> Draft<'a> {
 }
 
 impl Account<'_> {
+    /// The topology domain of this number; none for a role without a key.
+    pub(crate) fn domain(&self, site: &Site, number: Value) -> Option<LabelValue> {
+        if number == NONE {
+            return None;
+        }
+        let (_, column) = site.column(self.role.topology_key.as_ref()?)?;
+        column.text(number).cloned()
+    }
+
     /// A lost replacement is under way as it is; so it goes first, and another one for it is not one more.
     fn limit_replacements(&mut self, under_way: u32) {
         let order = |known: &Known<'_>| (!known.stage.counts().under_way, known.failed);

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
 
-use super::score::{Class, Score};
+use super::score::{Drawbacks, Score};
 use crate::site::{Column, Slot, Value, at};
 
-/// Asks each domain that is not closed for the best of its hosts. `ideal` is a class than which none of them has a better:
-/// the first by name that has it is the best, whatever comes after it. None when a domain is too large to be asked.
+/// Asks each domain that is not closed for the best of its hosts. `ideal` is what none of them has less of:
+/// the first by name that has no more is the best, whatever comes after it. None when a domain is too large to be asked.
 pub(crate) fn asked_for(
     column: &Column,
     hosts: &FixedBitSet,
     closed: &BTreeSet<Value>,
-    ideal: Class,
+    ideal: Drawbacks,
     score: impl Fn(Slot) -> Score,
 ) -> Option<Vec<(Value, Score)>> {
     let best = |domain: &[Slot]| {
@@ -23,7 +23,7 @@ pub(crate) fn asked_for(
             if best.is_none_or(|best| offer < best) {
                 best = Some(offer);
             }
-            if offer.class == ideal {
+            if offer.drawbacks == ideal {
                 break;
             }
         }
@@ -63,8 +63,8 @@ impl Best {
         let Some(cell) = self.cells.get_mut(at(value)) else {
             return;
         };
-        if (offer.class, offer.rank) < (cell.class, cell.rank) {
-            if cell.class == Class::WORST {
+        if (offer.drawbacks, offer.rank) < (cell.drawbacks, cell.rank) {
+            if *cell == Score::WORST {
                 self.met.push(value);
             }
             *cell = offer;
@@ -82,7 +82,6 @@ impl Best {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::score::Drawbacks;
     use super::*;
     use crate::site::Site;
     use crate::{Host, HostId, HostName, LabelKey, LabelValue, Policy, Uid};
@@ -99,13 +98,11 @@ mod tests {
         host
     }
 
-    fn of(scarce: u32) -> Class {
-        Class::of(Drawbacks {
-            outside: false,
-            scarce,
-            uninspected: false,
-            unpowered: false,
-        })
+    fn matches(roles: u8) -> Drawbacks {
+        Drawbacks {
+            scarce: roles,
+            ..Drawbacks::NONE
+        }
     }
 
     proptest! {
@@ -113,11 +110,11 @@ mod tests {
 
         #[test]
         fn asking_each_domain_finds_what_reading_each_host_does(
-            // Number of its name, rack, class and whether it is free.
-            drawn in prop::collection::vec((0_u16..500, 0_u8..40, 0_u32..3, any::<bool>()), 1..120),
+            // Number of its name, rack, drawbacks and whether it is free.
+            drawn in prop::collection::vec((0_u16..500, 0_u8..40, 0_u8..3, any::<bool>()), 1..120),
             gone in prop::collection::vec(0_usize..120, 0..40),
             closed in prop::collection::btree_set(0_u32..20, 0..3),
-            floor in 0_u32..3,
+            floor in 0_u8..3,
         ) {
             let mut site = Site::new(Policy::default());
             for (number, rack, _, _) in &drawn {
@@ -127,21 +124,21 @@ mod tests {
                 site.remove(&host(*number, 0).id.name);
             }
             let mut hosts = FixedBitSet::with_capacity(drawn.len());
-            let mut classes = vec![0; drawn.len()];
-            for (number, _, class, free) in &drawn {
+            let mut matched = vec![0; drawn.len()];
+            for (number, _, roles, free) in &drawn {
                 if let Some(slot) = site.slot_of(&host(*number, 0).id) {
                     hosts.set(at(slot), *free);
-                    classes[at(slot)] = (*class).max(floor);
+                    matched[at(slot)] = (*roles).max(floor);
                 }
             }
-            let score = |host| Score { class: of(classes[at(host)]), rank: site.rank(host), host };
+            let score = |host| Score { drawbacks: matches(matched[at(host)]), rank: site.rank(host), host };
             let Some((key, column)) = site.column(&LabelKey::new("rack").expect("a key")) else {
                 return Err(TestCaseError::reject("no host"));
             };
             let closed: BTreeSet<Value> = closed.into_iter().filter(|value| at(*value) < column.width()).collect();
 
             let large = column.each().any(|(domain, all)| !closed.contains(&domain) && all.by_name().is_none());
-            let asked = asked_for(column, &hosts, &closed, of(floor), score);
+            let asked = asked_for(column, &hosts, &closed, matches(floor), score);
 
             let mut best = Best::new(column.width(), &closed);
             let values = site.values(key);

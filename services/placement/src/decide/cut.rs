@@ -8,9 +8,9 @@ use vocabulary::{HostName, LabelValue, RoleName};
 
 use super::network::{Layout, sources, used_offer};
 use super::solution::Solution;
-use super::solve::{Inputs, domain_text, to_usize};
+use super::solve::Inputs;
 use crate::decision::Tight;
-use crate::site::{Site, Slot};
+use crate::site::{Site, Slot, at};
 
 /// The network with all that is demanded sent as far as possible, and how much of each role's demand is missing.
 ///
@@ -55,7 +55,7 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
     let side = layout
         .network
         .reachable(&sources(&layout, short.map(|(role, _)| role)));
-    let inside = |node: u32| side[to_usize(node)];
+    let inside = |node: u32| side[at(node)];
     let mut tight = Tight {
         deficit: missing.iter().copied().fold(0, u32::saturating_add),
         ..Tight::default()
@@ -76,7 +76,7 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
             if !inside(nodes.from) || inside(nodes.node) || !layout.network.is_full(nodes.edge) {
                 continue;
             }
-            if let Some(domain) = domain_text(inputs.site, account, spot.domain) {
+            if let Some(domain) = account.domain(inputs.site, spot.domain) {
                 domains.insert((account.role.name.clone(), domain));
             } else {
                 let host = used_offer(&layout.network, nodes).and_then(|index| spot.offers.get(index));

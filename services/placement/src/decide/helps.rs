@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use vocabulary::{HostName, LabelValue, RoleName};
 
 use super::account::{Account, Gate, count};
-use super::network::Demand;
-use super::pool::Spot;
-use super::score::{Class, Score};
+use super::demand::Demand;
+use super::leaves::Spot;
+use super::score::{Drawbacks, Score};
 use super::sent::{fits_with_move_of, run};
 use super::solution::{Found, Solution};
-use super::solve::{Inputs, domain_text, to_usize};
+use super::solve::Inputs;
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
@@ -72,7 +72,7 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
     }
     let lost = |account: &Account<'_>| account.lost.len();
     let tries: [&GivesBack<'_>; 3] = [
-        &|account, found| lost(account).saturating_sub(to_usize(found.replaced)),
+        &|account, found| lost(account).saturating_sub(at(found.replaced)),
         &|account, _| lost(account),
         &|account, _| lost(account) + account.leaving.len(),
     ];
@@ -142,7 +142,7 @@ fn in_use<'a>(
     let nodes = &solution.layout.roles[role].spots;
     let spots = solution.demands[role].pool.spots.iter().zip(nodes);
     let used = spots.filter(|(_, nodes)| solution.layout.network.is_full(nodes.edge));
-    used.filter_map(move |(spot, _)| domain_text(inputs.site, &inputs.accounts.roles[role], spot.domain))
+    used.filter_map(move |(spot, _)| inputs.accounts.roles[role].domain(inputs.site, spot.domain))
 }
 
 /// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
@@ -161,7 +161,7 @@ fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
     let mut slots = (0..=Slot::MAX).rev();
     let mut new = Vec::new();
     for (role, count) in needs {
-        for slot in slots.by_ref().take(to_usize(*count)) {
+        for slot in slots.by_ref().take(at(*count)) {
             demands[*role].pool.spots.push(new_host(slot, Gate::Open));
             new.push(slot);
         }
@@ -181,7 +181,7 @@ fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
 /// A host that is not there yet, in a domain of its own.
 fn new_host(slot: Slot, gate: Gate) -> Spot {
     let offer = Score {
-        class: Class::IDEAL,
+        drawbacks: Drawbacks::NONE,
         rank: u64::MAX - u64::from(Slot::MAX - slot),
         host: slot,
     };
@@ -293,7 +293,7 @@ fn can_be_mended(reason: &Ineligible) -> bool {
 fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Slot) {
     let site = inputs.site;
     let offer = Score {
-        class: Class::IDEAL,
+        drawbacks: Drawbacks::NONE,
         rank: site.rank(host),
         host,
     };

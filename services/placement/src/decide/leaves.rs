@@ -1,10 +1,22 @@
 //! The best spots of each leaf of the hierarchy, out of many.
 
 use super::account::Gate;
-use super::pool::Spot;
 use super::score::Score;
 use super::tree::{Node, ROOT};
 use crate::site::{Value, at};
+
+/// A place for one member: a topology domain, or a single host for a role without a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Spot {
+    /// [`NONE`] without a key.
+    pub(crate) domain: Value,
+    /// The innermost domain of the site's hierarchy that its best host is in.
+    pub(crate) leaf: Node,
+    /// Whose replacement may use it, if a member is in the domain.
+    pub(crate) gate: Gate,
+    /// Sorted, the best first; never empty.
+    pub(crate) offers: Vec<Score>,
+}
 
 /// What may become a [`Spot`]: most do not, so it is small and owns nothing.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +132,7 @@ impl Leaves {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::score::Class;
+    use super::super::score::Drawbacks;
     use super::*;
 
     proptest! {
@@ -133,7 +145,7 @@ mod tests {
                 domain: host,
                 leaf: leaf.checked_sub(1).unwrap_or(ROOT),
                 gate: if gated { Gate::Lost } else { Gate::Open },
-                best: Score { class: Class::IDEAL, rank, host },
+                best: Score { drawbacks: Drawbacks::NONE, rank, host },
             }).collect();
             let mut leaves = Leaves::keeping(keep);
             for one in &all {

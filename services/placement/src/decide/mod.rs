@@ -2,8 +2,8 @@
 
 mod account;
 mod best;
-pub(crate) mod capacity;
 mod cut;
+mod demand;
 mod flow;
 mod helps;
 mod known;
@@ -11,6 +11,9 @@ mod leaves;
 mod network;
 mod pairs;
 mod pool;
+mod preferences;
+mod price;
+mod quota;
 mod refuse;
 mod reports;
 mod score;
@@ -32,7 +35,7 @@ use solve::Inputs;
 
 use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
 use crate::request::{FailReason, Member, MemberState, Replaces, Request};
-use crate::site::Site;
+use crate::site::{Site, at};
 
 /// Decides what a cluster keeps, gets and gives back.
 ///
@@ -149,7 +152,7 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
         decision.take.push(Take {
             role: account.role.name.clone(),
             host: row.id.clone(),
-            domain: solve::domain_text(site, account, choice.domain),
+            domain: account.domain(site, choice.domain),
             replaces: replaced
                 .iter()
                 .find(|(_, by)| by == choice)
@@ -172,7 +175,7 @@ fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces,
     let mut pairs = Vec::new();
     let (mut lost_left, mut moves_left) = (found.replaced, found.moved);
     for choice in gated {
-        let domain = solve::domain_text(site, account, choice.domain);
+        let domain = account.domain(site, choice.domain);
         let (waiting, left) = match choice.gate {
             Gate::Move => (&mut leaving, &mut moves_left),
             Gate::Open | Gate::Chain | Gate::Lost => (&mut lost, &mut lost_left),
@@ -182,8 +185,8 @@ fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces,
             *left = left.saturating_sub(1);
         }
     }
-    let lost = lost.into_iter().take(solve::to_usize(lost_left));
-    let moved = leaving.into_iter().take(solve::to_usize(moves_left));
+    let lost = lost.into_iter().take(at(lost_left));
+    let moved = leaving.into_iter().take(at(moves_left));
     pairs.extend(lost.chain(moved).map(replaces).zip(open));
     pairs
 }
@@ -262,8 +265,8 @@ pub fn explain(
 /// Whether all that is demanded was found, and nobody waits for a later decision.
 fn is_satisfied(solution: &Solution, accounts: &Accounts<'_>) -> bool {
     let nobody_waits = |(account, found): (&Account<'_>, &Found)| {
-        account.lost.len() <= solve::to_usize(account.replaceable)
-            && account.leaving.len() <= solve::to_usize(found.moved)
+        account.lost.len() <= at(account.replaceable)
+            && account.leaving.len() <= at(found.moved)
             && account.postponed().next().is_none()
     };
     solution.is_complete() && accounts.roles.iter().zip(&solution.found).all(nobody_waits)

@@ -14,103 +14,14 @@
 //! approximate, never the fit. So it is for the domain of a member that is replaced while something else is demanded of its
 //! role: such domains are reached through gates, beside the hierarchy.
 
-use super::account::{Gate, count};
+use super::account::Gate;
+use super::demand::Demand;
 use super::flow::{Builder, Cost, Network, Price};
-use super::pool::{Pool, Spot};
-use super::score::{Drawbacks, Score};
-use super::tree::{Domain, Node, ROOT, Tree};
+use super::leaves::Spot;
+use super::price::Prices;
+use super::score::Score;
+use super::tree::{Domain, Node, ROOT};
 use crate::site::{Slot, at};
-
-/// What one role asks of the network.
-#[derive(Debug, Clone)]
-pub(crate) struct Demand {
-    /// Lost members to be replaced.
-    pub(crate) replace: u32,
-    /// How many of these may be others than lost replacements.
-    pub(crate) fresh: u32,
-    /// One more to be moved.
-    pub(crate) moves: bool,
-    pub(crate) growth: u32,
-    /// The outer domains of the spots and of the present members, which are their loads.
-    pub(crate) tree: Tree,
-    pub(crate) pool: Pool,
-}
-
-impl Demand {
-    pub(crate) fn total(&self) -> u32 {
-        self.replace
-            .saturating_add(u32::from(self.moves))
-            .saturating_add(self.growth)
-    }
-
-    fn has(&self, gate: Gate) -> bool {
-        self.pool.spots.iter().any(|spot| spot.gate == gate)
-    }
-}
-
-/// Units of the parts of a price, so that each part outweighs all that come after it.
-#[derive(Debug, Clone)]
-struct Prices {
-    outside: Price,
-    /// Per level of the hierarchy, the outermost first; a level too deep for the number is left out.
-    spread: Vec<Price>,
-    scarce: Price,
-    uninspected: Price,
-    unpowered: Price,
-}
-
-/// Prices stay below this, so that sums along a path cannot overflow.
-const ROOM: Price = 1 << 120;
-
-impl Prices {
-    fn new(demands: &[Demand], hosts: usize, levels: usize) -> Self {
-        let demanded: Price = demands.iter().map(|demand| Price::from(demand.total())).sum();
-        let total = demanded.min(Price::from(count(hosts))) + 1;
-        let roles = Price::from(count(demands.len())) + 1;
-        let unpowered = total * (Price::from(count(hosts)) + 1);
-        let uninspected = unpowered * total;
-        let scarce = uninspected * total;
-        let present = |demand: &Demand| {
-            let outermost = demand.tree.domains().iter().filter(|domain| domain.level == 0);
-            outermost.map(|domain| Price::from(domain.load)).sum::<Price>()
-        };
-        let members: Price = total + demands.iter().map(present).sum::<Price>();
-        let innermost = scarce.saturating_mul(total * roles);
-        let per_level = members.saturating_mul(members).saturating_add(1);
-        let units = std::iter::successors(Some(innermost), |unit| unit.checked_mul(per_level));
-        let offers = demands.iter().flat_map(|demand| &demand.pool.spots);
-        let outside = offers
-            .flat_map(|spot| &spot.offers)
-            .any(|offer| offer.class.drawbacks().outside);
-        let mut spread: Vec<Price> = units
-            .take_while(|unit| unit.saturating_mul(per_level) < ROOM)
-            .take(levels + usize::from(outside))
-            .collect();
-        let outside = if outside { spread.pop() } else { None };
-        spread.reverse();
-        Self {
-            outside: outside.unwrap_or(0),
-            spread,
-            scarce,
-            uninspected,
-            unpowered,
-        }
-    }
-
-    fn of(&self, score: &Score, rank: usize) -> Price {
-        let Drawbacks {
-            outside,
-            scarce,
-            uninspected,
-            unpowered,
-        } = score.class.drawbacks();
-        Price::from(outside) * self.outside
-            + Price::from(scarce) * self.scarce
-            + Price::from(uninspected) * self.uninspected
-            + Price::from(unpowered) * self.unpowered
-            + Price::from(count(rank))
-    }
-}
 
 /// Where the parts of a role are in the network.
 #[derive(Debug, Clone)]
@@ -177,7 +88,7 @@ impl Layout {
                 let spots = demand.pool.spots.iter().map(|spot| {
                     let from = tree.above(&mut builder, spot);
                     let node = builder.node();
-                    let price = |offer: &Score| prices.of(offer, host(offer));
+                    let price = |offer: &Score| prices.host(offer, host(offer));
                     // The best host's price is on the edge to the spot, so that a search looks behind good spots only.
                     let base = spot.offers.first().map_or(0, price);
                     let edge = builder.edge(from, node, 1, Cost::fixed(base + tree.detour(spot)));
@@ -302,7 +213,7 @@ impl<'a> Branches<'a> {
             role,
             gates: Gates::new(builder, role, demand),
             demand,
-            spread: &prices.spread,
+            spread: prices.spread(),
             nodes: vec![None; demand.tree.domains().len()],
         }
     }

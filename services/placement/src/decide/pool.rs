@@ -7,8 +7,8 @@ use vocabulary::{LabelKey, Namespace};
 
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
-use super::leaves::{Candidate, Leaves};
-use super::score::{Class, Drawbacks, Score};
+use super::leaves::{Candidate, Leaves, Spot};
+use super::score::{Drawbacks, Score};
 use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
@@ -55,19 +55,6 @@ impl Stages {
 
 fn slot(index: usize) -> Slot {
     super::flow::id(index)
-}
-
-/// A place for one member: a topology domain, or a single host for a role without a key.
-#[derive(Debug, Clone)]
-pub(crate) struct Spot {
-    /// [`NONE`] without a key.
-    pub(crate) domain: Value,
-    /// The innermost domain of the site's hierarchy that its best host is in.
-    pub(crate) leaf: Node,
-    /// Whose replacement may use it, if a member is in the domain.
-    pub(crate) gate: Gate,
-    /// Sorted, the best first; never empty.
-    pub(crate) offers: Vec<Score>,
 }
 
 /// What limits how much of a pool can matter.
@@ -192,15 +179,16 @@ pub(crate) fn pool(
 /// dearer than reading one host, and most domains answer with one of their first hosts.
 const FEWER: usize = 2;
 
-/// Better is none of these hosts.
-fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Class {
+/// What each of these hosts has at least.
+fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Drawbacks {
     let all = |bits: &FixedBitSet| hosts.is_subset(bits);
-    Class::of(Drawbacks {
-        outside: scope.outside.is_some_and(all),
-        scarce: scope.others.iter().map(|matched| u32::from(all(matched))).sum(),
-        uninspected: all(site.uninspected()),
-        unpowered: all(site.unpowered()),
-    })
+    Drawbacks {
+        outside: u8::from(scope.outside.is_some_and(all)),
+        spread: (),
+        scarce: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
+        uninspected: u8::from(all(site.uninspected())),
+        unpowered: u8::from(all(site.unpowered())),
+    }
 }
 
 /// So many are kept in order by inserting; more are sorted at the end.
@@ -229,14 +217,15 @@ fn best_of(offers: impl Iterator<Item = Score>, keep: usize) -> Vec<Score> {
 /// How good one host is.
 fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
     let bit = |bits: &FixedBitSet| bits.contains(at(host));
-    let class = Class::of(Drawbacks {
-        outside: scope.outside.is_some_and(bit),
-        scarce: scope.others.iter().map(|matched| u32::from(bit(matched))).sum(),
-        uninspected: bit(site.uninspected()),
-        unpowered: bit(site.unpowered()),
-    });
+    let drawbacks = Drawbacks {
+        outside: u8::from(scope.outside.is_some_and(bit)),
+        spread: (),
+        scarce: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
+        uninspected: u8::from(bit(site.uninspected())),
+        unpowered: u8::from(bit(site.unpowered())),
+    };
     Score {
-        class,
+        drawbacks,
         rank: site.rank(host),
         host,
     }
@@ -272,17 +261,15 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
             let shift = left.trailing_zeros();
             left &= left - 1;
             let host = first + shift;
-            let class = Class::of(Drawbacks {
-                outside: bit(outside, shift),
-                scarce: matched
-                    .iter()
-                    .map(|matched| u32::from(bit(*matched, shift)))
-                    .sum(),
-                uninspected: bit(uninspected, shift),
-                unpowered: bit(unpowered, shift),
-            });
+            let drawbacks = Drawbacks {
+                outside: u8::from(bit(outside, shift)),
+                spread: (),
+                scarce: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
+                uninspected: u8::from(bit(uninspected, shift)),
+                unpowered: u8::from(bit(unpowered, shift)),
+            };
             call(Score {
-                class,
+                drawbacks,
                 rank: site.rank(host),
                 host,
             });

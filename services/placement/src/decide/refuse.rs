@@ -13,27 +13,6 @@ use crate::decision::{Funnel, Refusal, RefusalKind, Tight};
 use crate::request::Request;
 use crate::site::Site;
 
-/// The quota that the request would break by growing. What other clusters hold counts, and all that this one wants; a
-/// replacement never breaks it.
-pub(crate) fn quota(site: &Site, request: &Request, grows: bool) -> Option<RefusalKind> {
-    let namespace = request.cluster.namespace();
-    let limit = *site.policy().quotas.get(namespace)?;
-    let wanted = request
-        .roles
-        .iter()
-        .map(|role| role.want)
-        .fold(0, u32::saturating_add);
-    let others = site
-        .usage(namespace)
-        .saturating_sub(site.usage_of(&request.cluster));
-    (grows && others.saturating_add(wanted) > limit).then(|| RefusalKind::Quota {
-        namespace: namespace.clone(),
-        limit,
-        others,
-        wanted,
-    })
-}
-
 pub(crate) fn refusal(
     inputs: &Inputs<'_>,
     request: &Request,

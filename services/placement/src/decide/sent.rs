@@ -1,7 +1,8 @@
 //! Hosts are found in the order of what presses most: replacements of the lost, one move, growth.
 
 use super::account::Gate;
-use super::network::{Demand, Layout, used_offer};
+use super::demand::Demand;
+use super::network::{Layout, used_offer};
 use super::solution::{Choice, Found, Solution};
 
 /// Sends what is demanded: replacements of the lost first, in the order of role names; then one of the moves that are

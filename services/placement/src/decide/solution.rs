@@ -1,11 +1,12 @@
 //! What was found for a request, how good it is, and whether that is certain.
 
 use super::account::Gate;
-use super::network::{Demand, Layout, used_offer};
+use super::demand::Demand;
+use super::network::{Layout, used_offer};
+use super::preferences::Preferences;
 use super::score::Drawbacks;
-use super::solve::to_usize;
 use super::tree::Node;
-use crate::site::{Slot, Value};
+use crate::site::{Slot, Value, at};
 
 /// A host for a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +27,8 @@ pub(crate) struct Found {
     pub(crate) choices: Vec<Choice>,
 }
 
-/// How good a whole placement is; the smallest is the best. Compares placements in different namespaces.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quality {
-    outside: u32,
-    spread: Vec<u64>,
-    scarce: u32,
-    uninspected: u32,
-    unpowered: u32,
-}
+/// How good a whole placement is: sums over its hosts. Compares placements in different namespaces.
+pub(crate) type Quality = Preferences<u32, Vec<u64>>;
 
 /// The flow after as much as possible was sent.
 pub(crate) struct Solution {
@@ -108,11 +102,8 @@ impl Solution {
 
     pub(crate) fn quality(&self, levels: usize) -> Quality {
         let mut quality = Quality {
-            outside: 0,
             spread: vec![0; levels],
-            scarce: 0,
-            uninspected: 0,
-            unpowered: 0,
+            ..Quality::default()
         };
         for (demand, nodes) in self.demands.iter().zip(&self.layout.roles) {
             let mut loads: Vec<u32> = demand.tree.domains().iter().map(|domain| domain.load).collect();
@@ -125,15 +116,16 @@ impl Solution {
                 demand
                     .tree
                     .upwards(spot.leaf)
-                    .for_each(|(node, _)| loads[to_usize(node)] += 1);
+                    .for_each(|(node, _)| loads[at(node)] += 1);
                 let Drawbacks {
                     outside,
+                    spread: (),
                     scarce,
                     uninspected,
                     unpowered,
-                } = offer.class.drawbacks();
+                } = offer.drawbacks;
                 quality.outside += u32::from(outside);
-                quality.scarce += scarce;
+                quality.scarce += u32::from(scarce);
                 quality.uninspected += u32::from(uninspected);
                 quality.unpowered += u32::from(unpowered);
             }

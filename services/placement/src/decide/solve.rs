@@ -1,16 +1,16 @@
 //! From accounts and stages to a placement, or to the proof that there is none.
 
 use fixedbitset::FixedBitSet;
-use vocabulary::{LabelValue, Namespace, RoleName};
+use vocabulary::{Namespace, RoleName};
 
 use super::account::{Account, Accounts};
-use super::network::Demand;
+use super::demand::Demand;
 use super::pool::{Depth, Pool, Scope, Stages, pool};
 use super::sent::run;
 use super::solution::Solution;
 use super::tree::Tree;
 use crate::request::{Member, Request};
-use crate::site::{NONE, Site, Slot, Value};
+use crate::site::{Site, Slot, at};
 
 /// The hosts that the cluster has already; they are not taken again. A host that was made again under a member's name is
 /// another host.
@@ -109,13 +109,13 @@ impl Inputs<'_> {
         let mut depth = self.shallow_depth(total);
         loop {
             let solution = run(self.demands(within, depth), self.levels());
-            if depth >= to_usize(total) || solution.is_certain() {
+            if depth >= at(total) || solution.is_certain() {
                 return solution;
             }
             depth = if solution.is_complete() {
-                depth.saturating_mul(2).min(to_usize(total))
+                depth.saturating_mul(2).min(at(total))
             } else {
-                to_usize(total)
+                at(total)
             };
         }
     }
@@ -144,7 +144,7 @@ impl Inputs<'_> {
             .first()
             .and_then(|key| self.site.column(key));
         let domains = outermost.map_or(1, |(_, column)| column.width().max(1));
-        to_usize(total) / domains + 2
+        at(total) / domains + 2
     }
 
     /// Solves in one namespace where that is possible: that of the members, or else the best by the policy's preference
@@ -197,13 +197,9 @@ impl Inputs<'_> {
             .all(|(account, stages)| {
                 let mut free = stages.free.clone();
                 self.site.keep_in_namespace(namespace, &mut free);
-                free.count_ones(..) >= to_usize(account.demand())
+                free.count_ones(..) >= at(account.demand())
             })
     }
-}
-
-pub(crate) fn to_usize(number: u32) -> usize {
-    crate::site::at(number)
 }
 
 /// How many hosts of one spot can matter: one for the role, one for each role that could use the spot's domain, or as
@@ -220,16 +216,7 @@ fn offers(roles: &[Account<'_>], index: usize) -> usize {
             account.demand()
         }
     });
-    to_usize(others.fold(2_u32, u32::saturating_add))
-}
-
-/// The text of a domain; None for a role without a key.
-pub(crate) fn domain_text(site: &Site, account: &Account<'_>, domain: Value) -> Option<LabelValue> {
-    if domain == NONE {
-        return None;
-    }
-    let (_, column) = site.column(account.role.topology_key.as_ref()?)?;
-    column.text(domain).cloned()
+    at(others.fold(2_u32, u32::saturating_add))
 }
 
 #[cfg(test)]
@@ -239,7 +226,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Host, HostId, HostName, LabelKey, Policy, Request, Requirement, Role, Selector, Uid};
+    use crate::{
+        Host, HostId, HostName, LabelKey, LabelValue, Policy, Request, Requirement, Role, Selector, Uid,
+    };
 
     fn key(text: &str) -> LabelKey {
         LabelKey::new(text).expect("a key")

@@ -165,11 +165,6 @@ impl Site {
         true
     }
 
-    /// Removes exactly this host, by name and uid; who holds it stays known. Whether it was there.
-    pub fn remove_id(&mut self, id: &HostId) -> bool {
-        self.contains(id) && self.remove(&id.name)
-    }
-
     fn index(&mut self, number: Slot, host: Host) {
         let mut labels = Vec::with_capacity(host.labels.len());
         for (key, value) in &host.labels {
