@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::cli::Output;
 use crate::input::Input;
+use crate::output::Output;
 use crate::plan::{plan, strays};
 use crate::report::{Change, Cluster, Outcome, Remark};
 

@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::cli::{Certs, Deny, Init, Issue, Show, SiteAuthority};
-use crate::command::Ending;
+use crate::ending::Ending;
 
 /// Clocks of several machines differ.
 const BACKDATED: Duration = Duration::from_mins(5);

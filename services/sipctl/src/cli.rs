@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use http::Uri;
 use placement::{ClusterName, HostName, Namespace};
@@ -11,6 +11,7 @@ use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
 use crate::hands::{Access, Mark, Request};
+pub use crate::output::Output;
 
 /// Shows and explains the placement of clusters on bare-metal hosts.
 #[derive(Debug, Parser)]
@@ -373,15 +374,4 @@ pub struct Plan {
     /// How to print the plan
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-}
-
-/// How a plan is printed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Output {
-    /// For people: racks as columns, and why not
-    Table,
-    /// The stable contract
-    Json,
-    /// The same as YAML
-    Yaml,
 }

@@ -7,30 +7,12 @@ use clap::CommandFactory as _;
 
 use crate::cli::{Adopt, Cli, Command, Lose, Output, Plan, Site};
 use crate::connection::block_on;
+pub use crate::ending::Ending;
 use crate::input::Input;
 use crate::operate;
 use crate::outcome::Outcome;
 use crate::plan::{self, plan};
 use crate::{adopt, certs, files, hands, ledger, loss, one_line, repair, site, table};
-
-/// How a command ended, when it could do its work.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ending {
-    /// All that was asked for is there.
-    Done,
-    /// A cluster is refused, partial or invalid.
-    NotPlaced,
-    /// Something would change when a site is switched over.
-    InConflict,
-    /// A role would lose its majority.
-    MajorityLost,
-    /// Something is wrong with a ledger.
-    Damaged,
-    /// A certificate has expired, or will soon.
-    CertificatesDue,
-    /// The scheduler refuses.
-    Refused,
-}
 
 /// Runs a command. `out` takes its result, `notes` what people should know beside it.
 ///

@@ -15,8 +15,8 @@ use scheduler::ledger::{Ledger as _, redb::Redb};
 use tokio::sync::watch;
 
 use crate::cli::{Check, Export, Import, Ledger};
-use crate::command::Ending;
 use crate::connection::{open, status_error};
+use crate::ending::Ending;
 
 /// Largest message of an export: a record of very many hosts is one entry.
 const MESSAGE: usize = 512 << 20;

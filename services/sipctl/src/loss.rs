@@ -7,8 +7,8 @@ use placement::whatif::{Loss, lose_domain};
 use placement::{Domain, LabelKey, LabelValue};
 use serde::Serialize;
 
-use crate::cli::Output;
 use crate::input::Input;
+use crate::output::Output;
 use crate::plan::held;
 
 /// What every cluster of an input would lose if all hosts of a domain were gone, as labels and statuses say who has which.

@@ -23,8 +23,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
 use super::connections::Connections;
+use super::refusal::readable;
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
-use super::server::readable;
 use super::{Error, ServerTls, ServerTlsArgs};
 use crate::identity::Realm;
 use crate::places::{Place, Places};

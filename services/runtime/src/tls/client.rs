@@ -23,8 +23,8 @@ use tower::ServiceExt as _;
 
 use super::accept::TCP_KEEPALIVE;
 use super::material::{Files, Material};
+use super::refusal::readable;
 use super::reload::{Outcome, Reloader, Reloading, Side, TlsMetrics};
-use super::server::readable;
 use super::server_verifier::ServerVerifier;
 use super::trust::TrustFiles;
 use super::{ALPN, ClientTlsArgs, Error};

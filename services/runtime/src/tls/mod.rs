@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod material;
 mod peer;
+mod refusal;
 mod reload;
 mod server;
 mod server_verifier;

@@ -9,9 +9,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::SingleCertAndKey;
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, ServerConfig, SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::sync::watch;
 
 use super::material::{Files, Material};
@@ -184,23 +182,5 @@ impl ClientCertVerifier for CallerVerifier {
 
     fn requires_raw_public_keys(&self) -> bool {
         self.0.region().requires_raw_public_keys()
-    }
-}
-
-/// A certificate that chains, but names somebody who is not meant.
-pub(super) fn refused(error: crate::identity::Error) -> rustls::Error {
-    rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
-}
-
-/// The error of a handshake with the reason of [`refused`] in its own words: rustls shows it as a debug text.
-pub(super) fn readable(error: std::io::Error) -> std::io::Error {
-    let refusal = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match refusal {
-        Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(reason)))) => {
-            std::io::Error::new(error.kind(), Arc::clone(reason))
-        }
-        Some(_) | None => error,
     }
 }

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::server::refused;
+use super::refusal::refused;
 use crate::identity::{Caller, Realm};
 
 /// Webpki's verification with one thing exchanged: instead of the host name that was dialled, the certificate

@@ -122,11 +122,11 @@ impl Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
-        let caller = self.realm.caller_of(leaf).map_err(super::server::refused)?;
+        let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
         let authority = match (caller.site(), &self.sites) {
             (Some(site), Some(sites)) => sites.get(site).ok_or_else(|| {
                 let site = site.clone();
-                super::server::refused(identity::Error::NoAuthority { site })
+                super::refusal::refused(identity::Error::NoAuthority { site })
             })?,
             (Some(_), None) | (None, _) => &self.region,
         };

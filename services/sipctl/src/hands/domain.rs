@@ -17,6 +17,7 @@ use super::{
     access::{self, Access},
 };
 use crate::{
+    ending::{Completed, DRY},
     files,
     outcome::{DRY_RUN, Outcome},
 };

@@ -140,9 +140,9 @@ fn wrong_ways(member: &Member, all: &[Member]) -> Vec<String> {
     }
     for known in knows {
         let rule = match (&**folder, &*layer(folder), &**known, &*layer(known)) {
-            ("agents/render", _, "agents/api", _) => None,
-            // Words of the contract that both sides parse alike; generated messages need none.
-            ("agents/api" | "agents/render" | "services/placement", _, "proto/vocabulary", _) => None,
+            // The vocabulary has the words of the contract that both sides parse alike; generated messages need none.
+            ("agents/render", _, "agents/api", _)
+            | ("agents/api" | "agents/render" | "services/placement", _, "proto/vocabulary", _) => None,
             (pure, _, _, _) if PURE.contains(&pure) => {
                 Some("a pure crate knows none of ours but the vocabulary (render knows api)")
             }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dependencies`] | the direction of dependencies between crates, and what the pure ones may reach |
 //! | [`doors`] | what decides and remembers knows no protobuf |
+//! | [`modules`] | the direction in which the files of a crate take names from each other |
 //! | [`sources`] | sizes of files, names of modules, no paths of somebody's machine |
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
@@ -28,5 +29,6 @@ mod dependencies;
 mod doors;
 mod links;
 mod markdown;
+mod modules;
 mod repository;
 mod sources;

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Error, PATIENCE,
-    machine::write,
+    files::write,
     obstacle::{Programs, SYSTEM_PATH},
 };
 use crate::process::{Group, Process, Program};

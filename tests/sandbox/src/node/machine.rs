@@ -1,16 +1,21 @@
 //! A machine that could become a node: namespaces, addresses, containerd with its images. It knows no Kubernetes yet.
 
 use std::{
-    fs,
     net::Ipv4Addr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use tokio::net::UnixStream;
 
 use super::{
-    Error, Image, PATIENCE, block::Block, cgroups, config, isolation::Isolation, link, obstacle::Programs,
+    Error, Image, PATIENCE,
+    block::Block,
+    cgroups, config,
+    files::{create, failed, write},
+    isolation::Isolation,
+    link,
+    obstacle::Programs,
 };
 use crate::{
     process::{Group, Process, Program},
@@ -133,17 +138,4 @@ fn name_of(group: &Group) -> String {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned()
-}
-
-fn create(directory: &Path) -> Result<(), Error> {
-    fs::create_dir_all(directory).map_err(failed("make", directory))
-}
-
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(failed("write", path))
-}
-
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::File { action, path, source }
 }

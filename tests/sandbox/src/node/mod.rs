@@ -18,6 +18,7 @@
 mod block;
 mod cgroups;
 mod config;
+mod files;
 mod isolation;
 mod link;
 mod machine;
@@ -141,7 +142,7 @@ impl Node {
             ),
             ("kube-proxy.json", config::kube_proxy(block, &kube_proxy)),
         ] {
-            machine::write(&machine.directory.join(file), &config.to_string())?;
+            files::write(&machine.directory.join(file), &config.to_string())?;
         }
         let isolation = &machine.isolation;
         let kubelet = isolation

@@ -1,0 +1,232 @@
+//! The files of a crate take names from each other in one direction: no long cycles, and few arrows against the order of the layers.
+
+mod graph;
+mod source;
+
+use std::{collections::BTreeSet, path::Path};
+
+use cargo_metadata::{MetadataCommand, TargetKind};
+
+use crate::repository::{assert_none, root};
+use graph::Arrow;
+use source::Crate;
+
+/// Most files of a cycle. Two files that are parts of one thing may know each other.
+const CYCLE: usize = 2;
+
+/// Folders without any cycle: what is in them is read as steps, one after the other.
+const STRAIGHT: [&str; 4] = [
+    "agents/cluster/src/reconcile/",
+    "agents/load-balancer/src/reconcile/",
+    "services/placement/src/decide/",
+    "services/scheduler/src/site/",
+];
+
+/// Most arrows of a crate against the order of its layers.
+const AGAINST: usize = 3;
+
+/// The layers of crates with many files, the lowest first: files and folders in `src`. A file of a layer takes names from its own and
+/// from lower ones. What is named nowhere (`lib.rs`, `main.rs`) joins the others.
+const LAYERS: [(&str, &[&[&str]]); 6] = [
+    (
+        "agents/cluster/src/",
+        &[&["inventory"], &["fence"], &["reconcile"], &["run"]],
+    ),
+    (
+        "agents/load-balancer/src/",
+        &[&["reconcile"], &["watches"], &["run"]],
+    ),
+    (
+        "services/scheduler/src/",
+        &[
+            &["error", "spec", "record", "convert", "policy"],
+            &["ledger"],
+            &["site"],
+            &["region", "answer"],
+            &["term", "backup", "load", "admission"],
+            &["api"],
+            &["server"],
+        ],
+    ),
+    (
+        "services/placement/src/",
+        &[
+            &["limits", "life", "host", "policy"],
+            &["request"],
+            &["ineligible", "decision", "kinds", "sentences"],
+            &["site"],
+            &["decide"],
+            &["whatif"],
+        ],
+    ),
+    (
+        "services/sipctl/src/",
+        &[
+            &["line", "output", "ending", "files"],
+            &["input"],
+            &["plan", "report", "table", "loss", "site"],
+            &["hands", "cli"],
+            &["connection"],
+            &["operate", "repair", "ledger", "certs", "adopt"],
+            &["command"],
+        ],
+    ),
+    (
+        "services/runtime/src/",
+        &[
+            &[
+                "quiet",
+                "metrics",
+                "places",
+                "shutdown",
+                "identity",
+                "readiness",
+                "tasks",
+            ],
+            &["tls"],
+            &["telemetry", "health", "serving"],
+            &["process"],
+        ],
+    ),
+];
+
+/// Crates whose files are being put in order: what is wrong with them is printed only.
+const UNORDERED: [&str; 3] = ["agents/cluster/", "agents/load-balancer/", "services/scheduler/"];
+
+#[test]
+fn files_take_names_in_one_direction() {
+    let mut findings = Vec::new();
+    for (name, arrows) in targets() {
+        let found: Vec<String> = cycles(&arrows).into_iter().chain(layers(&arrows)).collect();
+        println!("{name}: {} arrows, {} findings", arrows.len(), found.len());
+        for finding in found {
+            println!("  {finding}");
+            if !UNORDERED.iter().any(|folder| finding.contains(folder)) {
+                findings.push(format!("{name}: {finding}"));
+            }
+        }
+    }
+
+    assert_none(&findings);
+}
+
+/// Every library and program with its arrows, paths relative to the root of the project.
+fn targets() -> Vec<(String, BTreeSet<Arrow>)> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo describes the workspace");
+    let targets = metadata.packages.iter().flat_map(|package| &package.targets);
+    let built = targets.filter(|target| {
+        let mut kinds = target.kind.iter();
+        kinds.any(|kind| matches!(kind, TargetKind::Lib | TargetKind::Bin))
+    });
+    let relative = |path: &Path| path.strip_prefix(root()).unwrap_or(path).to_owned();
+    let read = built.map(|target| {
+        let arrows = graph::arrows(&Crate::read(target.src_path.as_std_path()));
+        let arrows = arrows.iter().map(|(from, to)| (relative(from), relative(to)));
+        (target.name.clone(), arrows.collect())
+    });
+    read.collect()
+}
+
+fn cycles(arrows: &BTreeSet<Arrow>) -> Vec<String> {
+    let is_straight = |file: &&Path| STRAIGHT.iter().any(|folder| file.starts_with(folder));
+    let wrong = graph::cycles(arrows)
+        .into_iter()
+        .filter(|files| files.len() > CYCLE || files.iter().filter(|file| is_straight(file)).count() > 1);
+    let described = wrong.map(|files| {
+        let within = |file: &Path| files.contains(&file);
+        let inside = arrows
+            .iter()
+            .filter(|(from, to)| within(from) && within(to))
+            .map(|(from, to)| format!("\n    {} -> {}", from.display(), to.display()));
+        format!("a cycle of {} files:{}", files.len(), inside.collect::<String>())
+    });
+    described.collect()
+}
+
+fn layers(arrows: &BTreeSet<Arrow>) -> Option<String> {
+    let known = |(folder, _): &&(&str, _)| arrows.iter().any(|(from, _)| from.starts_with(folder));
+    let (folder, layers) = LAYERS.iter().find(known)?;
+    let against = graph::against(arrows, |file| layer(file, folder, layers));
+    println!("  {} arrows against the order of the layers", against.len());
+    let all = against
+        .iter()
+        .map(|(from, to)| format!("\n    {} -> {}", from.display(), to.display()));
+    (against.len() > AGAINST).then(|| {
+        format!(
+            "{} arrows against the order of the layers:{}",
+            against.len(),
+            all.collect::<String>()
+        )
+    })
+}
+
+/// The layer of a file, 0 for the lowest.
+fn layer(file: &Path, folder: &str, layers: &[&[&str]]) -> Option<usize> {
+    let part = file.strip_prefix(folder).ok()?.components().next()?;
+    let part = part.as_os_str().to_str()?.trim_end_matches(".rs");
+    layers.iter().position(|layer| layer.contains(&part))
+}
+
+#[test]
+fn arrows_follow_names_to_the_file_that_has_them() {
+    let all = Crate::from_texts(&[
+        (
+            "",
+            "mod a; mod b; mod c; pub use a::Name; const HERE: u32 = a::f(); #[cfg(test)] mod tests;",
+        ),
+        (
+            "a",
+            "use crate::b; use super::HERE; pub struct Name; fn f() { b::g() }",
+        ),
+        (
+            "b",
+            "pub use crate::Name as Other; #[cfg(test)] use crate::c::Own; pub fn g() { println!(\"{}\", crate::c::h()) }",
+        ),
+        (
+            "c",
+            "use super::b::{self, Other}; use std::fmt; pub struct Own; fn h() {}",
+        ),
+    ]);
+
+    let arrows = graph::arrows(&all);
+
+    let arrows: Vec<String> = arrows
+        .iter()
+        .map(|(from, to)| format!("{} {}", from.display(), to.display()))
+        .collect();
+    assert_eq!(arrows, ["a ", "a b", "b a", "b c", "c a", "c b"]);
+}
+
+#[test]
+fn cycles_and_arrows_against_the_layers_are_found() {
+    let arrow = |from: &str, to: &str| (from.into(), to.into());
+    let all: BTreeSet<Arrow> = [
+        arrow("a", "b"),
+        arrow("b", "c"),
+        arrow("c", "a"),
+        arrow("d", "a"),
+        arrow("d", "e"),
+        arrow("e", "d"),
+    ]
+    .into();
+    let found = graph::cycles(&all);
+    let sizes: Vec<usize> = found.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [3, 2]);
+    let file = |name: &str| layer(Path::new(name), "x/src/", &[&["low"], &["high"]]);
+    assert_eq!(file("x/src/low.rs"), Some(0));
+    assert_eq!(file("x/src/high/mod.rs"), Some(1));
+    assert_eq!(file("x/src/lib.rs"), None);
+    let arrows: BTreeSet<Arrow> = [
+        arrow("x/src/low.rs", "x/src/high/mod.rs"),
+        arrow("x/src/high/mod.rs", "x/src/low.rs"),
+        arrow("x/src/low.rs", "x/src/lib.rs"),
+    ]
+    .into();
+    let against = graph::against(&arrows, |path| layer(path, "x/src/", &[&["low"], &["high"]]));
+    assert_eq!(against, [&arrow("x/src/low.rs", "x/src/high/mod.rs")]);
+}
