@@ -17,7 +17,6 @@ use super::{
     access::{self, Access},
 };
 use crate::{
-    ending::{Completed, DRY},
     files,
     outcome::{DRY_RUN, Outcome},
 };

@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use super::access::{self, Access};
 use crate::{
-    ending::{Completed, DRY},
     one_line,
     outcome::{DRY_RUN, Outcome},
 };
