@@ -3,11 +3,12 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`api`] | gRPC: who may call, requests in, answers out |
+//! | [`call`] | one descriptor per RPC: effect, who may call, places, deadline, audit |
 //! | [`region`] | sites behind their locks, and the order of every step: reserve, decide, stage, wait |
 //! | [`site`] | one site: inventory, sessions, the protocol of claims, what watchers are told |
 //! | [`record`], [`spec`] | what the ledger holds of a cluster |
 //! | [`ledger`] | durable storage, group commit |
-//! | [`convert`], [`answer`] | protobuf to domain types and back; decisions to answers |
+//! | [`convert`] | protobuf to domain types and back |
 //! | [`term`] | when this process may write: terms, read-only, standby |
 //! | [`backup`] | exports that are written by themselves |
 //! | [`policy`] | a site's policy, from its file |
@@ -20,6 +21,7 @@
 pub mod admission;
 pub mod api;
 pub mod backup;
+pub mod call;
 pub mod convert;
 pub mod error;
 pub mod ledger;

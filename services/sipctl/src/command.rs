@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::cli::{Adopt, Cli, Command, Lose, Output, Plan, Site};
-use crate::connection::block_on;
 pub use crate::ending::Ending;
+use crate::executor::block_on;
 use crate::input::Input;
 use crate::operate;
 use crate::outcome::Outcome;

@@ -55,12 +55,3 @@ pub(crate) fn refused(scheduler: &Uri, status: &Status) -> anyhow::Result<String
         _ => Err(status_error(scheduler, status)),
     }
 }
-
-/// Runs the work of one command to its end.
-///
-/// # Errors
-/// When no runtime can be started; what the work returns.
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
-    runtime.block_on(work)
-}

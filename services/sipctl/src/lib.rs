@@ -12,6 +12,7 @@ pub mod cli;
 pub mod command;
 mod connection;
 mod ending;
+mod executor;
 pub mod files;
 pub mod hands;
 pub mod input;

@@ -15,7 +15,8 @@ use runtime::tls::Channel;
 use scheduler::convert;
 
 use crate::cli::{ReleaseOrphan, ResetFence};
-use crate::connection::{block_on, open, refused, status_error, timed};
+use crate::connection::{open, refused, status_error, timed};
+use crate::executor::block_on;
 use crate::one_line;
 use crate::outcome::{DRY_RUN, Outcome};
 

@@ -7,7 +7,8 @@ use proto::inventory::v1::{
 };
 
 use crate::cli::Repair;
-use crate::connection::{block_on, open, refused, timed};
+use crate::connection::{open, refused, timed};
+use crate::executor::block_on;
 use crate::one_line;
 use crate::outcome::{DRY_RUN, Outcome};
 

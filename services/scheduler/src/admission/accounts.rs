@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limit::Limit;
 use super::limits::Limits;
-use crate::{api::Places, error::Error};
+use crate::{call::Places, error::Error};
 
 /// When to come again after a place was not free.
 const SOON: Duration = Duration::from_millis(100);

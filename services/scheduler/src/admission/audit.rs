@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::{accounts::Account, metrics::CallMetrics};
-use crate::{api::Call, error::Error};
+use crate::{call::Call, error::Error};
 
 /// Where an answer carries the id by which the audit log names the call.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

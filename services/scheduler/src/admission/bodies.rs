@@ -20,7 +20,7 @@ use super::{
     audit::Record,
     metrics::CallMetrics,
 };
-use crate::{api::Call, error::Error};
+use crate::{call::Call, error::Error};
 
 /// What a call holds while it is under way.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Limits, as refusals and metrics name them.
 
-use crate::api::Places;
+use crate::call::Places;
 
 /// A limit, as refusals and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

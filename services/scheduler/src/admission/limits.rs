@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::api::Places;
+use crate::call::Places;
 
 /// Limits of one identity, on the command line. Every identity has its own: none can use up another's.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,7 +6,7 @@ use prometheus_client::{
 };
 use runtime::metrics::Metrics;
 
-use crate::api::Call;
+use crate::call::Call;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCode {

@@ -43,7 +43,7 @@ pub use limits::{LimitArgs, Limits};
 pub use metrics::CallMetrics;
 
 use crate::{
-    api::{Call, Descriptor, Effect, Reach, Streams, reach},
+    call::{Call, Descriptor, Effect, Reach, Streams, reach},
     error::Error,
     load,
 };

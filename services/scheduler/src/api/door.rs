@@ -21,9 +21,9 @@ use proto::{
 use runtime::tls::Peer;
 use tonic::{Extensions, Request, Status, Streaming};
 
-use super::Call;
 use crate::{
     admission::{Trail, authorize_site},
+    call::Call,
     error::Error,
     term::Terms,
 };

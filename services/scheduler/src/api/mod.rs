@@ -1,6 +1,5 @@
 //! The gRPC services: parse at the door, ask the region, answer.
 
-mod call;
 mod capacity;
 mod door;
 mod inventory;
@@ -11,8 +10,6 @@ mod placement;
 mod reports;
 mod watch;
 
-pub use call::{Call, Descriptor, Effect, Places, Streams, Who};
-pub(crate) use call::{Reach, reach};
 pub use inventory::Inventory;
 pub use ledger::LedgerApi;
 pub use placement::Placements;

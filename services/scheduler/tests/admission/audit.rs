@@ -19,7 +19,7 @@ use runtime::{
 };
 use scheduler::{
     admission::{self, CallMetrics, Limits},
-    api::Call,
+    call::Call,
     server,
 };
 use tokio::time::timeout;

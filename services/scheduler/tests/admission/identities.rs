@@ -7,7 +7,7 @@ use runtime::{
     metrics::Metrics,
     tls::{self, Channel, ClientTls, ClientTlsArgs, TlsMetrics},
 };
-use scheduler::api::Call;
+use scheduler::call::Call;
 use tonic::{Code, Status};
 
 use crate::{

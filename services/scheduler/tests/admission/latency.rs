@@ -6,7 +6,7 @@ use proto::placement::v1::placement_service_client::PlacementServiceClient;
 use runtime::tls::Channel;
 use scheduler::{
     admission::{CallMetrics, Limits},
-    api::Call,
+    call::Call,
     server,
 };
 use tokio::{task::JoinSet, time::timeout};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use prost::bytes::Bytes;
 use scheduler::{
     admission::{CallMetrics, Limits},
-    api::Call,
+    call::Call,
     server,
 };
 use tokio::task::JoinSet;

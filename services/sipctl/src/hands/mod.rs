@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use api::annotations;
 use placement::{Domain, HostName};
 
-use crate::{connection::block_on, outcome::Outcome};
+use crate::{executor::block_on, outcome::Outcome};
 pub use access::Access;
 pub use domain::PolicyArgs;
 use host::Change;
