@@ -123,3 +123,34 @@ fn each_rule_finds_what_breaks_it_and_nothing_else() {
         assert!(found[0].starts_with("a.md:2: "), "{found:?}");
     }
 }
+
+#[test]
+fn every_source_file_is_compiled() {
+    let files = files_ending(".rs");
+    let declared = |directory: &str, name: &str| {
+        let declaration = format!("mod {name};");
+        let mut parents = files.iter().filter(|file| {
+            let parent = file.rsplit_once('/').map_or("", |(parent, _)| parent);
+            parent == directory || **file == format!("{directory}.rs")
+        });
+        parents.any(|parent| text(parent).is_some_and(|source| source.contains(&declaration)))
+    };
+    let is_target = |file: &str| {
+        let mut parts = file.rsplit('/');
+        let name = parts.next().unwrap_or_default();
+        let directory = parts.next().unwrap_or_default();
+        matches!(name, "lib.rs" | "main.rs" | "build.rs")
+            || matches!(directory, "bin" | "tests" | "benches" | "fuzz_targets")
+    };
+    let forgotten = files.iter().filter(|file| !is_target(file)).filter(|file| {
+        let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        path.rsplit_once('/')
+            .is_none_or(|(directory, name)| !declared(directory, name))
+    });
+
+    assert_none(
+        &forgotten
+            .map(|file| format!("{file} is declared by no module"))
+            .collect::<Vec<_>>(),
+    );
+}
