@@ -33,7 +33,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
 
 help: ## prints this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -134,6 +134,9 @@ fmt:
 
 clippy: setup-checks
 	$(call step,clippy,$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings)
+
+advisories: setup-checks ## checks the dependencies against the RustSec advisory database, which it fetches
+	$(call step,cargo deny advisories,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph advisories)
 
 proto-lint: setup-checks
 	$(call step,buf lint,$(call tool,buf) lint proto)

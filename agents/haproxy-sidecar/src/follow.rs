@@ -28,11 +28,12 @@ use crate::look::{self, Face, Look, look};
 pub use crate::metrics::Metrics;
 use crate::orders;
 use crate::report::Report;
-use crate::secret::{Source, chain};
+use crate::secret::Source;
 use crate::steps::{Course, Decision, Member, decide, leavers};
 use crate::wanted::Wanted;
 use change::Told;
 use reload::Attempt;
+use runtime::error_chain::chain;
 
 /// When to look whether HAProxy is still the one that was looked at.
 const IDLE: Duration = Duration::from_secs(1);

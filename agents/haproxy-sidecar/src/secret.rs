@@ -10,6 +10,7 @@ use kit::retries::watch_pauses;
 use kube::runtime::{WatchStreamExt as _, watcher::watch_object};
 use kube::{Api, Client};
 use render::load_balancer::{CONFIG_FILE, MEMBERSHIP_FILE};
+use runtime::error_chain::chain;
 use tokio::sync::watch;
 
 use crate::wanted::Wanted;
@@ -51,15 +52,6 @@ impl Source {
         self.unusable = why;
         is_new
     }
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let causes = std::iter::successors(error.source(), |cause: &&dyn StdError| {
-        let cause = *cause;
-        cause.source()
-    });
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Follows the Secret, for ever. One that is deleted counts as it was: its load balancer is not to stop by that.

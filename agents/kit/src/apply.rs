@@ -150,15 +150,8 @@ where
 pub fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        other => chain(other),
+        other => runtime::error_chain::chain(other),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 /// Whether the API server refuses an object as things are: it is not allowed (a quota, an admission policy), too large, not valid, or a

@@ -48,14 +48,10 @@ impl Events {
 
     /// An Event that cannot be written is logged and dropped.
     async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
-        let end = (0..=note.len().min(NOTE))
-            .rev()
-            .find(|end| note.is_char_boundary(*end))
-            .unwrap_or(0);
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(note[..end].to_owned()),
+            note: Some(note[..note.floor_char_boundary(NOTE)].to_owned()),
             action: reason.to_owned(),
             secondary: None,
         };

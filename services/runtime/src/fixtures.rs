@@ -1,6 +1,5 @@
 //! Builders for the tests: authorities, certificates, processes with certificates on disk, captured logs.
 
-use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,17 +197,6 @@ impl Disk {
             tls_reload_seconds: LOOK,
         }
     }
-}
-
-/// An error and all that caused it, on one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }
 
 /// Gives threads without a subscriber one that ignores all.

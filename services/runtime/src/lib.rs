@@ -25,8 +25,10 @@
 //! | [`telemetry`] | logs, spans, trace context over gRPC |
 //! | [`readiness`], [`health`], [`metrics`] | what the process says about itself |
 //! | [`quiet`] | log lines that others can cause, so many a second |
+//! | [`error_chain`] | errors with their causes, on one line |
 //! | [`tasks`], [`shutdown`] | nothing runs unsupervised |
 
+pub mod error_chain;
 pub mod health;
 pub mod identity;
 pub mod metrics;

@@ -209,7 +209,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::fixtures::chain;
+    use crate::error_chain::chain;
 
     const DRAIN: Duration = Duration::from_secs(5);
 

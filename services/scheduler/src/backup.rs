@@ -8,7 +8,7 @@ use std::{
 };
 
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
-use runtime::metrics::Metrics;
+use runtime::{error_chain::chain, metrics::Metrics};
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
@@ -17,7 +17,6 @@ use crate::{
         export::{Counts, Writer},
     },
     term::{Standing, Terms},
-    violation::chain,
 };
 
 /// How exact the age in the metrics is.

@@ -13,7 +13,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::violation::chain;
+use runtime::error_chain::chain;
 
 /// Pause between two looks at the files. What a `ConfigMap` holds comes into a pod's files within a minute.
 const LOOK: Duration = Duration::from_secs(2);

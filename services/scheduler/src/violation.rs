@@ -30,14 +30,6 @@ pub(crate) fn sentence(violations: &[Violation]) -> String {
     each.join("; ")
 }
 
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
-}
-
 /// The first `most` bytes of a text at most, as whole characters.
 pub(crate) fn clip(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]

@@ -63,13 +63,7 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
 /// What is reported of a host, without its addresses.
 pub(super) fn report(host: &Host) -> wire::Host {
     let mut message = host.error_message().to_owned();
-    if message.len() > MESSAGE {
-        let end = (0..=MESSAGE)
-            .rev()
-            .find(|end| message.is_char_boundary(*end))
-            .unwrap_or(0);
-        message.truncate(end);
-    }
+    message.truncate(message.floor_char_boundary(MESSAGE));
     wire::Host {
         r#ref: Some(wire::HostRef {
             namespace: host.namespace().to_owned(),

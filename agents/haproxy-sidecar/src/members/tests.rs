@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::secret::chain;
+use runtime::error_chain::chain;
 
 fn membership() -> Value {
     json!({

@@ -1,7 +1,8 @@
 //! What names somebody here and what does not.
 
 use super::*;
-use crate::fixtures::{agent, chain, name, realm};
+use crate::error_chain::chain;
+use crate::fixtures::{agent, name, realm};
 
 #[test]
 fn every_kind_of_caller_is_what_its_id_says() {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use placement::{Expression, LabelKey, MAX_ROLES, MAX_WANTED, NetworkId, Role, RoleName, Selector};
 use proto::inventory::v1 as inventory;
+use runtime::error_chain::chain;
 
 use crate::{
     spec::{Declared, Spec},
-    violation::{Violation, chain},
+    violation::Violation,
 };
 
 /// Most bytes of a shape that somebody declares. SIP's have some hundred.

@@ -69,7 +69,7 @@ impl Error {
     /// The error with its sources, in one line.
     #[must_use]
     pub fn chain(&self) -> String {
-        crate::violation::chain(self)
+        runtime::error_chain::chain(self)
     }
 
     pub(crate) fn panicked(action: &'static str, panic: tokio::task::JoinError) -> Self {

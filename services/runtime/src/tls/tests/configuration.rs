@@ -6,7 +6,8 @@ use clap::Parser;
 use http::Uri;
 
 use super::{ClientTls, Listener, Served, ServerTlsArgs, TlsMetrics, call, channel, dial, scheduler};
-use crate::fixtures::{Authority, Disk, Subject, agent, chain, realm};
+use crate::error_chain::chain;
+use crate::fixtures::{Authority, Disk, Subject, agent, realm};
 use crate::identity::{Caller, RealmArgs};
 use crate::tls::ClientTlsArgs;
 

@@ -15,7 +15,8 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::super::server_verifier::ServerVerifier;
 use super::{Served, call, dial, scheduler};
-use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, chain, name, realm};
+use crate::error_chain::chain;
+use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, name, realm};
 use crate::identity::Caller;
 
 #[tokio::test]

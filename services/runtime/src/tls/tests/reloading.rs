@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::reload::Refresh;
 use super::{ClientTls, Served, ServerTlsArgs, TlsMetrics, call, channel, dial, scheduler};
-use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, chain, name, realm};
+use crate::error_chain::chain;
+use crate::fixtures::{Authority, Disk, Issued, Log, Subject, agent, name, realm};
 use crate::identity::Caller;
 use crate::readiness::Readiness;
 use crate::tls::ServerTls;

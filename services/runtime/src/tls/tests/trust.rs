@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
 use super::{Served, call, dial, scheduler};
-use crate::fixtures::{Authority, Disk, Issued, Subject, agent, chain, name, realm};
+use crate::error_chain::chain;
+use crate::fixtures::{Authority, Disk, Issued, Subject, agent, name, realm};
 use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::tls::{ServerTls, TlsMetrics};

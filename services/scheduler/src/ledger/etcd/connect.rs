@@ -6,7 +6,9 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::{ledger::Error, violation::chain};
+use runtime::error_chain::chain;
+
+use crate::ledger::Error;
 
 /// Silence after which etcd is asked for a sign of life, and how long it may take to give one.
 const KEEPALIVE: Duration = Duration::from_secs(2);
