@@ -161,7 +161,11 @@ fn json(document: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
 }
 
 fn digest(bytes: &[u8]) -> Result<Digest, OciSpecError> {
-    Digest::try_from(format!("{}:{:x}", DigestAlgorithm::Sha256, Sha256::digest(bytes)))
+    Digest::try_from(format!(
+        "{}:{}",
+        DigestAlgorithm::Sha256,
+        hex::encode(Sha256::digest(bytes))
+    ))
 }
 
 /// Programs run where they were linked.

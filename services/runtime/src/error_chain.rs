@@ -1,12 +1,16 @@
 //! Errors for logs and messages.
 
-use std::{error::Error, iter::successors};
+use std::error::Error;
 
 /// An error and its causes, on one line: `the ledger cannot be opened: disk full`.
 #[must_use]
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

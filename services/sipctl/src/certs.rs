@@ -220,9 +220,7 @@ fn deny(command: &Deny) -> anyhow::Result<(String, Ending)> {
     let realm = store.realm()?;
     let path = Path::new(who);
     let entry = if path.is_file() {
-        let digest = Sha256::digest(first(path)?);
-        let digits: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{}", digits.concat())
+        format!("sha256:{}", hex::encode(Sha256::digest(first(path)?)))
     } else {
         let uri = format!(
             "spiffe://{}/region/{}/{who}",

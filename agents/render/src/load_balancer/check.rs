@@ -73,7 +73,7 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
         hasher.update(part.as_bytes());
         hasher.update([0]);
     }
-    let digest = format!("{:x}", hasher.finalize());
+    let digest = hex::encode(hasher.finalize());
     let id = digest.get(..DIGITS).unwrap_or(&digest).to_owned();
     let labels = labels(plan, &id);
     let metadata = ObjectMeta {

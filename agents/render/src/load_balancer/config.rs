@@ -49,7 +49,7 @@ pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
 
 /// SHA-256 of a configuration, in hexadecimal digits.
 pub(super) fn digest(config: &str) -> String {
-    format!("{:x}", Sha256::digest(config.as_bytes()))
+    hex::encode(Sha256::digest(config.as_bytes()))
 }
 
 /// Displays as the configuration.

@@ -52,7 +52,7 @@ impl fmt::Display for Membership {
 pub(super) fn membership(plan: &Plan<'_>, members: &[&Member]) -> Membership {
     let frame = config::Config { plan, members: &[] }.to_string();
     Membership {
-        frame: format!("{:x}", Sha256::digest(frame.as_bytes())),
+        frame: hex::encode(Sha256::digest(frame.as_bytes())),
         keywords: config::keywords(plan),
         backends: plan
             .ports

@@ -67,7 +67,7 @@ pub(super) fn servers(members: &[&Member], ports: usize) -> Vec<Server> {
 fn abbreviate(servers: &mut [Server]) {
     let digests: Vec<String> = servers
         .iter()
-        .map(|server| format!("{:x}", Sha256::digest(server.full.as_bytes())))
+        .map(|server| hex::encode(Sha256::digest(server.full.as_bytes())))
         .collect();
     let short = |digits: usize| {
         digests
@@ -105,7 +105,7 @@ fn server_name(
     if name.len() <= NAME_BYTES {
         return name;
     }
-    let digest = format!("{:x}", Sha256::digest(name.as_bytes()));
+    let digest = hex::encode(Sha256::digest(name.as_bytes()));
     // Only ASCII is left, so every byte is a boundary.
     format!(
         "{}_{digest}",

@@ -134,7 +134,7 @@ impl Template {
             .map_err(|error| engine(&error))?;
         Ok(Self {
             text: text.to_owned(),
-            digest: format!("{:x}", Sha256::digest(text.as_bytes())),
+            digest: hex::encode(Sha256::digest(text.as_bytes())),
         })
     }
 

@@ -35,7 +35,7 @@ impl Opened {
     fn blob(&self, descriptor: &Value) -> &[u8] {
         let digest = descriptor["digest"].as_str().unwrap();
         let bytes = &self.0[&format!("blobs/{}", digest.replace(':', "/"))];
-        assert_eq!(digest, format!("sha256:{:x}", Sha256::digest(bytes)));
+        assert_eq!(digest, format!("sha256:{}", hex::encode(Sha256::digest(bytes))));
         assert_eq!(descriptor["size"], bytes.len());
         bytes
     }
@@ -80,7 +80,7 @@ fn an_image_holds_its_programs_with_their_libraries() {
         .collect();
     let diffs: Vec<String> = layers
         .iter()
-        .map(|layer| format!("sha256:{:x}", Sha256::digest(layer)))
+        .map(|layer| format!("sha256:{}", hex::encode(Sha256::digest(layer))))
         .collect();
     assert_eq!(config["rootfs"]["diff_ids"], json!(diffs));
     let [shared, own] = [entries(layers[0]), entries(layers[1])];

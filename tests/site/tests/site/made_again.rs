@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::fixtures::{PATIENCE, Role, Stage, cluster, host, members, on_shared_site, sip_labels};
 
-/// Every status that the agents wrote was accepted, and its placement names each host once.
+/// Every placement that the agents wrote names each host once, and no status was refused. A conflict is no refusal: a status is
+/// written to the object as it was observed, and another agent may have written in between.
 fn no_status_named_a_host_twice(stage: &Stage, namespace: &str) {
     let written = stage.asked_by_agents().into_iter().filter(|entry| {
         let object = entry.object_ref.clone().unwrap_or_default();
@@ -17,7 +18,8 @@ fn no_status_named_a_host_twice(stage: &Stage, namespace: &str) {
     });
     let mut seen = 0;
     for entry in written {
-        assert!(entry.response_status.code < 400, "{entry:#?}");
+        let code = entry.response_status.code;
+        assert!(code < 400 || code == 409, "{entry:#?}");
         let members = entry.request_object.pointer("/status/placement/members");
         let members = members
             .and_then(Value::as_array)
