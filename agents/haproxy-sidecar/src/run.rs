@@ -15,7 +15,7 @@ use crate::secret::{self, Source};
 /// Work under way may be dropped anywhere: the next process looks anew.
 const DRAIN_SECONDS: u16 = 1;
 
-/// Makes the HAProxy beside it follow the Secret with its configuration, without a restart.
+/// Applies changes of the Secret with the configuration to the HAProxy of its pod, without a restart.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sip-haproxy-sidecar", version)]
 pub struct Args {
@@ -27,13 +27,13 @@ pub struct Args {
     /// Name of the Secret with the configuration
     #[arg(long, env = "SIP_SECRET", value_name = "NAME")]
     secret: String,
-    /// Directory that HAProxy's container shares: haproxy.cfg is written there, and HAProxy's master listens on master.sock there
+    /// Directory shared with HAProxy's container: for haproxy.cfg, and for master.sock, on which HAProxy's master process listens
     #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
     directory: PathBuf,
-    /// Address of the port for the kubelet, for Prometheus and for who asks what runs (plain HTTP)
+    /// Address of the port for probes, /metrics and /config, which returns the configuration that runs (plain HTTP)
     #[arg(long, env = "SIP_LISTEN", value_name = "ADDRESS", default_value = "[::]:8405")]
     listen: SocketAddr,
-    /// How long connections to a member that left may end by themselves
+    /// How long to wait for open connections to a removed member before closing them
     #[arg(long, env = "SIP_DRAIN", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     drain: Duration,
 }

@@ -25,13 +25,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 /// Which replica this is, and where the Lease is.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ElectionArgs {
-    /// Name of this replica: that of its pod, so that a restarted container acts again at once [default: a unique name]
+    /// Name of this replica, such as the name of its pod: a restarted container keeps the Lease [default: a unique name]
     #[arg(long, env = "SIP_REPLICA", value_name = "NAME")]
     replica: Option<String>,
-    /// Namespace of the Lease by which replicas elect who acts [default: that of the service account]
+    /// Namespace of the Lease for leader election [default: that of the service account]
     #[arg(long, env = "SIP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     lease_namespace: Option<String>,
-    /// Seconds after which another replica acts when the Lease is not renewed
+    /// Seconds without a renewal of the Lease after which another replica takes it
     #[arg(long, env = "SIP_LEASE_SECONDS", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u8).range(3..))]
     lease_seconds: u8,
 }

@@ -27,22 +27,22 @@ const LICENCE: &str = "Apache-2.0";
 #[derive(Debug, clap::Parser)]
 #[command(name = "sip-images", version)]
 struct Args {
-    /// Directory that gets NAME.tar and NAME.cdx.json of each image
+    /// Directory to write NAME.tar and NAME.cdx.json of each image to
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Directory with the built programs. May be given several times: the first that has a program counts
+    /// Directory with the built programs. Can be repeated: a program is taken from the first that has it
     #[arg(long, value_name = "DIR", required = true)]
     programs: Vec<PathBuf>,
-    /// Folder of the workspace's Cargo.toml
+    /// Directory of the workspace's Cargo.toml
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
-    /// Registry and path that the names begin with
+    /// Registry and path with which image names begin
     #[arg(long, value_name = "NAME", default_value = LOCAL)]
     registry: String,
     /// Commit that the programs were built from
     #[arg(long, value_name = "COMMIT")]
     revision: Option<String>,
-    /// Where the source is (a URL)
+    /// URL of the source
     #[arg(long, value_name = "URL")]
     source: Option<String>,
     /// CA certificates that programs trust (PEM)
@@ -52,10 +52,10 @@ struct Args {
         default_value = "/etc/ssl/certs/ca-certificates.crt"
     )]
     ca_certificates: PathBuf,
-    /// More of them, such as those of a site's own proxy. May be given several times
+    /// Further CA certificates that programs trust, such as those of a proxy (PEM). Can be repeated
     #[arg(long = "extra-ca-certificates", value_name = "FILE")]
     extra: Vec<PathBuf>,
-    /// Program that removes symbols
+    /// Program that strips symbols
     #[arg(long, value_name = "PROGRAM", default_value = "strip")]
     strip: String,
     /// Do not compress layers: for images that this machine imports at once

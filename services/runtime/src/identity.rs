@@ -231,10 +231,10 @@ pub struct Realm {
 /// Command-line form of a [`Realm`].
 #[derive(Debug, Clone, clap::Args)]
 pub struct RealmArgs {
-    /// SPIFFE trust domain that every certificate must belong to
+    /// SPIFFE trust domain of every identity (the URI of a certificate)
     #[arg(long, env = "SIP_TRUST_DOMAIN", value_name = "DOMAIN")]
     pub trust_domain: TrustDomain,
-    /// Region that every certificate must belong to
+    /// Region of every identity
     #[arg(long, env = "SIP_REGION", value_name = "NAME")]
     pub region: Name,
 }

@@ -33,7 +33,7 @@ pub struct ProcessArgs {
     /// The health port.
     #[command(flatten)]
     pub health: HealthArgs,
-    /// Seconds that work under way may take after a shutdown was asked for
+    /// Seconds that calls in progress may take to complete after a signal to shut down
     #[arg(long, env = "SIP_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 20)]
     pub drain_seconds: u16,
 }

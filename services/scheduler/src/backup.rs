@@ -24,13 +24,13 @@ const TICK: Duration = Duration::from_secs(5);
 /// How a backup's file begins and ends; between is the time, which sorts.
 const NAME: [&str; 2] = ["ledger-", ".export"];
 
-/// Where backups go.
+/// Options of the scheduled backups.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BackupArgs {
-    /// Directory for exports of the ledger that the leading scheduler writes by itself
+    /// Directory into which the leading scheduler writes backups (exports of the ledger); without it, none
     #[arg(long, env = "SIP_BACKUP_DIR", value_name = "DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// Minutes between two of them
+    /// Minutes between two backups
     #[arg(
         long,
         env = "SIP_BACKUP_MINUTES",
@@ -39,7 +39,7 @@ pub struct BackupArgs {
         value_parser = clap::value_parser!(u32).range(1..=10_080)
     )]
     pub backup_minutes: u32,
-    /// How many of them are kept
+    /// Number of backups to keep; older ones are deleted
     #[arg(
         long,
         env = "SIP_BACKUP_KEEP",

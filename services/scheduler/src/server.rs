@@ -39,11 +39,11 @@ pub struct Args {
     ledger: LedgerArgs,
     #[command(flatten)]
     backup: BackupArgs,
-    /// Address of the gRPC port as others reach it: said by schedulers that do not lead [default: that of --listen]
+    /// Address at which others reach this gRPC port; the other replicas report it while this one leads [default: that of --listen]
     #[arg(long, env = "SIP_ADVERTISE", value_name = "ADDRESS")]
     advertise: Option<String>,
-    /// Policy of a site: topology hierarchy, cordoned domains, quotas, namespace preference (YAML). May be given once
-    /// per site; `*` is every site without one of its own
+    /// Policy of a site: topology hierarchy, cordoned domains, quotas, namespace preference (YAML). Repeat it
+    /// for each site; `*` stands for every site that is not named
     #[arg(long = "site-policy", env = "SIP_SITE_POLICY", value_name = "SITE=FILE", value_delimiter = ',', value_parser = policy::named)]
     site_policies: Vec<(String, PathBuf)>,
     #[command(flatten)]

@@ -25,49 +25,49 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Decide offline, on files, which hosts each SIPCluster would get, keep and give back
+    /// Plan from files, offline: which hosts each SIPCluster would claim, keep and release
     #[command(after_help = PLAN_HELP)]
     Plan(Plan),
-    /// Check a site that the Airship SIP operator has served, before this project's agents take over
+    /// Check how the scheduler would adopt a site of the Airship SIP operator, before its migration
     #[command(after_help = ADOPT_HELP)]
     Adopt(Adopt),
-    /// Say, from files, which clusters would lose members with a domain, and which of them their majority
+    /// List, from files, the clusters that would lose members, or their majority, if a domain failed
     #[command(after_help = LOSE_HELP)]
     Lose(Lose),
-    /// Back the ledger up, move it to another storage, check it
+    /// Export, import or check the ledger: backups, and moves between a file and etcd
     Ledger {
         /// What to do with it.
         #[command(subcommand)]
         action: Ledger,
     },
-    /// Make authorities and certificates in a directory, deny them, and say what expires when
+    /// Create CAs and certificates in a directory, deny certificates, and show when each expires
     Certs {
         /// What to do with them.
         #[command(subcommand)]
         action: Certs,
     },
-    /// Override what protects a site; for operators only
+    /// Override safeguards of a site; for operators only
     Site {
         /// What to do with it.
         #[command(subcommand)]
         action: Site,
     },
-    /// Begin to release a host whose labels name a SIPCluster that does not exist; for operators only
+    /// Release a host whose labels name a SIPCluster that does not exist; for operators only
     #[command(after_help = OVERRIDE_HELP)]
     ReleaseOrphan(ReleaseOrphan),
-    /// Let no new claim take a host, or any host of a domain; members stay
+    /// Exclude a host, or all hosts of a domain, from new claims; members stay
     #[command(after_help = HANDS_HELP)]
     Cordon(Mark),
-    /// Let claims take a host, or the hosts of a domain, again
+    /// Admit a host, or the hosts of a domain, to new claims again
     #[command(after_help = HANDS_HELP)]
     Uncordon(Mark),
-    /// Move a healthy member off its host, which stays until the replacement is bound
+    /// Replace a healthy member; it stays until its replacement is bound
     #[command(after_help = HANDS_HELP)]
     Replace(Request),
-    /// Declare a host failed: a member on it is replaced
+    /// Mark a host as failed; a member on it is replaced
     #[command(after_help = HANDS_HELP)]
     MarkFailed(Request),
-    /// Print a script that completes this command line in a shell
+    /// Print a completion script for a shell
     Completions {
         /// The shell.
         shell: Shell,
@@ -76,38 +76,38 @@ pub enum Command {
 
 const PLAN_HELP: &str = "\
 Reads BareMetalHosts, SIPClusters and the Secrets that networkData names; other objects are skipped with a note.
-Nothing is sent anywhere, and nothing changes.
+The command calls no server and changes nothing.
 
 Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
 
 const ADOPT_HELP: &str = "\
-Reads the site as kubectl does, or files. Nothing changes: adoption itself is what the scheduler does when the agents start.
+Reads the site with the kubeconfig of kubectl, or files. Nothing changes: the scheduler adopts hosts once the agents run.
 
-Exit code: 0 when every labelled host is kept and nothing else changes, 2 when something is in conflict, 1 when the site or
-the files cannot be read.
+Exit code: 0 when every labelled host is kept and nothing else changes, 2 when there is a conflict, 1 when the site or the
+files cannot be read.
 
   sipctl adopt --dry-run
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
 
 const LOSE_HELP: &str = "\
-Members are the hosts that labels and status.placement name; hosts that are being given back do not count.
+Members are the hosts that labels and status.placement name; releasing hosts do not count.
 
 Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
 
   kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl lose airshipit.org/rack=r006 -f -";
 
 const OVERRIDE_HELP: &str = "\
-Says what will happen before it is done; with --dry-run that is all.
+Prints what it will change first; with --dry-run it stops there.
 
-Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be asked.";
+Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be reached.";
 
 const HANDS_HELP: &str = "\
-Says what will happen before it is done; with --dry-run that is all. A host is annotated on its site's API server; a
-domain is written into the site's policy, which a running scheduler reads again by itself.
+Prints what it will change first; with --dry-run it stops there. A host is annotated on its site's API server; a domain
+is written into the site's policy, which a running scheduler reloads by itself.
 
-Exit code: 0 when it is so now, 2 when it is refused, 1 when the API server or the file cannot be reached.
+Exit code: 0 when the host or policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
 
   sipctl cordon metal/r001-h0002
   sipctl cordon airshipit.org/rack=r006 --policy-configmap sip-system/site-policy";
@@ -115,7 +115,7 @@ Exit code: 0 when it is so now, 2 when it is refused, 1 when the API server or t
 /// The region's scheduler, and how it is reached.
 #[derive(Debug, clap::Args)]
 pub struct Connection {
-    /// The region's scheduler, the one that leads
+    /// URL of the region's scheduler; of several replicas, the leader's
     #[arg(long, env = "SIP_SCHEDULER", value_name = "URL")]
     pub scheduler: Uri,
     /// The region.
@@ -129,11 +129,12 @@ pub struct Connection {
 /// What to do with a site.
 #[derive(Debug, Subcommand)]
 pub enum Site {
-    /// Forget which agents of a site were let in, after its API server was restored and its Lease counts from an earlier number
+    /// Forget the Leases of the agents that have reported for a site. Use it when current agents are refused as SUPERSEDED because
+    /// the API server of the site was restored from a backup, and its Lease with it
     #[command(after_help = OVERRIDE_HELP)]
     ResetFence(ResetFence),
-    /// Continue a site's history above every release mark and status that it shows, so that hosts with marks of a lost ledger or of
-    /// another site can be claimed again. Claims stay as they are
+    /// Raise the position of a site above every release mark and status that it shows, so that hosts with marks of a lost ledger or
+    /// of another site can be claimed. No claim changes
     #[command(after_help = OVERRIDE_HELP)]
     Repair(Repair),
 }
@@ -144,7 +145,7 @@ pub struct Repair {
     /// The site
     #[arg(value_name = "SITE")]
     pub site: String,
-    /// Say what would happen, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// The scheduler.
@@ -158,7 +159,7 @@ pub struct ResetFence {
     /// The site
     #[arg(value_name = "SITE")]
     pub site: String,
-    /// Say what would happen, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// The scheduler.
@@ -172,10 +173,10 @@ pub struct ReleaseOrphan {
     /// The BareMetalHost
     #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
     pub host: HostName,
-    /// Its site
+    /// The site of the host
     #[arg(long, value_name = "SITE")]
     pub site: String,
-    /// Say what would happen, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// The scheduler.
@@ -186,22 +187,22 @@ pub struct ReleaseOrphan {
 /// Check an adoption.
 #[derive(Debug, clap::Args)]
 pub struct Adopt {
-    /// A check is all there is: say so
+    /// Required: the command only checks, and changes nothing
     #[arg(long, required = true)]
     pub dry_run: bool,
-    /// A file, JSON or YAML, or a directory, instead of the API server; - is standard input. Can be repeated
+    /// Read a JSON or YAML file, a directory, or standard input (-) instead of the API server. Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub files: Vec<PathBuf>,
-    /// The namespace of objects in files that name none
+    /// Namespace of objects in files that name none
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
-    /// The site's policy, a file as the scheduler reads it
+    /// File with the policy of the site, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// The site's API server.
     #[command(flatten)]
     pub access: Access,
-    /// How to print what is found
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -212,13 +213,13 @@ pub struct Lose {
     /// The label and its value that all hosts of the domain have
     #[arg(value_name = "KEY=VALUE", value_parser = crate::loss::domain)]
     pub domain: placement::Domain,
-    /// A file, JSON or YAML, or a directory with *.yaml, *.yml and *.json; - is standard input. Can be repeated
+    /// JSON or YAML file, directory with *.yaml, *.yml and *.json, or standard input (-). Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
     pub files: Vec<PathBuf>,
-    /// The namespace of objects that name none
+    /// Namespace of objects that name none
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
-    /// How to print the losses
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -226,31 +227,29 @@ pub struct Lose {
 /// What to do with a ledger.
 #[derive(Debug, Subcommand)]
 pub enum Ledger {
-    /// Write all that a running scheduler's ledger holds into a file; for operators only
+    /// Write the whole ledger of a running scheduler to a file; for operators only
     Export(Export),
-    /// Fill an empty ledger from a file; no scheduler may run on it
+    /// Fill an empty ledger from an exported file; no scheduler may run on that ledger
     Import(Import),
-    /// Look at every record of a file or of a ledger, and say what is wrong
-    #[command(
-        after_help = "Exit code: 0 when nothing is wrong, 2 when something is, 1 when it cannot be read."
-    )]
+    /// Validate every record of an exported file, or of a ledger that no scheduler has open
+    #[command(after_help = "Exit code: 0 if every record is valid, 2 if one is not, 1 if it cannot be read.")]
     Check(Check),
 }
 
 /// What to do with certificates.
 #[derive(Debug, Subcommand)]
 pub enum Certs {
-    /// Make a directory with the authority of a region
+    /// Create a directory with the CA of a region
     Init(Init),
-    /// Make the authority of a site, which certifies that site's agents and nobody else
+    /// Create the CA of a site, which certifies the agents of that site and nobody else
     Site(SiteAuthority),
-    /// Make a certificate and its key, or renew them
+    /// Create or renew a certificate and its key
     Issue(Issue),
-    /// Deny a certificate, or all of an identity's
+    /// Deny a certificate, or all certificates of an identity
     Deny(Deny),
-    /// Say what there is, and what expires when
+    /// List the certificates, and when each expires
     #[command(
-        after_help = "Exit code: 0 when nothing is due, 2 when something is, 1 when the directory cannot be read."
+        after_help = "Exit code: 0 if no certificate is due for renewal, 2 if one is, 1 if the directory cannot be read."
     )]
     Show(Show),
 }
@@ -258,13 +257,13 @@ pub enum Certs {
 /// Make a directory.
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// The directory
+    /// Directory for the CAs and certificates; it is created if it does not exist
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
     /// The region.
     #[command(flatten)]
     pub realm: RealmArgs,
-    /// Days until the authority expires
+    /// Days until the CA certificate expires
     #[arg(long, value_name = "DAYS", default_value_t = 3650)]
     pub days: u32,
 }
@@ -272,13 +271,13 @@ pub struct Init {
 /// Make a site's authority.
 #[derive(Debug, clap::Args)]
 pub struct SiteAuthority {
-    /// The directory
+    /// Directory that `sipctl certs init` created
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
     /// The site
     #[arg(value_name = "SITE")]
     pub site: Name,
-    /// Days until the authority expires
+    /// Days until the CA certificate expires
     #[arg(long, value_name = "DAYS", default_value_t = 1825)]
     pub days: u32,
 }
@@ -286,13 +285,13 @@ pub struct SiteAuthority {
 /// Make a certificate.
 #[derive(Debug, clap::Args)]
 pub struct Issue {
-    /// The directory
+    /// Directory that `sipctl certs init` created
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// For whom: scheduler, operator/NAME, reader/NAME or site/SITE/agent/NAME
+    /// Holder of the certificate: scheduler, operator/NAME, reader/NAME or site/SITE/agent/NAME
     #[arg(value_name = "IDENTITY")]
     pub identity: String,
-    /// Days until it expires
+    /// Days until the certificate expires
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     pub days: u32,
 }
@@ -300,13 +299,13 @@ pub struct Issue {
 /// Deny somebody.
 #[derive(Debug, clap::Args)]
 pub struct Deny {
-    /// The directory
+    /// Directory that `sipctl certs init` created
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// A certificate's file, or an identity
+    /// File of a certificate, or an identity such as operator/ana
     #[arg(value_name = "FILE_OR_IDENTITY")]
     pub who: String,
-    /// Why, for people
+    /// Reason, written as a comment beside the entry
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub why: String,
 }
@@ -314,10 +313,10 @@ pub struct Deny {
 /// Say what expires when.
 #[derive(Debug, clap::Args)]
 pub struct Show {
-    /// The directory
+    /// Directory that `sipctl certs init` created
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Days before its end from which a certificate is due
+    /// Days before its expiry from which a certificate is due for renewal
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub warn_days: u32,
 }
@@ -328,7 +327,7 @@ pub struct Export {
     /// The scheduler.
     #[command(flatten)]
     pub connection: Connection,
-    /// The file; it is there when it is whole
+    /// File to write; it appears only once it is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -336,7 +335,7 @@ pub struct Export {
 /// Fill a ledger.
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// A file that `sipctl ledger export` has written
+    /// File written by `sipctl ledger export`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// The empty ledger.
@@ -348,10 +347,10 @@ pub struct Import {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct Check {
-    /// A file that `sipctl ledger export` has written
+    /// File written by `sipctl ledger export`
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The file of a ledger that no scheduler has open
+    /// File of a ledger that no scheduler has open
     #[arg(long, value_name = "FILE")]
     pub ledger: Option<PathBuf>,
 }
@@ -359,19 +358,19 @@ pub struct Check {
 /// Decide offline.
 #[derive(Debug, clap::Args)]
 pub struct Plan {
-    /// A file, JSON or YAML, or a directory with *.yaml, *.yml and *.json; - is standard input. Can be repeated
+    /// JSON or YAML file, directory with *.yaml, *.yml and *.json, or standard input (-). Can be repeated
     #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", required = true)]
     pub files: Vec<PathBuf>,
-    /// The namespace of objects that name none
+    /// Namespace of objects that name none
     #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
     pub namespace: Namespace,
-    /// Print only this cluster, which then decides the exit code; all are decided
+    /// Print only this cluster, and set the exit code by it alone; the others are still planned
     #[arg(long, value_name = "NS/NAME", value_parser = |text: &str| text.parse::<ClusterName>())]
     pub cluster: Option<ClusterName>,
-    /// The site's policy, a file as the scheduler reads it
+    /// File with the policy of the site, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// How to print the plan
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }

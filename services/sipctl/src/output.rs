@@ -5,9 +5,9 @@ use clap::ValueEnum;
 /// How a plan is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Output {
-    /// For people: racks as columns, and why not
+    /// Text tables with racks as columns, and the reasons of refusals
     Table,
-    /// The stable contract
+    /// JSON in a stable format
     Json,
     /// The same as YAML
     Yaml,

@@ -24,13 +24,13 @@ pub const AUDIT: &str = "audit";
 /// Command-line options of logs and traces.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TelemetryArgs {
-    /// What to log, as tracing directives such as `info` or `info,scheduler=debug`
+    /// What to log, as directives of the tracing library such as `info` or `info,scheduler=debug`
     #[arg(long, env = "RUST_LOG", value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// Shape of a log line
+    /// Format of log lines
     #[arg(long, env = "SIP_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// OTLP (gRPC) collector to send spans to, such as `http://127.0.0.1:4317`; none without it
+    /// OTLP (gRPC) collector to send traces to, such as `http://127.0.0.1:4317`; without it, none are sent
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct TelemetryArgs {
 /// Shape of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON object per line.
     Json,

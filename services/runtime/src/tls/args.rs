@@ -30,17 +30,18 @@ pub struct ServerTlsArgs {
         required_unless_present = "plaintext_loopback"
     )]
     pub tls_client_ca: Option<PathBuf>,
-    /// Directory with the CA certificates of each site in SITE.crt: an agent's certificate must chain to its own site's, and
-    /// all others to --tls-client-ca. Without it agents chain to --tls-client-ca, too
+    /// Directory with the CA certificates of each site in SITE.crt: an agent's certificate must chain to those of its site, all
+    /// others to --tls-client-ca. Without this option, agents chain to --tls-client-ca too
     #[arg(long, env = "SIP_TLS_SITE_CA_DIR", value_name = "DIR")]
     pub tls_site_ca_dir: Option<PathBuf>,
-    /// List of those who are denied, open connections too: in each line `sha256:` and the digest of a certificate, or an identity
+    /// File with denied callers, one per line: `sha256:` and the digest of a certificate, or an identity (URI). Their open
+    /// connections are closed
     #[arg(long, env = "SIP_TLS_DENY", value_name = "FILE")]
     pub tls_deny: Option<PathBuf>,
-    /// Serve without TLS; refused unless the address is a loopback address
+    /// Serve without TLS; the address must be a loopback address
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key", "tls_client_ca", "tls_site_ca_dir", "tls_deny"])]
     pub plaintext_loopback: bool,
-    /// Seconds between looks at the certificate files
+    /// Seconds between checks of the certificate files for changes
     #[arg(long, env = "SIP_TLS_RELOAD_SECONDS", value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub tls_reload_seconds: Duration,
 }
@@ -72,10 +73,10 @@ pub struct ClientTlsArgs {
         required_unless_present = "plaintext_loopback"
     )]
     pub tls_ca: Option<PathBuf>,
-    /// Connect without TLS; refused unless the server's address is a loopback address
+    /// Connect without TLS; the address of the server must be a loopback address
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key", "tls_ca"])]
     pub plaintext_loopback: bool,
-    /// Seconds between looks at the certificate files
+    /// Seconds between checks of the certificate files for changes
     #[arg(long, env = "SIP_TLS_RELOAD_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub tls_reload_seconds: Duration,
 }

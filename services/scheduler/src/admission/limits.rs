@@ -9,28 +9,28 @@ use crate::call::Places;
 #[command(next_help_heading = "Limits of each identity")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct LimitArgs {
-    /// Changes (`ApplyCluster` and the like) of one identity at once, and as many quick questions beside them
+    /// Concurrent changes (such as `ApplyCluster`) of one identity, and as many concurrent short reads
     #[arg(long, env = "SIP_LIMIT_CALLS", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_calls: u32,
-    /// Questions of one identity at once that read much: lists, `FindCapacity`, `ListDecisions`, `ExportLedger`
+    /// Concurrent large reads of one identity: lists, `FindCapacity`, `ListDecisions`, `ExportLedger`
     #[arg(long, env = "SIP_LIMIT_SCANS", value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     limit_scans: u32,
-    /// Watches of one identity at once
+    /// Concurrent watches of one identity
     #[arg(long, env = "SIP_LIMIT_WATCHES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_watches: u32,
-    /// Calls of one identity a second; twice as many may come at once
+    /// Calls per second of one identity; the burst is twice as many
     #[arg(long, env = "SIP_LIMIT_RATE", value_name = "CALLS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     limit_rate: u32,
-    /// Mebibytes of requests and answers that are kept for one identity at once
+    /// Mebibytes of requests and answers that are buffered for one identity
     #[arg(long, env = "SIP_LIMIT_BUFFER_MIB", value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(17..=1024))]
     limit_buffer_mib: u32,
-    /// Connections of one identity at once; the next one replaces the oldest
+    /// Concurrent connections of one identity; a further one replaces the oldest
     #[arg(long, env = "SIP_LIMIT_CONNECTIONS", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_connections: u32,
-    /// Handshakes of strangers at once; the next one takes the place of one that is silent
+    /// Concurrent unauthenticated handshakes of all callers together; a further one replaces one that sends nothing
     #[arg(long, env = "SIP_LIMIT_HANDSHAKES", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_handshakes: u32,
-    /// Identities of one site, and of operators and readers each, that are served at once
+    /// Concurrent identities of each site, of operators, and of readers
     #[arg(long, env = "SIP_LIMIT_IDENTITIES", value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     limit_identities: u32,
 }

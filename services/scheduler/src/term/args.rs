@@ -17,10 +17,10 @@ pub struct LedgerArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Place {
-    /// File of the ledger; it is made when missing. For one scheduler
+    /// File of the ledger, for a single scheduler; it is created if it does not exist
     #[arg(long, env = "SIP_LEDGER", value_name = "FILE")]
     ledger: Option<PathBuf>,
-    /// Endpoints of the etcd cluster that holds the ledger. For several schedulers, one of which is elected
+    /// Endpoints of the etcd cluster that holds the ledger, for several replicas with one leader
     #[arg(long, env = "SIP_LEDGER_ETCD", value_name = "URL", value_delimiter = ',')]
     ledger_etcd: Vec<String>,
 }

@@ -11,10 +11,10 @@ use kube::{
 /// How the API server is reached.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Access {
-    /// File with the way to the API server [default: as kubectl finds it]
+    /// Kubeconfig file of the API server [default: as kubectl finds it]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Which of its contexts [default: the current one]
+    /// Context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }

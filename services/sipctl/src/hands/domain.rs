@@ -25,10 +25,10 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct PolicyArgs {
-    /// For a domain: the file with the site's policy, as the scheduler reads it
+    /// For a domain: file with the policy of the site, in the format of the scheduler's --site-policy
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// For a domain: the `ConfigMap` with the site's policy, in the cluster where the scheduler runs; its key is policy.yaml
+    /// For a domain: `ConfigMap` with the policy of the site, in the scheduler's cluster [default key: policy.yaml]
     #[arg(long, value_name = "NS/NAME[/KEY]", value_parser = config_map)]
     policy_configmap: Option<ConfigMapKey>,
 }

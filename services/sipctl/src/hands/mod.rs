@@ -41,14 +41,14 @@ pub fn target(text: &str) -> Result<Target, String> {
 /// Cordon or uncordon.
 #[derive(Debug, clap::Args)]
 pub struct Mark {
-    /// The BareMetalHost, or the label and its value that all hosts of the domain have
+    /// The BareMetalHost, or the label of all hosts of the domain
     #[arg(value_name = "NS/NAME|KEY=VALUE", value_parser = target)]
     target: Target,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     access: Access,
-    /// Say what would happen, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -59,12 +59,12 @@ pub struct Request {
     /// The BareMetalHost
     #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
     host: HostName,
-    /// Take it back
+    /// Remove the mark again
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
     access: Access,
-    /// Say what would happen, and change nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -16,7 +16,7 @@ const KEEPALIVE: Duration = Duration::from_secs(2);
 /// Options of an etcd cluster.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EtcdArgs {
-    /// Under which the ledger's keys are: a region's own
+    /// Prefix of the ledger's keys in etcd; each region needs its own
     #[arg(
         long,
         env = "SIP_ETCD_PREFIX",
@@ -24,16 +24,16 @@ pub struct EtcdArgs {
         default_value = "/sip/ledger"
     )]
     pub etcd_prefix: String,
-    /// CA certificates that etcd's must chain to (PEM)
+    /// CA certificates that the certificate of etcd must chain to (PEM)
     #[arg(long, env = "SIP_ETCD_CACERT", value_name = "FILE")]
     pub etcd_cacert: Option<PathBuf>,
-    /// Certificate chain to show to etcd (PEM)
+    /// Client certificate chain for etcd (PEM, leaf first)
     #[arg(long, env = "SIP_ETCD_CERT", value_name = "FILE", requires = "etcd_key")]
     pub etcd_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of the client certificate for etcd (PEM)
     #[arg(long, env = "SIP_ETCD_KEY", value_name = "FILE", requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
-    /// Seconds after which a leader that is not heard of is replaced
+    /// Seconds without a renewal of its lease after which another replica replaces the leader
     #[arg(
         long,
         env = "SIP_ETCD_LEASE_SECONDS",
@@ -42,7 +42,7 @@ pub struct EtcdArgs {
         value_parser = clap::value_parser!(u16).range(2..=60)
     )]
     pub etcd_lease_seconds: u16,
-    /// What etcd was told by its own option of this name: how large a request may be, so also how large a cluster
+    /// Value of etcd's own option --max-request-bytes; it also limits the size of one cluster's record
     #[arg(
         long,
         env = "SIP_ETCD_MAX_REQUEST_BYTES",
@@ -51,7 +51,7 @@ pub struct EtcdArgs {
         value_parser = clap::value_parser!(u32).range(65_536..=1_073_741_824)
     )]
     pub etcd_max_request_bytes: u32,
-    /// What etcd was told by its own option of this name: operations in one transaction
+    /// Value of etcd's own option --max-txn-ops: operations in one transaction
     #[arg(
         long,
         env = "SIP_ETCD_MAX_TXN_OPS",

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs a site of its own on this machine: etcd, kube-apiserver, controllers and fake nodes.
+/// Runs a site on this machine: etcd, kube-apiserver, controllers and nodes.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -20,11 +20,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Brings an empty site up, prints how to reach it, and stays until Ctrl-C
+    /// Starts an empty site, prints how to reach it, and runs until Ctrl-C
     Up(up::Options),
-    /// Brings a region with one site up, places three clusters, and shows what came of it
+    /// Starts a region with one site, places three clusters, and prints the result
     ///
-    /// On a terminal it stays until Ctrl-C. Otherwise it ends, with exit status 0 only if two clusters became ready
+    /// On a terminal it runs until Ctrl-C. Otherwise it ends, with exit status 0 only if two clusters became ready
     /// and the third was refused with a reason.
     Demo(demo::Options),
     /// Measures how long a site takes from a new cluster to its last labelled host

@@ -13,13 +13,13 @@ use crate::{interrupted::Interrupted, steps::Steps};
 /// What the site is to have.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The site's name
+    /// Name of the site
     #[arg(long, default_value = "site-a")]
     name: String,
-    /// How many fake nodes it has
+    /// Number of fake nodes
     #[arg(long, default_value_t = 3)]
     nodes: u32,
-    /// One real node instead of them, with the image haproxy:2.8 made of this machine's HAProxy; needs root on Linux
+    /// Start one real node instead, with an image haproxy:2.8 built from this machine's HAProxy; needs root on Linux
     #[arg(long, conflicts_with = "nodes")]
     real_node: bool,
 }

@@ -18,19 +18,19 @@ use scene::Scene;
 /// What is measured, and on what.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How many hosts a site has; one site after the other
+    /// Number of hosts of each site; the sites are measured one after the other
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', default_values_t = [1_000, 10_000])]
     hosts: Vec<u32>,
-    /// How many clusters of 3 + 20 hosts are created, one after the other
+    /// Number of clusters of 3 + 20 hosts that are created one after the other
     #[arg(long, default_value_t = 10)]
     clusters: u16,
-    /// How many clusters of 3 + 4 hosts are created at once, in the last site
+    /// Number of clusters of 3 + 4 hosts that are created at once in the last site
     #[arg(long, default_value_t = 100)]
     burst: u16,
-    /// How many clusters the last site has in the end, before 3 + 20 are measured again
+    /// Number of clusters in the last site before clusters of 3 + 20 hosts are measured again
     #[arg(long, default_value_t = 500)]
     standing: u16,
-    /// For how long nobody may write in the end
+    /// Seconds at the end in which nobody may write
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
 }

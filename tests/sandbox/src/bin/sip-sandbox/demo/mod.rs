@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// How the demonstration is to be.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Fake nodes also where there can be a real one
+    /// Use fake nodes even where a real one is possible
     #[arg(long)]
     fake_nodes: bool,
 }
