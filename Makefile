@@ -59,7 +59,7 @@ soak-site: setup-checks ## a site in which everything happens at random, for hal
 	$(call step,random soak of a site,SOAK_SITE_SECONDS=$${SOAK_SITE_SECONDS:-1800} \
 	    $(PROOF) --package sip-site-tests --test site soak -- --nocapture)
 
-soak: setup-checks ## the long forms of the proofs of the ledger: crashes at every write, and what else takes its time
+soak: setup-checks ## the long-running tests of the ledger, the protocol and the agents, such as crashes at every write
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
 	$(call step,lost ledgers,SOAK_REBUILDS=$${SOAK_REBUILDS:-10000} \
 	    $(PROOF) --package sip-scheduler --test protocol whenever_the_ledger_is_lost -- --nocapture)
