@@ -61,7 +61,7 @@ pub struct SIPClusterSpec {
     /// Hosts to place, by role. `ControlPlane` and `Worker` are in use; any valid label value is accepted as a role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, NodeSet>,
-    /// Services that lead to the hosts.
+    /// Services in front of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
 }
@@ -88,10 +88,10 @@ pub struct NodeSet {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCount {
-    /// Hosts at work. Left out: 0.
+    /// Hosts in use. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i64>,
-    /// Slack for upgrades, in hosts. Left out: 0.
+    /// Spare hosts for upgrades. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<i64>,
 }
@@ -118,10 +118,10 @@ pub struct Services {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcesSpec {
-    /// What it is sure to have, such as `cpu: 100m`.
+    /// Requests, such as `cpu: 100m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<BTreeMap<String, IntOrString>>,
-    /// What it never gets more of, such as `memory: 512Mi`.
+    /// Limits, such as `memory: 512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<BTreeMap<String, IntOrString>>,
 }
@@ -146,10 +146,10 @@ pub struct LoadBalancerControlPlaneSpec {
     /// IP address under which users reach the service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
-    /// Number of pods, 0 to 32. Left out: 2.
+    /// Number of pods, 0 to 32. Default: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// What the container asks for and may use, instead of what the agent sets.
+    /// Resource requests and limits of the container, instead of the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
@@ -161,10 +161,10 @@ pub struct LoadBalancerControlPlaneSpec {
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
-    /// the fewest. Left out: `roundrobin`.
+    /// the fewest. Default: `roundrobin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
-    /// Port on the site's nodes that leads to port 6443 of the API servers. Left out: the site picks one.
+    /// Node port that leads to port 6443 of the API servers. Default: picked by the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
 }
@@ -189,10 +189,10 @@ pub struct LoadBalancerWorkerSpec {
     /// IP address under which users reach the service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
-    /// Number of pods, 0 to 32. Left out: 2.
+    /// Number of pods, 0 to 32. Default: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// What the container asks for and may use, instead of what the agent sets.
+    /// Resource requests and limits of the container, instead of the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
@@ -204,14 +204,14 @@ pub struct LoadBalancerWorkerSpec {
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
-    /// the fewest. Left out: `roundrobin`.
+    /// the fewest. Default: `roundrobin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
     /// Whether workers are told the address of the client at the beginning of each connection, by version 2 of the PROXY
-    /// protocol: what listens there must understand it, on every port. Left out: no.
+    /// protocol: what listens there must understand it, on every port. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<bool>,
-    /// Accepted because older manifests carry it, and ignored: `nodePortRange` says the ports.
+    /// Accepted because older manifests carry it, and ignored: `nodePortRange` sets the ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Ports that are balanced.
@@ -247,10 +247,10 @@ pub struct JumpHostSpec {
     /// IP address under which users reach the service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
-    /// Number of pods, 0 to 32. Left out: 1.
+    /// Number of pods, 0 to 32. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// What the container asks for and may use, instead of what the agent sets.
+    /// Resource requests and limits of the container, instead of the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
@@ -261,7 +261,7 @@ pub struct JumpHostSpec {
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// Port on the site's nodes that leads to sshd. Left out: the site picks one.
+    /// Node port that leads to sshd. Default: picked by the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// How the hosts' BMCs are reached.
@@ -283,7 +283,7 @@ pub struct JumpHostSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSpec {
-    /// Whether BMCs are reached through the proxy of the environment. Left out: no.
+    /// Whether BMCs are reached through the proxy of the environment. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<bool>,
 }
@@ -304,10 +304,10 @@ pub struct AuthSpec {
     /// IP address under which users reach the service.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<String>,
-    /// Number of pods, 0 to 32. Left out: 1.
+    /// Number of pods, 0 to 32. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// What the container asks for and may use, instead of what the agent sets.
+    /// Resource requests and limits of the container, instead of the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesSpec>,
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
@@ -318,7 +318,7 @@ pub struct AuthSpec {
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
-    /// Port on the site's nodes that leads to the provider. Left out: the site picks one.
+    /// Node port that leads to the provider. Default: picked by the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Secret in the SIPCluster's namespace with the CA that the provider's certificate is issued from.

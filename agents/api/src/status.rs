@@ -5,17 +5,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What has come of a SIPCluster.
+/// Observed state of a SIPCluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SIPClusterStatus {
     /// Generation of the spec that the cluster agent last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the cluster agent first acted on that generation: from then on the other agents' answers are awaited.
+    /// When the cluster agent first acted on that generation: the timeout for the other agents' answers starts then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_since: Option<Time>,
-    /// Whether each step is done. Every type has one owner.
+    /// Conditions of the cluster. Every type has one owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -71,7 +71,7 @@ pub struct Member {
     /// Value of the role's topology key on the host; absent when the role has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// How far the claim has come.
+    /// State of the member's claim.
     pub state: MemberState,
     /// Revision at which the member came into this state.
     #[schemars(with = "i64", range(min = 0))]
@@ -145,7 +145,7 @@ pub struct Endpoint {
     /// Port on that address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// What is spoken there: `https`, `tcp`, `ssh`.
+    /// Protocol: `https`, `tcp` or `ssh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// OIDC issuer URL, on an identity provider.
