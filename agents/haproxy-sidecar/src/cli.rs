@@ -33,7 +33,7 @@ pub enum Error {
     #[error("HAProxy's master has closed the connection")]
     Closed(#[source] io::Error),
     /// It is about to end, or another program.
-    #[error("HAProxy's master does not answer `{command}` as it does: {answer:?}")]
+    #[error("HAProxy's master gave an unexpected answer to `{command}`: {answer:?}")]
     Unclear {
         /// What it was asked.
         command: &'static str,

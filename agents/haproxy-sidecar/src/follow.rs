@@ -192,10 +192,13 @@ impl Follower {
             if error.is_passing() {
                 tracing::info!(
                     reason = text,
-                    "HAProxy does not answer; what it starts with is written"
+                    "HAProxy does not answer; the configuration for its start is written"
                 );
             } else {
-                tracing::warn!(error = text, "HAProxy cannot be made to follow; trying again");
+                tracing::warn!(
+                    error = text,
+                    "the configuration cannot be applied to HAProxy; retrying"
+                );
             }
             self.trouble = Some(text);
         }

@@ -16,7 +16,7 @@ pub enum Error {
     #[error(transparent)]
     Cli(#[from] cli::Error),
     /// The worker went away, or says what nobody understands.
-    #[error("worker {worker} does not answer `{command}`: {answer:?}")]
+    #[error("worker {worker} gave an unexpected answer to `{command}`: {answer:?}")]
     Answer {
         /// Its process.
         worker: Pid,

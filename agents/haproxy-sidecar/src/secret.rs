@@ -75,7 +75,13 @@ pub async fn follow(
                 let unusable = source.borrow().unusable.clone();
                 match unusable {
                     Some(why) if is_new => {
-                        tracing::warn!(namespace, name, version, why, "keeping the configuration before");
+                        tracing::warn!(
+                            namespace,
+                            name,
+                            version,
+                            why,
+                            "keeping the previous configuration"
+                        );
                     }
                     Some(_) | None => {
                         tracing::debug!(namespace, name, version, is_new, "read the Secret");
@@ -85,13 +91,13 @@ pub async fn follow(
             Ok(None) => tracing::warn!(
                 namespace,
                 name,
-                "there is no such Secret; what it held last goes on"
+                "the Secret does not exist; keeping its last configuration"
             ),
             Err(error) => tracing::warn!(
                 namespace,
                 name,
                 error = &error as &dyn StdError,
-                "the Secret cannot be watched; trying again"
+                "the Secret cannot be watched; retrying"
             ),
         }
     }

@@ -75,7 +75,7 @@ pub struct Leadership {
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
     /// The API server has not taken a renewal in time.
-    #[error("the Lease {lease} was not renewed in time, and another replica may go on")]
+    #[error("the Lease {lease} was not renewed in time, and another replica may hold it")]
     Late {
         /// Namespace and name.
         lease: String,
@@ -145,11 +145,11 @@ impl Candidate {
                     sleep(retry(self.length)).await;
                 }
                 Err(error) => {
-                    gate.not_ready("cannot stand for election");
+                    gate.not_ready("the Lease cannot be acquired");
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         lease = self.name,
-                        "cannot stand for election"
+                        "the Lease cannot be acquired"
                     );
                     sleep(pauses.next().unwrap_or(self.length)).await;
                 }

@@ -54,7 +54,7 @@ pub(crate) async fn observe(client: &Client, pods: &Store<Pod>, check: &Check) -
             let words = format!("it cannot be checked: {}", apply::reason(&error));
             Ok(Outcome::Open(Problem::new(REFUSED, words)))
         }
-        Err(error) => Err(Error::kubernetes("begin the check of a template")(error)),
+        Err(error) => Err(Error::kubernetes("start the check of a template")(error)),
     }
 }
 

@@ -99,13 +99,13 @@ pub enum Error {
         source: NameError,
     },
     /// An agent of a site that has no authority here.
-    #[error("no authority of site `{site}` is known, so nobody can be an agent of it")]
+    #[error("there is no CA of site `{site}`, so it can have no agents")]
     NoAuthority {
         /// The site.
         site: Name,
     },
     /// The certificate or its holder was revoked.
-    #[error("`{id}`, or its certificate, is on the list of those who are denied")]
+    #[error("`{id}`, or its certificate, is denied by --tls-deny")]
     Denied {
         /// The id.
         id: String,

@@ -68,7 +68,7 @@ impl From<Stay> for Ages {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A server has failed.
-    #[error("gRPC is not served any more")]
+    #[error("gRPC is no longer served")]
     Server(#[source] tonic::transport::Error),
     /// A server's task has ended although it should not.
     #[error("the task of a gRPC server has ended")]

@@ -56,7 +56,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The caller acts on an older state than the ledger's.
-    #[error("{cluster}: generation {asked} is older than generation {applied}, which was applied already")]
+    #[error("{cluster}: generation {asked} is older than generation {applied}, which is applied")]
     StaleGeneration {
         /// Cluster.
         cluster: String,
@@ -66,7 +66,7 @@ pub enum Error {
         applied: i64,
     },
     /// The cluster is on its way out.
-    #[error("{cluster}: is being released and takes no new shape")]
+    #[error("{cluster}: is being released, so its spec can no longer change")]
     Releasing {
         /// Cluster.
         cluster: String,
@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// What was decided or read rests on a change of the same site that the storage has refused.
     #[error(
-        "another change of the same site was refused by the ledger's storage: {cause}; nothing was done, so ask again"
+        "another change of the same site was refused by the ledger's storage: {cause}; nothing was done, so retry"
     )]
     SiteReset {
         /// What the storage says.
@@ -129,7 +129,7 @@ pub enum Error {
         found: String,
     },
     /// The caller is at a limit of its own.
-    #[error("{identity}: {why} (limit `{}`); nothing was done, come again in {again:?}", limit.name())]
+    #[error("{identity}: {why} (limit `{}`); nothing was done, retry in {again:?}", limit.name())]
     Limited {
         /// Who called.
         identity: String,

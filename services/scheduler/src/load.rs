@@ -78,7 +78,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("without text"), "a call has panicked");
-    Status::internal("the scheduler failed at this call; its log says why")
+    Status::internal("the scheduler failed in this call; its log has the cause")
 }
 
 /// The status of a message that was not read: what tonic says of it does not say what to do. Nothing else here is out of

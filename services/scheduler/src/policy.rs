@@ -128,7 +128,7 @@ async fn look(files: Vec<(String, PathBuf)>, told: watch::Sender<Policies>) -> R
             Ok(Err(error)) => {
                 let why = chain(&error);
                 if refused.as_ref() != Some(&why) {
-                    tracing::error!(why, "a policy cannot be used; the one before stays in force");
+                    tracing::error!(why, "a policy is invalid; the previous one stays in force");
                     refused = Some(why);
                 }
             }

@@ -61,12 +61,12 @@ pub fn reset_fence(command: ResetFence) -> anyhow::Result<Outcome> {
         let lease = one_line(&lease_uid, SHOWN);
         if lease_uid.is_empty() && lease_transitions == 0 {
             text.push_str(
-                "Done: the agent of an election without a Lease is forgotten, or none was known.\n",
+                "Done: the scheduler has forgotten the agent that reported without a Lease, or knew none.\n",
             );
         } else {
             writeln!(
                 text,
-                "Done: forgotten is the agent of Lease {lease}, transition {lease_transitions}."
+                "Done: the scheduler has forgotten the agent of Lease {lease}, transition {lease_transitions}."
             )?;
         }
         Ok(Outcome::done(text))
@@ -89,8 +89,8 @@ fn fence_statement(site: &inventory::Site) -> String {
     };
     format!(
         "Site {}: {now}. It has {hosts} hosts, {held_hosts} of them held by {clusters} clusters; they stay as they are.\n\
-         The scheduler forgets which agents it has let in: whoever reports next is let in, whatever its Lease counts.\n\
-         Until then nothing is placed in the site. Stop every agent first that must not speak for it.\n",
+         The scheduler forgets the Lease of the last agent: it accepts the next one that reports, whatever its Lease.\n\
+         Until then it places nothing in the site. First stop every agent that must not report for the site.\n",
         named(name)
     )
 }

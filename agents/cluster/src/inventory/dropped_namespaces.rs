@@ -95,7 +95,7 @@ async fn clusters(client: &Client) -> Vec<SIPCluster> {
             Ok(found) => return found.items,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "SIPClusters cannot be listed, which is tried again");
+                tracing::warn!(error, "SIPClusters cannot be listed; retrying");
                 tokio::time::sleep(pauses.next().unwrap_or_default()).await;
             }
         }

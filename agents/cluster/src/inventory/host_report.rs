@@ -54,7 +54,7 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
         }
         // A host that never was SIP's is not reported.
         _ if host.placement_revision().is_some() => Some(format!(
-            "it is used by {user}, and was given back: no SIPCluster holds it"
+            "it is used by {user}, and no SIPCluster holds it: it was released"
         )),
         _ => None,
     }

@@ -54,7 +54,7 @@ pub async fn report(
             pause = pauses();
         }
         gate.not_ready(format!("reports are interrupted: {}", ended.message()));
-        tracing::warn!(code = ?ended.code(), message = ended.message(), "reports are interrupted and begin anew");
+        tracing::warn!(code = ?ended.code(), message = ended.message(), "the report stream was interrupted; starting a new one");
         tokio::time::sleep(pause.next().unwrap_or_default()).await;
     }
 }

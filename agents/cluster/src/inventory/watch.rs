@@ -172,7 +172,7 @@ where
             Ok(Event::Delete(object)) => sink.delete(object),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(%kind, error, "a watch was interrupted and is tried again");
+                tracing::warn!(%kind, error, "a watch was interrupted; retrying");
             }
         }
     }

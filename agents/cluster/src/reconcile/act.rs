@@ -59,13 +59,13 @@ async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mu
     match action {
         MachineAction::Prioritize(machine) => {
             if let Err(error) = machine::prioritize(&context.client, machine).await {
-                let what = format!("Machine {machine} cannot be asked to go by {DELETE}");
+                let what = format!("annotation {DELETE} cannot be set on Machine {machine}");
                 outcomes.events.push(failed(what, &error));
             }
         }
         MachineAction::Restore { host, machine } => {
             if let Err(error) = machine::restore(&context.client, machine).await {
-                let what = format!("{DELETE} cannot be taken off Machine {machine}");
+                let what = format!("annotation {DELETE} cannot be removed from Machine {machine}");
                 outcomes.events.push(failed(what, &error));
                 outcomes.stuck.insert(host.clone(), machine.clone());
                 outcomes.requeue = Some(REFUSED);
@@ -173,7 +173,7 @@ async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Res
         .fence
         .confirmed(&plan.cluster, released, &context.client)
         .await;
-    let confirmed = confirmed.map_err(Error::kubernetes("read a host that was given back"))?;
+    let confirmed = confirmed.map_err(Error::kubernetes("read a released host"))?;
     if confirmed.is_empty() {
         return Ok(());
     }

@@ -108,7 +108,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
         )),
         // The claim is older than what the host shows: this process was paused, and another has given the host back.
         Err(Violation::Mark) => Assessment::Blocked(format!(
-            "it was given back at revision {}, after it was claimed at {}",
+            "it was released at revision {}, after it was claimed at {}",
             host.release_mark(),
             member.revision()
         )),

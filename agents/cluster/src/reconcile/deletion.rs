@@ -74,7 +74,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
     }
     let waiting: Vec<String> = waiting.iter().map(ToString::to_string).collect();
     let why = format!(
-        "every host is given back; waiting for the removal of: {}",
+        "every host is released; waiting for the deletion of: {}",
         waiting.join(", ")
     );
     let held = status::held(object);

@@ -22,10 +22,10 @@ pub enum Error {
     #[error("the SIPCluster has changed since it was observed")]
     Changed,
     /// The object does not exist any more.
-    #[error("the SIPCluster does not exist any more")]
+    #[error("the SIPCluster no longer exists")]
     Gone,
     /// The scheduler is at an older epoch than the status, or than in an earlier answer.
-    #[error("the scheduler answers from epoch {answered}, and epoch {seen} was seen already")]
+    #[error("the scheduler answers with epoch {answered}, which is older than the observed epoch {seen}")]
     OldEpoch {
         /// In the answer.
         answered: u64,
@@ -45,7 +45,7 @@ pub enum Error {
         seen: u64,
     },
     /// Pods of a cluster without `SIPCluster` may route to its hosts.
-    #[error("hosts are held while {0} exists, which may route to them")]
+    #[error("hosts are not released while {0} exists, which may route to them")]
     Drains(String),
 }
 

@@ -80,6 +80,11 @@ async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>
 pub fn error_policy(object: Arc<SIPCluster>, error: &Error, context: Arc<Context>) -> Action {
     let ObjectKey { namespace, name } = ObjectKey::for_object(&*object);
     let error = error as &dyn std::error::Error;
-    tracing::warn!(namespace, name, error, "a cluster is tried again");
+    tracing::warn!(
+        namespace,
+        name,
+        error,
+        "reconciling a SIPCluster failed; requeued"
+    );
     Action::requeue(context.retries.failed(&*object))
 }

@@ -83,7 +83,7 @@ impl Requeued {
                     namespace,
                     name,
                     error,
-                    "a cluster without SIPCluster is tried again"
+                    "releasing the hosts of a SIPCluster that is gone failed; requeued"
                 );
                 self.failing.entry(cluster.clone()).or_insert_with(pauses).next()
             }

@@ -96,7 +96,7 @@ fn why(member: &Member, host: Option<&ObservedHost>) -> String {
         Some(host) if member.state() != MemberState::Bound && host.consumer().is_some() => {
             "somebody used it before it was handed over".to_owned()
         }
-        Some(_) => "it has recovered meanwhile".to_owned(),
+        Some(_) => "it has recovered since".to_owned(),
     }
 }
 

@@ -102,7 +102,7 @@ pub(super) async fn finish(
         && object.status.is_some()
     {
         let note = format!(
-            "the scheduler cannot be asked, everything stays as it is: {}",
+            "the scheduler cannot be asked, so nothing changes: {}",
             scheduler::reason(status)
         );
         publish(vec![Event::warning("Stale", note)], object, context).await;

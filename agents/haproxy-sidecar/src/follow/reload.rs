@@ -54,7 +54,11 @@ impl Follower {
         let orders::Reloaded { face, refused } = orders::reload(&self.master, &face).await?;
         self.metrics.reloaded(refused.is_some());
         if let Some(words) = &refused {
-            tracing::warn!(words, digest = wanted.digest(), "HAProxy goes on as before");
+            tracing::warn!(
+                words,
+                digest = wanted.digest(),
+                "HAProxy still runs the previous configuration"
+            );
             if let Some(good) = &self.good {
                 self.file.write(&good.file()).await?;
             }

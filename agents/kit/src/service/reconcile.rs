@@ -69,7 +69,7 @@ pub(super) fn retry<S: Service>(object: Arc<SIPCluster>, error: &Error, context:
         namespace = object.namespace(),
         name = object.name_any(),
         error,
-        "reconciling a cluster failed; it is tried again"
+        "reconciling a SIPCluster failed; requeued"
     );
     Action::requeue(context.retries.failed(&*object))
 }

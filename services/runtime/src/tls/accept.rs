@@ -181,7 +181,7 @@ impl Accepting {
             if replaced && let Some(withheld) = self.log.replaced.line() {
                 tracing::warn!(
                     peer = %connection.peer(), limit = "connections", withheld,
-                    "its oldest connection ends: the identity has as many as it may have"
+                    "closing the oldest connection of the identity: it is at its limit"
                 );
             }
             return connection.held(held);
@@ -243,7 +243,7 @@ async fn handshake(
         biased;
         () = place.evicted() => {
             if let Some(withheld) = log.evicted.line() {
-                tracing::info!(%address, withheld, "a newer connection has got its place: no handshake was under way");
+                tracing::info!(%address, withheld, "closed in favour of a newer connection: no handshake was in progress");
             }
             (Outcome::Evicted, None)
         }

@@ -182,7 +182,7 @@ pub enum ConnectError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// `localhost` is some other machine.
-    #[error("{endpoint} is at {address}, which is not loopback; it is not used without TLS")]
+    #[error("{endpoint} is at {address}, which is not a loopback address and needs TLS")]
     NotLoopback {
         /// Where to.
         endpoint: Arc<str>,

@@ -107,7 +107,7 @@ pub enum Error {
         source: rustls_pki_types::pem::Error,
     },
     /// The own certificate names nobody in this realm.
-    #[error("the certificate in {} does not name anyone here", path.display())]
+    #[error("the certificate in {} has no valid identity", path.display())]
     Identity {
         /// The file.
         path: PathBuf,
@@ -167,7 +167,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Which of two files counts is not said.
-    #[error("{} is not the only file of its site's authorities", path.display())]
+    #[error("{} is not the only file with CA certificates of its site", path.display())]
     TwoAuthorities {
         /// One of the files.
         path: PathBuf,

@@ -307,7 +307,7 @@ impl Said {
                 if self.overdue.replace(*not_after) != Some(*not_after) {
                     tracing::warn!(
                         expires = super::rfc3339(*not_after),
-                        "the certificate is past half of its life and has not been renewed"
+                        "more than half of the validity of the certificate has passed, and it is not renewed"
                     );
                 }
             }

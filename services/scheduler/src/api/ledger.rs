@@ -91,7 +91,7 @@ impl Chunks {
             tokio::select! {
                 biased;
                 // Where nobody can change it any more the term has no end.
-                Ok(()) = standing.changed() => Err(stopped("the term is over; begin anew")),
+                Ok(()) = standing.changed() => Err(stopped("the term is over; start again")),
                 place = messages.reserve() => match place {
                     Ok(place) => {
                         place.send(Ok(ExportLedgerResponse { entries }));
@@ -99,7 +99,7 @@ impl Chunks {
                     }
                     Err(_) => Err(stopped("nobody reads it any more")),
                 },
-                () = tokio::time::sleep(STALL) => Err(stopped("nothing of it was read for 30 s; begin anew")),
+                () = tokio::time::sleep(STALL) => Err(stopped("nothing was read for 30 s; start again")),
             }
         })
     }

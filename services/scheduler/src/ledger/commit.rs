@@ -28,7 +28,7 @@ const BATCH: usize = 512;
 
 /// The ledger no longer takes changes: its term is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the ledger has stopped; whether what was asked for is done is not known, so ask again")]
+#[error("the ledger has stopped; the change may or may not be done, so retry")]
 pub struct Stopped;
 
 /// A handle to stage changes and to wait for them. Cheap to clone.

@@ -2,7 +2,7 @@
 
 /// A step that is larger than the ledger takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: may need {bytes} bytes in the ledger, which takes {limit} at once")]
+#[error("{what}: may need {bytes} bytes in the ledger: must be at most {limit}")]
 pub struct TooLarge {
     /// What is too large.
     pub what: String,
@@ -33,7 +33,7 @@ pub enum Error {
         understood: u64,
     },
     /// Another process has taken over: nothing of what was asked for is written.
-    #[error("ledger: {by} has taken over, and nothing was written")]
+    #[error("ledger: {by} leads now, and nothing was written")]
     Fenced {
         /// Who, as far as it is known.
         by: String,

@@ -172,10 +172,10 @@ pub enum FileError {
     #[error("the export cannot be read or written")]
     Io(#[from] std::io::Error),
     /// It does not begin as exports do.
-    #[error("this is no export of a ledger: it does not begin with {:?}", String::from_utf8_lossy(MAGIC).trim_end())]
+    #[error("this is not an export of a ledger: it does not begin with {:?}", String::from_utf8_lossy(MAGIC).trim_end())]
     Foreign,
     /// It ends too early.
-    #[error("the export is cut off after {0} bytes: its end is missing")]
+    #[error("the export is truncated after {0} bytes")]
     CutOff(u64),
     /// It is not what was written.
     #[error("the export is damaged: {0}")]

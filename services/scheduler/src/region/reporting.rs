@@ -179,7 +179,7 @@ impl Drop for Reporter {
         tracing::info!(
             site = self.site,
             session = self.session.id.as_str(),
-            "the site's reporter has gone"
+            "the reporter of the site has disconnected"
         );
     }
 }

@@ -87,7 +87,7 @@ impl Etcd {
             Ok(())
         } else {
             Err(Error::Fenced {
-                by: "somebody".to_owned(),
+                by: "another scheduler".to_owned(),
             })
         }
     }

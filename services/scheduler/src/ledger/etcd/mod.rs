@@ -213,7 +213,7 @@ impl Etcd {
         let answers = answer.op_responses();
         let [TxnOpResponse::Get(leader), TxnOpResponse::Get(found)] = &*answers else {
             return Err(Error::Fenced {
-                by: "somebody".to_owned(),
+                by: "another scheduler".to_owned(),
             });
         };
         match (leader.kvs(), found.kvs()) {
@@ -224,7 +224,7 @@ impl Etcd {
                 by: String::from_utf8_lossy(leader.value()).into_owned(),
             }),
             _ => Err(Error::Fenced {
-                by: "somebody".to_owned(),
+                by: "another scheduler".to_owned(),
             }),
         }
     }
@@ -252,7 +252,7 @@ impl Etcd {
             if Instant::now() + pause >= self.right.lapses() {
                 return Err(error);
             }
-            tracing::warn!(error = error.chain(), "asking etcd again");
+            tracing::warn!(error = error.chain(), "retrying a request to etcd");
             tokio::time::sleep(pause).await;
         }
     }

@@ -115,7 +115,7 @@ impl Place {
             return Ok(());
         }
         let client = connect::connect(&self.endpoints, certificates.as_ref()).await?;
-        tracing::info!("etcd is connected to with new certificates");
+        tracing::info!("reconnected to etcd with new certificates");
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Link { client, certificates };
         Ok(())
     }
