@@ -35,14 +35,14 @@ endef
 .NOTPARALLEL:
 .PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
 
-help: ## prints this list
+help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
-demo: setup ## brings a region with one site up, places three clusters and shows what came of it
+demo: setup ## starts a region with one site, places three clusters and prints the result
 	@$(CARGO) build --workspace --bins
 	@$(CARGO) run --quiet --package sip-sandbox -- demo
 
-test: setup-checks fmt clippy lint all-tests ## everything that has to be green: format, lints, all tests
+test: setup-checks fmt clippy lint all-tests ## every check that CI runs: format, lints, all tests
 
 check: setup-checks fmt clippy unit ## the fast part of `make test`: format, clippy, unit tests
 
@@ -54,7 +54,7 @@ bench: setup-bench ## measures the decision (goals, growth, instructions), the s
 	$(CARGO) bench --package sip-contract-tests --bench failover
 	$(CARGO) run --release --bin sip-sandbox -- bench
 
-soak-site: setup-checks ## a site in which everything happens at random, for half an hour; then a checker looks whether every promise is held
+soak-site: setup-checks ## half an hour of random changes and faults in a site; then a checker verifies every invariant
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)
 	$(call step,random soak of a site,SOAK_SITE_SECONDS=$${SOAK_SITE_SECONDS:-1800} \
 	    $(PROOF) --package sip-site-tests --test site soak -- --nocapture)
@@ -84,7 +84,7 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
-fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FUZZ_SECONDS (600) each
+fuzz: setup-fuzz ## fuzzes the input of `sipctl plan` and the selectors, FUZZ_SECONDS (600) each
 	@for target in plan_input selectors; do \
 	  started=$$(date +%s); printf '\n== fuzz %s\n' "$$target"; \
 	  (cd services/sipctl && mkdir -p fuzz/corpus/$$target && \
@@ -95,7 +95,7 @@ fuzz: setup-fuzz ## feeds `sipctl plan` and the selectors with hostile input, FU
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
 
-generate: ## writes again what is generated from the code: custom resource definitions, the reference page of conditions
+generate: ## regenerates deploy/crd and docs/conditions.md from the types in agents/api
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
 	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
 
@@ -114,10 +114,10 @@ push: ## copies the images of `make images` to REGISTRY, with skopeo
 	  skopeo copy $(SKOPEO_FLAGS) "oci-archive:$(IMAGES)/$$name.tar" "docker://$(REGISTRY)/$$name:$(VERSION)" || exit 1; \
 	done
 
-clean: ## removes what cargo has built; the tools in the user's cache directory stay
+clean: ## removes the build products of cargo, but not the tools in the user's cache directory
 	$(CARGO) clean
 
-setup: ## installs what running a site needs: Debian packages (as root), Go tools
+setup: ## installs the tools that a site needs: Debian packages (as root), Go tools
 	$(call step,set-up,$(SETUP))
 
 setup-bench:
@@ -126,7 +126,7 @@ setup-bench:
 setup-fuzz:
 	$(call step,set-up,$(SETUP) --fuzz)
 
-setup-checks: ## the same, and what `make lint` and all tests need
+setup-checks: ## installs the tools of `make setup`, and those that `make lint` and all tests need
 	$(call step,set-up,$(SETUP) --checks)
 
 fmt:

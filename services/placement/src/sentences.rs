@@ -221,7 +221,7 @@ impl Display for Ineligible {
             Self::UnknownStatus(text) => write!(f, "its operational status {:?} is not known", cut(text)),
             Self::State(state) => write!(f, "its state is {}, not available", cut(&state.to_string())),
             Self::MarkedFailed => f.write_str("it is marked as failed"),
-            Self::ReplaceRequested => f.write_str("its member is to be moved off"),
+            Self::ReplaceRequested => f.write_str("its member is to be replaced"),
             Self::Cordoned => f.write_str("it is cordoned"),
             Self::CordonedDomain(domain) => write!(f, "{domain} is cordoned by the site's policy"),
             Self::NoAddress(network) => write!(f, "it has no address in network {network}"),
@@ -260,7 +260,7 @@ impl Display for ReleaseReason {
         match self {
             Self::Surplus => f.write_str("the role has more members than it wants"),
             Self::Failed(reason) => write!(f, "{reason}, and it is replaced"),
-            Self::Moved => f.write_str("it was moved off, and its replacement is bound"),
+            Self::Moved => f.write_str("it was to be replaced, and its replacement is bound"),
         }
     }
 }
@@ -284,7 +284,7 @@ impl Display for ReportKind {
             Self::ReplacementWaits { reason, limit } => {
                 write!(
                     f,
-                    "{reason}; it waits, since at most {} may be under way",
+                    "{reason}; it waits, since at most {} may be in progress",
                     plural(*limit, "replacement")
                 )
             }

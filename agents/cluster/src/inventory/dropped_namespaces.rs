@@ -16,8 +16,8 @@ const NAMED: usize = 5;
 /// A namespace that must stay in the configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}{why}; list it again, or give these \
-    hosts back first (delete the SIPClusters, or request that the hosts be replaced)"
+    "hostNamespaces: {namespace} is not listed, and SIPClusters hold hosts there: {held}{why}; list it again, or release \
+    these hosts first (delete the SIPClusters, or request that the hosts be replaced)"
 )]
 pub struct DroppedNamespace {
     namespace: String,
