@@ -1,6 +1,7 @@
 //! The objects of one instance: rendered, then with its Service and configuration on the API server, then all of them.
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
     hash::{DefaultHasher, Hasher as _},
     time::{Duration, Instant},
@@ -37,6 +38,8 @@ pub struct Objects<State> {
     deployment: Box<Deployment>,
     guards: Vec<Child>,
     without: Vec<Kind>,
+    /// By which the pods are known: the watch keeps no selector of a Deployment.
+    pod_labels: BTreeMap<String, String>,
     config_digest: String,
     state: State,
 }
@@ -46,6 +49,7 @@ impl Objects<Prepared> {
     /// `config_digest`: tells the configuration that pods are to run from any other.
     #[must_use]
     pub fn new(service: Service, deployment: Deployment, config_digest: String) -> Self {
+        let pod_labels = deployment.spec.selector.match_labels.clone();
         Self {
             service: Box::new(service),
             configuration: Vec::new(),
@@ -53,6 +57,7 @@ impl Objects<Prepared> {
             deployment: Box::new(deployment),
             guards: Vec::new(),
             without: Vec::new(),
+            pod_labels: pod_labels.unwrap_or_default(),
             config_digest,
             state: Prepared(()),
         }
@@ -139,16 +144,21 @@ impl Objects<Applied> {
 }
 
 impl<State> Objects<State> {
-    /// Its Service: as it was rendered, and from [`Exposed`] on as the API server has it.
+    /// Its Service: as it was rendered, and from [`Exposed`] on as the API server has it, as far as the watch keeps it.
     #[must_use]
     pub fn service(&self) -> &Service {
         &self.service
     }
 
-    /// Its Deployment: as it was rendered, and when [`Applied`] as the API server has it.
+    /// Its Deployment: as it was rendered, and when [`Applied`] as the API server has it, as far as the watch keeps it.
     #[must_use]
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
+    }
+
+    /// The labels by which its Deployment selects pods.
+    pub(super) fn pod_labels(&self) -> &BTreeMap<String, String> {
+        &self.pod_labels
     }
 
     /// Name of the instance, and of its objects.
@@ -199,6 +209,7 @@ impl<State> Objects<State> {
             deployment,
             guards,
             without,
+            pod_labels,
             config_digest,
             state: _,
         } = self;
@@ -209,6 +220,7 @@ impl<State> Objects<State> {
             deployment,
             guards,
             without,
+            pod_labels,
             config_digest,
             state,
         }

@@ -59,16 +59,15 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
 #[must_use]
 pub fn selected<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let namespace = objects.namespace();
-    let selector = objects.deployment().spec.selector.match_labels.as_ref();
     // Other labels are not kept in memory.
+    let selector = objects.pod_labels().iter();
     let selector: Vec<_> = selector
-        .into_iter()
-        .flatten()
         .filter(|(label, _)| LABELS.contains(&label.as_str()))
         .collect();
     let mut own = pods.state();
     own.retain(|pod| {
         pod.namespace().as_deref() == Some(&namespace)
+            && !selector.is_empty()
             && selector
                 .iter()
                 .all(|(label, value)| pod.labels().get(*label) == Some(value))
@@ -98,9 +97,46 @@ pub fn is_ready(pod: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::time::Instant;
 
-    use super::*;
+    use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+    use kube::runtime::{reflector::store, watcher::Event};
+    use serde_json::{Value, json};
+
+    use super::{super::watches::trim_deployment, *};
+
+    #[test]
+    fn pods_of_other_instances_are_not_selected() {
+        let (read, mut write) = store::<Pod>();
+        let mut add = |namespace: &str, name: &str, instance: &str, software: &str| {
+            let labels = json!({ labels::INSTANCE: instance, labels::NAME: software });
+            let pod = json!({"metadata": {"namespace": namespace, "name": name, "labels": labels}});
+            write.apply_watcher_event(&Event::Apply(serde_json::from_value(pod).unwrap()));
+        };
+        add("tenant", "lb-1", "lb", "haproxy");
+        add("tenant", "check-1", "lb", "haproxy-check");
+        add("tenant", "other-1", "other", "haproxy");
+        add("elsewhere", "lb-2", "lb", "haproxy");
+
+        let metadata = json!({"namespace": "tenant", "name": "lb"});
+        let selector =
+            json!({"matchLabels": {labels::INSTANCE: "lb", labels::NAME: "haproxy", labels::PART_OF: "sip"}});
+        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        let spec = json!({"selector": selector, "template": {}});
+        let rendered: Value = json!({"metadata": metadata, "spec": spec});
+        let rendered: Deployment = serde_json::from_value(rendered).unwrap();
+        let mut watched = rendered.clone();
+        trim_deployment(&mut watched);
+        for deployment in [rendered.clone(), watched] {
+            let objects = Objects::new(service.clone(), rendered.clone(), String::new());
+            let exposed = objects.exposed(service.clone(), Instant::now(), None);
+            let names: Vec<_> = selected(&read, &exposed.applied(deployment))
+                .iter()
+                .map(|pod| pod.name_any())
+                .collect();
+            assert_eq!(names, ["lb-1"]);
+        }
+    }
 
     #[test]
     fn pods_are_ready_by_their_condition() {

@@ -175,7 +175,7 @@ impl Watches {
     }
 }
 
-fn trim_deployment(deployment: &mut Deployment) {
+pub(super) fn trim_deployment(deployment: &mut Deployment) {
     deployment.metadata.labels = None;
     deployment.spec = DeploymentSpec {
         replicas: deployment.spec.replicas,
