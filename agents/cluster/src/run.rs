@@ -107,6 +107,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         inventory,
         triggers,
         pending_writes: PendingWrites::default(),
+        pending_statuses: PendingWrites::default(),
         epochs: Epochs::default(),
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),

@@ -23,6 +23,8 @@ pub struct Context {
     pub triggers: Triggers,
     /// Writes to hosts that the watch does not show yet.
     pub pending_writes: PendingWrites,
+    /// Writes to statuses that the watch does not show yet.
+    pub pending_statuses: PendingWrites,
     /// Epochs that the scheduler has answered from.
     pub epochs: Epochs,
     /// When a release may be confirmed.

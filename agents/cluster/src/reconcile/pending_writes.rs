@@ -1,6 +1,6 @@
-//! Writes to hosts that the watch does not show yet.
+//! Writes to hosts and statuses that the watch does not show yet.
 //!
-//! A pass between a write and its event observes the host as it was, and would write the same again, to be answered with a
+//! A pass between a write and its event observes the object as it was, and would write the same again, to be answered with a
 //! conflict.
 
 use std::{
@@ -10,25 +10,27 @@ use std::{
 
 use kit::placement::ObjectKey;
 
-/// For each host that was written the `resourceVersion` that its last write was based on; one for each name at most.
+/// For each object that was written the `resourceVersion` that its last write was based on; one for each name at most. All objects
+/// are of one kind.
 #[derive(Debug, Default)]
 pub struct PendingWrites(Mutex<HashMap<ObjectKey, String>>);
 
 impl PendingWrites {
-    /// A host has been written on top of this `resourceVersion`.
-    pub fn written(&self, host: ObjectKey, base: String) {
+    /// An object has been written on top of this `resourceVersion`, and has another one since: of a write that changes nothing no watch
+    /// delivers an event.
+    pub fn written(&self, object: ObjectKey, base: String) {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writes.insert(host, base);
+        writes.insert(object, base);
     }
 
-    /// Whether a host that is observed at this `resourceVersion` has been written since. A write is forgotten once the host is
+    /// Whether an object that is observed at this `resourceVersion` has been written since. A write is forgotten once the object is
     /// observed at another one.
     #[must_use]
-    pub fn is_pending(&self, host: &ObjectKey, observed: &str) -> bool {
+    pub fn is_pending(&self, object: &ObjectKey, observed: &str) -> bool {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending = writes.get(host).is_some_and(|base| base == observed);
+        let pending = writes.get(object).is_some_and(|base| base == observed);
         if !pending {
-            writes.remove(host);
+            writes.remove(object);
         }
         pending
     }

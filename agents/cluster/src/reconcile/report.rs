@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use api::SIPCluster;
 use k8s_openapi::jiff::Timestamp;
-use kit::{apply, scheduler};
-use kube::{Resource as _, runtime::controller::Action};
+use kit::{apply, placement::ObjectKey, scheduler};
+use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
 use tonic::Code;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     event::Event,
     metrics::Pass,
     outcomes::Outcomes,
+    pending_writes::PendingWrites,
     plan::Plan,
     status,
     status_draft::Draft,
@@ -43,7 +44,16 @@ pub(super) async fn report(
     // Hosts that were written come back by their watch, and that pass writes the status.
     let follows = plan.status_follows && outcomes.requeue.is_none();
     let written = match plan.status {
-        Some(draft) if !follows => write(object, draft, &outcomes, context).await,
+        Some(draft) if !follows => {
+            write(
+                &context.client,
+                &context.pending_statuses,
+                object,
+                draft,
+                &outcomes,
+            )
+            .await
+        }
         Some(_) | None => Ok(false),
     };
     if matches!(written, Ok(true)) {
@@ -56,19 +66,30 @@ pub(super) async fn report(
 }
 
 /// Writes the status if it differs, to the object as it was observed. Returns whether it was written.
+///
+/// # Errors
+/// [`Error::Changed`] for an object that was written since, by this process or by another one; what else the API server answers.
 async fn write(
+    client: &Client,
+    pending: &PendingWrites,
     object: &SIPCluster,
     draft: Draft,
     outcomes: &Outcomes,
-    context: &Context,
 ) -> Result<bool, Error> {
     let Some(change) = status::change(object, draft.finish(outcomes), Timestamp::now()) else {
         return Ok(false);
     };
-    let written = apply::apply_status_of(&context.client, MANAGER, object, &change).await;
-    written
-        .map(|_| true)
-        .map_err(Error::conditional("write the status"))
+    let (key, observed) = (ObjectKey::for_object(object), object.resource_version());
+    let observed = observed.unwrap_or_default();
+    if pending.is_pending(&key, &observed) {
+        return Err(Error::Changed);
+    }
+    let written = apply::apply_status_of(client, MANAGER, object, &change).await;
+    let written: SIPCluster = written.map_err(Error::conditional("write the status"))?;
+    if written.resource_version().as_deref() != Some(&*observed) {
+        pending.written(key, observed);
+    }
+    Ok(true)
 }
 
 async fn publish(events: Vec<Event>, object: &SIPCluster, context: &Context) {
@@ -147,5 +168,77 @@ pub(super) fn report_orphan(
         (Some(error), _) => Err(error),
         (None, Some(what)) => Err(Error::Drains(what)),
         (None, None) => Ok(requeue),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use api::conditions::{Reason, SCHEDULED};
+    use kit::conditions::Finding;
+    use kube::client::Body;
+
+    use super::{super::status::OwnStatus, *};
+    use crate::fixtures::cluster;
+
+    /// An API server that answers every write with the cluster at this version; and how many writes there were.
+    fn server(version: &'static str) -> (Client, Arc<AtomicUsize>) {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let body = serde_json::to_vec(&observed(version)).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(
+                Body::from(body),
+            )))
+        });
+        (Client::new(service, "tenant"), writes)
+    }
+
+    fn observed(version: &str) -> SIPCluster {
+        let mut object = cluster(&serde_json::json!({}));
+        object.metadata.resource_version = Some(version.to_owned());
+        object
+    }
+
+    async fn write_to(
+        client: &Client,
+        pending: &PendingWrites,
+        observed: &SIPCluster,
+    ) -> Result<bool, Error> {
+        let draft = Draft::Fixed(OwnStatus {
+            findings: vec![Finding::no(SCHEDULED, Reason::InvalidSpec, "no")],
+            ..OwnStatus::default()
+        });
+        write(client, pending, observed, draft, &Outcomes::default()).await
+    }
+
+    #[tokio::test]
+    async fn a_status_is_not_written_again_before_the_watch_shows_it() {
+        let (client, writes) = server("8");
+        let pending = PendingWrites::default();
+        assert!(write_to(&client, &pending, &observed("7")).await.unwrap());
+        let again = write_to(&client, &pending, &observed("7")).await;
+        assert!(matches!(again, Err(Error::Changed)), "{again:?}");
+        assert_eq!(
+            writes.load(Ordering::Relaxed),
+            1,
+            "it would be answered with a conflict"
+        );
+        assert!(write_to(&client, &pending, &observed("9")).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_changes_nothing_is_not_awaited() {
+        let (client, writes) = server("7");
+        let pending = PendingWrites::default();
+        for _ in 0..2 {
+            assert!(write_to(&client, &pending, &observed("7")).await.unwrap());
+        }
+        assert_eq!(writes.load(Ordering::Relaxed), 2);
     }
 }
