@@ -66,6 +66,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Most that are returned: a selector of some megabytes may break as many rules as it has bytes.
+    pub const MOST: usize = 32;
+
+    fn add(self, errors: &mut Vec<Self>) {
+        if errors.len() < Self::MOST {
+            errors.push(self);
+        }
+    }
+}
+
 /// A field of a selector. Its `Display` is the path from the selector, e.g. `matchExpressions[0].values`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -98,7 +109,7 @@ impl Selector {
     /// a `matchLabels` value of `""` is valid and matches only a label whose value is empty.
     ///
     /// # Errors
-    /// Every rule that is broken, in the order of the fields; at least one.
+    /// Every rule that is broken, in the order of the fields; at least one, and at most [`Error::MOST`].
     pub fn compile(
         match_labels: &BTreeMap<String, String>,
         match_expressions: &[Expression],
@@ -159,37 +170,37 @@ impl Operator {
 
 fn label_key(text: &str, place: Place, errors: &mut Vec<Error>) -> Option<LabelKey> {
     LabelKey::new(text)
-        .map_err(|source| errors.push(Error::Key { place, source }))
+        .map_err(|source| Error::Key { place, source }.add(errors))
         .ok()
 }
 
 fn label_value(text: &str, place: Place, errors: &mut Vec<Error>) -> Option<LabelValue> {
     LabelValue::new(text)
-        .map_err(|source| errors.push(Error::Value { place, source }))
+        .map_err(|source| Error::Value { place, source }.add(errors))
         .ok()
 }
 
 /// The operator of an entry with so many values.
 fn operator_with(text: &str, count: usize, entry: usize, errors: &mut Vec<Error>) -> Option<Operator> {
     let Some(operator) = Operator::parse(text) else {
-        errors.push(Error::Operator {
-            place: Place::Operator(entry),
-            operator: text.to_owned(),
-        });
+        let place = Place::Operator(entry);
+        let operator = text.to_owned();
+        Error::Operator { place, operator }.add(errors);
         return None;
     };
     let place = Place::Values(entry);
     match operator {
         Operator::In | Operator::NotIn if count == 0 => {
-            errors.push(Error::ValuesMissing { place, operator });
+            Error::ValuesMissing { place, operator }.add(errors);
             None
         }
         Operator::Exists | Operator::DoesNotExist if count > 0 => {
-            errors.push(Error::ValuesForbidden {
+            Error::ValuesForbidden {
                 place,
                 operator,
                 count,
-            });
+            }
+            .add(errors);
             None
         }
         Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist => Some(operator),

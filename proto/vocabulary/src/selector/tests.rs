@@ -116,6 +116,15 @@ fn every_broken_rule_is_found() {
 }
 
 #[test]
+fn only_the_first_broken_rules_are_returned() {
+    let values = vec![" "; 10 * Error::MOST];
+    let bad = BTreeMap::from([("a b".to_owned(), String::new())]);
+    let errors = Selector::compile(&bad, &[expression("k", "In", &values)]).expect_err("invalid");
+    assert_eq!(errors.len(), Error::MOST);
+    assert_eq!(errors[0].to_string(), "matchLabels[\"a b\"]");
+}
+
+#[test]
 fn the_order_and_repeats_of_requirements_do_not_matter() {
     let (a, b) = (expression("a", "In", &["x", "y"]), expression("b", "Exists", &[]));
     let one = Selector::compile(&BTreeMap::new(), &[a.clone(), b.clone()]).expect("valid");
