@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt
 use crate::{
     admission::Limit,
     ledger::{self, TooLarge},
-    violation::{Violation, sentence},
+    violation::{TOLD, Violation, sentence},
 };
 
 /// Domain of every `google.rpc.ErrorInfo`.
@@ -208,6 +208,7 @@ impl From<Error> for Status {
                 details.set_bad_request(
                     violations
                         .into_iter()
+                        .take(TOLD)
                         .map(|v| FieldViolation::new(v.field, v.rule))
                         .collect::<Vec<_>>(),
                 );
@@ -306,4 +307,35 @@ fn again(details: &mut ErrorDetails, seconds: u64, reason: &'static str) -> (Cod
 /// What must be so first, and is not.
 fn precondition(details: &mut ErrorDetails, kind: &str, subject: impl Into<String>, why: impl Into<String>) {
     details.set_precondition_failure(vec![PreconditionViolation::new(kind, subject, why)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::inventory::v1::{LabelSelector, LabelSelectorRequirement};
+
+    use super::*;
+    use crate::convert;
+
+    #[test]
+    fn what_breaks_many_rules_is_answered_by_a_header_that_clients_take() {
+        let selector = LabelSelector {
+            match_expressions: vec![LabelSelectorRequirement {
+                key: "rack".to_owned(),
+                operator: "In".to_owned(),
+                values: vec![" ".to_owned(); 100_000],
+            }],
+            ..LabelSelector::default()
+        };
+        let mut violations = Vec::new();
+        assert_eq!(
+            convert::parse_selector(&selector, "label_selector", &mut violations),
+            None
+        );
+        assert!(violations.len() < 100, "{} violations", violations.len());
+        let status = Status::from(Error::Invalid(violations));
+        // Percent-encoding makes three bytes of one at most, and base64 four of three.
+        let header = 3 * status.message().len() + 4 * status.details().len().div_ceil(3);
+        assert!(status.message().ends_with("more"), "{}", status.message());
+        assert!(header < 16 << 10, "{header} bytes");
+    }
 }

@@ -21,12 +21,18 @@ impl Violation {
     }
 }
 
-/// Every violation, in one line.
+/// Most violations in an answer: with more of them its header is larger than clients take, and they learn nothing.
+pub(crate) const TOLD: usize = 10;
+
+/// The first violations, in one line, and how many there are besides.
 pub(crate) fn sentence(violations: &[Violation]) -> String {
-    let each: Vec<String> = violations
-        .iter()
+    let told = violations.iter().take(TOLD);
+    let mut each: Vec<String> = told
         .map(|Violation { field, rule }| format!("{field}: {rule}"))
         .collect();
+    if violations.len() > TOLD {
+        each.push(format!("and {} more", violations.len() - TOLD));
+    }
     each.join("; ")
 }
 

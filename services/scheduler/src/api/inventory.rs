@@ -25,7 +25,7 @@ use crate::{
     load,
     site::{Repaired, Site, Summary},
     term::Terms,
-    violation::Violation,
+    violation::{TOLD, Violation},
 };
 
 /// Most copies of a cluster that are counted in a site.
@@ -168,6 +168,10 @@ impl Inventory {
         let role = convert::parse_role(&role, "role", &mut violations);
         let mut networks = std::collections::BTreeSet::new();
         for (index, id) in network_ids.iter().enumerate() {
+            // A request may have millions of them; no more are told.
+            if violations.len() > TOLD {
+                break;
+            }
             match NetworkId::new(id) {
                 Ok(id) => {
                     networks.insert(id);
