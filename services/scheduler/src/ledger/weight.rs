@@ -83,11 +83,12 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             commit: _,
         } => {
             let weight = record.as_deref().map(weigh).unwrap_or_default();
-            let once =
-                4 * (site.len() + cluster.to_string().len()) + record.as_ref().map_or(0, |r| r.uid.len());
+            let uid = decision.cluster.as_ref().map_or(0, |cluster| cluster.uid.len());
+            // No more than `require` counts for the step: what the entry has once and its reason are counted there.
+            let once = 4 * site.len() + 4 * (uid + cluster.to_string().len());
             (
                 format!("{cluster} in site {:?}", clip(site, NAME)),
-                once + weight.record + weight.conflicts + sizes::decision(decision),
+                once + weight.record + weight.conflicts + sizes::named(decision),
             )
         }
         Change::Fence {
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use crate::{
         convert,
-        ledger::{Decision, codec},
+        ledger::{Commit, Decision, codec},
         record::{Member, ReleaseReason, Report},
     };
 
@@ -267,6 +268,37 @@ mod tests {
             );
             assert!(require("site", None, &record, Some(weighed)).is_ok());
             assert!(require("site", None, &record, None).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_step_that_may_be_taken_is_staged() {
+        let mut rng = StdRng::seed_from_u64(3);
+        for _ in 0..300 {
+            let record = leaving(&mut rng);
+            let limit = require("site", None, &record, Some(0)).unwrap_err().bytes;
+            let decision = Decision {
+                caller: "spiffe://example.org/site/site/agent/cluster".to_owned(),
+                site: "site".to_owned(),
+                cluster: Some(record.id()),
+                action: "release".to_owned(),
+                releasing: record.members.keys().cloned().collect(),
+                found: [&*record.conflicts, &*record.reports].concat(),
+                ..Decision::default()
+            };
+            let needed = codec::encode("site", &record).len() + codec::encode_decision(&decision).len();
+            let change = Change::Record {
+                key: RecordKey {
+                    site: "site".to_owned(),
+                    cluster: record.cluster.clone(),
+                },
+                record: Some(record.into()),
+                decision: Box::new(decision),
+                commit: Commit::NONE,
+            };
+            assert_eq!(require_change(&change, Some(limit)), Ok(()));
+            let weighed = require_change(&change, Some(0)).unwrap_err().bytes;
+            assert!(weighed >= needed, "{weighed} < {needed}");
         }
     }
 

@@ -84,6 +84,28 @@ pub(super) fn spec(spec: &Spec) -> usize {
     roles.sum::<usize>() + networks.sum::<usize>()
 }
 
+/// All that an entry names: hosts and reports.
+pub(super) fn named(entry: &Decision) -> usize {
+    let Decision {
+        time: _,
+        position: _,
+        commit: _,
+        caller: _,
+        site: _,
+        cluster: _,
+        action: _,
+        taken,
+        releasing,
+        bound,
+        freed,
+        reason: _,
+        found,
+        resolved,
+    } = entry;
+    let hosts = [taken, releasing, bound, freed].into_iter().flatten();
+    hosts.map(host).sum::<usize>() + reports(found) + reports(resolved)
+}
+
 pub(super) fn decision(entry: &Decision) -> usize {
     let Decision {
         time: _,
@@ -93,28 +115,18 @@ pub(super) fn decision(entry: &Decision) -> usize {
         site,
         cluster,
         action,
-        taken,
-        releasing,
-        bound,
-        freed,
+        taken: _,
+        releasing: _,
+        bound: _,
+        freed: _,
         reason,
-        found,
-        resolved,
+        found: _,
+        resolved: _,
     } = entry;
     let cluster = cluster.as_ref().map_or(0, |ClusterId { name, uid }| {
         3 * FIELD + name.namespace().as_str().len() + name.name().len() + text(uid)
     });
-    let hosts = [taken, releasing, bound, freed].into_iter().flatten();
-    2 * TIME
-        + STATE
-        + text(caller)
-        + text(site)
-        + cluster
-        + text(action)
-        + hosts.map(host).sum::<usize>()
-        + text(reason)
-        + reports(found)
-        + reports(resolved)
+    2 * TIME + STATE + text(caller) + text(site) + cluster + text(action) + text(reason) + named(entry)
 }
 
 pub(super) fn host(HostId { name, uid }: &HostId) -> usize {
