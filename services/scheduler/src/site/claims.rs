@@ -8,7 +8,7 @@ use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
 };
-use crate::record::Record;
+use crate::record::{ClusterId, Record};
 
 /// The records of a site. What they hold is held in its inventory.
 #[derive(Clone, Debug)]
@@ -60,21 +60,23 @@ impl Claims {
         self.install(&record.cluster.clone(), Some(record), inventory);
     }
 
-    /// Puts a record of that revision in the place of the one before it, or removes that.
+    /// Puts a record of that revision in the place of the one before it, or removes that. `cluster`: with the uid for which this
+    /// is done, which may be a later one than that of the record before.
     pub(super) fn replace(
         &mut self,
-        name: &ClusterName,
+        cluster: &ClusterId,
         record: Option<Arc<Record>>,
         revision: u64,
         inventory: &mut Inventory,
     ) -> Replaced {
         let removes = record.is_none();
-        let replaced = self.install(name, record, inventory);
+        let replaced = self.install(&cluster.name, record, inventory);
         let earlier = replaced.before.as_ref().map(|before| before.revision);
-        match (&replaced.before, removes) {
-            (_, false) => self.changes.put(earlier, revision, name.clone()),
-            (Some(before), true) => self.changes.remove(before.revision, revision, before.id()),
-            (None, true) => {}
+        if removes {
+            let earlier = earlier.unwrap_or(revision);
+            self.changes.remove(earlier, revision, cluster.clone());
+        } else {
+            self.changes.put(earlier, revision, cluster.name.clone());
         }
         replaced
     }
@@ -134,6 +136,13 @@ mod tests {
         ClusterName::new("tenant", "one").unwrap()
     }
 
+    fn id(uid: &str) -> ClusterId {
+        ClusterId {
+            name: name(),
+            uid: uid.to_owned(),
+        }
+    }
+
     fn host(name: &str) -> HostId {
         HostId {
             name: HostName::new("metal", name).unwrap(),
@@ -156,16 +165,20 @@ mod tests {
         claims.load(record(1, &["a", "b"]), &mut inventory);
         assert_eq!(inventory.holding_cluster(&host("a")), Some(&name()));
 
-        let replaced = claims.replace(&name(), Some(record(2, &["b", "c"])), 2, &mut inventory);
+        let replaced = claims.replace(&id("uid"), Some(record(2, &["b", "c"])), 2, &mut inventory);
         assert_eq!(replaced.freed, [host("a")]);
         assert_eq!(inventory.holding_cluster(&host("a")), None);
         assert!(claims.holds(&name(), &host("c")) && !claims.holds(&name(), &host("a")));
 
-        let replaced = claims.replace(&name(), None, 3, &mut inventory);
+        let replaced = claims.replace(&id("later"), None, 3, &mut inventory);
         assert_eq!(replaced.freed, [host("b"), host("c")]);
         assert!(!claims.contains(&name()));
         let told = claims.changes(claims.beginning(), 3, 9).unwrap();
         let revisions: Vec<_> = told.iter().map(Changed::revision).collect();
         assert_eq!(revisions, [3], "only the newest state is told");
+        let [Changed::Removed { revision: 3, cluster }] = &*told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(*cluster, id("later"), "it was released by that uid");
     }
 }

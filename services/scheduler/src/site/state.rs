@@ -250,9 +250,13 @@ impl Site {
 
     /// Puts a record in the place of the one before it: then what was promised to the cluster, what is promised of the hosts that
     /// are free now, and which hosts are orphaned.
-    pub(super) fn install(&mut self, name: &ClusterName, record: Option<Arc<Record>>, revision: u64) {
+    pub(super) fn install(&mut self, cluster: &ClusterId, record: Option<Arc<Record>>, revision: u64) {
+        let name = &cluster.name;
         let is_there = record.is_some();
-        let Replaced { before, freed } = self.claims.replace(name, record, revision, &mut self.inventory);
+        let replaced = self
+            .claims
+            .replace(cluster, record, revision, &mut self.inventory);
+        let Replaced { before, freed } = replaced;
         if let Some(record) = self.claims.get(name) {
             if !self.existence.is_of_predecessor(record) {
                 self.promises.take_over(record);

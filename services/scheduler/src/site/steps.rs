@@ -342,9 +342,9 @@ impl Site {
         }
         let before = known.map(|known| &**known);
         weight::require(&self.name, before, &record, permit.largest())?;
-        let name = record.cluster.clone();
+        let cluster = record.id();
         let is_over = record.releasing && record.members.is_empty();
-        let key = self.key(&name);
+        let key = self.key(&cluster.name);
         let entry = step_entry(&self.name, before, &record, author);
         let history = *self.history();
         let mut staged = None;
@@ -361,7 +361,7 @@ impl Site {
         })?;
         let revision = history.at(commit).revision();
         self.positions.issue(revision);
-        self.install(&name, staged.clone(), revision);
+        self.install(&cluster, staged.clone(), revision);
         Ok(Outcome {
             record: staged,
             commit,
