@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt
 use crate::{
     admission::Limit,
     ledger::{self, TooLarge},
-    violation::{TOLD, Violation, sentence},
+    violation::{Violation, listed, sentence},
 };
 
 /// Domain of every `google.rpc.ErrorInfo`.
@@ -206,9 +206,8 @@ impl From<Error> for Status {
         let (code, reason) = match error {
             Error::Invalid(violations) => {
                 details.set_bad_request(
-                    violations
+                    listed(&violations)
                         .into_iter()
-                        .take(TOLD)
                         .map(|v| FieldViolation::new(v.field, v.rule))
                         .collect::<Vec<_>>(),
                 );
@@ -316,6 +315,31 @@ mod tests {
     use super::*;
     use crate::convert;
 
+    /// Percent-encoding makes three bytes of one at most, and base64 four of three.
+    fn header(status: &Status) -> usize {
+        3 * status.message().len() + 4 * status.details().len().div_ceil(3)
+    }
+
+    #[test]
+    fn a_very_long_value_is_cut_off_in_the_answer() {
+        let selector = LabelSelector {
+            match_labels: [("k".repeat(1 << 20), "v".to_owned())].into(),
+            match_expressions: vec![
+                LabelSelectorRequirement {
+                    key: "rack".to_owned(),
+                    operator: "o".repeat(1 << 20),
+                    values: Vec::new(),
+                };
+                20
+            ],
+        };
+        let mut violations = Vec::new();
+        convert::parse_selector(&selector, "label_selector", &mut violations);
+        let status = Status::from(Error::Invalid(violations));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(header(&status) < 16 << 10, "{} bytes", header(&status));
+    }
+
     #[test]
     fn what_breaks_many_rules_is_answered_by_a_header_that_clients_take() {
         let selector = LabelSelector {
@@ -333,8 +357,7 @@ mod tests {
         );
         assert!(violations.len() < 100, "{} violations", violations.len());
         let status = Status::from(Error::Invalid(violations));
-        // Percent-encoding makes three bytes of one at most, and base64 four of three.
-        let header = 3 * status.message().len() + 4 * status.details().len().div_ceil(3);
+        let header = header(&status);
         assert!(status.message().ends_with("more"), "{}", status.message());
         assert!(header < 16 << 10, "{header} bytes");
     }

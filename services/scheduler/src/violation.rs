@@ -21,17 +21,40 @@ impl Violation {
     }
 }
 
-/// Most violations in an answer: with more of them its header is larger than clients take, and they learn nothing.
-pub(crate) const TOLD: usize = 10;
+/// Most violations in an answer.
+pub(crate) const LISTED: usize = 10;
+/// Most bytes of a field's path and of a rule in an answer: both may quote what the caller sent.
+const FIELD: usize = 300;
+const RULE: usize = 700;
+/// No further violation is listed after so many bytes. An answer has each violation twice, as text and as details, in headers of at
+/// most 16 KiB: a caller whose client refuses larger ones sees a broken connection instead of its mistake.
+const ENOUGH: usize = 2500;
 
-/// The first violations, in one line, and how many there are besides.
+/// The violations that an answer lists: the first ones, cut off where they are very long.
+pub(crate) fn listed(violations: &[Violation]) -> Vec<Violation> {
+    let mut bytes = 0;
+    let cut = violations.iter().map(|Violation { field, rule }| Violation {
+        field: clip(field, FIELD).to_owned(),
+        rule: clip(rule, RULE).to_owned(),
+    });
+    cut.take(LISTED)
+        .take_while(|Violation { field, rule }| {
+            let fits = bytes < ENOUGH;
+            bytes += field.len() + rule.len();
+            fits
+        })
+        .collect()
+}
+
+/// The listed violations, in one line, and how many there are besides.
 pub(crate) fn sentence(violations: &[Violation]) -> String {
-    let told = violations.iter().take(TOLD);
-    let mut each: Vec<String> = told
+    let listed = listed(violations);
+    let mut each: Vec<String> = listed
+        .iter()
         .map(|Violation { field, rule }| format!("{field}: {rule}"))
         .collect();
-    if violations.len() > TOLD {
-        each.push(format!("and {} more", violations.len() - TOLD));
+    if violations.len() > listed.len() {
+        each.push(format!("and {} more", violations.len() - listed.len()));
     }
     each.join("; ")
 }

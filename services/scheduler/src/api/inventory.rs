@@ -25,7 +25,7 @@ use crate::{
     load,
     site::{Repaired, Site, Summary},
     term::Terms,
-    violation::{TOLD, Violation},
+    violation::{LISTED, Violation},
 };
 
 /// Most copies of a cluster that are counted in a site.
@@ -169,7 +169,7 @@ impl Inventory {
         let mut networks = std::collections::BTreeSet::new();
         for (index, id) in network_ids.iter().enumerate() {
             // A request may have millions of them; no more are told.
-            if violations.len() > TOLD {
+            if violations.len() > LISTED {
                 break;
             }
             match NetworkId::new(id) {
