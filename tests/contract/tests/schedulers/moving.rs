@@ -117,5 +117,5 @@ async fn a_region_moves_to_etcd_with_every_placement_and_watchers_go_on() {
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     let cut = sipctl(&["ledger", "check", path]).await;
     assert_eq!(cut.status.code(), Some(2));
-    assert!(text(&cut).contains("cut off"), "{}", text(&cut));
+    assert!(text(&cut).contains("truncated"), "{}", text(&cut));
 }
