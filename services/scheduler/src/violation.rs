@@ -28,7 +28,7 @@ const FIELD: usize = 300;
 const RULE: usize = 700;
 /// No further violation is listed after so many bytes. An answer has each violation twice, as text and as details, in headers of at
 /// most 16 KiB: a caller whose client refuses larger ones sees a broken connection instead of its mistake.
-const ENOUGH: usize = 2500;
+const ENOUGH: usize = 2000;
 
 /// The violations that an answer lists: the first ones, cut off where they are very long.
 pub(crate) fn listed(violations: &[Violation]) -> Vec<Violation> {
