@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use prost::bytes::Bytes;
+use prost::{
+    bytes::Bytes,
+    encoding::{WireType, encode_key, encode_varint},
+};
 use scheduler::{
     admission::{CallMetrics, Limits},
     call::Call,
@@ -17,6 +20,9 @@ use crate::{
     fixtures::{Served, agent, reader},
     raw::{request, send},
 };
+
+/// A field that no request has: it is skipped when a message is decoded.
+const UNKNOWN_FIELD: u32 = 15_000;
 
 async fn with(limits: Limits) -> Served {
     let calls = CallMetrics::default();
@@ -75,7 +81,13 @@ async fn a_request_that_does_not_arrive_ends() {
 async fn large_requests_of_one_identity_are_bounded() {
     let served = with(Limits::default()).await;
     let path = Call::ListHosts.descriptor().path;
-    let large = Bytes::from(vec![0; 15 << 20]);
+    // It can be decoded, and its stream does not end: none of the calls is over before all have sent theirs.
+    let mut large = request(Call::ListHosts, "a").to_vec();
+    let filler = vec![0; 15 << 20];
+    encode_key(UNKNOWN_FIELD, WireType::LengthDelimited, &mut large);
+    encode_varint(filler.len() as u64, &mut large);
+    large.extend(filler);
+    let large = Bytes::from(large);
     let mut calls = JoinSet::new();
     for _ in 0..3 {
         let channel = served.channel(&reader("large"));
