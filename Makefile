@@ -18,7 +18,9 @@ SOURCE = $(shell git remote get-url origin 2>/dev/null)
 # Such as --dest-tls-verify=false for a registry on loopback.
 SKOPEO_FLAGS ?=
 IMAGES := target/images
-AGENTS := sip-cluster-agent sip-load-balancer-agent sip-haproxy-sidecar
+AGENTS := sip-cluster-agent sip-dex-agent sip-load-balancer-agent sip-haproxy-sidecar sip-jump-host-agent sip-jump-host-sidecar
+# Packages whose programs run in images of tenants, of any age: they bring their libraries along.
+STATIC := sip-jump-host-sidecar sip-host
 
 # Proofs print what they counted.
 PROOF := $(CARGO) test --quiet
@@ -103,6 +105,8 @@ images: ## writes container images of the scheduler, the agents and the sidecar 
 	$(call step,crates,$(CARGO) fetch --locked --quiet)
 	$(call step,scheduler,$(CARGO) build --locked --quiet --profile dist --package sip-scheduler --package sipctl --bins)
 	$(call step,agents,$(CARGO) build --locked --quiet --release $(AGENTS:%=--package %) --package sip-images --bins)
+	$(call step,static programs,for package in $(STATIC); do $(CARGO) rustc --locked --quiet --release --package $$package --bins \
+	    -- -C target-feature=+crt-static || exit 1; done)
 	$(call step,images,target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
 	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/dist sip-scheduler && \
 	  target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \

@@ -41,5 +41,21 @@ pub mod placement {
     }
 }
 
-/// Descriptors of all packages, for gRPC reflection.
+/// Package `sip.power.v1`: power control of a cluster's hosts.
+pub mod power {
+    /// Version 1.
+    #[allow(
+        missing_docs,
+        clippy::pedantic,
+        reason = "generated; documented in the .proto files"
+    )]
+    pub mod v1 {
+        tonic::include_proto!("sip.power.v1");
+    }
+
+    /// Descriptors of this package, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("power");
+}
+
+/// Descriptors of the packages that the scheduler serves, for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("sip");

@@ -14,6 +14,8 @@ pub const FAILED: &str = "sip.airshipit.org/failed";
 pub const REPLACE: &str = "sip.airshipit.org/replace";
 /// On a host: no new claim may take it. A member on it stays.
 pub const CORDONED: &str = "sip.airshipit.org/cordoned";
+/// On a host: its tenant may change its power state even while baremetal-operator is changing the host.
+pub const POWER_WHILE_BUSY: &str = "sip.airshipit.org/power-while-busy";
 /// On a host: revision of the placement that last wrote its labels. Makes any older writer's patch fail.
 pub const PLACEMENT_REVISION: &str = "sip.airshipit.org/placement-revision";
 /// On a SIPCluster, and by the cluster agent on each of its hosts: the Cluster API cluster whose Machines may use the hosts, as

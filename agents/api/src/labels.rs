@@ -25,6 +25,8 @@ pub const PART_OF_SIP: &str = "sip";
 pub const COMPONENT_LOAD_BALANCER: &str = "loadbalancer";
 /// Value of [`NAME`] on a load balancer.
 pub const NAME_HAPROXY: &str = "haproxy";
+/// Value of [`COMPONENT`] and of [`NAME`] on a jump host.
+pub const JUMP_HOST: &str = "jumphost";
 /// Value of [`NAME`] on a pod that checks a template: no selector of a load balancer finds it.
 pub const NAME_CHECK: &str = "haproxy-check";
 /// On a pod that checks a template: which check it is.

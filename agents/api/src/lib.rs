@@ -26,9 +26,11 @@ pub use bare_metal_host::{
     SecretReference,
 };
 pub use cluster::{
-    Auth, BadImage, Balance, Cluster, ClusterReference, ControlPlaneBalancer, Exposure, Image, JumpHost,
-    MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts, ObjectName, Override, PortRange, PortSet, Resources, Role,
-    Service, WorkerBalancer,
+    Auth, BadImage, Balance, BoundRole, Cluster, ClusterReference, Connector, ControlPlaneBalancer,
+    DEFAULT_CLIENT, Expiry, Exposure, Github, GithubOrganization, GroupBinding, GroupSearch, HttpsUrl, Image,
+    JumpHost, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, MAX_PORTS_PER_RANGE, MAX_REPLICAS, MadePorts,
+    ObjectName, OidcClient, Override, PortRange, PortSet, Provider, Resources, Role, Search, SecretKey,
+    Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
 };
 pub use cluster_api::{Belongs, ClusterApiCluster, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
@@ -37,8 +39,10 @@ pub use host::{BmcAddress, Host};
 pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 
 pub use sip_cluster::{
-    AuthSpec, BmcSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
-    NodeSet, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, Services,
+    AuthSpec, BmcSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec,
+    JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount, NodeSet,
+    OidcClientSpec, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, SecretKeySpec, Services,
+    UpstreamOidcSpec, UserSearchSpec,
 };
 pub use status::{Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
 /// The words that the parsed types are made of; the scheduler has the same.

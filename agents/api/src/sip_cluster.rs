@@ -12,6 +12,13 @@ use serde_json::Value;
 
 use crate::status::SIPClusterStatus;
 
+mod auth;
+
+pub use auth::{
+    AuthSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec, LdapSpec,
+    OidcClientSpec, SecretKeySpec, UpstreamOidcSpec, UserSearchSpec,
+};
+
 #[expect(clippy::duplicated_attributes, reason = "printer columns of the same type")]
 /// What a tenant asks for: hosts by role, and the services that lead to them.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -270,13 +277,22 @@ pub struct JumpHostSpec {
     /// Public keys that may log in, one `authorized_keys` line each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_authorized_keys: Option<Vec<String>>,
-    /// Secret in the SIPCluster's namespace whose values are private keys for the nodes.
+    /// Public keys of certificate authorities, one line each. A certificate of theirs may log in if it has the principal `ubuntu` or
+    /// the name of the SIPCluster.
+    #[serde(default, rename = "sshUserCA", skip_serializing_if = "Option::is_none")]
+    pub ssh_user_ca: Option<Vec<String>>,
+    /// Secret in the SIPCluster's namespace whose values are private keys for the nodes. The key `known_hosts`, if it has one, holds
+    /// the nodes' host keys instead.
     #[serde(
         default,
         rename = "nodeSSHPrivateKeys",
         skip_serializing_if = "Option::is_none"
     )]
     pub node_ssh_private_keys: Option<String>,
+    /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it: the one of `kubectl` on
+    /// the jump host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret: Option<String>,
 }
 
 /// How the hosts' BMCs are reached.
@@ -286,42 +302,4 @@ pub struct BmcSpec {
     /// Whether BMCs are reached through the proxy of the environment. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<bool>,
-}
-
-/// An OIDC identity provider for the cluster.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AuthSpec {
-    /// Container image with Dex.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// Labels of the site's nodes that may run the pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of the network, in the hosts' networkData, from which the provider is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_interface_id: Option<String>,
-    /// IP address under which users reach the service.
-    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
-    pub cluster_ip: Option<String>,
-    /// Number of pods, 0 to 32. Default: 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i64>,
-    /// Resource requests and limits of the container, instead of the defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<ResourcesSpec>,
-    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_attachments: Option<Vec<String>>,
-    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
-    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crd::any_object")]
-    pub changes: Option<Value>,
-    /// Node port that leads to the provider. Default: picked by the API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_port: Option<i64>,
-    /// Secret in the SIPCluster's namespace with the CA that the provider's certificate is issued from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_secret: Option<String>,
 }

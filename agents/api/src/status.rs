@@ -1,6 +1,8 @@
 //! The status of a `SIPCluster`. Several agents write it with server-side apply, each its own entries; so every list is
 //! a map with keys, and nothing is required.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,10 @@ pub struct Member {
     pub uid: String,
     /// Role that the host serves.
     pub role: String,
+    /// Number of the member in its role, from 0: kept for life, and inherited by a replacement. While both are members, both have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>", range(min = 0))]
+    pub ordinal: Option<u32>,
     /// Value of the role's topology key on the host; absent when the role has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
@@ -157,6 +163,15 @@ pub struct Endpoint {
     /// Secret with the CA certificate that the endpoint's certificate is issued from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<String>,
+    /// CA certificates (PEM) that the endpoint's certificate is issued from, on an identity provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
+    /// On a jump host: its public ssh host keys in base64, by algorithm, for `known_hosts`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_keys: BTreeMap<String, String>,
+    /// On a jump host: the fingerprints of these keys by algorithm, as ssh shows them (SHA256).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_key_fingerprints: BTreeMap<String, String>,
 }
 
 /// Members bound of members wanted, such as `3/3`, for `kubectl get`.

@@ -1,25 +1,16 @@
 //! The file that HAProxy reads when it starts and when it reloads.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
+use kit::whole_file;
 use render::load_balancer::CONFIG_FILE;
-use tokio::fs::{self, File, OpenOptions};
-use tokio::io::AsyncWriteExt as _;
+use tokio::fs;
 
-/// The file cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{} cannot be written", file.display())]
-pub struct Error {
-    file: PathBuf,
-    #[source]
-    source: io::Error,
-}
+pub use kit::whole_file::Error;
 
 /// The file, in the directory that HAProxy's container shares. This program alone writes it.
 #[derive(Debug)]
 pub struct ConfigFile {
-    directory: PathBuf,
     file: PathBuf,
 }
 
@@ -28,7 +19,6 @@ impl ConfigFile {
     #[must_use]
     pub fn within(directory: &Path) -> Self {
         Self {
-            directory: directory.to_owned(),
             file: directory.join(CONFIG_FILE),
         }
     }
@@ -44,32 +34,10 @@ impl ConfigFile {
     /// # Errors
     /// When the disk is full, for one. What was there before is there still.
     pub async fn write(&self, text: &str) -> Result<(), Error> {
-        self.try_write(text).await.map_err(|source| Error {
-            file: self.file.clone(),
-            source,
-        })
-    }
-
-    async fn try_write(&self, text: &str) -> io::Result<()> {
-        if fs::read(&self.file)
+        // Both containers are one user. What an operator's template holds is nobody else's business.
+        whole_file::write(&self.file, text.as_bytes(), 0o600)
             .await
-            .is_ok_and(|there| there == text.as_bytes())
-        {
-            return Ok(());
-        }
-        let new = self.file.with_extension("new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            // Both containers are one user. What an operator's template holds is nobody else's business.
-            .mode(0o600)
-            .open(&new)
-            .await?;
-        file.write_all(text.as_bytes()).await?;
-        file.sync_all().await?;
-        fs::rename(&new, &self.file).await?;
-        File::open(&self.directory).await?.sync_all().await
+            .map(drop)
     }
 }
 

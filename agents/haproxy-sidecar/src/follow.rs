@@ -23,12 +23,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{self, Master};
+use crate::config_map::Source;
 use crate::file::{self, ConfigFile};
 use crate::look::{self, Face, Look, look};
 pub use crate::metrics::Metrics;
 use crate::orders;
 use crate::report::Report;
-use crate::secret::Source;
 use crate::steps::{Course, Decision, Member, decide, leavers};
 use crate::wanted::Wanted;
 use change::Told;

@@ -8,25 +8,25 @@ use jiff::SignedDuration;
 use runtime::{Process, ProcessArgs, health::HealthArgs, telemetry::TelemetryArgs};
 use tokio::sync::watch;
 
+use crate::config_map::{self, Source};
 use crate::follow::{Follower, Metrics};
 use crate::report::{self, Report};
-use crate::secret::{self, Source};
 
 /// Work under way may be dropped anywhere: the next process looks anew.
 const DRAIN_SECONDS: u16 = 1;
 
-/// Applies changes of the Secret with the configuration to the HAProxy of its pod, without a restart.
+/// Applies changes of the `ConfigMap` with the configuration to the HAProxy of its pod, without a restart.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "sip-haproxy-sidecar", version)]
 pub struct Args {
     #[command(flatten)]
     telemetry: TelemetryArgs,
-    /// Namespace of the Secret
+    /// Namespace of the `ConfigMap`
     #[arg(long, env = "SIP_NAMESPACE", value_name = "NAME")]
     namespace: String,
-    /// Name of the Secret with the configuration
-    #[arg(long, env = "SIP_SECRET", value_name = "NAME")]
-    secret: String,
+    /// Name of the `ConfigMap` with the configuration
+    #[arg(long, env = "SIP_CONFIG_MAP", value_name = "NAME")]
+    config_map: String,
     /// Directory shared with HAProxy's container: for haproxy.cfg, and for master.sock, on which HAProxy's master process listens
     #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
     directory: PathBuf,
@@ -51,7 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         telemetry,
         namespace,
-        secret,
+        config_map,
         directory,
         listen,
         drain,
@@ -70,8 +70,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let gate = process.readiness.gate("configuration");
     let client = kit::start::kubernetes().await?;
     let (source, newest) = watch::channel(Source::default());
-    process.tasks.spawn_endless("secret", async move {
-        secret::follow(client, &namespace, &secret, source).await
+    process.tasks.spawn_endless("configuration", async move {
+        config_map::follow(client, &namespace, &config_map, source).await
     });
     let metrics = Metrics::registered(&process.metrics);
     let follower = Follower::new(newest, &directory, drain, report, metrics);
@@ -92,7 +92,13 @@ mod tests {
     fn the_drain_time_is_said_with_its_unit() {
         let drain = |text: &str| {
             let drain = format!("--drain={text}");
-            let args = ["sidecar", "--namespace=a", "--secret=b", "--directory=/c", &drain];
+            let args = [
+                "sidecar",
+                "--namespace=a",
+                "--config-map=b",
+                "--directory=/c",
+                &drain,
+            ];
             Args::try_parse_from(args).map(|args| args.drain)
         };
         assert_eq!(drain("30s").unwrap(), Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! What HAProxy is to run: read from the Secret once, in types that need no further checks.
+//! What HAProxy is to run: read from the `ConfigMap` once, in types that need no further checks.
 
 use std::fmt;
 
@@ -10,13 +10,10 @@ use crate::members::{self, Members};
 /// the file says by then.
 pub const ORIGIN_VARIABLE: &str = "SIP_ORIGIN";
 
-/// Why what the Secret holds cannot be used.
+/// Why what the `ConfigMap` holds cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration is no text.
-    #[error("haproxy.cfg is not UTF-8")]
-    NotText(#[source] std::str::Utf8Error),
     /// The servers are no servers.
     #[error("membership.json cannot be used")]
     Membership(#[source] members::Error),
@@ -25,7 +22,7 @@ pub enum Error {
 /// What a worker was started from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Origin {
-    /// SHA-256 of the Secret's text.
+    /// SHA-256 of the configuration's text.
     pub digest: String,
     /// Its shape; `None` where nobody says what in it are servers.
     pub shape: Option<String>,
@@ -61,20 +58,19 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads what the Secret holds.
+    /// Reads what the `ConfigMap` holds.
     ///
     /// # Errors
     /// What is wrong with it: nothing of it can be used then.
-    pub fn parse(config: &[u8], membership: Option<&[u8]>) -> Result<Self, Error> {
-        let text = std::str::from_utf8(config).map_err(Error::NotText)?;
+    pub fn parse(config: &str, membership: Option<&str>) -> Result<Self, Error> {
         let members = membership
-            .map(Members::parse)
+            .map(|membership| Members::parse(membership.as_bytes()))
             .transpose()
             .map_err(Error::Membership)?;
         Ok(Self {
-            text: text.to_owned(),
+            text: config.to_owned(),
             origin: Origin {
-                digest: hex(config),
+                digest: hex(config.as_bytes()),
                 shape: members.as_ref().map(|members| members.shape().to_owned()),
             },
             members,
@@ -133,7 +129,7 @@ mod tests {
     use super::*;
 
     fn wanted(text: &str, membership: Option<&str>) -> Wanted {
-        Wanted::parse(text.as_bytes(), membership.map(str::as_bytes)).unwrap()
+        Wanted::parse(text, membership).unwrap()
     }
 
     const SERVERS: &str = r#"{"frame":"00","keywords":"check","backends":[],"servers":[]}"#;

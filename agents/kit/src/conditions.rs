@@ -1,7 +1,7 @@
 //! Conditions: written only on change; `lastTransitionTime` changes only with the status.
 
-pub use api::conditions::REMOVED;
 use api::conditions::{ConditionType, Reason, Status};
+pub use api::conditions::{NAMESPACE_NOT_GRANTED, REMOVED};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,

@@ -16,6 +16,7 @@ pub struct SiteConfig {
     host_namespaces: BTreeSet<String>,
     not_installed: BTreeSet<Section>,
     haproxy_sidecar_image: Option<Image>,
+    jump_host_tools_image: Option<Image>,
     claims_in_flight: Duration,
 }
 
@@ -58,6 +59,7 @@ struct File {
     #[serde(default)]
     not_installed: BTreeSet<Section>,
     haproxy_sidecar_image: Option<String>,
+    jump_host_tools_image: Option<String>,
     claims_in_flight_seconds: Option<u64>,
 }
 
@@ -125,6 +127,7 @@ impl SiteConfig {
             host_namespaces,
             not_installed,
             haproxy_sidecar_image,
+            jump_host_tools_image,
             claims_in_flight_seconds,
         } = serde_saphyr::from_str(text).map_err(|source| Error::Form {
             path: path.to_owned(),
@@ -160,13 +163,15 @@ impl SiteConfig {
                 "name at least one namespace with BareMetalHosts".to_owned(),
             ));
         }
-        let haproxy_sidecar_image = haproxy_sidecar_image
-            .map(|image| {
-                image
-                    .parse()
-                    .map_err(|error: BadImage| bad("haproxySidecarImage", &image, error.to_string()))
-            })
-            .transpose()?;
+        let image = |field: &'static str, image: Option<String>| {
+            let parsed = image.map(|image| {
+                let parsed = image.parse::<Image>();
+                parsed.map_err(|error: BadImage| bad(field, &image, error.to_string()))
+            });
+            parsed.transpose()
+        };
+        let haproxy_sidecar_image = image("haproxySidecarImage", haproxy_sidecar_image)?;
+        let jump_host_tools_image = image("jumpHostToolsImage", jump_host_tools_image)?;
         let claims_in_flight = claims_in_flight_seconds.map_or(CLAIMS_IN_FLIGHT, Duration::from_secs);
         if claims_in_flight.is_zero() || claims_in_flight > LONGEST_CLAIMS {
             let rule = format!("must be from 1 to {}", LONGEST_CLAIMS.as_secs());
@@ -183,6 +188,7 @@ impl SiteConfig {
             host_namespaces,
             not_installed,
             haproxy_sidecar_image,
+            jump_host_tools_image,
             claims_in_flight,
         })
     }
@@ -229,6 +235,13 @@ impl SiteConfig {
     #[must_use]
     pub fn haproxy_sidecar_image(&self) -> Option<&Image> {
         self.haproxy_sidecar_image.as_ref()
+    }
+
+    /// Image with what every jump host gets besides the image that its entry names: the programs that run sshd and keep its files
+    /// current, and the client of the power service. `None`: jump hosts cannot be served.
+    #[must_use]
+    pub fn jump_host_tools_image(&self) -> Option<&Image> {
+        self.jump_host_tools_image.as_ref()
     }
 }
 

@@ -9,6 +9,8 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`followed`] | one object that a program follows |
+//! | [`whole_file`] | files that are replaced as a whole |
 //! | [`service`] | the framework of service agents: watches, ownership, apply, status, the reconcile pipeline |
 //! | [`pod_http`] | HTTP requests to pods |
 //! | [`load_balancers`] | which load balancers' objects belong to a cluster |
@@ -23,6 +25,7 @@ pub mod conditions;
 pub mod config;
 pub mod election;
 pub mod events;
+pub mod followed;
 pub mod load_balancers;
 pub mod placement;
 pub mod pod_http;
@@ -31,3 +34,4 @@ pub mod scheduler;
 pub mod service;
 pub mod start;
 pub mod takeover;
+pub mod whole_file;

@@ -143,6 +143,7 @@ impl Position {
 pub struct Member {
     pub(crate) host: HostId,
     pub(crate) role: String,
+    pub(crate) ordinal: Option<u32>,
     pub(crate) domain: Option<String>,
     pub(crate) state: MemberState,
     pub(crate) revision: u64,
@@ -163,6 +164,12 @@ impl Member {
     #[must_use]
     pub fn role(&self) -> &str {
         &self.role
+    }
+
+    /// Its number in the role, from 0: kept for life, and inherited by a replacement. Absent from a scheduler that gives none.
+    #[must_use]
+    pub fn ordinal(&self) -> Option<u32> {
+        self.ordinal
     }
 
     /// Value of the role's topology key when it was claimed; absent without key.

@@ -8,7 +8,7 @@ use runtime::{Process, ProcessArgs, readiness::Gate, tls::ClientTlsArgs};
 use tower::timeout::TimeoutLayer;
 
 use crate::{
-    config::SiteConfig,
+    config::{self, SiteConfig},
     election::{Candidate, Election, ElectionArgs, Leadership},
     scheduler::Scheduler,
 };
@@ -30,6 +30,16 @@ pub struct AgentArgs {
     /// File with the site's configuration (YAML)
     #[arg(long, env = "SIP_SITE_CONFIG", value_name = "FILE")]
     site_config: PathBuf,
+}
+
+impl AgentArgs {
+    /// Reads the site's configuration.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn site_config(&self) -> Result<SiteConfig, config::Error> {
+        SiteConfig::read(&self.site_config)
+    }
 }
 
 /// An agent's process, its configuration and its clients.
@@ -87,9 +97,9 @@ impl Agent {
             process,
             tls,
             election,
-            site_config,
+            site_config: _,
         } = args;
-        let config = SiteConfig::read(site_config)?;
+        let config = args.site_config()?;
         let mut process = Process::start(name, version, process).await?;
         let channel = process.scheduler(config.scheduler(), tls, config.realm())?;
         let scheduler = Scheduler::new(config.site(), channel);

@@ -16,9 +16,9 @@ use kit::{
     apply,
     load_balancers::{belongs_to, is_finished, selector},
     pod_http,
-    service::{Drain, Observed, Problem, readiness, revision},
+    service::{Drain, Observed, Problem, TenantStore, readiness, revision},
 };
-use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::Store};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use render::load_balancer::REPORT_PORT_NAME;
 
 use crate::pod_config::{self, Follows};
@@ -30,7 +30,7 @@ type Desired<'a> = BTreeMap<&'a str, &'a str>;
 /// balancer that is not in it has been deleted or could not be changed.
 pub(crate) async fn drain(
     client: &Client,
-    seen: &Store<Pod>,
+    seen: &TenantStore<Pod>,
     observed: &Observed<'_>,
     desired: &[(String, String)],
 ) -> Drain {
@@ -65,16 +65,14 @@ fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
 /// Why hosts that leave cannot be released yet; for people.
 async fn blocker(
     client: &Client,
-    seen: &Store<Pod>,
+    seen: &TenantStore<Pod>,
     observed: &Observed<'_>,
     desired: &Desired<'_>,
 ) -> Option<String> {
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
     // be behind, or have shown nothing yet.
-    let mut seen = seen.state();
-    seen.retain(|pod| pod.namespace().as_deref() == Some(&namespace));
-    if let Some(why) = routing_pod(&seen, &name, desired).await {
+    if let Some(why) = routing_pod(&seen.within(&namespace), &name, desired).await {
         return Some(why);
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);

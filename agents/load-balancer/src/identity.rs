@@ -18,7 +18,7 @@ pub(crate) const IDENTITY: &Identity = &Identity {
     sip_prefixes: &SIP_PREFIXES,
     children: &[
         Children::of(Kind::Deployment),
-        Children::of(Kind::Secret),
+        Children::of(Kind::ConfigMap),
         Children::of(Kind::PodDisruptionBudget),
         Children::of(Kind::NetworkPolicy),
         Children::of(Kind::RoleBinding),

@@ -11,9 +11,9 @@ use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kit::{
     pod_http,
-    service::{Applied, Objects, Problem, pods},
+    service::{Applied, Objects, Problem, TenantStore, pods},
 };
-use kube::{ResourceExt as _, runtime::reflector::Store};
+use kube::ResourceExt as _;
 use render::load_balancer::{
     DRAIN_SECONDS, REPORT_PORT_NAME,
     running::{CONFIG_PATH, Running},
@@ -75,7 +75,7 @@ impl Follows {
 }
 
 /// Asks every pod of a load balancer, also those that are about to end: they still route to members.
-pub(crate) async fn follows(pods: &Store<Pod>, objects: &Objects<Applied>) -> Follows {
+pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Follows {
     let asked = pods::selected(pods, objects)
         .into_iter()
         .filter(|pod| is_live(pod))

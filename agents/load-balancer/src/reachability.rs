@@ -12,11 +12,11 @@ use api::{SIPCluster, labels};
 use futures::{SinkExt as _, StreamExt as _, channel::mpsc, stream};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use kit::{pod_http, service::pods};
-use kube::{
-    ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
+use kit::{
+    pod_http,
+    service::{TenantStore, pods},
 };
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use render::load_balancer::{INTERNAL_PORT_NAME, MEMBERS_PATH};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -42,7 +42,7 @@ impl Unserved {
     /// Asks all pods in rounds, and triggers passes over the clusters for which the answer has changed. Ends with the receiver.
     pub(crate) async fn watch(
         self,
-        pods: Store<Pod>,
+        pods: TenantStore<Pod>,
         mut triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
     ) -> Result<(), Infallible> {
         let mut rounds = interval(PAUSE);

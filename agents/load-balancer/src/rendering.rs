@@ -43,6 +43,7 @@ pub(crate) fn render(
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
             requeue: checking.then_some(CHECK_AGAIN),
+            ..Findings::default()
         },
     }
 }
@@ -87,7 +88,7 @@ fn by_template(
 fn prepared(rendered: load_balancer::Objects) -> Objects<Prepared> {
     let digest = rendered.config_digest();
     let load_balancer::Objects {
-        secret,
+        config_map,
         deployment,
         service,
         budget,
@@ -96,7 +97,7 @@ fn prepared(rendered: load_balancer::Objects) -> Objects<Prepared> {
         config: _,
     } = rendered;
     let objects = Objects::new(service, deployment, digest)
-        .configuration(secret)
+        .configuration(config_map)
         .guard(policy)
         .guard_or_none(Kind::PodDisruptionBudget, budget);
     match access {

@@ -11,13 +11,13 @@ use api::{
 };
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Pod, Secret},
+    core::v1::{ConfigMap, Pod},
 };
 use kit::{
     apply,
-    service::{Error, Problem, readiness},
+    service::{Error, Problem, TenantStore, readiness},
 };
-use kube::{Api, Client, ResourceExt as _, api::DeleteParams, runtime::reflector::Store};
+use kube::{Api, Client, ResourceExt as _, api::DeleteParams};
 use render::load_balancer::Check;
 
 use crate::identity::MANAGER;
@@ -43,9 +43,13 @@ pub(crate) enum Outcome {
 }
 
 /// Observes a check, and begins it where there is none. A check that the API server refuses is tried again.
-pub(crate) async fn observe(client: &Client, pods: &Store<Pod>, check: &Check) -> Result<Outcome, Error> {
+pub(crate) async fn observe(
+    client: &Client,
+    pods: &TenantStore<Pod>,
+    check: &Check,
+) -> Result<Outcome, Error> {
     let namespace = check.job.namespace().unwrap_or_default();
-    if let Some(pod) = pod(&pods.state(), &namespace, &check.id) {
+    if let Some(pod) = pod(&pods.within(&namespace), &check.id) {
         return Ok(outcome(pod, |file, number| check.line(file, number)));
     }
     match begin(client, check).await {
@@ -60,11 +64,13 @@ pub(crate) async fn observe(client: &Client, pods: &Store<Pod>, check: &Check) -
 
 async fn begin(client: &Client, check: &Check) -> kube::Result<()> {
     let job: Job = apply::apply(client, MANAGER, &check.job).await?;
-    let secret = check.secret(&job.uid().unwrap_or_default());
-    apply::apply::<Secret>(client, MANAGER, &secret).await.map(drop)
+    let config_map = check.config_map(&job.uid().unwrap_or_default());
+    apply::apply::<ConfigMap>(client, MANAGER, &config_map)
+        .await
+        .map(drop)
 }
 
-/// Deletes the Job of a check whose outcome is known; its pod and Secret follow.
+/// Deletes the Job of a check whose outcome is known; its pod and `ConfigMap` follow.
 pub(crate) async fn end(client: &Client, check: &Check) -> Result<(), Error> {
     let jobs = Api::<Job>::namespaced(client.clone(), &check.job.namespace().unwrap_or_default());
     match jobs
@@ -78,15 +84,11 @@ pub(crate) async fn end(client: &Client, check: &Check) -> Result<(), Error> {
     }
 }
 
-/// The pod of a check.
-fn pod<'a>(pods: &'a [Arc<Pod>], namespace: &str, id: &str) -> Option<&'a Arc<Pod>> {
+/// The pod of a check, among those of its namespace.
+fn pod<'a>(pods: &'a [Arc<Pod>], id: &str) -> Option<&'a Arc<Pod>> {
     pods.iter().find(|pod| {
-        pod.namespace().as_deref() == Some(namespace)
-            && pod
-                .labels()
-                .get(labels::TEMPLATE_CHECK)
-                .is_some_and(|of| of == id)
-            && pod.metadata.deletion_timestamp.is_none()
+        let check = pod.labels().get(labels::TEMPLATE_CHECK);
+        check.is_some_and(|check| check == id) && pod.metadata.deletion_timestamp.is_none()
     })
 }
 
@@ -250,14 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_check_has_a_pod_of_its_namespace_and_number_that_is_to_stay() {
+    fn a_check_has_a_pod_of_its_number_that_is_to_stay() {
         let pods = [check_pod(&json!({"phase": "Running"}))];
-        assert!(pod(&pods, "ns", "1f").is_some());
-        assert!(pod(&pods, "ns", "2f").is_none());
-        assert!(pod(&pods, "other", "1f").is_none());
+        assert!(pod(&pods, "1f").is_some());
+        assert!(pod(&pods, "2f").is_none());
         let mut ending = Pod::clone(&pods[0]);
         ending.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-11-21T00:00:00Z")).unwrap());
-        assert!(pod(&[Arc::new(ending)], "ns", "1f").is_none());
+        assert!(pod(&[Arc::new(ending)], "1f").is_none());
     }
 }

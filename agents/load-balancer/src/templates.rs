@@ -9,13 +9,10 @@ use api::{
     annotations,
     conditions::load_balancer::{BAD_TEMPLATE, REFUSED},
 };
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{ConfigMap, Pod},
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kit::{
     apply,
-    service::{Error, Problem, Scope, Watches},
+    service::{Error, Problem, Scope, Stores, Watches},
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -56,8 +53,7 @@ pub(crate) struct Templates {
     client: Client,
     control_plane: Store<ConfigMap>,
     worker: Store<ConfigMap>,
-    deployments: Store<Deployment>,
-    pods: Store<Pod>,
+    stores: Stores,
     store: TemplateStore,
     known: Mutex<BTreeMap<Key, Known>>,
 }
@@ -92,8 +88,7 @@ impl Templates {
             client,
             control_plane,
             worker,
-            deployments: watches.stores().deployments.clone(),
-            pods: watches.stores().pods.clone(),
+            stores: watches.stores().clone(),
             store,
             known: Mutex::default(),
         }
@@ -165,7 +160,7 @@ impl Templates {
 
     /// The templates by which a load balancer is rendered, or is about to be.
     fn in_use(&self) -> BTreeSet<String> {
-        let deployments = self.deployments.state();
+        let deployments = self.stores.deployments.state();
         let annotated = deployments
             .iter()
             .filter_map(|deployment| deployment.annotations().get(annotations::TEMPLATE).cloned());
@@ -186,6 +181,10 @@ impl Templates {
             }
             Err(error) => return Err(Error::kubernetes("store a template")(error)),
         };
+        // A Deployment that no watch shows may be rendered by any of them.
+        if !self.stores.has_every_tenant() {
+            return Ok(None);
+        }
         let used = self.in_use();
         let unused = keys
             .iter()
@@ -261,7 +260,7 @@ impl Templates {
         if let Some((_, words)) = refused.filter(|(id, _)| *id == check.id) {
             return Ok((other, Some(Problem::new(BAD_TEMPLATE, words))));
         }
-        match template_check::observe(&self.client, &self.pods, check).await? {
+        match template_check::observe(&self.client, &self.stores.pods, check).await? {
             Outcome::Open(problem) => Ok((accepted, Some(problem))),
             Outcome::Refused(words) => {
                 let words = format!("haproxy of {} refuses it: {words}", wanted.image);

@@ -1,4 +1,4 @@
-//! HAProxy in front of a cluster's API servers or workers: a Secret with its configuration, a Deployment, a Service, and
+//! HAProxy in front of a cluster's API servers or workers: a `ConfigMap` with its configuration, a Deployment, a Service, and
 //! what guards its pods.
 
 mod check;
@@ -9,11 +9,11 @@ pub mod membership;
 mod plan;
 mod pods;
 mod rendered;
-pub mod running;
 mod servers;
 mod sidecar;
 pub mod template;
 
+pub use crate::running;
 pub use check::Check;
 pub use interface::{
     API_SERVER_PORT, CONFIG_FILE, INTERNAL_PORT_NAME, MASTER_SOCKET, MEMBERS_PATH, MEMBERSHIP_FILE,

@@ -14,7 +14,7 @@ pub struct Row {
 }
 
 /// All of them.
-pub const IMAGES: [Row; 4] = [
+pub const IMAGES: [Row; 7] = [
     Row {
         name: "sip-scheduler",
         title: "The placement scheduler of a region, and sipctl",
@@ -28,6 +28,12 @@ pub const IMAGES: [Row; 4] = [
         packages: &["sip-cluster-agent"],
     },
     Row {
+        name: "sip-dex-agent",
+        title: "The Dex agent of a site",
+        programs: &["sip-dex-agent"],
+        packages: &["sip-dex-agent"],
+    },
+    Row {
         name: "sip-load-balancer-agent",
         title: "The load-balancer agent of a site",
         programs: &["sip-load-balancer-agent"],
@@ -38,6 +44,18 @@ pub const IMAGES: [Row; 4] = [
         title: "Makes a running HAProxy follow its configuration",
         programs: &["sip-haproxy-sidecar"],
         packages: &["sip-haproxy-sidecar"],
+    },
+    Row {
+        name: "sip-jump-host-agent",
+        title: "The jump-host agent of a site",
+        programs: &["sip-jump-host-agent"],
+        packages: &["sip-jump-host-agent"],
+    },
+    Row {
+        name: "sip-jump-host-sidecar",
+        title: "What every jump host gets besides its image",
+        programs: &["sip-jump-host-sidecar", "host"],
+        packages: &["sip-jump-host-sidecar", "sip-host"],
     },
 ];
 
@@ -84,7 +102,8 @@ mod tests {
                 .any(|layer| folder.contains(layer))
             {
                 let programs = package.targets.iter().filter(|target| target.is_bin());
-                let programs = programs.filter(|target| target.name.starts_with("sip"));
+                let programs =
+                    programs.filter(|target| target.name.starts_with("sip") || target.name == "host");
                 built.extend(programs.map(|target| (target.name.clone(), package.name.to_string())));
             }
         }

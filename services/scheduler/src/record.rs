@@ -1,6 +1,7 @@
 //! What the ledger holds of one cluster: plain values, without any encoding. Only the steps of [`crate::site`] change them.
 
 mod member;
+pub mod ordinals;
 mod refusal;
 mod report;
 

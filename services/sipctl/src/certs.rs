@@ -175,6 +175,7 @@ fn issue(command: &Issue) -> anyhow::Result<(String, Ending)> {
     let Issue {
         directory,
         identity,
+        dns_names,
         days,
     } = command;
     let store = Store(directory);
@@ -189,16 +190,20 @@ fn issue(command: &Issue) -> anyhow::Result<(String, Ending)> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into()?)];
+    for name in dns_names {
+        let ascii = name.as_str().try_into();
+        let ascii = ascii.with_context(|| format!("--dns {name:?} is not ASCII"))?;
+        params.subject_alt_names.push(SanType::DnsName(ascii));
+    }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = match caller {
-        Caller::Scheduler => vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ],
-        Caller::Agent { .. } | Caller::Operator { .. } | Caller::Reader { .. } => {
-            vec![ExtendedKeyUsagePurpose::ClientAuth]
-        }
+    let serves = match caller {
+        Caller::Scheduler => true,
+        Caller::Agent { .. } | Caller::Operator { .. } | Caller::Reader { .. } => !dns_names.is_empty(),
     };
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+        .extended_key_usages
+        .extend(serves.then_some(ExtendedKeyUsagePurpose::ServerAuth));
     params.use_authority_key_identifier_extension = true;
     (params.not_before, params.not_after) = validity(*days);
     let key = KeyPair::generate()?;

@@ -11,7 +11,9 @@ use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
 use crate::hands::{Access, Mark, Request};
+use crate::kubeconfig;
 pub use crate::output::Output;
+use crate::ssh::{Ssh, Through};
 
 /// Shows and explains the placement of clusters on bare-metal hosts.
 #[derive(Debug, Parser)]
@@ -67,12 +69,27 @@ pub enum Command {
     /// Mark a host as failed; a member on it is replaced
     #[command(after_help = HANDS_HELP)]
     MarkFailed(Request),
+    /// Print a kubeconfig by which people log in to a tenant cluster with their own name
+    #[command(after_help = KUBECONFIG_HELP)]
+    Kubeconfig(kubeconfig::Request),
+    /// Print what ssh needs in its configuration to reach a cluster's jump host and nodes
+    SshConfig(Through),
+    /// Run ssh on a cluster's jump host, or on a node through it
+    Ssh(Ssh),
     /// Print a completion script for a shell
     Completions {
         /// The shell.
         shell: Shell,
     },
 }
+
+const KUBECONFIG_HELP: &str = "\
+Reads the status of the SIPCluster with the kubeconfig of kubectl. The result holds no secret; it needs kubectl's plugin kubelogin
+(`kubectl oidc-login`), which opens a browser and asks the cluster's identity provider.
+
+Exit code: 0, or 2 when the cluster has no identity provider or no address.
+
+  sipctl kubeconfig bank/payments --certificate-authority ca.crt > payments.yaml";
 
 const PLAN_HELP: &str = "\
 Reads BareMetalHosts, SIPClusters and the Secrets that networkData names; other objects are skipped with a note.
@@ -291,6 +308,9 @@ pub struct Issue {
     /// Holder of the certificate: scheduler, operator/NAME, reader/NAME or site/SITE/agent/NAME
     #[arg(value_name = "IDENTITY")]
     pub identity: String,
+    /// DNS name at which the holder serves too, such as that of the jump-host agent's power service; repeat it for each name
+    #[arg(long = "dns", value_name = "NAME")]
+    pub dns_names: Vec<String>,
     /// Days until the certificate expires
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     pub days: u32,

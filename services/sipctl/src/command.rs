@@ -12,7 +12,7 @@ use crate::input::Input;
 use crate::operate;
 use crate::outcome::Outcome;
 use crate::plan::{self, plan};
-use crate::{adopt, certs, files, hands, ledger, loss, one_line, repair, site, table};
+use crate::{adopt, certs, files, hands, kubeconfig, ledger, loss, one_line, repair, site, ssh, table};
 
 /// Runs a command. `out` takes its result, `notes` what people should know beside it.
 ///
@@ -45,6 +45,9 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
         Command::Uncordon(command) => print_outcome(&hands::cordon(command, false)?, out, notes),
         Command::Replace(command) => print_outcome(&hands::replace(command)?, out, notes),
         Command::MarkFailed(command) => print_outcome(&hands::mark_failed(command)?, out, notes),
+        Command::Kubeconfig(request) => print_outcome(&kubeconfig::run(request)?, out, notes),
+        Command::SshConfig(command) => print_outcome(&ssh::config(command)?, out, notes),
+        Command::Ssh(command) => Ok(Ending::Ran(ssh::run(command)?)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sipctl", &mut script);

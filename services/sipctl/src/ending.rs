@@ -17,4 +17,6 @@ pub enum Ending {
     CertificatesDue,
     /// The scheduler refuses.
     Refused,
+    /// Another program was run, and ended with this code.
+    Ran(u8),
 }

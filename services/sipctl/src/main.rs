@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     };
     match run(cli, &mut stdout().lock(), &mut stderr().lock()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::Ran(code)) => ExitCode::from(code),
         Ok(
             Ending::NotPlaced
             | Ending::InConflict

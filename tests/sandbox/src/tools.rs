@@ -57,6 +57,18 @@ pub fn path(tool: &str) -> Result<PathBuf, Error> {
     }
 }
 
+/// A directory that the set-up script has made, such as `dex-web`.
+///
+/// # Errors
+/// As [`path`].
+pub fn directory(name: &str) -> Result<PathBuf, Error> {
+    let program = path(name);
+    match program {
+        Err(Error::Missing { tool: _, path }) if path.is_dir() => Ok(path),
+        other => other,
+    }
+}
+
 fn locate(script: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
     let failed = |reason: String| Error::Locate {
         script: script.display().to_string(),

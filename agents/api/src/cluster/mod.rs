@@ -1,5 +1,6 @@
 //! A `SIPCluster` that has been checked: everything an agent acts on.
 
+mod auth;
 mod names;
 mod ports;
 mod role;
@@ -10,6 +11,11 @@ use std::collections::BTreeSet;
 
 use vocabulary::{LabelValue, NetworkId};
 
+pub use auth::{
+    BoundRole, Connector, DEFAULT_CLIENT, Expiry, Github, GithubOrganization, GroupBinding, GroupSearch,
+    HttpsUrl, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, OidcClient, Provider, Search, SecretKey, Source,
+    UpstreamOidc, UserSearch,
+};
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::Role;

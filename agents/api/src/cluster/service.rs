@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use vocabulary::{LabelKey, LabelValue, NetworkId};
 
+use super::auth::Provider;
 use super::names::{self, MadePorts, Wanted};
 use super::ports::PortRange;
 
@@ -228,7 +229,9 @@ pub struct JumpHost {
     node_port: Option<NonZeroU16>,
     bmc_proxy: bool,
     ssh_authorized_keys: Vec<String>,
+    ssh_user_ca: Vec<String>,
     node_ssh_private_keys: Option<String>,
+    kubeconfig_secret: Option<String>,
 }
 
 /// An identity provider.
@@ -237,6 +240,7 @@ pub struct Auth {
     service: Service,
     node_port: Option<NonZeroU16>,
     ca_secret: Option<String>,
+    provider: Provider,
 }
 
 macro_rules! service {
@@ -318,10 +322,22 @@ impl JumpHost {
         &self.ssh_authorized_keys
     }
 
+    /// Public keys of certificate authorities, without control characters; whether each is a key is for the jump host agent to check.
+    #[must_use]
+    pub fn ssh_user_ca(&self) -> &[String] {
+        &self.ssh_user_ca
+    }
+
     /// Name of the Secret with private keys for the nodes.
     #[must_use]
     pub fn node_ssh_private_keys(&self) -> Option<&str> {
         self.node_ssh_private_keys.as_deref()
+    }
+
+    /// Name of the Secret with a kubeconfig for the tenant's cluster.
+    #[must_use]
+    pub fn kubeconfig_secret(&self) -> Option<&str> {
+        self.kubeconfig_secret.as_deref()
     }
 }
 
@@ -330,6 +346,12 @@ impl Auth {
     #[must_use]
     pub fn ca_secret(&self) -> Option<&str> {
         self.ca_secret.as_deref()
+    }
+
+    /// What it is to do.
+    #[must_use]
+    pub fn provider(&self) -> &Provider {
+        &self.provider
     }
 }
 

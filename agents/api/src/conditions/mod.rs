@@ -1,6 +1,7 @@
 //! Conditions of a SIPCluster: which types there are, who writes each, how its status is read, and its reasons. Users wait for
 //! types and alert on reasons, so both keep their names; `docs/conditions.md` is generated from here.
 
+mod meanings;
 mod page;
 mod reason;
 #[cfg(test)]
@@ -9,7 +10,7 @@ mod tests;
 use std::fmt;
 
 pub use page::page;
-pub use reason::{Meaning, Reason, Status, load_balancer, ready};
+pub use reason::{Meaning, Reason, Status, auth, jump_host, load_balancer, ready};
 
 /// A type of condition. Each has one owner (field manager).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -47,6 +48,8 @@ pub const AUTH_READY: ConditionType = ConditionType::AuthReady;
 
 /// Reason of a section's condition, such as [`LOAD_BALANCER_READY`], when the objects that were made for the cluster are removed.
 pub const REMOVED: Reason = Reason::Removed;
+/// Reason of a section's condition when its agent has no rights in the namespace of the cluster.
+pub const NAMESPACE_NOT_GRANTED: Reason = Reason::NamespaceNotGranted;
 
 /// How the status of a condition is read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -64,9 +67,9 @@ pub enum Owner {
     Cluster,
     /// The load-balancer agent.
     LoadBalancer,
-    /// The agent for jump hosts, which is not part of this version.
+    /// The jump-host agent.
     JumpHost,
-    /// The agent for identity providers, which is not part of this version.
+    /// The Dex agent.
     Auth,
 }
 
@@ -153,8 +156,8 @@ impl fmt::Display for Owner {
         f.write_str(match self {
             Self::Cluster => "the cluster agent",
             Self::LoadBalancer => "the load-balancer agent",
-            Self::JumpHost => "the jump-host agent, which is not part of this version",
-            Self::Auth => "the agent for identity providers, which is not part of this version",
+            Self::JumpHost => "the jump-host agent",
+            Self::Auth => "the Dex agent",
         })
     }
 }

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::ConditionType;
-
 /// The status of a condition that has a reason.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Status {
@@ -63,14 +61,27 @@ reasons! {
     Available,
     BadTemplate,
     Blocked,
+    CertificateInvalid,
+    ConnectorMissing,
     Deleting,
+    DirectoryRefusesBind,
+    DirectoryUnreachable,
+    HostKeyInvalid,
     ImagePull,
     InfraServiceFailure,
+    InvalidKey,
     InvalidSpec,
+    IssuerUnknown,
+    IssuerUnreachable,
+    KeySecretInvalid,
+    KeySecretMissing,
+    KubeconfigMissing,
     Labeled,
     NameConflict,
+    NamespaceNotGranted,
     NetworkAttachmentMissing,
     NoAddress,
+    NoKeys,
     NoReachableBackend,
     NotInstalled,
     Placed,
@@ -80,6 +91,11 @@ reasons! {
     ReconciliationSucceeded,
     Refused,
     Removed,
+    SecretInvalid,
+    SecretMissing,
+    StaticPasswords,
+    StorageMissing,
+    StorageUnreachable,
     UnableToApplyLabels,
     UnableToDecommission,
     Unschedulable,
@@ -117,7 +133,7 @@ pub mod ready {
     pub const RECONCILIATION_SUCCEEDED: Reason = Reason::ReconciliationSucceeded;
 }
 
-/// Reasons of [`super::LOAD_BALANCER_READY`], besides [`ready::PROGRESSING`] and [`super::REMOVED`].
+/// Reasons of [`super::LOAD_BALANCER_READY`], besides [`ready::PROGRESSING`], [`super::NAMESPACE_NOT_GRANTED`] and [`super::REMOVED`].
 pub mod load_balancer {
     use super::Reason;
 
@@ -144,137 +160,48 @@ pub mod load_balancer {
     pub const NETWORK_ATTACHMENT_MISSING: Reason = Reason::NetworkAttachmentMissing;
 }
 
-const fn yes(reason: Reason, text: &'static str) -> Meaning {
-    Meaning {
-        reason,
-        status: Status::True,
-        text,
-    }
+/// Reasons of [`super::JUMP_HOST_READY`], besides those that it shares with [`load_balancer`].
+pub mod jump_host {
+    use super::Reason;
+
+    /// All is as asked, and the spec names no key and no authority by which anybody can log in. The condition is True.
+    pub const NO_KEYS: Reason = Reason::NoKeys;
+    /// An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the others can log in.
+    pub const INVALID_KEY: Reason = Reason::InvalidKey;
+    /// The Secret of `nodeSSHPrivateKeys` does not exist, or the agent may not read it.
+    pub const KEY_SECRET_MISSING: Reason = Reason::KeySecretMissing;
+    /// The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the others can be used.
+    pub const KEY_SECRET_INVALID: Reason = Reason::KeySecretInvalid;
+    /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
+    pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
+    /// A host key in the jump host's own Secret cannot be used. The agent changes none that is there.
+    pub const HOST_KEY_INVALID: Reason = Reason::HostKeyInvalid;
 }
 
-const fn no(reason: Reason, text: &'static str) -> Meaning {
-    Meaning {
-        reason,
-        status: Status::False,
-        text,
-    }
-}
+/// Reasons of [`super::AUTH_READY`], besides those that it shares with [`load_balancer`], [`ready::PROGRESSING`] and [`super::REMOVED`].
+pub mod auth {
+    use super::Reason;
 
-const READY: &[Meaning] = &[
-    yes(Reason::ReconciliationSucceeded, "All is as asked."),
-    no(
-        Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
-    ),
-    no(
-        Reason::Unschedulable,
-        "The scheduler refuses the cluster, or the spec is not valid. What runs is left as it is.",
-    ),
-    no(
-        Reason::InfraServiceFailure,
-        "A load balancer, jump host or identity provider is not as asked, or its agent does not answer.",
-    ),
-    no(
-        Reason::UnableToApplyLabels,
-        "A member cannot be labelled; the message names the host and the cause.",
-    ),
-    no(
-        Reason::UnableToDecommission,
-        "The cluster is being deleted, and something holds that up.",
-    ),
-];
-
-const SCHEDULED: &[Meaning] = &[
-    yes(
-        Reason::Placed,
-        "Every role has its hosts. The message lists what the scheduler reports about them.",
-    ),
-    no(
-        Reason::Unschedulable,
-        "The scheduler refuses the cluster. The message states what is short, where, and what would help.",
-    ),
-    no(
-        Reason::InvalidSpec,
-        "The spec is not valid; the message lists every fault. What runs is left as it is.",
-    ),
-    no(Reason::Deleting, "The cluster is being deleted."),
-];
-
-const HOSTS_LABELED: &[Meaning] = &[
-    yes(Reason::Labeled, "Every member carries the labels."),
-    no(
-        Reason::Waiting,
-        "Members wait to be labelled or released; the message names hosts and what each waits for.",
-    ),
-    no(
-        Reason::Blocked,
-        "A host is not as the placement needs it, for example used by another cluster. A person has to act.",
-    ),
-    no(Reason::Refused, "The API server refuses to write a host."),
-];
-
-const SERVICES_SKIPPED: &[Meaning] = &[yes(
-    Reason::NotInstalled,
-    "The site's configuration states that it does not have these agents.",
-)];
-
-const LOAD_BALANCER_READY: &[Meaning] = &[
-    yes(Reason::Available, "All is as asked."),
-    yes(
-        Reason::NoReachableBackend,
-        "All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet.",
-    ),
-    no(
-        Reason::Progressing,
-        "Work is going on; the message states what is awaited.",
-    ),
-    no(
-        Reason::PortConflict,
-        "Somebody else has node ports that the spec asks for, or asked for them earlier.",
-    ),
-    no(
-        Reason::NameConflict,
-        "Somebody else has an object of a name that is needed.",
-    ),
-    no(Reason::Refused, "The API server refuses an object."),
-    no(
-        Reason::NoAddress,
-        "A member has no address in the network that the entry names.",
-    ),
-    no(Reason::ImagePull, "A pod's image cannot be pulled."),
-    no(Reason::PodsFail, "Pods end or cannot be started."),
-    no(
-        Reason::BadTemplate,
-        "The site's template cannot be used. The load balancer still runs with the last one that could.",
-    ),
-    no(
-        Reason::NetworkAttachmentMissing,
-        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
-    ),
-    no(
-        Reason::Removed,
-        "The cluster is being deleted, and every object that was made for it is removed.",
-    ),
-];
-
-impl ConditionType {
-    /// The reasons that its owner gives; none for a type whose agent is not part of this version.
-    #[must_use]
-    pub fn reasons(self) -> &'static [Meaning] {
-        match self {
-            Self::Ready => READY,
-            Self::Scheduled => SCHEDULED,
-            Self::HostsLabeled => HOSTS_LABELED,
-            Self::ServicesSkipped => SERVICES_SKIPPED,
-            Self::LoadBalancerReady => LOAD_BALANCER_READY,
-            Self::JumpHostReady | Self::AuthReady => &[],
-        }
-    }
-
-    /// The reason that a condition of this type has, by its text.
-    #[must_use]
-    pub fn reason(self, text: &str) -> Option<Reason> {
-        let mut reasons = self.reasons().iter().map(|meaning| meaning.reason);
-        reasons.find(|reason| reason.as_str() == text)
-    }
+    /// All is as asked, and there are users with a password of their own.
+    pub const STATIC_PASSWORDS: Reason = Reason::StaticPasswords;
+    /// Nobody can log in: the entry has no connector and no static passwords.
+    pub const CONNECTOR_MISSING: Reason = Reason::ConnectorMissing;
+    /// A Secret that the entry names does not exist, or lacks the key.
+    pub const SECRET_MISSING: Reason = Reason::SecretMissing;
+    /// A Secret that the entry names cannot be used as it is.
+    pub const SECRET_INVALID: Reason = Reason::SecretInvalid;
+    /// The site's configuration names no storage for identity providers.
+    pub const STORAGE_MISSING: Reason = Reason::StorageMissing;
+    /// The site's storage for identity providers does not do what it is asked.
+    pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
+    /// No certificate can be made for the provider.
+    pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
+    /// The entry does not say where users reach the provider.
+    pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;
+    /// The discovery document is not had at the issuer's address.
+    pub const ISSUER_UNREACHABLE: Reason = Reason::IssuerUnreachable;
+    /// A directory does not answer.
+    pub const DIRECTORY_UNREACHABLE: Reason = Reason::DirectoryUnreachable;
+    /// A directory refuses name or password of the account that searches.
+    pub const DIRECTORY_REFUSES_BIND: Reason = Reason::DirectoryRefusesBind;
 }

@@ -54,6 +54,7 @@ fn member(member: &api::Member, among: &[api::Member]) -> wire::ObservedMember {
             uid: member.uid.clone(),
         }),
         role: member.role.clone(),
+        ordinal: member.ordinal,
         state: state.into(),
         revision: member.revision,
         replaces: member.replaces.as_deref().and_then(|old| replaced(old, among)),

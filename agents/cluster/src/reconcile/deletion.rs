@@ -13,20 +13,24 @@ use kit::{
 use super::{
     assessment::Assessment,
     members::{self, Assessed},
-    observation::{Holding, Observation},
+    observation::{Evidence, Holding, Observation},
     plan::{FinalizerAction, Plan},
     services,
     status::{self, OwnStatus},
     status_draft::{self, Draft, Progress},
 };
 
+/// When pods that may still route to hosts are looked for again, where no agent reports them.
+const LIST_AGAIN: Duration = Duration::from_secs(5);
+
 /// Plans a pass over a cluster that gives its hosts back.
-pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding) -> Plan {
+pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, evidence: &Evidence) -> Plan {
     let object = observation.object;
     let placement = &holding.placement;
     let epoch = placement.position().epoch();
-    let members = members::assess_all(holding, |member| {
-        services::drained(observation.not_installed, object, epoch, member)
+    let members = members::assess_all(holding, |member| match evidence {
+        Evidence::Reported => services::drained(observation.not_installed, object, epoch, member),
+        Evidence::Listed(routed_by) => routed_by.is_none(),
     });
     let is_held = status::holds(object, placement);
     Plan {
@@ -38,22 +42,30 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding) -> Pla
             members: members.len(),
             waits: members
                 .iter()
-                .filter_map(|member| waits(object, member))
+                .filter_map(|member| waits(object, evidence, member))
                 .collect(),
             blocked: members
                 .iter()
                 .any(|member| matches!(member.assessment, Assessment::Blocked(_))),
         })),
+        requeue: matches!(evidence, Evidence::Listed(Some(_))).then_some(LIST_AGAIN),
         ..Plan::nothing(placement.cluster().clone())
     }
 }
 
 /// What the host of a member waits for, for people.
-fn waits(object: &api::SIPCluster, Assessed { member, assessment }: &Assessed<'_>) -> Option<String> {
-    let why = match assessment {
-        Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why) => why.clone(),
-        Assessment::Drains => services::describe_drain(object, member),
-        Assessment::Settled | Assessment::Due(_) => return None,
+fn waits(
+    object: &api::SIPCluster,
+    evidence: &Evidence,
+    Assessed { member, assessment }: &Assessed<'_>,
+) -> Option<String> {
+    let why = match (assessment, evidence) {
+        (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
+        (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("waits until {pod} is gone"),
+        (Assessment::Drains, Evidence::Reported | Evidence::Listed(None)) => {
+            services::describe_drain(object, member)
+        }
+        (Assessment::Settled | Assessment::Due(_), _) => return None,
     };
     Some(format!("{}: {why}", member.host()))
 }
@@ -95,7 +107,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
 }
 
 /// Sections whose agents have answered before and have not reported that their children are removed. An agent that does not
-/// answer within a minute is not waited for: the garbage collector deletes what the cluster owns.
+/// answer within a minute, or has no rights in the namespace, is not waited for: the garbage collector deletes what the cluster owns.
 fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     let Observation {
         object,
@@ -115,6 +127,7 @@ fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     let remains = |section: &Section| {
         find(status::conditions(object), services::condition_type(*section))
             .is_some_and(|condition| condition.reason != REMOVED)
+            && !services::lacks_rights(object, *section)
     };
     gating.into_iter().filter(remains).collect()
 }

@@ -35,9 +35,18 @@ pub(super) enum State {
     /// The scheduler has answered its declaration.
     Declared(Box<Cluster>, Holding),
     /// It is being deleted, and holds hosts.
-    Releasing(Holding),
+    Releasing(Holding, Evidence),
     /// It is being deleted, and holds nothing.
     Released,
+}
+
+/// How it is known that no pod of a load balancer routes to a host that leaves a cluster that is being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// The load-balancer agent reports it in the status.
+    Reported,
+    /// That agent has no rights in the namespace, so the API server was asked: what may still route to them, for people.
+    Listed(Option<String>),
 }
 
 /// What a cluster holds, and what is observed of that.

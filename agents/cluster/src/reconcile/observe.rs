@@ -22,8 +22,8 @@ use super::{
     error::Error,
     machine,
     metrics::Answer,
-    observation::{Holding, MachineLookup, Observation, State},
-    routing_pods, status,
+    observation::{Evidence, Holding, MachineLookup, Observation, State},
+    routing_pods, services, status,
 };
 
 /// Observes a `SIPCluster`. One that stays is declared to the scheduler; of one that is being deleted the hosts are released there.
@@ -85,9 +85,22 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
         Some(placement) => {
             known_epoch(&placement, context)?;
             not_older(object, &placement)?;
-            Ok(State::Releasing(holding(placement, context)))
+            let evidence = evidence(object, context).await?;
+            Ok(State::Releasing(holding(placement, context), evidence))
         }
     }
+}
+
+/// Where the load-balancer agent has no rights in the namespace it cannot report what its pods run, and starts none. That is so while a
+/// namespace is deleted: its `RoleBinding`s go with everything else in it.
+async fn evidence(object: &SIPCluster, context: &Context) -> Result<Evidence, Error> {
+    if !services::lacks_rights(object, Section::LoadBalancer) {
+        return Ok(Evidence::Reported);
+    }
+    let routed_by = routing_pods::find(&context.client, &ObjectKey::for_object(object)).await;
+    routed_by
+        .map(Evidence::Listed)
+        .map_err(Error::kubernetes("list what load balancers run"))
 }
 
 /// What is observed of a cluster without `SIPCluster`.

@@ -24,7 +24,7 @@ pub(super) fn plan(observation: &Observation<'_>) -> Plan {
             ..Plan::nothing(ClusterId::for_object(observation.object))
         },
         State::Declared(cluster, holding) => declared::plan(observation, cluster, holding),
-        State::Releasing(holding) => deletion::releasing(observation, holding),
+        State::Releasing(holding, evidence) => deletion::releasing(observation, holding, evidence),
         State::Released => deletion::released(observation),
     }
 }

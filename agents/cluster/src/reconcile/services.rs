@@ -71,6 +71,15 @@ pub(super) fn served(
     }
 }
 
+/// Whether the agent of a section reports that it has no rights in the namespace of the cluster.
+#[must_use]
+pub(super) fn lacks_rights(object: &SIPCluster, section: Section) -> bool {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let kind = condition_type(section);
+    let mut own = conditions.filter(|condition| condition.type_ == kind.as_str());
+    own.any(|condition| condition.reason == conditions::NAMESPACE_NOT_GRANTED)
+}
+
 /// Whether no pod of any load balancer routes to a member that is given back. The load-balancer agent reports that of whatever
 /// exists, of clusters too whose spec names no load balancer.
 #[must_use]
@@ -303,6 +312,26 @@ mod tests {
             describe_drain(&cluster(&status), &releasing),
             format!("{waits} (LoadBalancerReady: Progressing: pod x still runs)")
         );
+    }
+
+    #[test]
+    fn an_agent_without_rights_is_known_by_its_reason() {
+        for (kind, reason, expected) in [
+            ("LoadBalancerReady", "NamespaceNotGranted", true),
+            ("LoadBalancerReady", "Refused", false),
+            ("JumpHostReady", "NamespaceNotGranted", false),
+        ] {
+            let object = cluster(&json!({ "conditions": [{
+                "type": kind, "status": "False", "reason": reason, "message": "words",
+                "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]}));
+            assert_eq!(
+                lacks_rights(&object, Section::LoadBalancer),
+                expected,
+                "{kind} {reason}"
+            );
+        }
+        assert!(!lacks_rights(&cluster(&json!({})), Section::LoadBalancer));
     }
 
     #[test]

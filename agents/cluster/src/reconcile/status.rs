@@ -149,6 +149,7 @@ fn member(placed: &placed::Member, among: &[placed::Member]) -> Member {
         name: host.key().name.clone(),
         uid: host.uid().to_owned(),
         role: placed.role().to_owned(),
+        ordinal: placed.ordinal(),
         domain: placed.domain().map(str::to_owned),
         state: placed.state(),
         revision: placed.revision(),

@@ -41,8 +41,8 @@ impl Wish {
             "servers": servers,
         });
         let text = format!("{membership}");
-        let membership = (!self.template).then_some(text.as_bytes());
-        Wanted::parse(text.as_bytes(), membership).unwrap()
+        let membership = (!self.template).then_some(text.as_str());
+        Wanted::parse(&text, membership).unwrap()
     }
 
     /// A worker that was started from it.

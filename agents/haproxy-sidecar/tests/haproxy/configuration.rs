@@ -1,13 +1,12 @@
-//! Configurations, and the Secrets that hold them.
+//! Configurations, and the `ConfigMap`s that hold them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-use haproxy_sidecar::secret::Source;
+use haproxy_sidecar::config_map::Source;
 use haproxy_sidecar::wanted::Wanted;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::ConfigMap;
 use render::load_balancer::membership::{Backend, Membership, Server};
 use render::load_balancer::{CONFIG_FILE, MEMBERSHIP_FILE};
 
@@ -115,29 +114,29 @@ defaults
         }
     }
 
-    pub(crate) fn secret(&self) -> Secret {
-        let config = self.text(&self.members).into_bytes();
-        let membership = (!self.template).then(|| serde_json::to_vec(&self.membership()).unwrap());
-        secret(config, membership)
+    pub(crate) fn config_map(&self) -> ConfigMap {
+        let config = self.text(&self.members);
+        let membership = (!self.template).then(|| serde_json::to_string(&self.membership()).unwrap());
+        config_map(config, membership)
     }
 
     pub(crate) fn digest(&self) -> String {
-        digest(&self.secret())
+        digest(&self.config_map())
     }
 }
 
 /// By what it is told that this runs.
-pub(crate) fn digest(secret: &Secret) -> String {
+pub(crate) fn digest(config_map: &ConfigMap) -> String {
     let mut source = Source::default();
-    source.take(secret);
+    source.take(config_map);
     Wanted::digest(&source.newest.unwrap()).to_owned()
 }
 
-pub(crate) fn secret(config: Vec<u8>, membership: Option<Vec<u8>>) -> Secret {
-    let membership = membership.map(|json| (MEMBERSHIP_FILE.to_owned(), ByteString(json)));
-    let config = (CONFIG_FILE.to_owned(), ByteString(config));
-    Secret {
+pub(crate) fn config_map(config: String, membership: Option<String>) -> ConfigMap {
+    let membership = membership.map(|json| (MEMBERSHIP_FILE.to_owned(), json));
+    let config = (CONFIG_FILE.to_owned(), config);
+    ConfigMap {
         data: Some(std::iter::once(config).chain(membership).collect()),
-        ..Secret::default()
+        ..ConfigMap::default()
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use crate::configuration::{Configuration, PORT, secret};
+use crate::configuration::{Configuration, PORT, config_map};
 use crate::rig::{PATIENCE, Pod};
 use crate::traffic::{Connection, Traffic};
 
@@ -296,9 +296,9 @@ async fn what_could_be_an_order_is_refused_and_nothing_changes() {
     for name in names {
         let mut membership = first.membership();
         name.clone_into(&mut membership.servers[0].name);
-        pod.put(&secret(
-            b"global\n".to_vec(),
-            Some(serde_json::to_vec(&membership).unwrap()),
+        pod.put(&config_map(
+            "global\n".to_owned(),
+            Some(serde_json::to_string(&membership).unwrap()),
         ));
         let report = pod
             .until("it is told", |report| {

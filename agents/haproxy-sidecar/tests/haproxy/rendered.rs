@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use api::{Cluster, SIPCluster};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::ConfigMap;
 use render::load_balancer::{CONFIG_FILE, Member, Plan, Sidecar};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -36,8 +36,8 @@ enum Kind {
     Told,
 }
 
-/// The Secret, listening on an address of the test's own.
-fn secret(kind: Kind, front: Ipv4Addr, members: &[Member]) -> Secret {
+/// The `ConfigMap`, listening on an address of the test's own.
+fn config_map(kind: Kind, front: Ipv4Addr, members: &[Member]) -> ConfigMap {
     let object: SIPCluster = serde_saphyr::from_str(SITE).unwrap();
     let cluster = Cluster::parse(&object).unwrap();
     let sidecar = Sidecar {
@@ -48,14 +48,12 @@ fn secret(kind: Kind, front: Ipv4Addr, members: &[Member]) -> Secret {
         Kind::Worker => Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
         Kind::Told => Plan::worker(&cluster, &cluster.load_balancers_worker()[1]),
     };
-    let mut secret = plan.followed_by(Some(&sidecar)).objects(members).secret;
-    let text = secret.data.as_mut().unwrap().get_mut(CONFIG_FILE).unwrap();
-    let own = String::from_utf8(text.0.clone())
-        .unwrap()
+    let mut config_map = plan.followed_by(Some(&sidecar)).objects(members).config_map;
+    let text = config_map.data.as_mut().unwrap().get_mut(CONFIG_FILE).unwrap();
+    *text = text
         .replace("bind :::", &format!("bind {front}:"))
         .replace(" v4v6", "");
-    text.0 = own.into_bytes();
-    secret
+    config_map
 }
 
 /// One with IPv6, some with names that nobody would give a host.
@@ -74,15 +72,15 @@ async fn follows_without_a_reload(kind: Kind) {
     let mut pod = Pod::empty(Duration::from_secs(1));
     let front = pod.addresses.get(0);
     let all = members();
-    let first = secret(kind, front, &all[..1]);
+    let first = config_map(kind, front, &all[..1]);
     pod.put(&first);
     pod.until("a configuration is written", |report| report.started)
         .await;
     pod.start_haproxy();
     for members in [&all[..1], &all[..], &all[1..3], &[], &all[2..]] {
-        let secret = secret(kind, front, members);
-        pod.put(&secret);
-        pod.runs_secret(&secret).await;
+        let config_map = config_map(kind, front, members);
+        pod.put(&config_map);
+        pod.runs_config_map(&config_map).await;
         let current = pod.look().await.current.unwrap();
         let backends = match kind {
             Kind::ControlPlane | Kind::Told => 1,
@@ -145,20 +143,20 @@ async fn a_member_that_comes_by_orders_is_told_who_connects() {
     std::fs::write(receiving.path().join("receiver.cfg"), receiver).unwrap();
     let _receiver = Haproxy::start(receiving.path(), "master.sock", "receiver.cfg");
 
-    let without = secret(Kind::Told, front, &[]);
+    let without = config_map(Kind::Told, front, &[]);
     pod.put(&without);
     pod.until("a configuration is written", |report| report.started)
         .await;
     pod.start_haproxy();
-    pod.runs_secret(&without).await;
+    pod.runs_config_map(&without).await;
     let member = Member {
         namespace: "rack-a".to_owned(),
         name: "node-1".to_owned(),
         address: address.into(),
     };
-    let with = secret(Kind::Told, front, &[member]);
+    let with = config_map(Kind::Told, front, &[member]);
     pod.put(&with);
-    pod.runs_secret(&with).await;
+    pod.runs_config_map(&with).await;
     let answer = answer((front, 30_005).into()).await;
     assert!(answer.ends_with(&format!("spoke to {front}")), "{answer}");
     assert_eq!(pod.metrics.reloads(), 0, "{}", pod.log());

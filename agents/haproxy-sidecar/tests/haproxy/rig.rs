@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use haproxy_sidecar::cli::Master;
+use haproxy_sidecar::config_map::Source;
 use haproxy_sidecar::follow::{Follower, Metrics};
 use haproxy_sidecar::look::{Face, Look, look};
 use haproxy_sidecar::report::Report;
-use haproxy_sidecar::secret::Source;
 use haproxy_sidecar::tables::Admin;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::ConfigMap;
 use render::load_balancer::MASTER_SOCKET;
 use runtime::readiness::Readiness;
 use tempfile::TempDir;
@@ -177,13 +177,13 @@ impl Pod {
         self.haproxy.take().unwrap().kill();
     }
 
-    /// The newest Secret.
+    /// The newest `ConfigMap`.
     pub(crate) fn want(&self, configuration: &Configuration) {
-        self.put(&configuration.secret());
+        self.put(&configuration.config_map());
     }
 
-    pub(crate) fn put(&self, secret: &Secret) {
-        self.source.send_if_modified(|source| source.take(secret));
+    pub(crate) fn put(&self, config_map: &ConfigMap) {
+        self.source.send_if_modified(|source| source.take(config_map));
     }
 
     /// A member that says who it is and answers with what it hears.
@@ -228,11 +228,11 @@ impl Pod {
 
     /// Waits until it is said that exactly this runs.
     pub(crate) async fn runs(&self, configuration: &Configuration) {
-        self.runs_secret(&configuration.secret()).await;
+        self.runs_config_map(&configuration.config_map()).await;
     }
 
-    pub(crate) async fn runs_secret(&self, secret: &Secret) {
-        let digest = digest(secret);
+    pub(crate) async fn runs_config_map(&self, config_map: &ConfigMap) {
+        let digest = digest(config_map);
         let report = self
             .until("it runs", |report| {
                 report.running.running.as_ref() == Some(&digest)

@@ -93,6 +93,7 @@ impl TryFrom<wire::Member> for Member {
             suspended: _,
             replaces_alone: _,
             domain_key: _,
+            ordinal,
         } = wire;
         let host = host_id(host.unwrap_or_default(), "host")?;
         if host.uid().is_empty() {
@@ -108,6 +109,7 @@ impl TryFrom<wire::Member> for Member {
         Ok(Self {
             host,
             role,
+            ordinal,
             domain: stated(domain),
             state,
             revision,

@@ -57,9 +57,12 @@ async fn apply_exposure(
         }
     };
     let mut versions = Vec::new();
+    let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
+    let cluster = (&*uid, &*name);
     for child in objects.configuration_children() {
-        match child.apply(&site.client, site.identity.manager).await {
-            Ok(version) => versions.push(version),
+        match ownership::apply_child(site, cluster, child).await {
+            Ok(Ok(version)) => versions.push(version),
+            Ok(Err(problem)) => return Ok(Err(problem)),
             Err(error) => {
                 let problem = refusal(action(child), error)?;
                 let message = format!("{}: its configuration: {}", objects.name(), problem.message);
@@ -81,12 +84,17 @@ pub(super) enum Running {
 }
 
 /// Applies what runs an instance, unless it stands as it was applied last.
-pub(super) async fn run(site: &Site, objects: Objects<Exposed>) -> Result<Running, Error> {
+pub(super) async fn run(
+    site: &Site,
+    object: &SIPCluster,
+    objects: Objects<Exposed>,
+) -> Result<Running, Error> {
     if let Some(deployment) = objects.running().cloned() {
         return Ok(Running::Applied(objects.applied(deployment)));
     }
     let before = site.stores.workload(&objects);
-    match apply_workload(site, &objects).await? {
+    let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
+    match apply_workload(site, (&uid, &name), &objects).await? {
         Ok((deployment, now)) => {
             site.last_applied
                 .record_workload(&objects, &deployment, before, now);
@@ -99,15 +107,28 @@ pub(super) async fn run(site: &Site, objects: Objects<Exposed>) -> Result<Runnin
 /// What runs an instance, as the API server has it: its Deployment, and the versions of the other objects.
 type Workload = (Deployment, Vec<Option<String>>);
 
-async fn apply_workload(site: &Site, objects: &Objects<Exposed>) -> Result<Result<Workload, Problem>, Error> {
+async fn apply_workload(
+    site: &Site,
+    cluster: (&str, &str),
+    objects: &Objects<Exposed>,
+) -> Result<Result<Workload, Problem>, Error> {
     let (client, manager) = (&site.client, site.identity.manager);
-    if site.stores.deployment(objects).is_none() {
-        let name = objects.deployment().name_any();
-        ownership::take_over::<Deployment>(site, &objects.namespace(), &name).await?;
+    let known = site.stores.deployment(objects);
+    if known.is_none_or(|known| !has_owner_of(&known, objects.deployment())) {
+        let (namespace, name) = (objects.namespace(), objects.deployment().name_any());
+        let found = Kind::Deployment.find(client, &namespace, &name).await;
+        let found = found.map_err(Error::kubernetes("read the Deployment"))?;
+        let foreign = found
+            .and_then(|found| ownership::foreign_child(site.identity, cluster, Kind::Deployment, &found));
+        if let Some(message) = foreign {
+            return Ok(Err(Problem::new(NAME_CONFLICT, message)));
+        }
+        ownership::take_over::<Deployment>(site, &namespace, &name).await?;
     }
     // Pods cannot be created without their account.
-    let mut versions = match grant(site, objects.access_children()).await {
-        Ok(versions) => versions,
+    let mut versions = match grant(site, cluster, objects.access_children()).await {
+        Ok(Ok(versions)) => versions,
+        Ok(Err(problem)) => return Ok(Err(problem)),
         Err(error) => return refusal("apply what the pods may do", error).map(Err),
     };
     let (deployment, guards, pruned) = tokio::join!(
@@ -116,14 +137,20 @@ async fn apply_workload(site: &Site, objects: &Objects<Exposed>) -> Result<Resul
             objects
                 .guard_children()
                 .iter()
-                .map(|child| async move { (child, child.apply(client, manager).await) })
+                .map(|child| async move { (child, ownership::apply_child(site, cluster, child).await) })
         ),
-        try_join_all(objects.without().iter().map(|kind| prune(site, objects, *kind))),
+        try_join_all(
+            objects
+                .without()
+                .iter()
+                .map(|kind| prune(site, cluster, objects, *kind))
+        ),
     );
     pruned?;
     for (child, applied) in guards {
         match applied {
-            Ok(version) => versions.push(version),
+            Ok(Ok(version)) => versions.push(version),
+            Ok(Err(problem)) => return Ok(Err(problem)),
             Err(error) => return refusal(action(child), error).map(Err),
         }
     }
@@ -134,19 +161,46 @@ async fn apply_workload(site: &Site, objects: &Objects<Exposed>) -> Result<Resul
     }
 }
 
-async fn prune(site: &Site, objects: &Objects<Exposed>, kind: Kind) -> Result<(), Error> {
-    pruning::delete_child(site, kind, &objects.namespace(), &objects.name()).await
+/// Whether a Deployment was applied for the cluster of a rendered one: SIP's have no owner.
+fn has_owner_of(known: &Deployment, rendered: &Deployment) -> bool {
+    let owners = rendered.owner_references().iter().map(|owner| &owner.uid);
+    owners.clone().count() > 0
+        && owners
+            .into_iter()
+            .all(|uid| known.owner_references().iter().any(|known| known.uid == *uid))
+}
+
+async fn prune(
+    site: &Site,
+    cluster: (&str, &str),
+    objects: &Objects<Exposed>,
+    kind: Kind,
+) -> Result<(), Error> {
+    pruning::delete_child(site, cluster, kind, (&objects.namespace(), &objects.name())).await
 }
 
 /// Applies accounts and rights, in the order of `Objects`: `RoleBinding`s are last, since one is accepted only when the API server finds
 /// its Role and sees that the agent has as many rights.
-async fn grant(site: &Site, children: &[Child]) -> kube::Result<Vec<Option<String>>> {
-    let manager = site.identity.manager;
+async fn grant(
+    site: &Site,
+    cluster: (&str, &str),
+    children: &[Child],
+) -> kube::Result<Result<Vec<Option<String>>, Problem>> {
     let first = children.partition_point(|child| child.kind() != Kind::RoleBinding);
     let (first, bindings) = children.split_at(first);
-    let mut versions = try_join_all(first.iter().map(|child| child.apply(&site.client, manager))).await?;
-    versions.extend(try_join_all(bindings.iter().map(|child| child.apply(&site.client, manager))).await?);
-    Ok(versions)
+    let mut versions = Vec::with_capacity(children.len());
+    for step in [first, bindings] {
+        let applied = step
+            .iter()
+            .map(|child| ownership::apply_child(site, cluster, child));
+        for applied in try_join_all(applied).await? {
+            match applied {
+                Ok(version) => versions.push(version),
+                Err(problem) => return Ok(Err(problem)),
+            }
+        }
+    }
+    Ok(Ok(versions))
 }
 
 fn action(child: &Child) -> String {

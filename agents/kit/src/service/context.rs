@@ -11,7 +11,7 @@ pub(super) struct Context<S> {
     pub(super) site: Site,
     /// The region's scheduler.
     pub(super) scheduler: Scheduler,
-    /// Whether every watch has shown a complete list.
+    /// Whether every watch of the whole site has shown a complete list.
     pub(super) listed: watch::Receiver<bool>,
     pub(super) label_priority: LabelPriority,
     pub(super) retries: Retries,

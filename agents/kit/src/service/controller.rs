@@ -7,8 +7,13 @@ use kube::runtime::controller::Config;
 use tokio::sync::watch;
 
 use super::{
-    context::Context, definition::Service, label_priority::LabelPriority, last_applied::LastApplied,
-    reconcile, site::Site, watches::Watches,
+    context::Context,
+    definition::Service,
+    label_priority::LabelPriority,
+    last_applied::LastApplied,
+    reconcile,
+    site::Site,
+    watches::{Running, Watches},
 };
 use crate::{
     events::Events,
@@ -19,8 +24,8 @@ use crate::{
 /// Concurrent reconciles.
 const CONCURRENT: u16 = 16;
 
-/// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch has
-/// shown a complete list; no cluster is reconciled before.
+/// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch of the
+/// whole site has shown a complete list; no cluster is reconciled before, nor before the watches in its namespace have shown one.
 pub async fn run<S: Service>(
     service: S,
     watches: Watches,
@@ -29,7 +34,12 @@ pub async fn run<S: Service>(
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
     let client = watches.client().clone();
-    let (controller, stores, added) = watches.into_controller();
+    let Running {
+        controller,
+        tenants,
+        stores,
+        added,
+    } = watches.into_running();
     let (all_listed, listed) = watch::channel(false);
     let context = Context {
         service,
@@ -67,5 +77,6 @@ pub async fn run<S: Service>(
     tokio::select! {
         () = passes => {}
         () = listing => {}
+        never = tenants.run() => match never {},
     }
 }

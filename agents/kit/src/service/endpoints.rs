@@ -6,12 +6,13 @@ use k8s_openapi::api::core::v1::Service;
 use super::problem::{PROGRESSING, Problem};
 
 /// The endpoints of a Service: on the address that the spec names or that the site's load balancer gave, or on a node port of any
-/// node; and what is not known yet. `protocol`: what is spoken on a port of the Service.
+/// node; and what is not known yet. `protocol`: what is spoken on a port of the Service. `details`: what users need to know besides.
 pub(super) fn endpoints(
     name: &str,
     service: &Service,
     address: Option<&str>,
     protocol: fn(i32) -> &'static str,
+    details: &Endpoint,
 ) -> (Vec<Endpoint>, Option<Problem>) {
     let by_load_balancer = service
         .spec
@@ -48,7 +49,7 @@ pub(super) fn endpoints(
         address: address.clone(),
         port: Some(at),
         protocol: Some(protocol(port).to_owned()),
-        ..Endpoint::default()
+        ..details.clone()
     });
     let known = pending.is_none() || address.is_some();
     (if known { endpoints.collect() } else { Vec::new() }, pending)
@@ -95,7 +96,7 @@ mod tests {
             ),
         ] {
             let service: Service = serde_json::from_value(service).unwrap();
-            let (endpoints, _) = endpoints("a", &service, named, |_| "tcp");
+            let (endpoints, _) = endpoints("a", &service, named, |_| "tcp", &Endpoint::default());
             let found = endpoints
                 .first()
                 .map(|endpoint| (endpoint.address.as_deref(), endpoint.port.unwrap()));

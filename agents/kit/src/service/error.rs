@@ -19,12 +19,24 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// An entry cannot be served as it is: its instance is refused, and what runs of it is left as it is. Only for the step that
+    /// prepares.
+    #[error("{}", .0.message)]
+    Refused(Problem),
     /// The scheduler did not answer.
     #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
     Scheduler(Box<Status>),
 }
 
 impl Error {
+    /// Whether the API server answered that the agent may not do it.
+    pub(super) fn is_forbidden(&self) -> bool {
+        match self {
+            Self::Kubernetes { action: _, source } => apply::code(source) == Some(403),
+            Self::Refused(_) | Self::Scheduler(_) => false,
+        }
+    }
+
     /// For `map_err` on calls of the API server.
     pub fn kubernetes(action: impl Into<Cow<'static, str>>) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Kubernetes {

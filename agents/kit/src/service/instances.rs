@@ -34,7 +34,10 @@ pub(super) async fn prepare<S: Service>(
     entries: &[S::Entry],
 ) -> Result<Vec<OrRefused<S::Prepared>>, Error> {
     let preparing = entries.iter().map(|entry| async move {
-        let prepared = context.service.prepare(scope, entry).await?;
+        let prepared = match context.service.prepare(scope, entry).await {
+            Err(Error::Refused(problem)) => return Ok(Err(problem)),
+            prepared => prepared?,
+        };
         let client = &context.site.client;
         let undefined = network_attachments::undefined(client, scope.cluster, S::common(entry)).await?;
         Ok(undefined.map_or(Ok(prepared), Err))
@@ -116,12 +119,13 @@ pub(super) struct RunningInstance {
 
 pub(super) async fn run<S: Service>(
     context: &Context<S>,
+    observed: &Observed<'_>,
     exposed: Vec<OrRefused<ExposedInstance>>,
 ) -> Result<Vec<OrRefused<RunningInstance>>, Error> {
     let running = exposed.into_iter().map(|exposed| async move {
         match exposed {
             Ok(ExposedInstance { objects, findings }) => {
-                let objects = apply::run(&context.site, objects).await?;
+                let objects = apply::run(&context.site, observed.object(), objects).await?;
                 Ok(Ok(RunningInstance { objects, findings }))
             }
             Err(problem) => Ok(Err(problem)),
@@ -192,6 +196,7 @@ fn outcome<S: Service, State>(
         problems,
         substitutes,
         requeue,
+        endpoint,
     } = findings;
     let address = S::common(entry).cluster_ip();
     Outcome::Applied(Box::new(Instance {
@@ -203,5 +208,6 @@ fn outcome<S: Service, State>(
         substitutes,
         remark: probe.remark,
         requeue: requeue.into_iter().chain(probe.requeue).min(),
+        endpoint,
     }))
 }

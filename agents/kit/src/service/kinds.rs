@@ -7,7 +7,11 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     rbac::v1::{Role, RoleBinding},
 };
-use kube::{Api, Client, api::DeleteParams};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Preconditions},
+    core::ObjectMeta,
+};
 
 use super::versions::{Versions, version};
 use crate::apply::{self, Manager, Object};
@@ -42,16 +46,37 @@ macro_rules! kinds {
                 match self { $(Self::$kind => visitor.visit::<$kind>(),)* }
             }
 
-            /// Deletes the object of a name; its dependents follow in the background. Without one there is nothing to do.
-            pub(super) async fn delete(self, client: &Client, namespace: &str, name: &str) -> kube::Result<()> {
-                let background = DeleteParams::background();
+            /// The object of a name, without its content. A list, which agents may do in any case.
+            pub(super) async fn find(
+                self,
+                client: &Client,
+                namespace: &str,
+                name: &str,
+            ) -> kube::Result<Option<ObjectMeta>> {
+                let named = ListParams::default().fields(&format!("metadata.name={name}"));
+                match self {
+                    $(Self::$kind => {
+                        let found = Api::<$kind>::namespaced(client.clone(), namespace).list_metadata(&named).await?;
+                        Ok(found.items.into_iter().next().map(|object| object.metadata))
+                    })*
+                }
+            }
+
+            /// Deletes this object; its dependents follow in the background. If it is gone, or another one has its name, there is
+            /// nothing to do.
+            pub(super) async fn delete(self, client: &Client, namespace: &str, found: &ObjectMeta) -> kube::Result<()> {
+                let name = found.name.as_deref().unwrap_or_default();
+                let background = DeleteParams::background().preconditions(Preconditions {
+                    uid: found.uid.clone(),
+                    resource_version: None,
+                });
                 let deleted = match self {
                     $(Self::$kind => {
                         Api::<$kind>::namespaced(client.clone(), namespace).delete(name, &background).await.map(drop)
                     })*
                 };
                 match deleted {
-                    Err(error) if apply::code(&error) == Some(404) => Ok(()),
+                    Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Ok(()),
                     deleted => deleted,
                 }
             }
@@ -71,6 +96,11 @@ macro_rules! kinds {
                         apply::apply::<$kind>(client, manager, object).await.map(|applied| version(&applied))
                     })*
                 }
+            }
+
+            /// Its metadata, as it was rendered.
+            pub(super) fn metadata(&self) -> &ObjectMeta {
+                match self { $(Self::$kind(object) => &object.metadata,)* }
             }
 
             /// The version that a watch of its kind has shown last.

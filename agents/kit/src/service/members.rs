@@ -28,6 +28,11 @@ impl Members {
         Self(by_role)
     }
 
+    /// All of them: by role, and of each in the scheduler's order.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.0.values().flatten()
+    }
+
     /// The members of a role, in the scheduler's order.
     #[must_use]
     pub fn of_role(&self, role: &str) -> &[Member] {
@@ -85,6 +90,7 @@ mod tests {
         Member {
             host: HostId::new(key("metal", uid), uid),
             role: "Worker".to_owned(),
+            ordinal: None,
             domain: None,
             state,
             revision: 1,

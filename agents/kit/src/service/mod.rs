@@ -14,6 +14,7 @@
 //! | `definition`, `identity` | what one service agent defines |
 //! | `kinds`, `objects` | the objects of an instance |
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
+//! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members` | a cluster as it was observed |
 //! | `ownership`, `node_ports`, `network_attachments` | what must not be applied |
 //! | `apply`, `last_applied`, `pruning` | what is written to the API server |
@@ -24,6 +25,7 @@
 //! | `controller`, `process` | the run loop, and the process around it |
 
 mod apply;
+mod by_namespace;
 mod context;
 pub mod controller;
 mod definition;
@@ -51,9 +53,13 @@ mod report;
 mod site;
 mod status;
 mod stores;
+mod tenant_kinds;
+mod tenant_watches;
+mod tenants;
 mod versions;
 mod watches;
 
+pub use by_namespace::{ByNamespace, TenantStore};
 pub use definition::{Scope, Service};
 pub use error::Error;
 pub use identity::Identity;
@@ -62,7 +68,8 @@ pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
 pub use observed::Observed;
 pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
+pub use ownership::{SIP, foreign_owner};
 pub use problem::Problem;
-pub use process::run;
+pub use process::{run, run_started};
 pub use stores::Stores;
 pub use watches::Watches;

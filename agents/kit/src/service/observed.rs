@@ -24,12 +24,8 @@ pub struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// A cluster, with what the watches have shown of its instances.
     pub(super) fn new(object: &'a SIPCluster, identity: &'static Identity, stores: &Stores) -> Self {
-        Self::among(
-            object,
-            identity,
-            stores.services.state(),
-            &stores.deployments.state(),
-        )
+        let deployments = stores.deployments.within(&object.namespace().unwrap_or_default());
+        Self::among(object, identity, stores.services.state(), &deployments)
     }
 
     /// A Service is made before everything else of its instance, and deleted after it. Of a name that the Airship SIP operator

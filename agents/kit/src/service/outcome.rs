@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{Drained, conditions::Reason};
+use api::{Drained, Endpoint, conditions::Reason};
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
@@ -28,6 +28,8 @@ pub struct Findings {
     pub substitutes: Vec<Problem>,
     /// When the next pass is due because of what the preparing step waits for.
     pub requeue: Option<Duration>,
+    /// What users need to know about each endpoint besides where it is: a host key, an issuer.
+    pub endpoint: Endpoint,
 }
 
 impl Rendered {
@@ -110,6 +112,8 @@ pub(super) struct Instance {
     pub(super) substitutes: Vec<Problem>,
     pub(super) remark: Option<Remark>,
     pub(super) requeue: Option<Duration>,
+    /// See [`Findings::endpoint`].
+    pub(super) endpoint: Endpoint,
 }
 
 impl Outcome {

@@ -4,16 +4,22 @@ use std::collections::BTreeMap;
 
 use api::{SIPCluster, labels};
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt as _, core::ObjectMeta};
 
-use super::{error::Error, site::Site};
+use super::{
+    error::Error,
+    identity::Identity,
+    kinds::{Child, Kind},
+    problem::{NAME_CONFLICT, Problem},
+    site::Site,
+};
 use crate::{
     apply::{self, Object},
     takeover,
 };
 
 /// The field manager of the Airship SIP operator, which wrote by updates.
-const SIP: &str = "manager";
+pub const SIP: &str = "manager";
 
 /// The result of applying a Service.
 #[derive(Debug)]
@@ -100,9 +106,10 @@ pub(super) async fn foreign(site: &Site, object: &SIPCluster, name: &str) -> Res
     Ok(existing.and_then(|existing| foreign_owner(&existing, &object.uid().unwrap_or_default())))
 }
 
-/// An object is ours when its owner is, and may be taken over when SIP made it: SIP set no owner, and labels on pods only, so
-/// its Services are known by what they select.
-fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
+/// Why an object cannot be ours, by its Service and the cluster's uid; `None` when it can. It is ours when its owner is, and may be
+/// taken over when SIP made it: SIP set no owner, and labels on pods only, so its Services are known by what they select.
+#[must_use]
+pub fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
     let name = format!(
         "Service {}/{}",
         existing.namespace().unwrap_or_default(),
@@ -119,6 +126,48 @@ fn foreign_owner(existing: &Service, uid: &str) -> Option<String> {
         None if is_part_of_sip(existing.labels()) || selector.is_some_and(is_part_of_sip) => None,
         None => Some(format!("{name} was not made for a SIPCluster")),
     }
+}
+
+/// Applies a child, unless an object of its name is somebody else's: that one is not touched, and the problem names it. A child that
+/// the watch of our objects shows is known to be one of ours.
+pub(super) async fn apply_child(
+    site: &Site,
+    cluster: (&str, &str),
+    child: &Child,
+) -> kube::Result<Result<Option<String>, Problem>> {
+    let metadata = child.metadata();
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    if site.stores.version(namespace, child).is_none()
+        && let Some(found) = child.kind().find(&site.client, namespace, name).await?
+        && let Some(message) = foreign_child(site.identity, cluster, child.kind(), &found)
+    {
+        return Ok(Err(Problem::new(NAME_CONFLICT, message)));
+    }
+    child.apply(&site.client, site.identity.manager).await.map(Ok)
+}
+
+/// Why an object cannot be a child of a cluster, by the cluster's uid and name; `None` when it can. SIP set no owner: its objects are
+/// known by their labels or by the names that it gave.
+pub(super) fn foreign_child(
+    identity: &Identity,
+    (uid, cluster): (&str, &str),
+    kind: Kind,
+    found: &ObjectMeta,
+) -> Option<String> {
+    let name = found.name.as_deref().unwrap_or_default();
+    let described = || {
+        let namespace = found.namespace.as_deref().unwrap_or_default();
+        format!("{} {namespace}/{name}", kind.as_str())
+    };
+    let owners = found.owner_references.iter().flatten();
+    let mut clusters = owners.filter(|owner| owner.kind == "SIPCluster").peekable();
+    if let Some(first) = clusters.peek() {
+        let other = format!("{} belongs to SIPCluster {}", described(), first.name);
+        return clusters.all(|owner| owner.uid != uid).then_some(other);
+    }
+    let is_sip = found.labels.as_ref().is_some_and(is_part_of_sip) || identity.is_sip_name(name, cluster);
+    (!is_sip).then(|| format!("{} was not made for a SIPCluster", described()))
 }
 
 fn is_part_of_sip(on_object: &BTreeMap<String, String>) -> bool {
@@ -162,6 +211,41 @@ mod tests {
                 ..ServiceSpec::default()
             }),
             ..service(None, None)
+        }
+    }
+
+    #[test]
+    fn children_of_others_are_not_taken() {
+        const IDENTITY: Identity = Identity {
+            manager: apply::Manager("agent"),
+            condition: api::conditions::JUMP_HOST_READY,
+            component: "jumphost",
+            name_prefixes: &["jumphost-"],
+            sip_prefixes: &["jumphost-"],
+            children: &[],
+            pod_labels: &[],
+            reports_drained: false,
+        };
+        let found = |name: &str, object: Service| ObjectMeta {
+            name: Some(name.to_owned()),
+            ..object.metadata
+        };
+        for (found, expected) in [
+            (found("jumphost-shop-1", service(Some("ours"), None)), None),
+            (found("jumphost-shop-1", service(None, Some("sip"))), None),
+            // As SIP made it.
+            (found("jumphost-shop", service(None, None)), None),
+            (
+                found("jumphost-shop", service(Some("theirs"), Some("sip"))),
+                Some("Secret ns/jumphost-shop belongs to SIPCluster cluster-theirs"),
+            ),
+            (
+                found("jumphost-shop-1", service(None, None)),
+                Some("Secret ns/jumphost-shop-1 was not made for a SIPCluster"),
+            ),
+        ] {
+            let message = foreign_child(&IDENTITY, ("ours", "shop"), Kind::Secret, &found);
+            assert_eq!(message.as_deref(), expected);
         }
     }
 

@@ -4,12 +4,9 @@ use std::{mem, sync::Arc};
 
 use api::{SIPCluster, labels};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use kube::{
-    ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
-};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use super::objects::Objects;
+use super::{by_namespace::TenantStore, objects::Objects};
 
 /// The condition of a pod that serves.
 const READY: &str = "Ready";
@@ -57,17 +54,16 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
 
 /// The pods of an instance, by name: those that its Deployment selects.
 #[must_use]
-pub fn selected<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let namespace = objects.namespace();
     // Other labels are not kept in memory.
     let selector = objects.pod_labels().iter();
     let selector: Vec<_> = selector
         .filter(|(label, _)| LABELS.contains(&label.as_str()))
         .collect();
-    let mut own = pods.state();
+    let mut own = pods.within(&namespace);
     own.retain(|pod| {
-        pod.namespace().as_deref() == Some(&namespace)
-            && !selector.is_empty()
+        !selector.is_empty()
             && selector
                 .iter()
                 .all(|(label, value)| pod.labels().get(*label) == Some(value))
@@ -77,7 +73,7 @@ pub fn selected<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<P
 }
 
 /// The pods of an instance that are not being deleted, by name.
-pub(super) fn lasting<State>(pods: &Store<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+pub(super) fn lasting<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let mut own = selected(pods, objects);
     own.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     own
@@ -107,16 +103,21 @@ mod tests {
 
     #[test]
     fn pods_of_other_instances_are_not_selected() {
-        let (read, mut write) = store::<Pod>();
-        let mut add = |namespace: &str, name: &str, instance: &str, software: &str| {
+        let (tenant, elsewhere) = (store::<Pod>(), store::<Pod>());
+        let read = TenantStore::default();
+        read.set("tenant", tenant.0);
+        read.set("elsewhere", elsewhere.0);
+        let mut writers = [tenant.1, elsewhere.1];
+        for (writer, name, instance, software) in [
+            (0, "lb-1", "lb", "haproxy"),
+            (0, "check-1", "lb", "haproxy-check"),
+            (0, "other-1", "other", "haproxy"),
+            (1, "lb-2", "lb", "haproxy"),
+        ] {
             let labels = json!({ labels::INSTANCE: instance, labels::NAME: software });
-            let pod = json!({"metadata": {"namespace": namespace, "name": name, "labels": labels}});
-            write.apply_watcher_event(&Event::Apply(serde_json::from_value(pod).unwrap()));
-        };
-        add("tenant", "lb-1", "lb", "haproxy");
-        add("tenant", "check-1", "lb", "haproxy-check");
-        add("tenant", "other-1", "other", "haproxy");
-        add("elsewhere", "lb-2", "lb", "haproxy");
+            let pod = json!({"metadata": {"namespace": "any", "name": name, "labels": labels}});
+            writers[writer].apply_watcher_event(&Event::Apply(serde_json::from_value(pod).unwrap()));
+        }
 
         let metadata = json!({"namespace": "tenant", "name": "lb"});
         let selector =

@@ -16,7 +16,17 @@ pub async fn run<S: Service>(
     args: &AgentArgs,
     build: impl FnOnce(&mut Agent, &mut Watches) -> S,
 ) -> anyhow::Result<()> {
-    let mut agent = Agent::start(name, version, args).await?;
+    run_started(Agent::start(name, version, args).await?, build).await
+}
+
+/// The same for an agent that has started already: with tasks that run whether or not this replica is the Lease holder.
+///
+/// # Errors
+/// What failed.
+pub async fn run_started<S: Service>(
+    mut agent: Agent,
+    build: impl FnOnce(&mut Agent, &mut Watches) -> S,
+) -> anyhow::Result<()> {
     let client = agent.kubernetes().await?;
     let Some(elected) = agent.elected(&client).await else {
         return agent.run(None).await;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{Cluster, Placement, SIPCluster};
+use api::{Cluster, MemberState, Placement, SIPCluster};
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
 
 use super::{
@@ -21,8 +21,9 @@ use super::{
     problem::{AVAILABLE, PROGRESSING},
     pruning, report,
     status::{self, Status},
+    tenant_watches::Access,
 };
-use crate::conditions::Finding;
+use crate::conditions::{Finding, REMOVED};
 
 /// Pause after which a placement that the scheduler does not know is asked for again.
 const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
@@ -52,7 +53,16 @@ pub(super) async fn reconcile<S: Service>(
     object: Arc<SIPCluster>,
     context: Arc<Context<S>>,
 ) -> Result<Action, Error> {
-    let Pass { requeue, refused } = pass(&object, &context).await?;
+    let outcome = pass(&object, &context).await;
+    let may_lack_rights = match &outcome {
+        Ok(pass) => pass.refused,
+        Err(error) => error.is_forbidden(),
+    };
+    if may_lack_rights {
+        let namespace = object.namespace().unwrap_or_default();
+        context.site.stores.access.doubt(&namespace);
+    }
+    let Pass { requeue, refused } = outcome?;
     let pause = refused.then(|| context.retries.failed(&*object));
     if pause.is_none() {
         context.retries.succeeded(&*object);
@@ -80,7 +90,15 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
         // The process ends.
         return Ok(Pass::requeue(None));
     }
-    let observed = &Observed::new(object, S::IDENTITY, &context.site.stores);
+    let stores = &context.site.stores;
+    let access = stores.access.get(&object.namespace().unwrap_or_default());
+    let observed = &Observed::new(object, S::IDENTITY, stores);
+    match access {
+        Some(Access::Listed) => {}
+        Some(Access::Forbidden(words)) => return report_not_granted(context, observed, &words).await,
+        // The complete list triggers the next pass.
+        None => return Ok(Pass::requeue(None)),
+    }
     match validate::<S>(observed) {
         Desired::Removed => remove(context, observed).await,
         Desired::Unreadable => keep(context, observed).await,
@@ -97,6 +115,33 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
             serve(context, observed, &cluster, &entries).await
         }
     }
+}
+
+/// Reports that the agent has no rights in the cluster's namespace, unless nothing is asked of it there.
+async fn report_not_granted<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    words: &str,
+) -> Result<Pass, Error> {
+    let removed = observed
+        .condition()
+        .is_some_and(|condition| condition.reason == REMOVED);
+    let asks = match validate::<S>(observed) {
+        Desired::Instances(Some(desired)) => !desired.1.is_empty(),
+        Desired::Removed | Desired::Unreadable | Desired::Instances(None) => false,
+    };
+    // A host that leaves waits for this agent, whatever the spec asks for.
+    let releases = S::IDENTITY.reports_drained && observed.placement().is_some_and(releases);
+    if !removed && (asks || releases || !observed.names().is_empty() || observed.condition().is_some()) {
+        let status = report::not_granted(S::IDENTITY, observed, words);
+        write(context, observed, status).await?;
+    }
+    Ok(Pass::requeue(None))
+}
+
+fn releases(held: &Placement) -> bool {
+    let mut members = held.members.iter();
+    members.any(|member| member.state == MemberState::Releasing)
 }
 
 /// What a cluster asks of this agent.
@@ -242,7 +287,7 @@ async fn serve<S: Service>(
         return Ok(Pass::requeue(label_priority::RESYNC));
     }
     let desired = instances::desired(&exposed);
-    let applied = instances::run(context, exposed).await?;
+    let applied = instances::run(context, observed, exposed).await?;
     let outcomes = instances::probe(context, scope, entries, applied).await;
     let drain = context.service.drain(observed, &desired).await;
     if observed.is_deleting() && drain.problem.is_some() {

@@ -11,7 +11,7 @@ use super::{
     problem::{AVAILABLE, PROGRESSING, Problem},
     status::Status,
 };
-use crate::conditions::{Finding, REMOVED};
+use crate::conditions::{Finding, NAMESPACE_NOT_GRANTED, REMOVED};
 
 /// The status of a cluster by the outcome of every instance that the spec of this generation asks for. Refusals come first, then
 /// what fails, then what only takes time.
@@ -42,6 +42,7 @@ pub(super) fn status(
             substitutes,
             remark,
             requeue: _,
+            endpoint,
         } = &**instance;
         remarks.extend(remark.map(|remark| (remark, name.as_str())));
         applied.push(Applied {
@@ -50,7 +51,7 @@ pub(super) fn status(
             revision: revision(held),
             generation,
         });
-        let (endpoints, pending) = endpoints(name, service, address.as_deref(), protocol);
+        let (endpoints, pending) = endpoints(name, service, address.as_deref(), protocol, endpoint);
         reached.extend(endpoints);
         for problem in problems.iter().chain(problem).chain(&pending).chain(substitutes) {
             let problem = problem.named(name);
@@ -110,6 +111,22 @@ pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) 
     }
 }
 
+/// The agent has no rights in the cluster's namespace; what was applied there is as it was. `words`: the API server's.
+pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &str) -> Status {
+    let namespace = observed.namespace();
+    let message = format!(
+        "{} has no rights in namespace {namespace}: apply (kubectl apply -k) a kustomization with `namespace: {namespace}` and the \
+         component deploy/tenant-namespace; the API server: {words}",
+        identity.manager.0,
+    );
+    Status {
+        finding: Some(Finding::no(identity.condition, NAMESPACE_NOT_GRANTED, message)),
+        applied: observed.applied(),
+        endpoints: observed.endpoints(),
+        drained: observed.drained(),
+    }
+}
+
 /// Nothing is asked for, and every instance is deleted. Its pods may still be ending.
 pub(super) fn withdrawn(identity: &Identity, drain: &Drain) -> Status {
     let problem = drain.problem.clone();
@@ -135,7 +152,7 @@ pub(super) fn removed(identity: &Identity, drain: &Drain) -> Status {
 #[cfg(test)]
 mod tests {
     use api::{
-        Drained,
+        Drained, Endpoint,
         conditions::{LOAD_BALANCER_READY, load_balancer::NO_REACHABLE_BACKEND},
     };
     use serde_json::json;
@@ -167,6 +184,7 @@ mod tests {
                 text: "no member answers behind",
             }),
             requeue: None,
+            endpoint: Endpoint::default(),
         }))
     }
 

@@ -11,8 +11,10 @@ use k8s_openapi::api::{
 use kube::runtime::reflector::{ObjectRef, Store, store::WriterDropped};
 
 use super::{
+    by_namespace::{ByNamespace, TenantStore},
     kinds::{Child, Kind},
     objects::Objects,
+    tenant_watches::TenantAccess,
     versions::Versions,
 };
 
@@ -21,39 +23,39 @@ use super::{
 pub struct Stores {
     /// The site's clusters.
     pub clusters: Store<SIPCluster>,
-    /// The agent's Deployments. Of the spec only `replicas`; without labels and conditions.
-    pub deployments: Store<Deployment>,
     /// Every Service of the site: a node port belongs to the Service that has it, whoever made it. Without labels, annotations
     /// and selectors.
     pub services: Store<Service>,
-    /// The pods of the agent's instances, as `pods::trim` leaves them.
-    pub pods: Store<Pod>,
-    pub(super) versions: Arc<BTreeMap<Kind, Versions>>,
+    /// The agent's Deployments. Of the spec only `replicas`; without labels and conditions.
+    pub deployments: TenantStore<Deployment>,
+    /// The pods of the agent's instances, as `pods::trim` leaves them. What pods run is never concluded from a watch alone.
+    pub pods: TenantStore<Pod>,
+    pub(super) versions: Arc<BTreeMap<Kind, ByNamespace<Versions>>>,
+    pub(super) access: TenantAccess,
 }
 
 impl Stores {
-    /// Waits until every watch but that of pods has shown a complete list: what pods run is never concluded from a watch alone. A
-    /// store wakes one of those that wait for it, so only one may.
+    /// Waits until the watches of the whole site have shown a complete list. A store wakes one of those that wait for it, so only one
+    /// may.
     ///
     /// # Errors
     /// When a watch has ended.
     pub(super) async fn listed(self) -> Result<(), WriterDropped> {
         let Self {
             clusters,
-            deployments,
             services,
+            deployments: _,
             pods: _,
-            versions,
+            versions: _,
+            access: _,
         } = self;
-        for versions in versions.values() {
-            versions.listed().await;
-        }
-        try_join!(
-            clusters.wait_until_ready(),
-            deployments.wait_until_ready(),
-            services.wait_until_ready(),
-        )
-        .map(drop)
+        try_join!(clusters.wait_until_ready(), services.wait_until_ready()).map(drop)
+    }
+
+    /// Whether the objects in every namespace with clusters are known. Otherwise one that is not found may exist.
+    #[must_use]
+    pub fn has_every_tenant(&self) -> bool {
+        self.access.is_complete()
     }
 
     /// The Service of an instance.
@@ -68,25 +70,32 @@ impl Stores {
 
     /// The versions of the objects that pods read.
     pub(super) fn configuration<State>(&self, objects: &Objects<State>) -> Vec<Option<String>> {
+        let namespace = objects.namespace();
         let children = objects.configuration_children().iter();
-        children.map(|child| self.version(child)).collect()
+        children.map(|child| self.version(&namespace, child)).collect()
     }
 
     /// The versions of what runs an instance besides its Deployment, with `None` for every object that is not there.
     pub(super) fn workload<State>(&self, objects: &Objects<State>) -> Vec<Option<String>> {
+        let namespace = objects.namespace();
         let access = objects.access_children().iter();
         let children = access.chain(objects.guard_children());
-        let unwanted = objects.without().iter().map(|kind| {
-            let versions = self.versions.get(kind)?;
-            versions.get(objects.service())
-        });
+        let unwanted = objects
+            .without()
+            .iter()
+            .map(|kind| self.versions(&namespace, *kind)?.get(objects.service()));
         children
-            .map(|child| self.version(child))
+            .map(|child| self.version(&namespace, child))
             .chain(unwanted)
             .collect()
     }
 
-    fn version(&self, child: &Child) -> Option<String> {
-        child.version_in(self.versions.get(&child.kind())?)
+    /// The version of an object, as the watch of the agent's objects shows it.
+    pub(super) fn version(&self, namespace: &str, child: &Child) -> Option<String> {
+        child.version_in(&self.versions(namespace, child.kind())?)
+    }
+
+    fn versions(&self, namespace: &str, kind: Kind) -> Option<Versions> {
+        self.versions.get(&kind)?.value(namespace)
     }
 }

@@ -1,17 +1,16 @@
 //! What a service agent watches besides `SIPCluster`s: each watch fills a store and triggers a pass over the cluster that a change
-//! concerns.
+//! concerns. `SIPCluster`s and Services are watched in the whole site; everything else, in the namespaces with clusters only.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use api::SIPCluster;
-use futures::{Stream, TryStreamExt as _, channel::mpsc};
+use futures::{Stream, channel::mpsc};
 use k8s_openapi::api::{
     apps::v1::{Deployment, DeploymentSpec},
     core::v1::{Pod, Service},
 };
 use kube::{
     Api, Client, Resource,
-    core::PartialObjectMeta,
     runtime::{
         Controller, WatchStreamExt as _,
         reflector::{ObjectRef, Store, store::Writer},
@@ -21,11 +20,14 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
+    by_namespace::{ByNamespace, TenantStore},
     identity::Identity,
-    kinds::{Kind, Visit},
+    kinds::Kind,
     pods,
     stores::Stores,
-    versions::Versions,
+    tenant_kinds::{KeptObjects, TenantKind, WatchVersions, owners},
+    tenant_watches::{TenantAccess, TenantWatches},
+    tenants::Tenants,
 };
 use crate::{apply::Object, clusters, retries::watch_pauses};
 
@@ -41,6 +43,7 @@ pub struct Watches {
     namespace: String,
     controller: Controller<SIPCluster>,
     sources: Vec<Source>,
+    tenant_kinds: Vec<Box<dyn TenantKind>>,
     stores: Stores,
     /// Ends a wait until every added watch has shown a complete list.
     listed: Vec<Listed>,
@@ -49,6 +52,15 @@ pub struct Watches {
 
 /// Waits until a watch has shown a complete list.
 pub(super) type Listed = futures::future::BoxFuture<'static, bool>;
+
+/// Everything that runs passes.
+pub(super) struct Running {
+    pub(super) controller: Controller<SIPCluster>,
+    pub(super) tenants: TenantWatches,
+    pub(super) stores: Stores,
+    /// The waits for the watches that the service has added.
+    pub(super) added: Vec<Listed>,
+}
 
 impl Debug for Watches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -60,46 +72,61 @@ impl Watches {
     /// Of the clusters and of what a service with this identity makes. `namespace`: the agents' own.
     #[must_use]
     pub fn new(client: Client, namespace: String, identity: &'static Identity) -> Self {
-        let controller = clusters::controller(&client);
-        let own = watcher::Config::default().labels(&identity.selector());
-        let mut sources = Vec::new();
-        let deployments = owned(&mut sources, &client, own.clone(), trim_deployment);
-        let services = owned(&mut sources, &client, watcher::Config::default(), trim_service);
-        let mut versions = BTreeMap::new();
-        for children in identity.children {
-            // The Deployments are kept as they are.
-            if children.kind != Kind::Deployment {
-                versions.entry(children.kind).or_insert_with(|| {
-                    let watch = WatchVersions(&mut sources, &client, own.clone());
-                    children.kind.visit(watch)
-                });
-            }
-        }
-        let seen = Writer::default();
-        let pods = seen.as_reader();
-        let watched = touched(Api::all(client.clone()), own, seen, |pod: &mut Pod| {
-            pods::trim(pod, identity.pod_labels);
-        });
-        sources.push(Box::new(|controller| {
-            controller.watches_stream(watched, |pod| pods::cluster(&pod))
-        }));
+        let tenants = Tenants::default();
+        let observing = tenants.clone();
+        let controller = clusters::observed_controller(&client, move |event| observing.observe(event));
+        let (services, watched) = services(&client);
         let (triggers, triggered) = mpsc::channel(TRIGGERS);
-        sources.push(Box::new(|controller| controller.reconcile_on(triggered)));
-        Self {
+        let sources: Vec<Source> = vec![
+            Box::new(|controller| controller.owns_stream(watched)),
+            Box::new(|controller| controller.reconcile_on(triggered)),
+        ];
+        let mut watches = Self {
             stores: Stores {
                 clusters: controller.store(),
-                deployments,
                 services,
-                pods,
-                versions: Arc::new(versions),
+                deployments: TenantStore::default(),
+                pods: TenantStore::default(),
+                versions: Arc::default(),
+                access: TenantAccess::new(tenants),
             },
             client,
             namespace,
             controller,
             sources,
+            tenant_kinds: Vec::new(),
             listed: Vec::new(),
             triggers,
+        };
+        let own = watcher::Config::default().labels(&identity.selector());
+        watches.stores.deployments = watches.read_in_tenants(own.clone(), trim_deployment, owners);
+        let trim_pod = |pod: &mut Pod| pods::trim(pod, identity.pod_labels);
+        watches.stores.pods = watches.read_in_tenants(own.clone(), trim_pod, |pod| {
+            pods::cluster(pod).into_iter().collect()
+        });
+        watches.stores.versions = Arc::new(watches.versions(identity, &own));
+        watches
+    }
+
+    /// Of the children of instances whose objects are not kept.
+    fn versions(
+        &mut self,
+        identity: &Identity,
+        config: &watcher::Config,
+    ) -> BTreeMap<Kind, ByNamespace<super::versions::Versions>> {
+        let mut versions = BTreeMap::new();
+        for children in identity.children {
+            if children.kind == Kind::Deployment || versions.contains_key(&children.kind) {
+                continue;
+            }
+            let of_kind = ByNamespace::default();
+            self.tenant_kinds.push(children.kind.visit(WatchVersions {
+                config: config.clone(),
+                versions: of_kind.clone(),
+            }));
+            versions.insert(children.kind, of_kind);
         }
+        versions
     }
 
     /// The site's API server.
@@ -165,13 +192,46 @@ impl Watches {
         })
     }
 
-    /// The controller with all of them, what they show, and the waits for the added ones.
-    pub(super) fn into_controller(self) -> (Controller<SIPCluster>, Stores, Vec<Listed>) {
+    /// Watches objects in the namespaces with clusters; a change triggers passes over the clusters that `concerned` names. No pass over a
+    /// cluster comes before the first complete list in its namespace. `trim` removes what the service does not need.
+    ///
+    /// The agent needs the right to list and watch them in every tenant's namespace (`deploy/tenant-namespace`): where it has not, its
+    /// condition reports that, and nothing else is done for the clusters there.
+    pub fn read_in_tenants<K: Object + Send + Sync + 'static>(
+        &mut self,
+        config: watcher::Config,
+        trim: impl Fn(&mut K) + Clone + Send + Sync + 'static,
+        concerned: impl Fn(&K) -> Vec<ObjectRef<SIPCluster>> + Clone + Send + Sync + 'static,
+    ) -> TenantStore<K> {
+        let stores = TenantStore::default();
+        self.tenant_kinds.push(Box::new(KeptObjects {
+            config,
+            trim,
+            concerned,
+            stores: stores.clone(),
+        }));
+        stores
+    }
+
+    /// The controller with all of them, and what they show.
+    pub(super) fn into_running(self) -> Running {
         let controller = self
             .sources
             .into_iter()
             .fold(self.controller, |controller, add| add(controller));
-        (controller, self.stores, self.listed)
+        let tenants = TenantWatches {
+            client: self.client,
+            access: self.stores.access.clone(),
+            clusters: self.stores.clusters.clone(),
+            triggers: self.triggers,
+            kinds: self.tenant_kinds,
+        };
+        Running {
+            controller,
+            tenants,
+            stores: self.stores,
+            added: self.listed,
+        }
     }
 }
 
@@ -194,35 +254,20 @@ fn trim_service(service: &mut Service) {
     }
 }
 
-/// Watches the objects of a kind that clusters own, and keeps only their versions.
-struct WatchVersions<'a>(&'a mut Vec<Source>, &'a Client, watcher::Config);
-
-impl Visit for WatchVersions<'_> {
-    type Output = Versions;
-
-    fn visit<K: Object + Send + Sync + 'static>(self) -> Versions {
-        let Self(sources, client, config) = self;
-        let versions = Versions::default();
-        let observing = versions.clone();
-        let objects = watcher::watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), config)
-            .backoff(watch_pauses())
-            .inspect_ok(move |event| observing.observe(event))
-            .touched_objects();
-        sources.push(Box::new(|controller| controller.owns_stream(objects)));
-        versions
-    }
-}
-
-/// Objects that clusters own; `trim` removes what no agent needs.
-fn owned<K>(sources: &mut Vec<Source>, client: &Client, config: watcher::Config, trim: fn(&mut K)) -> Store<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
+/// Every Service of the site, and the stream that keeps them so.
+fn services(
+    client: &Client,
+) -> (
+    Store<Service>,
+    impl Stream<Item = watcher::Result<Service>> + Send + 'static,
+) {
     let writer = Writer::default();
     let store = writer.as_reader();
-    let objects = touched(Api::all(client.clone()), config, writer, trim);
-    sources.push(Box::new(|controller| controller.owns_stream(objects)));
-    store
+    let all = Api::all(client.clone());
+    (
+        store,
+        touched(all, watcher::Config::default(), writer, trim_service),
+    )
 }
 
 fn touched<K>(

@@ -1,11 +1,10 @@
-//! The check of a template by the image's own haproxy: a Job that runs once, and a Secret with what it reads.
+//! The check of a template by the image's own haproxy: a Job that runs once, and a `ConfigMap` with what it reads.
 
 use std::collections::BTreeMap;
 
 use api::{Cluster, labels};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Secret, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +20,7 @@ const DIGITS: usize = 24;
 const DEADLINE_SECONDS: i64 = 120;
 /// After this time a check that has ended is deleted.
 const KEPT_SECONDS: i32 = 60;
-/// A Secret holds 1 MiB.
+/// A `ConfigMap` holds 1 MiB.
 const TOGETHER: usize = 900_000;
 
 /// Checks one template with one image for one load balancer. Which of the three it is, is in its name.
@@ -29,17 +28,17 @@ const TOGETHER: usize = 900_000;
 pub struct Check {
     /// Tells it from other checks of the namespace.
     pub id: String,
-    /// Apply it first: the Secret goes with it.
+    /// Apply it first: the `ConfigMap` goes with it.
     pub job: Job,
-    secret: Secret,
+    config_map: ConfigMap,
 }
 
 impl Check {
     /// What the Job reads, owned by the Job that has this uid.
     #[must_use]
-    pub fn secret(&self, job_uid: &str) -> Secret {
-        let mut secret = self.secret.clone();
-        secret.metadata.owner_references = Some(vec![OwnerReference {
+    pub fn config_map(&self, job_uid: &str) -> ConfigMap {
+        let mut config_map = self.config_map.clone();
+        config_map.metadata.owner_references = Some(vec![OwnerReference {
             api_version: "batch/v1".to_owned(),
             kind: "Job".to_owned(),
             name: name(&self.id),
@@ -47,15 +46,14 @@ impl Check {
             controller: Some(true),
             block_owner_deletion: None,
         }]);
-        secret
+        config_map
     }
 
     /// A line of what the Job reads, from 1.
     #[must_use]
     pub fn line(&self, file: &str, number: usize) -> Option<&str> {
-        let text = &self.secret.data.as_ref()?.get(file)?.0;
-        let line = text.split(|byte| *byte == b'\n').nth(number.checked_sub(1)?)?;
-        std::str::from_utf8(line).ok()
+        let text = self.config_map.data.as_ref()?.get(file)?;
+        text.split('\n').nth(number.checked_sub(1)?)
     }
 }
 
@@ -105,16 +103,15 @@ pub(super) fn check(plan: &Plan<'_>, members: &[Member], template: &Template) ->
     }
     Ok(Check {
         job: job(plan, metadata.clone(), labels, &configs),
-        secret: Secret {
+        config_map: ConfigMap {
             metadata,
-            type_: Some("Opaque".to_owned()),
             data: Some(
                 configs
                     .into_iter()
-                    .map(|(case, config)| (file(case), ByteString(config.into_bytes())))
+                    .map(|(case, config)| (file(case), config))
                     .collect(),
             ),
-            ..Secret::default()
+            ..ConfigMap::default()
         },
         id,
     })
@@ -157,15 +154,7 @@ fn job(
     on_pod: BTreeMap<String, String>,
     configs: &[(&str, String)],
 ) -> Job {
-    let volume = Volume {
-        name: pods::CONFIG_VOLUME.to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: metadata.name.clone(),
-            default_mode: Some(0o444),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
+    let volume = pods::config_volume(metadata.name.as_deref().unwrap_or_default());
     Job {
         spec: Some(JobSpec {
             backoff_limit: Some(0),

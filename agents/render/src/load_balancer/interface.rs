@@ -1,8 +1,8 @@
 //! Names on which agent, sidecar and HAProxy agree: keys, files, ports and paths.
 
-/// Key of the Secret, and file in the pod, that holds the configuration.
+/// Key of the `ConfigMap`, and file in the pod, that holds the configuration.
 pub const CONFIG_FILE: &str = "haproxy.cfg";
-/// Key of the Secret that holds the [`membership::Membership`] as JSON, where a sidecar reads it and no template has made the
+/// Key of the `ConfigMap` that holds the [`membership::Membership`] as JSON, where a sidecar reads it and no template has made the
 /// configuration.
 pub const MEMBERSHIP_FILE: &str = "membership.json";
 /// Name of the socket, in the directory of the configuration, on which HAProxy's master takes commands.

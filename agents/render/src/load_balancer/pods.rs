@@ -1,9 +1,8 @@
-//! The pods of a load balancer, and the Secret that they read.
+//! The pods of a load balancer, and the `ConfigMap` that they read.
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    Container, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, Secret, SecretVolumeSource,
+    ConfigMap, ConfigMapVolumeSource, Container, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec,
     SleepAction, Volume, VolumeMount,
 };
 
@@ -23,14 +22,13 @@ const DRAIN_SECONDS: i64 = 30;
 const GRACE_SECONDS: i64 = DRAIN_SECONDS + HARD_STOP_SECONDS + 5;
 const FIRST_UNPRIVILEGED_PORT: u16 = 1_024;
 
-pub(super) fn secret(plan: &Plan<'_>, config: &str, membership: Option<String>) -> Secret {
-    let config = (CONFIG_FILE.to_owned(), ByteString(config.as_bytes().to_vec()));
-    let membership = membership.map(|text| (MEMBERSHIP_FILE.to_owned(), ByteString(text.into_bytes())));
-    Secret {
+pub(super) fn config_map(plan: &Plan<'_>, config: &str, membership: Option<String>) -> ConfigMap {
+    let config = (CONFIG_FILE.to_owned(), config.to_owned());
+    let membership = membership.map(|text| (MEMBERSHIP_FILE.to_owned(), text));
+    ConfigMap {
         metadata: plan.instance().metadata(),
-        type_: Some("Opaque".to_owned()),
         data: Some(std::iter::once(config).chain(membership).collect()),
-        ..Secret::default()
+        ..ConfigMap::default()
     }
 }
 
@@ -44,15 +42,7 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
     let instance = plan.instance();
     let volumes = match plan.sidecar {
         Some(_) => sidecar::volumes(),
-        None => vec![Volume {
-            name: CONFIG_VOLUME.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(instance.name().to_owned()),
-                default_mode: Some(0o444),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        }],
+        None => vec![config_volume(instance.name())],
     };
     PodSpec {
         service_account_name: plan.sidecar.map(|_| instance.name().to_owned()),
@@ -128,6 +118,19 @@ fn container(plan: &Plan<'_>) -> Container {
         security_context: Some(pod::container_security()),
         volume_mounts: Some(vec![mount]),
         ..Container::default()
+    }
+}
+
+/// The files of a `ConfigMap`.
+pub(super) fn config_volume(config_map: &str) -> Volume {
+    Volume {
+        name: CONFIG_VOLUME.to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_map.to_owned(),
+            default_mode: Some(0o444),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
     }
 }
 

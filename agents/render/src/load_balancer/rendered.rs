@@ -2,7 +2,7 @@
 
 use api::{Cluster, ControlPlaneBalancer, WorkerBalancer, annotations};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -16,11 +16,11 @@ use super::{membership, pods};
 use crate::exposure::{self, ExposedPort};
 use crate::guards;
 
-/// Everything that one load balancer consists of. Apply the Secret and the access first: the pods need them.
+/// Everything that one load balancer consists of. Apply the `ConfigMap` and the access first: the pods need them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// Holds the configuration under [`super::CONFIG_FILE`].
-    pub secret: Secret,
+    pub config_map: ConfigMap,
     /// Runs HAProxy. Without a sidecar its pod template carries the configuration's hash, so that a change rolls out.
     pub deployment: Deployment,
     /// Routes to the pods, by node port.
@@ -101,7 +101,7 @@ impl Plan<'_> {
 
     fn assemble(&self, config: String, membership: Option<String>) -> Objects {
         Objects {
-            secret: pods::secret(self, &config, membership),
+            config_map: pods::config_map(self, &config, membership),
             deployment: pods::deployment(self, &config),
             service: service(self),
             budget: guards::budget(&self.instance()),

@@ -10,7 +10,7 @@ use super::member::Member;
 
 /// Bytes of a server's name; names of Kubernetes objects stay below. HAProxy reads lines of 2,048 bytes.
 const NAME_BYTES: usize = 384;
-/// A Secret holds 1 MiB. Where the servers alone would be more than this, their names are short, and comments say whose
+/// A `ConfigMap` holds 1 MiB. Where the servers alone would be more than this, their names are short, and comments say whose
 /// they are.
 const LARGE: usize = 700_000;
 /// Hexadecimal digits of the shortest names.

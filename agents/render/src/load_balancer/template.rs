@@ -18,7 +18,7 @@ use super::servers::{self, Server};
 
 /// Longest template, in bytes: several are kept in one `ConfigMap`, which holds 1 MiB.
 pub const MOST: usize = 65_536;
-/// Longest configuration that a template may make, in bytes: it is kept in a Secret, which holds 1 MiB.
+/// Longest configuration that a template may make, in bytes: it is kept in a `ConfigMap`, which holds 1 MiB.
 const OUTPUT: usize = 900_000;
 /// Instructions of the engine, some of which are several for each server and port: 500 workers × 1,000 ports need fewer.
 const FUEL: u64 = 20_000_000;

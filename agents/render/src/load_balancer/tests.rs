@@ -27,7 +27,7 @@ fn workers(members: &[Member]) -> Objects {
 #[test]
 fn the_objects_in_front_of_the_api_servers() {
     let Objects {
-        mut secret,
+        mut config_map,
         deployment,
         service,
         budget,
@@ -35,22 +35,17 @@ fn the_objects_in_front_of_the_api_servers() {
         access,
         config,
     } = api_servers(&members());
-    let data = std::mem::take(secret.data.as_mut().unwrap());
-    assert_eq!(
-        data.into_iter()
-            .map(|(key, value)| (key, value.0))
-            .collect::<Vec<_>>(),
-        [("haproxy.cfg".to_owned(), config.clone().into_bytes())]
-    );
+    let data = std::mem::take(config_map.data.as_mut().unwrap());
+    assert_eq!(data, [("haproxy.cfg".to_owned(), config.clone())].into());
     assert_snapshot!(config);
     assert_eq!(access, None);
-    assert_yaml_snapshot!((secret, deployment, service, budget, policy));
+    assert_yaml_snapshot!((config_map, deployment, service, budget, policy));
 }
 
 #[test]
 fn the_objects_in_front_of_the_workers() {
     let Objects {
-        secret: _,
+        config_map: _,
         deployment,
         service,
         budget,

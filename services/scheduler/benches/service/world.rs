@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::executor::block_on;
 use proto::{
     inventory::v1::{
         self as inventory, Hello, ReportHostsRequest, ReportHostsResponse, SnapshotEnd,
@@ -100,9 +101,11 @@ impl World {
     pub(crate) async fn on(ledger: Arc<dyn Ledger>) -> Self {
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.commit);
-        let region = Region::new(contents, Policies::new(), committer);
+        let region = Region::new(contents.clone(), Policies::new(), committer);
         let writing = Arc::clone(&ledger);
-        thread::spawn(move || writer.run(&*writing));
+        let undo = region.undo();
+        let mut durable = contents;
+        thread::spawn(move || block_on(writer.run(&*writing, &mut durable, &|refusal| undo.reset(refusal))));
         let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region.clone(), ledger, None))).1);
         let (_, routes) = server::routes(&terms).unwrap();
         Self {

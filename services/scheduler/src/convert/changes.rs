@@ -97,6 +97,7 @@ fn member(wire: &inventory::ObservedMember) -> Option<Member> {
                 uid: Uid::new(&old.uid).ok(),
             })
         }),
+        ordinal: wire.ordinal,
         release_reason: ReleaseReason::parse(&wire.release_reason),
     })
 }

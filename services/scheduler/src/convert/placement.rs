@@ -56,6 +56,7 @@ pub fn placement(site: &str, epoch: u64, record: &Record) -> api::Placement {
 fn member(id: &HostId, member: &Member) -> api::Member {
     let Member {
         role,
+        ordinal,
         domain,
         state,
         revision,
@@ -71,6 +72,7 @@ fn member(id: &HostId, member: &Member) -> api::Member {
     api::Member {
         host: Some(host_ref(id)),
         role: role.as_str().to_owned(),
+        ordinal: *ordinal,
         domain: domain
             .as_ref()
             .map(|domain| domain.value.to_string())

@@ -9,7 +9,7 @@ use proto::{ledger::v1 as disk, placement::v1 as api};
 use super::{Decision, Error, Fence, History, RecordKey, SiteFence};
 use crate::{
     convert,
-    record::{Member, Record, ReleaseReason, Report},
+    record::{Member, Record, ReleaseReason, Report, ordinals},
     spec::Spec,
 };
 
@@ -75,6 +75,8 @@ pub(crate) fn decode(
         .into_iter()
         .map(|member| self::member(member, &confirmed, &record.spec).map_err(&corrupt))
         .collect::<Result<BTreeMap<_, _>, _>>()?;
+    // Members of an earlier version have none.
+    ordinals::assign(&mut record.members);
     let reports = |wire: Vec<api::Report>| wire.into_iter().map(convert::parse_report).collect();
     record.refusal = placement.refusal.map(convert::parse_refusal);
     record.reports = reports(placement.reports);
@@ -163,6 +165,7 @@ fn member(wire: api::Member, confirmed: &BTreeSet<HostId>, spec: &Spec) -> Resul
     let member = Member {
         domain: domain(&wire.domain, &wire.domain_key, &role, spec)?,
         role,
+        ordinal: wire.ordinal,
         state,
         revision: wire.revision,
         addresses: convert::addresses(&wire.addresses),
@@ -230,6 +233,7 @@ mod tests {
                     api::Member {
                         host,
                         role,
+                        ordinal: u32::try_from(revision).ok(),
                         domain,
                         state,
                         revision,

@@ -62,6 +62,10 @@ pub struct Writer {
     _ending: DropGuard,
 }
 
+/// Changes that are taken from the queue, and stored, together.
+#[derive(Debug)]
+pub struct Batch(Vec<Change>);
+
 /// Makes both sides, for a ledger whose last commit is `last`.
 #[must_use]
 pub fn committer(last: Commit) -> (Committer, Writer) {
@@ -175,63 +179,59 @@ impl Permit {
 }
 
 impl Writer {
-    /// Stores what is queued until every [`Committer`] is gone. Blocks: it wants a thread of its own.
+    /// Stores what is queued until every [`Committer`] is gone; `durable` is kept as what the ledger holds for sure, whether or
+    /// not it can still be read. A change that the storage refuses is not made: `undo` resets its site to what is durable and
+    /// returns the last commit that was staged by then; all other changes are stored.
+    ///
+    /// It waits only between batches. The ledger's work blocks its thread, and may drive the runtime: run it on a thread of its own,
+    /// outside of every runtime.
     ///
     /// # Errors
     /// When the ledger fails. What was not stored is lost, none of it was answered, and the process must
     /// start anew from what is on disk.
-    pub fn run(mut self, ledger: &dyn Ledger) -> Result<(), Error> {
-        let mut batch = Vec::with_capacity(BATCH);
-        while self.receiver.blocking_recv_many(&mut batch, BATCH) > 0 {
-            self.store(ledger, &mut batch)?;
-        }
-        Ok(())
-    }
-
-    /// The same in the caller's task, which the ledger's work blocks: for tests in which one thread does everything,
-    /// in an order that can be repeated. `disk` is what each batch takes before it is stored.
-    ///
-    /// # Errors
-    /// As [`Writer::run`].
-    pub async fn run_here(mut self, ledger: &dyn Ledger, mut disk: impl AsyncFnMut()) -> Result<(), Error> {
-        let mut batch = Vec::with_capacity(BATCH);
-        while self.receiver.recv_many(&mut batch, BATCH).await > 0 {
-            disk().await;
-            self.store(ledger, &mut batch)?;
-        }
-        Ok(())
-    }
-
-    /// As [`Writer::run`], until `stop` is cancelled at the latest; `durable` is kept as what the ledger holds for sure,
-    /// whether or not it can still be read. A change that the storage refuses is not made: `undo` resets its site to what
-    /// is durable and returns the last commit that was staged by then; all other changes are stored.
-    ///
-    /// # Errors
-    /// As [`Writer::run`].
-    pub fn run_until(
+    pub async fn run(
         mut self,
         ledger: &dyn Ledger,
-        stop: &CancellationToken,
         durable: &mut Contents,
         undo: &dyn Fn(&Refusal<'_>) -> Commit,
     ) -> Result<(), Error> {
-        let runtime = tokio::runtime::Handle::current();
-        let mut batch = Vec::with_capacity(BATCH);
-        loop {
-            let next = stop.run_until_cancelled(self.receiver.recv_many(&mut batch, BATCH));
-            match runtime.block_on(next) {
-                None | Some(0) => return Ok(()),
-                Some(_) => self.replace_cut(&mut batch, durable),
+        while let Some(batch) = self.receive().await {
+            self.store(ledger, batch, durable, undo)?;
+        }
+        Ok(())
+    }
+
+    /// What is queued, as soon as there is anything. `None`: every [`Committer`] is gone, or the writer is closed.
+    pub async fn receive(&mut self) -> Option<Batch> {
+        let mut batch = Vec::new();
+        let received = self.receiver.recv_many(&mut batch, BATCH).await;
+        (received > 0).then_some(Batch(batch))
+    }
+
+    /// Stores a batch and announces that it is durable. See [`Writer::run`].
+    ///
+    /// # Errors
+    /// As [`Writer::run`].
+    pub fn store(
+        &mut self,
+        ledger: &dyn Ledger,
+        batch: Batch,
+        durable: &mut Contents,
+        undo: &dyn Fn(&Refusal<'_>) -> Commit,
+    ) -> Result<(), Error> {
+        let Batch(mut batch) = batch;
+        self.replace_cut(&mut batch, durable);
+        match ledger.commit(&batch) {
+            Ok(()) => {
+                self.accept(batch, durable);
+                Ok(())
             }
-            match ledger.commit(&batch) {
-                Ok(()) => self.accept(std::mem::take(&mut batch), durable),
-                Err(Error::Refused { stored, cause: _ }) => {
-                    let rest = batch.split_off(stored.min(batch.len()));
-                    self.accept(std::mem::take(&mut batch), durable);
-                    self.take_apart(ledger, rest.into(), durable, undo)?;
-                }
-                Err(error) => return Err(error),
+            Err(Error::Refused { stored, cause: _ }) => {
+                let rest = batch.split_off(stored.min(batch.len()));
+                self.accept(batch, durable);
+                self.take_apart(ledger, rest.into(), durable, undo)
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -327,13 +327,6 @@ impl Writer {
     /// Takes no changes any more: what is durable is told as before, and nothing can be staged.
     pub fn close(&mut self) {
         self.receiver.close();
-    }
-
-    fn store(&self, ledger: &dyn Ledger, batch: &mut Vec<Change>) -> Result<(), Error> {
-        ledger.commit(batch)?;
-        self.tell(batch);
-        batch.clear();
-        Ok(())
     }
 
     /// Tells that this is durable, before anything else is done with it: callers wait.

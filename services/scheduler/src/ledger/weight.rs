@@ -199,6 +199,7 @@ mod tests {
         }
         let member = Member {
             role: RoleName::new(text(rng, 20)).unwrap(),
+            ordinal: Some(u32::MAX),
             domain: None,
             state: MemberState::Releasing,
             revision: u64::MAX,

@@ -33,6 +33,8 @@ pub struct Member {
     pub revision: u64,
     /// The member in whose place it comes.
     pub replaces: Option<Replaced>,
+    /// Its number in the role.
+    pub ordinal: Option<u32>,
     /// Why it is releasing.
     pub release_reason: Option<ReleaseReason>,
 }

@@ -12,6 +12,8 @@ const UNNUMBERED: u64 = 0;
 pub struct Member {
     /// Role that it serves.
     pub role: RoleName,
+    /// Its number in the role, see [`super::ordinals`]; `None` until its step is stored.
+    pub ordinal: Option<u32>,
     /// Its topology domain when it was claimed, or when its role got that key.
     pub domain: Option<Domain>,
     /// How far the claim has come.
@@ -42,6 +44,7 @@ impl Member {
     pub fn new(role: RoleName, domain: Option<Domain>, state: MemberState) -> Self {
         Self {
             role,
+            ordinal: None,
             domain,
             state,
             revision: UNNUMBERED,

@@ -27,6 +27,8 @@ pub(super) struct Promise {
     pub(super) state: MemberState,
     /// The member in whose place it comes.
     pub(super) replaces: Option<Replaces>,
+    /// Its number in the role.
+    pub(super) ordinal: Option<u32>,
     /// Why it is releasing.
     pub(super) release_reason: Option<ReleaseReason>,
 }
@@ -217,6 +219,7 @@ fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: 
         role: member.role.clone()?,
         state,
         replaces: replaces(observed, member),
+        ordinal: member.ordinal,
         release_reason: member.release_reason,
     })
 }
@@ -297,6 +300,7 @@ mod tests {
                 state: Some(state),
                 revision: 3,
                 replaces: None,
+                ordinal: None,
                 release_reason: None,
             }],
         }

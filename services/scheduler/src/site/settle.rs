@@ -140,8 +140,10 @@ fn take_over_promises(view: View<'_>, record: &mut Record) {
             role,
             state,
             replaces,
+            ordinal,
             release_reason,
         } = promise;
+        member.ordinal = ordinal.or(member.ordinal);
         member.replaces.clone_from(replaces);
         if *state == MemberState::Releasing || record.releasing {
             member.begin_release(release_reason.unwrap_or(ReleaseReason::Surplus));
@@ -181,6 +183,7 @@ fn adopt(view: View<'_>, record: &mut Record) {
         };
         let mut member = adopted(view, record, id, role, state);
         member.replaces = promise.and_then(|promise| promise.replaces.clone());
+        member.ordinal = promise.and_then(|promise| promise.ordinal);
         if releasing || record.releasing {
             member.state = MemberState::Bound;
             let reason = if record.releasing {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     error::Error,
     ledger::{Change, Commit, commit::Permit, weight},
-    record::{ClusterId, Record, ReleaseReason},
+    record::{ClusterId, Record, ReleaseReason, ordinals},
     spec::Spec,
 };
 
@@ -331,6 +331,7 @@ impl Site {
     /// # Errors
     /// [`Error::TooLarge`].
     fn store(&mut self, mut record: Record, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
+        ordinals::assign(&mut record.members);
         let known = self.claims.get(&record.cluster);
         if let Some(known) = known
             && **known == record

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Backend, Refused, Standing, Tenure, Term, Terms};
 use crate::{
     ledger::{
-        self, Contents, Ledger,
+        self, Contents, Ledger, Refusal,
         commit::{self, Writer},
     },
     policy::Policies,
@@ -143,7 +143,10 @@ impl Supervisor {
         let undo = region.undo();
         let mut writing = tokio::task::spawn_blocking(move || {
             let mut durable = contents;
-            let end = writer.run_until(&*storage, &stopped, &mut durable, &|refusal| undo.reset(refusal));
+            let undo = |refusal: &Refusal<'_>| undo.reset(refusal);
+            let written = stopped.run_until_cancelled(writer.run(&*storage, &mut durable, &undo));
+            // Not the runtime's own: the ledger waits for that itself.
+            let end = futures::executor::block_on(written).unwrap_or(Ok(()));
             (end, durable)
         });
         let term = Term::new(region, ledger, right);

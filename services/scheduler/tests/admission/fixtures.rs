@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use futures::executor::block_on;
 use proto::{
     inventory::v1::{
         self as inventory, Hello, ReportHostsRequest, ReportHostsResponse, SnapshotEnd,
@@ -136,9 +137,11 @@ impl Served {
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(InMemoryBackend::new()).unwrap());
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.commit);
-        let region = Region::new(contents, Policies::new(), committer);
+        let region = Region::new(contents.clone(), Policies::new(), committer);
         let writing = Arc::clone(&ledger);
-        thread::spawn(move || writer.run(&*writing));
+        let undo = region.undo();
+        let mut durable = contents;
+        thread::spawn(move || block_on(writer.run(&*writing, &mut durable, &|refusal| undo.reset(refusal))));
         let authority = Authority::new("authority");
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (args, metrics) = (authority.server(), TlsMetrics::registered(&Metrics::default()));

@@ -14,8 +14,8 @@ use rand::{Rng as _, rngs::StdRng, seq::IndexedRandom as _};
 use scheduler::{
     convert,
     ledger::{
-        Change, Commit, Contents, Decision, Fence, History, Ledger, RecordKey, SiteFence, SitePosition,
-        commit, position::Cause, redb::Redb,
+        Change, Commit, Contents, Decision, Fence, History, Ledger, RecordKey, Refusal, SiteFence,
+        SitePosition, commit, position::Cause, redb::Redb,
     },
     record::{ClusterId, Member, Record},
     spec::Spec,
@@ -65,9 +65,11 @@ impl Submitted {
         let Ok(ledger) = Redb::on(disk.clone()) else {
             return log;
         };
-        let Ok(contents) = ledger.load() else { return log };
-        let (committer, writer) = commit::committer(contents.commit);
-        let mut writing = pin!(writer.run_here(&ledger, async || ()));
+        let Ok(mut durable) = ledger.load() else {
+            return log;
+        };
+        let (committer, writer) = commit::committer(durable.commit);
+        let mut writing = pin!(writer.run(&ledger, &mut durable, &no_refusal));
         let mut context = Context::from_waker(Waker::noop());
         let mut rest = &self.changes[..];
         for batch in &self.batches {
@@ -105,6 +107,11 @@ impl Submitted {
         );
         count
     }
+}
+
+/// A file takes every change that fits on its disk.
+fn no_refusal(refusal: &Refusal<'_>) -> Commit {
+    panic!("{refusal:?}");
 }
 
 /// The naive ledger.
@@ -239,6 +246,7 @@ fn record(rng: &mut StdRng, cluster: ClusterName, revision: u64) -> Record {
         };
         let member = Member {
             role: RoleName::new("Worker").unwrap(),
+            ordinal: Some(index),
             domain: None,
             state: *[MemberState::Claimed, MemberState::Bound, MemberState::Releasing]
                 .choose(rng)

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures::executor::block_on;
 use proto::{
     inventory::v1::{
         self as inventory, Hello, ReportHostsRequest, ReportHostsResponse, SnapshotEnd,
@@ -171,9 +172,11 @@ impl Stage {
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(storage.clone()).unwrap());
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.commit);
-        let region = Region::new(contents, Policies::new(), committer);
+        let region = Region::new(contents.clone(), Policies::new(), committer);
         let writing = Arc::clone(&ledger);
-        thread::spawn(move || writer.run(&*writing));
+        let undo = region.undo();
+        let mut durable = contents;
+        thread::spawn(move || block_on(writer.run(&*writing, &mut durable, &|refusal| undo.reset(refusal))));
         let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region, ledger, None))).1);
         let (channel, address, serving) = serve(routes(terms)).await;
         let hosts = ["h1", "h2", "h3"].map(host);

@@ -13,7 +13,7 @@ use redb::backends::InMemoryBackend;
 use scheduler::{
     convert,
     error::Error,
-    ledger::{self, Fence, Ledger as _, commit, redb::Redb},
+    ledger::{self, Fence, Ledger as _, Refusal, commit, redb::Redb},
     policy::Policies,
     region::Region,
     site::Apply,
@@ -46,10 +46,12 @@ async fn with_disk<T>(writing: &mut Writing<'_>, step: impl Future<Output = T>) 
 #[tokio::test]
 async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
-    let contents = ledger.load().unwrap();
-    let (committer, writer) = commit::committer(contents.commit);
-    let region = Region::new(contents, Policies::new(), committer);
-    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger, async || ()));
+    let mut durable = ledger.load().unwrap();
+    let (committer, writer) = commit::committer(durable.commit);
+    let region = Region::new(durable.clone(), Policies::new(), committer);
+    let undo = region.undo();
+    let undo = |refusal: &Refusal<'_>| undo.reset(refusal);
+    let mut writing: Writing<'_> = pin!(writer.run(&ledger, &mut durable, &undo));
     let one = cluster("one");
     let fence = Fence {
         lease: "lease".to_owned(),
@@ -121,10 +123,12 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
 #[tokio::test]
 async fn a_raised_epoch_is_told_when_it_is_on_disk() {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
-    let contents = ledger.load().unwrap();
-    let (committer, writer) = commit::committer(contents.commit);
-    let region = Region::new(contents, Policies::new(), committer);
-    let mut writing: Writing<'_> = pin!(writer.run_here(&ledger, async || ()));
+    let mut durable = ledger.load().unwrap();
+    let (committer, writer) = commit::committer(durable.commit);
+    let region = Region::new(durable.clone(), Policies::new(), committer);
+    let undo = region.undo();
+    let undo = |refusal: &Refusal<'_>| undo.reset(refusal);
+    let mut writing: Writing<'_> = pin!(writer.run(&ledger, &mut durable, &undo));
     let fence = Fence {
         lease: "lease".to_owned(),
         transitions: 1,

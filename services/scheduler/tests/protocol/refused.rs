@@ -1,10 +1,14 @@
 //! A change of a site's position that the storage refuses is not made, and made again when the site reports again.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
 };
 
+use futures::executor::block_on;
 use proto::{inventory::v1 as wire, ledger::v1 as disk};
 use redb::backends::InMemoryBackend;
 use scheduler::{
@@ -14,7 +18,6 @@ use scheduler::{
     region::{Region, Reporter},
     site::Apply,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::fixtures::{CALLER, SITE, cluster, host, spec};
 
@@ -75,11 +78,8 @@ impl Stage {
         let region = Region::new(durable.clone(), Policies::new(), committer);
         let (storage, undo) = (Arc::clone(&ledger), region.undo());
         // It ends with the region.
-        tokio::task::spawn_blocking(move || {
-            let stop = CancellationToken::new();
-            writer
-                .run_until(&*storage, &stop, &mut durable, &|refusal| undo.reset(refusal))
-                .unwrap();
+        thread::spawn(move || {
+            block_on(writer.run(&*storage, &mut durable, &|refusal| undo.reset(refusal))).unwrap();
         });
         Self { region, ledger }
     }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
@@ -9,6 +10,11 @@ use proto::ledger::v1::{ExportLedgerRequest, ledger_service_client::LedgerServic
 use runtime::identity::{Caller, Realm};
 use runtime::metrics::Metrics;
 use runtime::tls::{self, ClientTls, ClientTlsArgs, Listener, ServerTlsArgs, TlsMetrics};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sipctl::cli::Cli;
 use sipctl::command::{Ending, run};
 use tonic::Code;
@@ -47,6 +53,38 @@ async fn enters(folder: &Path, address: &str, identity: &str) -> bool {
         .export_ledger(ExportLedgerRequest {})
         .await;
     called.unwrap_err().code() == Code::Unimplemented
+}
+
+#[test]
+fn an_agent_that_serves_has_a_certificate_for_its_dns_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let at = folder.to_str().unwrap();
+    certs(&["init", at, "--trust-domain", "sip.example", "--region", "north"]).unwrap();
+    certs(&["site", at, "s1"]).unwrap();
+    let name = "sip-jump-host-agent-power.sip-system.svc";
+    certs(&["issue", at, "site/s1/agent/jump-host", "--dns", name]).unwrap();
+    certs(&["issue", at, "site/s1/agent/cluster"]).unwrap();
+    let refused = certs(&["issue", at, "site/s1/agent/cluster", "--dns", "bücher"]).unwrap_err();
+    assert!(refused.contains("is not ASCII"), "{refused}");
+
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(folder.join("sites/s1.crt")).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .unwrap();
+    let serves = |file: &str, name: &'static str| {
+        let certificate = CertificateDer::from_pem_file(issued(folder, file, "crt")).unwrap();
+        let name = ServerName::try_from(name).unwrap();
+        verifier
+            .verify_server_cert(&certificate, &[], &name, &[], UnixTime::now())
+            .is_ok()
+    };
+    assert!(serves("site_s1_agent_jump-host", name));
+    assert!(!serves("site_s1_agent_jump-host", "other.sip-system.svc"));
+    assert!(!serves("site_s1_agent_cluster", name));
 }
 
 #[test]

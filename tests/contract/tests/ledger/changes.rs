@@ -133,6 +133,7 @@ pub(crate) fn record(name: &str, revision: u64, hosts: usize) -> Record {
         };
         let member = Member {
             role: RoleName::new("Worker").unwrap(),
+            ordinal: u32::try_from(index).ok(),
             domain: None,
             state: if index % 2 == 0 {
                 MemberState::Bound

@@ -17,7 +17,7 @@ use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
     ledger::{
-        Commit, Fence, History, SiteFence, SitePosition,
+        Commit, Contents, Fence, History, Refusal, SiteFence, SitePosition,
         commit::{self, Committer, Permit},
     },
     site::{Apply, Author, SessionId, Site},
@@ -337,13 +337,19 @@ impl Scheduler {
         self.revision = committer.staged().number();
         let queue = Queue::default();
         {
-            let mut writing = pin!(writer.run_here(&queue, async || ()));
+            let mut durable = Contents::default();
+            let mut writing = pin!(writer.run(&queue, &mut durable, &no_refusal));
             let pending = writing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(pending.is_pending(), "the committer is still there");
         }
         self.staged.extend(queue.take());
         result
     }
+}
+
+/// The queue takes every change.
+fn no_refusal(refusal: &Refusal<'_>) -> Commit {
+    panic!("{refusal:?}");
 }
 
 fn fence(transitions: i64) -> Fence {

@@ -12,9 +12,13 @@ use proto::{
 use redb::backends::InMemoryBackend;
 use scheduler::{
     api::{Inventory, Placements},
-    ledger::{Contents, Ledger, commit, redb::Redb},
+    ledger::{
+        self, Contents, Ledger,
+        commit::{self, Writer},
+        redb::Redb,
+    },
     policy::Policies,
-    region::Region,
+    region::{Region, Undo},
     term::{Standing, Term, Terms},
 };
 use tokio::sync::watch;
@@ -45,14 +49,23 @@ fn now() -> SystemTime {
 }
 
 /// A sync takes longer than a message: a crash finds changes that are decided and not written.
-async fn disk() {
-    tokio::time::sleep(SYNC).await;
+async fn write(
+    mut writer: Writer,
+    ledger: &Redb,
+    mut durable: Contents,
+    undo: &Undo,
+) -> Result<(), ledger::Error> {
+    while let Some(batch) = writer.receive().await {
+        tokio::time::sleep(SYNC).await;
+        writer.store(ledger, batch, &mut durable, &|refusal| undo.reset(refusal))?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
     let contents = ledger.load()?;
     let (committer, writer) = commit::committer(contents.commit);
-    let region = Region::with_clock(contents, Policies::new(), committer, now);
+    let region = Region::with_clock(contents.clone(), Policies::new(), committer, now);
     let storage: Arc<dyn Ledger> = Arc::clone(&ledger) as _;
     let terms = Terms::new(watch::channel(Standing::Serving(Term::new(region.clone(), storage, None))).1);
     let server = Server::builder()
@@ -61,8 +74,9 @@ pub(crate) async fn serve(Disk(ledger): Disk) -> turmoil::Result {
         .add_service(PlacementServiceServer::new(Placements::new(terms.clone())))
         .add_service(InventoryServiceServer::new(Inventory::new(terms)))
         .serve_with_incoming(network::listen().await?);
+    let undo = region.undo();
     tokio::select! {
-        ended = writer.run_here(&*ledger, disk) => ended?,
+        ended = write(writer, &ledger, contents, &undo) => ended?,
         ended = region.run_retries() => ended?,
         ended = server => ended?,
     }

@@ -22,6 +22,9 @@ pub const HOSTS_NAMESPACE: &str = "metal";
 /// A real node has it, when a site is prepared.
 const HAPROXY_SIDECAR_IMAGE: &str = "localhost/sip-haproxy-sidecar:1";
 
+/// The same, of what every jump host gets.
+const JUMP_HOST_TOOLS_IMAGE: &str = "localhost/sip-jump-host-sidecar:1";
+
 /// For how long a replica holds its `Lease`, where a test does not say otherwise.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -34,6 +37,10 @@ pub enum Agent {
     Cluster,
     /// Runs HAProxy in front of placed hosts.
     LoadBalancer,
+    /// Runs sshd in front of placed hosts.
+    JumpHost,
+    /// Runs identity providers.
+    Dex,
 }
 
 impl Agent {
@@ -43,6 +50,8 @@ impl Agent {
         match self {
             Self::Cluster => "cluster",
             Self::LoadBalancer => "load-balancer",
+            Self::JumpHost => "jump-host",
+            Self::Dex => "dex",
         }
     }
 
@@ -52,6 +61,8 @@ impl Agent {
         match self {
             Self::Cluster => "sip-cluster-agent",
             Self::LoadBalancer => "sip-load-balancer-agent",
+            Self::JumpHost => "sip-jump-host-agent",
+            Self::Dex => "sip-dex-agent",
         }
     }
 }
@@ -71,6 +82,8 @@ pub struct SiteConfig {
     /// Image of the container beside HAProxy; fake nodes run none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub haproxy_sidecar_image: Option<String>,
+    /// Image with the programs of jump hosts; fake nodes run none.
+    pub jump_host_tools_image: String,
     /// For how long claims of hosts may be in flight; without it, the agents' default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims_in_flight_seconds: Option<u64>,
@@ -151,6 +164,7 @@ impl Region {
             host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
             claims_in_flight_seconds: None,
+            jump_host_tools_image: JUMP_HOST_TOOLS_IMAGE.to_owned(),
             haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),
         }
     }
@@ -183,8 +197,30 @@ impl Region {
         agent: Agent,
         config: &SiteConfig,
     ) -> Result<AgentProcess, Error> {
-        self.start_replica(site, agent, config, agent.program(), LEASE)
-            .await
+        self.start_agent_with(site, agent, config, &[]).await
+    }
+
+    /// The same with variables in its environment.
+    ///
+    /// # Errors
+    /// As [`Region::start_agent`].
+    pub async fn start_agent_with(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+        variables: &[(&str, String)],
+    ) -> Result<AgentProcess, Error> {
+        let replica = Replica {
+            name: agent.program(),
+            lease: LEASE,
+            api_server: site.server(),
+        };
+        let program = self.program(site, agent, config, replica).await?;
+        let program = variables
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, value));
+        Self::spawn(site, program)
     }
 
     /// The same for an agent that reaches the site's API server by another URL: through a proxy. It holds its `Lease` for
@@ -239,6 +275,17 @@ impl Region {
         config: &SiteConfig,
         replica: Replica<'_>,
     ) -> Result<AgentProcess, Error> {
+        let program = self.program(site, agent, config, replica).await?;
+        Self::spawn(site, program)
+    }
+
+    async fn program(
+        &self,
+        site: &Site,
+        agent: Agent,
+        config: &SiteConfig,
+        replica: Replica<'_>,
+    ) -> Result<Program, Error> {
         let Replica {
             name: replica,
             lease,
@@ -258,8 +305,7 @@ impl Region {
         let kubeconfig = site
             .service_account_kubeconfig_by(AGENTS_NAMESPACE, agent.program(), api_server)
             .await?;
-        let health = port::reserve().map_err(Error::Port)?;
-        let program = Program::new(replica, programs::path(agent.program())?)
+        Ok(Program::new(replica, programs::path(agent.program())?)
             .env("KUBECONFIG", kubeconfig)
             .arg("--site-config")
             .arg(&config_file)
@@ -270,8 +316,12 @@ impl Region {
             .arg("--tls-key")
             .arg(&identity.key)
             .arg("--tls-ca")
-            .arg(&identity.authority)
-            .args(["--health-listen".to_owned(), format!("127.0.0.1:{health}")]);
+            .arg(&identity.authority))
+    }
+
+    fn spawn(site: &Site, program: Program) -> Result<AgentProcess, Error> {
+        let health = port::reserve().map_err(Error::Port)?;
+        let program = program.args(["--health-listen".to_owned(), format!("127.0.0.1:{health}")]);
         Ok(AgentProcess {
             process: site.spawn(program)?,
             health,

@@ -35,6 +35,8 @@ pub struct Builder {
     images: Vec<Image>,
     crds: Vec<PathBuf>,
     namespaces: Vec<String>,
+    tenants: Vec<String>,
+    authentication: Option<PathBuf>,
     say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -56,6 +58,8 @@ impl Builder {
             images: Vec::new(),
             crds: Vec::new(),
             namespaces: Vec::new(),
+            tenants: Vec::new(),
+            authentication: None,
             say: Arc::new(|_| {}),
         }
     }
@@ -85,6 +89,20 @@ impl Builder {
     #[must_use]
     pub fn namespace(mut self, name: &str) -> Self {
         self.namespaces.push(name.to_owned());
+        self
+    }
+
+    /// A namespace to make in which the agents have their rights.
+    #[must_use]
+    pub fn tenant_namespace(mut self, name: &str) -> Self {
+        self.tenants.push(name.to_owned());
+        self
+    }
+
+    /// Whose tokens the API server takes besides its own: a file with an `AuthenticationConfiguration`.
+    #[must_use]
+    pub fn authentication(mut self, file: PathBuf) -> Self {
+        self.authentication = Some(file);
         self
     }
 
@@ -124,7 +142,13 @@ impl Builder {
             .map_or(Addresses::LOOPBACK, |machine| Addresses::beside(machine.block()));
         // The images are there by the time that the API server is.
         let ((mut control_plane, access), machine) = tokio::try_join!(
-            ControlPlane::start(&group, addresses, self.nodes.any(), say),
+            ControlPlane::start(
+                &group,
+                addresses,
+                self.nodes.any(),
+                self.authentication.as_deref(),
+                say
+            ),
             self.stock(machine),
         )?;
         control_plane.kwok = self.nodes.start_fake(&group, &access, say).await?;
@@ -175,6 +199,9 @@ impl Builder {
         }
         for name in &self.namespaces {
             site.create_namespace(name).await?;
+        }
+        for name in &self.tenants {
+            site.create_tenant_namespace(name).await?;
         }
         Ok(())
     }

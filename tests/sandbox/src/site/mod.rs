@@ -6,6 +6,7 @@ mod control_plane;
 mod kubectl;
 mod nodes;
 mod policy;
+mod tenants;
 
 use std::{
     io,
@@ -49,6 +50,14 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What the operating system said.
+        source: io::Error,
+    },
+    /// A manifest of this project cannot be read.
+    #[error("read {path}")]
+    Manifest {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
         source: io::Error,
     },
     /// There is no free port.

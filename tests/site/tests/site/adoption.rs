@@ -98,7 +98,7 @@ async fn is_taken_over(stage: &mut Stage, shop: &Cluster, hosts: &[&str], namesp
 async fn labelled_hosts_are_adopted_none_is_relabelled_and_ready_stays_true() {
     let region = Arc::new(Region::start("north").await.unwrap());
     let mut stage = Stage::start_in(region, "adopted", &["metal"], &[]).await;
-    stage.site.create_namespace("sip").await.unwrap();
+    stage.site.create_tenant_namespace("sip").await.unwrap();
     let shop = cluster("sip", "shop")
         .role(Role::ControlPlane, 2)
         .role(Role::Worker, 1)
@@ -208,7 +208,11 @@ async fn what_sip_itself_left_is_adopted_and_ready_stays_true() {
     }
     let region = Arc::new(Region::start("north").await.unwrap());
     let mut stage = Stage::start_in(region, "left-by-sip", &["lab"], &[]).await;
-    stage.site.create_namespace("sipcluster-system").await.unwrap();
+    stage
+        .site
+        .create_tenant_namespace("sipcluster-system")
+        .await
+        .unwrap();
     // SIP pins its pods to such nodes.
     stage
         .kubectl(&["label", "nodes", "--all", "node-role.kubernetes.io/master="])

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Namespace, Secret, Service},
+    core::v1::{ConfigMap, Namespace, Service},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -35,10 +35,10 @@ async fn children_are_gone(stage: &Stage, cluster: &Cluster) {
             .get_opt(&name)
             .await;
         assert!(service.unwrap().is_none(), "the Service {name} is left");
-        let secret = Api::<Secret>::namespaced(client.clone(), namespace)
+        let config_map = Api::<ConfigMap>::namespaced(client.clone(), namespace)
             .get_opt(&name)
             .await;
-        assert!(secret.unwrap().is_none(), "the Secret {name} is left");
+        assert!(config_map.unwrap().is_none(), "the ConfigMap {name} is left");
     }
 }
 
@@ -168,7 +168,7 @@ fn a_cluster_that_was_never_placed_can_be_deleted() {
 async fn when_scheduler_and_agents_are_gone_for_good_a_person_gives_the_hosts_back() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("by-hand", 2, 0, 1)).await;
-    stage.site.create_namespace("by-hand").await.unwrap();
+    stage.site.create_tenant_namespace("by-hand").await.unwrap();
     let shop = cluster("by-hand", "shop").role(Role::Worker, 2);
     stage.create(&shop).await;
     stage.ready(&shop).await;

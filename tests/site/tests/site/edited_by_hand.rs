@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Secret, Service},
+    core::v1::{ConfigMap, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
@@ -140,23 +140,23 @@ fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
         stage.create(&shop).await;
         stage.ready(&shop).await;
         let name = "loadbalancer-worker-shop";
-        let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "configuration");
-        let before = secrets.get(name).await.unwrap();
+        let config_maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "configuration");
+        let before = config_maps.get(name).await.unwrap();
 
-        let again = stage.deleted_comes_back(&secrets, name).await;
+        let again = stage.deleted_comes_back(&config_maps, name).await;
         assert_eq!(again.data, before.data);
 
         let emptied = Patch::Merge(json!({"data": {"haproxy.cfg": ""}}));
-        secrets
+        config_maps
             .patch(name, &PatchParams::default(), &emptied)
             .await
             .unwrap();
         wait::until(
-            secrets,
+            config_maps,
             name,
             "the configuration to be put back",
             PATIENCE,
-            |now: &Secret| now.data == before.data,
+            |now: &ConfigMap| now.data == before.data,
         )
         .await
         .unwrap();

@@ -61,7 +61,7 @@ fn entry(log: &Value, text: &str) -> Option<Value> {
 #[tokio::test]
 async fn hosts_and_domains_are_cordoned_moved_off_and_marked_by_hand() {
     let stage = Stage::start("hands", &AGENTS).await;
-    stage.site.create_namespace("hands").await.unwrap();
+    stage.site.create_tenant_namespace("hands").await.unwrap();
     stage.load(&fleet("hands", 3, 1, 0)).await;
     let shop = cluster("hands", "shop")
         .role(Role::ControlPlane, 3)

@@ -14,7 +14,7 @@ const BOTH: [&str; 2] = [HOSTS_NAMESPACE, SECOND_NAMESPACE];
 async fn a_namespace_with_held_hosts_cannot_be_dropped() {
     let region = Region::start("north").await.unwrap().into();
     let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
-    stage.site.create_namespace("dropped").await.unwrap();
+    stage.site.create_tenant_namespace("dropped").await.unwrap();
     let there = [
         host("dropped", "cp", "r1", "one"),
         host("dropped", "cp", "r2", "two"),
@@ -69,7 +69,7 @@ async fn a_namespace_with_held_hosts_cannot_be_dropped() {
 async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
     let region = Region::start("north").await.unwrap().into();
     let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
-    stage.site.create_namespace("dropped").await.unwrap();
+    stage.site.create_tenant_namespace("dropped").await.unwrap();
     let there = [host("dropped", "cp", "r1", "one")];
     inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)
         .await

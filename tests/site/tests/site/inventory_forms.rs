@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -262,16 +262,16 @@ fn a_secret_that_changes_changes_the_services_and_one_that_loses_the_address_tak
         let before = stage.ready(&shop).await;
         let moved = &hosts[0].name;
         let config = async |address: &str| {
-            let secrets: Api<Secret> = Api::namespaced(stage.site.client(), "rewritten");
+            let config_maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "rewritten");
             let name = "loadbalancer-controlplane-shop";
             wait::until(
-                secrets,
+                config_maps,
                 name,
                 &format!("{address} to be balanced to"),
                 PATIENCE,
-                |secret: &Secret| {
-                    let config = secret.data.as_ref().and_then(|data| data.get("haproxy.cfg"));
-                    config.is_some_and(|config| String::from_utf8_lossy(&config.0).contains(address))
+                |map: &ConfigMap| {
+                    let config = map.data.as_ref().and_then(|data| data.get("haproxy.cfg"));
+                    config.is_some_and(|config| config.contains(address))
                 },
             )
             .await

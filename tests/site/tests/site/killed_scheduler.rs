@@ -75,7 +75,7 @@ async fn a_scheduler_that_is_killed_before_the_labels_labels_the_same_hosts_afte
     // Without load balancers the labels wait, so that there is time to kill.
     let mut stage = Stage::start("site-a", &[Agent::Cluster]).await;
     stage.load(&fleet("killed", 4, 2, 3)).await;
-    stage.site.create_namespace("killed").await.unwrap();
+    stage.site.create_tenant_namespace("killed").await.unwrap();
     let first = shop("first", 30_410);
     stage.create(&first).await;
     let promised = claimed(&stage, &first).await;
@@ -111,7 +111,7 @@ async fn a_scheduler_that_is_killed_before_the_labels_labels_the_same_hosts_afte
 async fn a_scheduler_that_is_killed_in_the_middle_of_everything_breaks_no_promise() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("killed", 4, 2, 3)).await;
-    stage.site.create_namespace("killed").await.unwrap();
+    stage.site.create_tenant_namespace("killed").await.unwrap();
     let mut promises = BTreeMap::new();
     for (name, port) in [("first", 30_430), ("second", 30_440), ("third", 30_450)] {
         let shop = shop(name, port);

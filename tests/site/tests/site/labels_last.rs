@@ -38,7 +38,7 @@ fn of(entry: &Entry, resource: &str) -> bool {
 async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_used() {
     let mut stage = Stage::start("site-a", &[Agent::Cluster]).await;
     stage.load(&fleet("last", 3, 1, 1)).await;
-    stage.site.create_namespace("last").await.unwrap();
+    stage.site.create_tenant_namespace("last").await.unwrap();
     let shop = cluster("last", "shop")
         .role(Role::ControlPlane, 3)
         .role(Role::Worker, 2)
@@ -116,7 +116,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     stage.nothing_was_forbidden();
 }
 
-/// Service and Secret of both load balancers come before the first label, and each host is labelled once.
+/// Service and `ConfigMap` of both load balancers come before the first label, and each host is labelled once.
 fn in_this_order(stage: &Stage) {
     let asked = stage.asked_by_agents();
     let labellings = labellings(&asked);
@@ -126,7 +126,7 @@ fn in_this_order(stage: &Stage) {
         .map(|entry| &entry.request_received_timestamp)
         .min()
         .unwrap();
-    for resource in ["services", "secrets"] {
+    for resource in ["services", "configmaps"] {
         let applied: Vec<&Entry> = asked
             .iter()
             .filter(|entry| entry.user.username == user(Agent::LoadBalancer))

@@ -96,7 +96,7 @@ async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
 #[tokio::test]
 async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
     let mut stage = Stage::start("machines", &AGENTS).await;
-    stage.site.create_namespace(TENANT).await.unwrap();
+    stage.site.create_tenant_namespace(TENANT).await.unwrap();
     let crds = repository::root().join("tests/site/samples/cluster-api/crds.yaml");
     stage.kubectl(&["apply", "-f", &crds.display().to_string()]).await;
     stage

@@ -45,7 +45,7 @@ fn said(output: &Output) -> (i32, String, String) {
 #[tokio::test]
 async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host() {
     let stage = Stage::start("left", &[Agent::Cluster]).await;
-    stage.site.create_namespace("left").await.unwrap();
+    stage.site.create_tenant_namespace("left").await.unwrap();
     let orphan = host("left", "worker", "r1", "orphan")
         .label(CLUSTER_NAMESPACE, "left")
         .label(CLUSTER_NAME, "never")
@@ -143,6 +143,11 @@ async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_sa
         unknown.2.contains("site elsewhere is not known to https://"),
         "{unknown:?}"
     );
+    stage
+        .until_answer(&format!("{INVENTORY}/ListSites"), json!({}), |answer| {
+            answer["sites"][0]["synced"] == true
+        })
+        .await;
     let dry = said(&sipctl(&stage.region, &operator, &[&reset[..], &["--dry-run"]].concat()).await);
     assert_eq!(dry.0, 0, "{dry:?}");
     assert!(
@@ -170,11 +175,9 @@ async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_sa
     let caller = entry["caller"].as_str().unwrap();
     assert!(caller.contains("operator/"), "{log}");
     stage
-        .until_answer(
-            &format!("{INVENTORY}/ListSites"),
-            Value::Object(serde_json::Map::new()),
-            |answer| answer["sites"][0]["synced"] == true,
-        )
+        .until_answer(&format!("{INVENTORY}/ListSites"), json!({}), |answer| {
+            answer["sites"][0]["synced"] == true
+        })
         .await;
 
     stage.region_mut().scheduler().kill9().await.unwrap();

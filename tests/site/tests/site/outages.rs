@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{Api, ResourceExt as _};
 use sandbox::region::Agent;
 use serde_json::json;
@@ -20,14 +20,14 @@ fn shop(name: &str, port: u16) -> Cluster {
 async fn children(stage: &Stage) -> BTreeMap<String, Option<String>> {
     let client = stage.site.client();
     let services: Api<Service> = Api::namespaced(client.clone(), "outage");
-    let secrets: Api<Secret> = Api::namespaced(client, "outage");
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, "outage");
     let services = services
         .list(&kube::api::ListParams::default())
         .await
         .unwrap()
         .items;
-    let secrets = secrets
-        .list(&kube::api::ListParams::default())
+    let config_maps = config_maps
+        .list(&kube::api::ListParams::default().labels("app.kubernetes.io/part-of=sip"))
         .await
         .unwrap()
         .items;
@@ -36,9 +36,9 @@ async fn children(stage: &Stage) -> BTreeMap<String, Option<String>> {
         .map(|service| (service.uid().unwrap(), service.resource_version()));
     services
         .chain(
-            secrets
+            config_maps
                 .into_iter()
-                .map(|secret| (secret.uid().unwrap(), secret.resource_version())),
+                .map(|map| (map.uid().unwrap(), map.resource_version())),
         )
         .collect()
 }
@@ -47,7 +47,7 @@ async fn children(stage: &Stage) -> BTreeMap<String, Option<String>> {
 async fn while_the_scheduler_is_away_nothing_is_torn_down_and_a_deletion_waits() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("outage", 3, 1, 2)).await;
-    stage.site.create_namespace("outage").await.unwrap();
+    stage.site.create_tenant_namespace("outage").await.unwrap();
     let (keeps, ends) = (
         shop("keeps", 30_500),
         cluster("outage", "ends").role(Role::ControlPlane, 1),
@@ -95,7 +95,7 @@ async fn while_the_scheduler_is_away_nothing_is_torn_down_and_a_deletion_waits()
 async fn agents_and_an_api_server_that_are_killed_finish_what_they_began() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("outage", 4, 1, 2)).await;
-    stage.site.create_namespace("outage").await.unwrap();
+    stage.site.create_tenant_namespace("outage").await.unwrap();
     let (first, second) = (shop("first", 30_510), shop("second", 30_520));
 
     stage.create(&first).await;

@@ -124,7 +124,7 @@ async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_thr
     let site = Site::builder(SCENARIO).nodes(Nodes::Real).image(haproxy);
     let region = Arc::new(Region::start("north").await.unwrap());
     let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
-    stage.site.create_namespace(SCENARIO).await.unwrap();
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
     let restricted = "pod-security.kubernetes.io/enforce=restricted";
     stage.kubectl(&["label", "namespace", SCENARIO, restricted]).await;
     let (mut hosts, mut machines) = (Vec::new(), Vec::new());

@@ -28,7 +28,7 @@ spec: {policyName: no-labels, validationActions: [Deny]}
 #[tokio::test]
 async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
     let stage = Stage::start("refused", &AGENTS).await;
-    stage.site.create_namespace("refused").await.unwrap();
+    stage.site.create_tenant_namespace("refused").await.unwrap();
     stage.load(&fleet("refused", 1, 0, 1)).await;
     let agent = user(Agent::Cluster);
     let folder = tempfile::tempdir().unwrap();

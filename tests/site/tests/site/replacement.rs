@@ -162,7 +162,7 @@ fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() 
 #[tokio::test]
 async fn of_the_control_plane_one_at_a_time_is_replaced_and_the_next_when_its_replacement_is_bound() {
     let mut stage = Stage::start("limits", &AGENTS).await;
-    stage.site.create_namespace("limits").await.unwrap();
+    stage.site.create_tenant_namespace("limits").await.unwrap();
     stage.load(&fleet("limits", 3, 1, 0)).await;
     let shop = cluster("limits", "shop")
         .role(Role::ControlPlane, 3)

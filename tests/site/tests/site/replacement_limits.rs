@@ -61,7 +61,7 @@ const RESTART: Duration = Duration::from_secs(7);
 async fn the_time_of_grace_goes_on_while_scheduler_and_agents_are_started_anew() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("grace", 2, 0, 1)).await;
-    stage.site.create_namespace("grace").await.unwrap();
+    stage.site.create_tenant_namespace("grace").await.unwrap();
     let shop = cluster("grace", "shop")
         .role(Role::Worker, 1)
         .with(

@@ -58,7 +58,7 @@ async fn becomes_ready(stage: &Stage, name: &str) {
 async fn of_several_replicas_one_acts_and_another_goes_on_when_it_is_killed_paused_or_stopped() {
     let stage = Stage::start("site-a", &[]).await;
     stage.load(&fleet("replicas", 3, 2, 2)).await;
-    stage.site.create_namespace("replicas").await.unwrap();
+    stage.site.create_tenant_namespace("replicas").await.unwrap();
 
     let mut first = replica(&stage, "first").await;
     let mut second = replica(&stage, "second").await;

@@ -1,5 +1,7 @@
 //! What the agents may do on the API server, and what they must not.
 
+mod reviewed;
+
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, api::PostParams};
 use sandbox::region::Agent;
@@ -67,7 +69,7 @@ fn agents_may_do_what_they_need_and_no_more() {
                 "rights",
                 true,
             ),
-            (LoadBalancer, "patch", "/secrets", "rights", true),
+            (LoadBalancer, "patch", "/configmaps", "rights", true),
             // Who of several replicas acts: the own Lease, which is named, and no other.
             (
                 Cluster,
@@ -127,27 +129,89 @@ fn agents_may_do_what_they_need_and_no_more() {
             (Cluster, "delete", CLUSTERS, "rights", false),
             (Cluster, "patch", "apps/deployments", "rights", false),
             (Cluster, "patch", "/services", "rights", false),
-            // The load-balancer agent knows nothing of hosts.
-            (LoadBalancer, "get", HOSTS, "metal", false),
-            (LoadBalancer, "list", HOSTS, "metal", false),
-            (LoadBalancer, "patch", HOSTS, "metal", false),
-            (LoadBalancer, "patch", CLUSTERS, "rights", false),
-            (LoadBalancer, "delete", CLUSTERS, "rights", false),
-            (LoadBalancer, "create", "/pods", "rights", false),
-            (LoadBalancer, "get", "/configmaps", "rights", false),
-            (
-                LoadBalancer,
-                "create",
-                "/serviceaccounts/token",
-                "sip-system",
-                false,
-            ),
         ] {
             assert_eq!(
                 may(stage, agent, verb, resource, namespace).await,
                 expected,
                 "{agent:?} {verb} {resource} in {namespace:?}"
             );
+        }
+    });
+}
+
+#[test]
+fn the_load_balancer_agent_works_in_namespaces_of_tenants() {
+    const HOSTS: &str = "metal3.io/baremetalhosts";
+    const CLUSTERS: &str = "airship.airshipit.org/sipclusters";
+    on_shared_site("rights", async |stage| {
+        for (verb, resource, namespace, expected) in [
+            // The load-balancer agent knows nothing of hosts.
+            ("get", HOSTS, "metal", false),
+            ("list", HOSTS, "metal", false),
+            ("patch", HOSTS, "metal", false),
+            ("patch", CLUSTERS, "rights", false),
+            ("delete", CLUSTERS, "rights", false),
+            ("create", "/pods", "rights", false),
+            // It has rights in the namespaces of tenants only, and none on Secrets.
+            ("get", "/configmaps", "metal", false),
+            ("get", "/secrets", "rights", false),
+            ("patch", "/secrets", "rights", false),
+            ("watch", "/secrets", "rights", false),
+            ("list", "/services", "kube-system", true),
+            ("patch", "/services", "kube-system", false),
+            ("patch", "apps/deployments", "kube-system", false),
+            ("list", "apps/deployments", "", false),
+            ("list", "/pods", "kube-system", false),
+            ("patch", "rbac.authorization.k8s.io/roles", "kube-system", false),
+            ("create", "/serviceaccounts/token", "sip-system", false),
+        ] {
+            assert_eq!(
+                may(stage, Agent::LoadBalancer, verb, resource, namespace).await,
+                expected,
+                "{verb} {resource} in {namespace:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn the_dex_agent_works_in_namespaces_of_tenants() {
+    on_shared_site("rights-dex", async |stage| {
+        for (verb, resource, namespace, expected) in [
+            (
+                "patch",
+                "airship.airshipit.org/sipclusters/status",
+                "rights-dex",
+                true,
+            ),
+            ("list", "/services", "kube-system", true),
+            // Secrets that entries name, and its own.
+            ("get", "/secrets", "rights-dex", true),
+            ("patch", "/secrets", "rights-dex", true),
+            ("get", "/secrets", "metal", false),
+            ("get", "/secrets", "sip-system", false),
+            ("list", "/secrets", "", false),
+            ("get", "/configmaps", "rights-dex", false),
+            ("patch", "/configmaps", "rights-dex", true),
+            ("patch", "/configmaps", "kube-system", false),
+            ("patch", "apps/deployments", "kube-system", false),
+            ("list", "/pods", "kube-system", false),
+            // Pods of providers have no right, so it gives none.
+            ("patch", "rbac.authorization.k8s.io/roles", "rights-dex", false),
+            (
+                "patch",
+                "rbac.authorization.k8s.io/rolebindings",
+                "rights-dex",
+                false,
+            ),
+            ("create", "batch/jobs", "rights-dex", false),
+            ("create", "/pods", "rights-dex", false),
+            ("create", "/serviceaccounts/token", "rights-dex", false),
+            ("list", "metal3.io/baremetalhosts", "metal", false),
+            ("patch", "airship.airshipit.org/sipclusters", "rights-dex", false),
+        ] {
+            let allowed = may(stage, Agent::Dex, verb, resource, namespace).await;
+            assert_eq!(allowed, expected, "{verb} {resource} in {namespace:?}");
         }
     });
 }
@@ -192,7 +256,7 @@ fn pods_and_networks_are_looked_at_and_what_guards_pods_is_written_too() {
 }
 
 #[test]
-fn templates_are_read_and_kept_by_name_in_the_agents_own_namespace_alone() {
+fn templates_are_read_and_kept_by_name_in_the_agents_own_namespace() {
     const MAPS: &str = "/configmaps";
     on_shared_site("rights-templates", async |stage| {
         for (verb, namespace, name, expected) in [
@@ -206,8 +270,8 @@ fn templates_are_read_and_kept_by_name_in_the_agents_own_namespace_alone() {
             ("get", "sip-system", Some("another"), false),
             ("patch", "sip-system", Some("another"), false),
             ("list", "sip-system", None, false),
-            ("watch", "rights-templates", Some("loadbalancerworker"), false),
-            ("create", "rights-templates", None, false),
+            ("watch", "metal", Some("loadbalancerworker"), false),
+            ("create", "metal", None, false),
         ] {
             let of = (MAPS, namespace);
             let allowed = may_one(stage, Agent::LoadBalancer, verb, of, name).await;
@@ -243,7 +307,8 @@ fn pods_of_load_balancers_can_be_given_no_right_that_the_agent_has_not() {
     const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
     on_shared_site("rights-given", async |stage| {
         for (verb, resource, expected) in [
-            ("watch", "/secrets", true),
+            ("watch", "/configmaps", true),
+            ("watch", "/secrets", false),
             ("patch", ROLES, true),
             ("get", ROLES, false),
             ("escalate", ROLES, false),

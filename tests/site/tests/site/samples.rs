@@ -77,6 +77,7 @@ fn treasuremap_hosts() -> Vec<Host> {
 async fn sip_sample_gets_ready(folder: &Path, files: &[&str], sample: &Cluster, skipped: &[&str]) {
     let region = Arc::new(Region::start("north").await.unwrap());
     let stage = Stage::start_in(region, "site-a", &[&sample.namespace], &AGENTS).await;
+    stage.site.grant_agents(&sample.namespace).await.unwrap();
     for file in files {
         apply_strictly(&stage, &sample.namespace, &folder.join(file)).await;
     }
@@ -140,7 +141,7 @@ async fn of_two_clusters_with_the_same_node_ports_the_later_gets_them_when_the_e
     stage.load(&treasuremap_hosts()).await;
     let (metrics, blog) = (cluster("metrics", "metrics"), cluster("blog", "blog"));
     for one in [&metrics, &blog] {
-        stage.site.create_namespace(&one.namespace).await.unwrap();
+        stage.site.create_tenant_namespace(&one.namespace).await.unwrap();
     }
     apply_strictly(&stage, "metrics", &own("pair").join("metrics.yaml")).await;
     let before = stage.ready(&metrics).await;
@@ -173,8 +174,8 @@ async fn treasuremaps_clusters_get_ready_each_on_its_own_site_and_share_no_ports
     let (lma, wordpress) = (cluster("lma", "lma"), cluster("wordpress", "wordpress"));
     for stage in [&one, &other] {
         stage.load(&treasuremap_hosts()).await;
-        stage.site.create_namespace("lma").await.unwrap();
-        stage.site.create_namespace("wordpress").await.unwrap();
+        stage.site.create_tenant_namespace("lma").await.unwrap();
+        stage.site.create_tenant_namespace("wordpress").await.unwrap();
     }
     let (lma_file, wordpress_file) = (
         folder.join("lma-sipcluster.yaml"),

@@ -20,7 +20,7 @@ fn samples<'a>(metrics: &'a str, name: &str) -> Vec<(&'a str, f64)> {
 async fn an_agent_counts_what_has_become_of_clusters_and_hosts_and_never_names_them() {
     let stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("scraped", 2, 1, 1)).await;
-    stage.site.create_namespace("scraped").await.unwrap();
+    stage.site.create_tenant_namespace("scraped").await.unwrap();
     let shop = cluster("scraped", "shop")
         .role(Role::ControlPlane, 1)
         .role(Role::Worker, 2)

@@ -203,7 +203,7 @@ fn of_status(object: &kube::api::DynamicObject, list: &str) -> Value {
 #[tokio::test]
 async fn a_second_agent_serves_its_section() {
     let stage = start().await;
-    stage.site.create_namespace("pages").await.unwrap();
+    stage.site.create_tenant_namespace("pages").await.unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "pages");
     let deployments: Api<Deployment> = Api::namespaced(stage.site.client(), "pages");
     let services: Api<CoreService> = Api::namespaced(stage.site.client(), "pages");

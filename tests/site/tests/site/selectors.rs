@@ -37,7 +37,7 @@ async fn an_empty_selector_selects_every_host_and_an_empty_topology_label_is_no_
     // What ViNO makes of a node without the label: it must not defeat anti-affinity.
     hosts.push(host("every", "worker", "", "blank"));
     stage.load(&hosts).await;
-    stage.site.create_namespace("every").await.unwrap();
+    stage.site.create_tenant_namespace("every").await.unwrap();
     let every = |name| {
         cluster("every", name)
             .role(Role::Worker, 5)

@@ -25,7 +25,7 @@ async fn age(stage: &Stage, cluster: &Cluster) {
 #[tokio::test]
 async fn silence_counts_from_the_generation_that_is_asked() {
     let stage = Stage::start("site-a", &[Agent::Cluster]).await;
-    stage.site.create_namespace("silent").await.unwrap();
+    stage.site.create_tenant_namespace("silent").await.unwrap();
     stage.load(&[host("silent", "cp", "r1", "only")]).await;
     let shop = cluster("silent", "shop")
         .role(Role::ControlPlane, 1)

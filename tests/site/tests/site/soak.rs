@@ -111,7 +111,7 @@ fn shape(random: &mut StdRng, index: u16) -> Cluster {
 impl Soak {
     async fn start(seed: u64) -> Self {
         let stage = Stage::start("site-a", &AGENTS).await;
-        stage.site.create_namespace(SCENARIO).await.unwrap();
+        stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
         let history = History::of(stage.hosts());
         let hosts = fleet(SCENARIO, 6, 2, 3);
         let mut unfit = vec![

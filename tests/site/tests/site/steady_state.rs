@@ -46,7 +46,7 @@ async fn quiet_for(stage: &Stage, long: Duration) -> Vec<Entry> {
 async fn nothing_is_written_while_nothing_changes() {
     let stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("steady", 4, 1, 2)).await;
-    stage.site.create_namespace("steady").await.unwrap();
+    stage.site.create_tenant_namespace("steady").await.unwrap();
     let clusters = [("shop", 3, 30_460), ("bank", 1, 30_470)].map(|(name, control_plane, port)| {
         cluster("steady", name)
             .role(Role::ControlPlane, control_plane)

@@ -105,7 +105,7 @@ pub(in crate::cluster) fn parse(
     let jump_hosts = Entry::all(jump_host.as_ref(), cluster, ("jumpHost", "jumphost", 1))
         .filter_map(|(entry, item)| self::jump_host(&entry, item, &mut claims, faults))
         .collect();
-    let auth = Entry::all(auth.as_ref(), cluster, ("auth", "auth", 1))
+    let auth = Entry::all(auth.as_ref(), cluster, ("auth", "auth", 2))
         .filter_map(|(entry, item)| self::auth(&entry, item, &mut claims, faults))
         .collect();
     Parsed {
@@ -223,7 +223,9 @@ fn jump_host(
         node_port,
         bmc,
         ssh_authorized_keys,
+        ssh_user_ca,
         node_ssh_private_keys,
+        kubeconfig_secret,
     } = spec;
     let common = Common {
         name: None,
@@ -238,23 +240,19 @@ fn jump_host(
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
-    let keys = ssh_authorized_keys.as_deref().unwrap_or_default();
-    for (index, key) in keys.iter().enumerate() {
-        if key.contains(char::is_control) {
-            let path = entry.field(&format!("sshAuthorizedKeys[{index}]"));
-            faults.push(Fault::text(
-                &path,
-                key,
-                "must be one line without control characters",
-            ));
-        }
-    }
-    let secret = secret_name(
+    let ssh_authorized_keys = fields::lines(
+        ssh_authorized_keys.as_deref(),
+        &entry.field("sshAuthorizedKeys"),
+        faults,
+    );
+    let ssh_user_ca = fields::lines(ssh_user_ca.as_deref(), &entry.field("sshUserCA"), faults);
+    let node_ssh_private_keys = secret_name(
         entry,
         "nodeSSHPrivateKeys",
         node_ssh_private_keys.as_deref(),
         faults,
     );
+    let kubeconfig_secret = secret_name(entry, "kubeconfigSecret", kubeconfig_secret.as_deref(), faults);
     Some(JumpHost {
         service: service?,
         node_port,
@@ -262,8 +260,10 @@ fn jump_host(
             .as_ref()
             .and_then(|BmcSpec { proxy }| *proxy)
             .unwrap_or_default(),
-        ssh_authorized_keys: keys.to_vec(),
-        node_ssh_private_keys: secret,
+        ssh_authorized_keys,
+        ssh_user_ca,
+        node_ssh_private_keys,
+        kubeconfig_secret,
     })
 }
 
@@ -279,6 +279,14 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         changes,
         node_port,
         ca_secret,
+        // What the provider is to do has a parser of its own.
+        hostname: _,
+        issuer: _,
+        connectors: _,
+        clients: _,
+        expiry: _,
+        groups: _,
+        static_passwords: _,
     } = spec;
     let common = Common {
         name: None,
@@ -294,10 +302,12 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
     let ca_secret = secret_name(entry, "caSecret", ca_secret.as_deref(), faults);
+    let provider = crate::cluster::auth::parse(spec, &entry.path, faults);
     Some(Auth {
         service: service?,
         node_port,
         ca_secret,
+        provider: provider?,
     })
 }
 

@@ -1,3 +1,4 @@
+mod auth;
 mod services;
 
 use serde_json::{Value, json};

@@ -25,7 +25,7 @@ fn config(ports: u16, members: &[Member]) -> String {
 }
 
 #[test]
-fn five_hundred_workers_with_twenty_ports_fit_into_a_secret_and_each_is_named() {
+fn five_hundred_workers_with_twenty_ports_fit_into_a_config_map_and_each_is_named() {
     let members = many(500, |index| format!("{index:0>63}"));
     let config = config(20, &members);
     assert!(config.len() < 900_000, "{} bytes", config.len());

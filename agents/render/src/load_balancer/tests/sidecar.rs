@@ -19,14 +19,14 @@ fn rendered(site: &str, members: &[Member]) -> Objects {
 }
 
 fn membership(objects: &Objects) -> Membership {
-    let data = objects.secret.data.as_ref().unwrap();
-    serde_json::from_slice(&data["membership.json"].0).unwrap()
+    let data = objects.config_map.data.as_ref().unwrap();
+    serde_json::from_str(&data["membership.json"]).unwrap()
 }
 
 #[test]
 fn the_objects_of_a_load_balancer_that_is_followed() {
     let Objects {
-        secret,
+        config_map,
         deployment,
         service,
         budget: _,
@@ -40,22 +40,22 @@ fn the_objects_of_a_load_balancer_that_is_followed() {
         binding,
     } = access.unwrap();
     assert_eq!(check(&config), Ok(()));
-    assert_eq!(secret.data.unwrap()["haproxy.cfg"].0, config.into_bytes());
+    assert_eq!(config_map.data.unwrap()["haproxy.cfg"], config);
     assert_eq!(service, workers(&members()).service);
     assert_yaml_snapshot!((deployment.spec.template, policy.spec, account, role, binding));
 }
 
 #[test]
-fn a_change_of_members_changes_nothing_but_the_secret() {
+fn a_change_of_members_changes_nothing_but_the_config_map() {
     let [all, fewer] = [&members()[..], &members()[1..]].map(|members| {
         let mut objects = rendered(fixtures::SITE, members);
-        let secret = objects.secret.data.take();
+        let data = objects.config_map.data.take();
         (
             Objects {
                 config: String::new(),
                 ..objects
             },
-            secret,
+            data,
         )
     });
     assert_eq!(all.0, fewer.0);

@@ -53,7 +53,7 @@ fn the_objects_fit_those_that_sip_left() {
         worker(&cluster, &cluster.load_balancers_worker()[0], &[]),
     ];
     for ours in balancers {
-        let name = ours.secret.metadata.name.clone().unwrap();
+        let name = ours.config_map.metadata.name.clone().unwrap();
         let left = |kind: &str| {
             let same = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == *name;
             leftovers

@@ -149,18 +149,15 @@ fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
     let plan = Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]);
     let template = Template::parse(CONTROL_PLANE).unwrap();
     let found = plan.check(&members(), &template).unwrap();
-    let mut secret = found.secret("5a1f");
-    let data = std::mem::take(secret.data.as_mut().unwrap());
-    assert_yaml_snapshot!((&found.job, secret));
+    let mut config_map = found.config_map("5a1f");
+    let data = std::mem::take(config_map.data.as_mut().unwrap());
+    assert_yaml_snapshot!((&found.job, config_map));
 
     let used = plan
         .objects_by(&members(), &template, "haproxy:2.3.2")
         .unwrap()
         .config;
-    let texts: BTreeMap<_, _> = data
-        .into_iter()
-        .map(|(file, text)| (file, String::from_utf8(text.0).unwrap()))
-        .collect();
+    let texts: BTreeMap<_, _> = data.into_iter().collect();
     assert_eq!(
         texts.keys().collect::<Vec<_>>(),
         ["members.cfg", "none.cfg", "otherwise.cfg", "sample.cfg"]
@@ -230,8 +227,8 @@ fn a_template_makes_as_much_as_the_built_in_configuration_may_have() {
     assert_eq!(servers(&made.config), servers(&plan.objects(&members).config));
     assert_eq!(check(&made.config), Ok(()));
     let found = plan.check(&members, &template).unwrap();
-    let read = found.secret("5a1f").data.unwrap();
-    let bytes: usize = read.values().map(|text| text.0.len()).sum();
+    let read = found.config_map("5a1f").data.unwrap();
+    let bytes: usize = read.values().map(String::len).sum();
     assert!(read.contains_key("members.cfg") && bytes < 1_000_000, "{bytes}");
 }
 

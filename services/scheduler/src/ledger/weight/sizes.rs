@@ -10,8 +10,8 @@ use crate::{
 
 /// A field's tag, and its length if that is below 2 MiB.
 pub(super) const FIELD: usize = 4;
-/// State and revision of a member.
-const STATE: usize = 16;
+/// State, revision and ordinal of a member.
+const STATE: usize = 24;
 /// A time.
 const TIME: usize = 24;
 /// The counts of a role in a refusal.
@@ -136,6 +136,7 @@ pub(super) fn host(HostId { name, uid }: &HostId) -> usize {
 pub(super) fn member(member: &Member) -> usize {
     let Member {
         role,
+        ordinal: _,
         domain,
         state: _,
         revision: _,

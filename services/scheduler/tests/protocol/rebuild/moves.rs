@@ -4,7 +4,7 @@ use placement::{
     MemberState::{Bound, Claimed, Releasing},
     Replaces,
 };
-use scheduler::record::ReleaseReason;
+use scheduler::record::{Record, ReleaseReason};
 
 use super::{lost, seen};
 use crate::fixtures::{Stage, host, labelled, members, observed, with_status};
@@ -47,6 +47,41 @@ async fn a_lost_ledger_forgets_no_move() {
         members(&done),
         [("h1".to_owned(), Releasing), ("h2".to_owned(), Bound)]
     );
+}
+
+/// The numbers of the live members, by host.
+fn ordinals(record: &Record) -> Vec<(&str, Option<u32>)> {
+    let live = record
+        .members
+        .iter()
+        .filter(|(_, member)| member.state != Releasing);
+    live.map(|(id, member)| (id.name.name(), member.ordinal))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_replacement_inherits_its_number_though_the_ledger_is_lost() {
+    let stage = Stage::empty();
+    let session = stage.sync(&["h1", "h2", "h3"].map(host)).await;
+    let record = stage.apply("one", 1, 2).await.unwrap();
+    assert_eq!(ordinals(&record), [("h1", Some(0)), ("h2", Some(1))]);
+    let hosts = [asked("h1"), labelled("h2", "one"), host("h3")];
+    stage.report(&session, &hosts).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(
+        ordinals(&record),
+        [("h1", Some(0)), ("h2", Some(1)), ("h3", Some(0))]
+    );
+    let clusters = [with_status(&record, 1)];
+
+    let stage = Stage::on(lost());
+    let session = stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    stage.apply("one", 1, 2).await.unwrap();
+    stage.report(&session, &[labelled("h3", "one")]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(ordinals(&record), [("h2", Some(1)), ("h3", Some(0))]);
 }
 
 #[tokio::test]

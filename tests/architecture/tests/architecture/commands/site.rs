@@ -35,9 +35,9 @@ impl Stage {
     /// One cluster after the other, so that each gets the same hosts every time.
     pub(super) async fn set() -> Self {
         let builder = Site::builder("site-a")
-            .namespace("shop")
-            .namespace("bank")
-            .namespace("lab")
+            .tenant_namespace("shop")
+            .tenant_namespace("bank")
+            .tenant_namespace("lab")
             .namespace(HOSTS_NAMESPACE)
             .nodes(Nodes::Kwok(3))
             .crds(definitions());

@@ -74,7 +74,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
             &["input"],
             &["files"],
             &["plan", "report", "table", "loss", "site"],
-            &["hands", "cli"],
+            &["hands", "cli", "kubeconfig", "ssh"],
             &["connection"],
             &["operate", "repair", "ledger", "certs", "adopt"],
             &["command"],

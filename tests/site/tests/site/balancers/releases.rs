@@ -280,14 +280,14 @@ fn a_refused_deployment_is_said_once_and_holds_no_host() {
 async fn may_list_pods(stage: &Stage, may: bool) {
     let verbs = if may { json!(["list", "watch"]) } else { json!([]) };
     let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(stage.site.client());
-    let mut role = roles.get("sip-load-balancer-agent").await.unwrap();
+    let mut role = roles.get("sip-load-balancer-agent-tenant").await.unwrap();
     for rule in role.rules.iter_mut().flatten() {
         if rule.resources.as_deref() == Some(&["pods".to_owned()]) {
             rule.verbs = serde_json::from_value(if may { verbs.clone() } else { json!(["get"]) }).unwrap();
         }
     }
     roles
-        .replace("sip-load-balancer-agent", &PostParams::default(), &role)
+        .replace("sip-load-balancer-agent-tenant", &PostParams::default(), &role)
         .await
         .unwrap();
 }
@@ -295,7 +295,7 @@ async fn may_list_pods(stage: &Stage, may: bool) {
 #[tokio::test]
 async fn hosts_wait_while_pods_cannot_be_listed() {
     let mut stage = Stage::start("unlisted", &AGENTS).await;
-    stage.site.create_namespace("unlisted").await.unwrap();
+    stage.site.create_tenant_namespace("unlisted").await.unwrap();
     stage.load(&fleet("unlisted", 3, 0, 1)).await;
     let shop = behind("unlisted", &[31_308]);
     stage.create(&shop).await;
@@ -324,7 +324,7 @@ async fn hosts_wait_while_pods_cannot_be_listed() {
 #[tokio::test]
 async fn hosts_wait_for_an_agent_that_is_away() {
     let mut stage = Stage::start("away", &AGENTS).await;
-    stage.site.create_namespace("away").await.unwrap();
+    stage.site.create_tenant_namespace("away").await.unwrap();
     stage.load(&fleet("away", 3, 0, 1)).await;
     let shop = behind("away", &[31_309]);
     stage.create(&shop).await;
@@ -405,7 +405,7 @@ fn a_control_plane_that_shrinks_asks_every_pod() {
 #[tokio::test]
 async fn a_person_can_mark_a_release_while_the_agent_is_away() {
     let mut stage = Stage::start("by-hand", &AGENTS).await;
-    stage.site.create_namespace("by-hand").await.unwrap();
+    stage.site.create_tenant_namespace("by-hand").await.unwrap();
     stage.load(&fleet("by-hand", 3, 0, 1)).await;
     let shop = behind("by-hand", &[31_312]);
     stage.create(&shop).await;

@@ -52,7 +52,7 @@ fn made_by_sip() -> [(Value, &'static str); 3] {
             "services",
         ),
         (
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": selector()}, "spec": {
                 "replicas": 1, "selector": {"matchLabels": selector()},
                 "template": {"metadata": {"labels": selector()}, "spec": pod},
             }}),
@@ -63,7 +63,8 @@ fn made_by_sip() -> [(Value, &'static str); 3] {
 
 /// Makes an object under the name by which SIP's process is known to the API server.
 async fn make(stage: &Stage, namespace: &str, mut object: Value, plural: &str) {
-    object["metadata"] = json!({"name": NAME, "namespace": namespace});
+    object["metadata"]["name"] = json!(NAME);
+    object["metadata"]["namespace"] = json!(namespace);
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let types = object.types.clone().unwrap();
     let kind = kube::api::GroupVersionKind::try_from(&types).unwrap();

@@ -4,7 +4,7 @@
 use k8s_openapi::api::{
     apps::v1::Deployment,
     batch::v1::Job,
-    core::v1::{ConfigMap, Pod, Secret},
+    core::v1::{ConfigMap, Pod},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -66,16 +66,15 @@ fn maps(stage: &Stage) -> Api<ConfigMap> {
 
 /// Waits until the configuration of a cluster's load balancer has a text.
 async fn configured(stage: &Stage, kind: &str, cluster: &Cluster, text: &str) -> String {
-    let secrets: Api<Secret> = Api::namespaced(stage.site.client(), SCENARIO);
+    let config_maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), SCENARIO);
     let name = format!("loadbalancer-{kind}-{}", cluster.name);
-    let config = |secret: &Secret| {
-        let data = secret.data.as_ref().and_then(|data| data.get("haproxy.cfg"));
-        data.map(|data| String::from_utf8_lossy(&data.0).into_owned())
-            .unwrap_or_default()
+    let config = |map: &ConfigMap| {
+        let data = map.data.as_ref().and_then(|data| data.get("haproxy.cfg"));
+        data.cloned().unwrap_or_default()
     };
     let what = format!("its configuration to have {text:?}");
-    let found = wait::until(secrets, &name, &what, PATIENCE, |secret| {
-        config(secret).contains(text)
+    let found = wait::until(config_maps, &name, &what, PATIENCE, |map| {
+        config(map).contains(text)
     });
     config(&found.await.unwrap())
 }
@@ -91,7 +90,7 @@ async fn start(name: &str, hosts: u32) -> Stage {
     let region = std::sync::Arc::new(Region::start("north").await.unwrap());
     let site = Site::builder(name).nodes(Nodes::Kwok(2));
     let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
-    stage.site.create_namespace(SCENARIO).await.unwrap();
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
     stage.load(&fleet(SCENARIO, hosts, 0, 1)).await;
     stage
 }

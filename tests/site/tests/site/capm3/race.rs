@@ -225,7 +225,7 @@ impl Lane {
 
 /// Plays all rounds, several lanes at once, and returns what came of them and the strangers that were seen.
 async fn play(stage: &Stage, size: Size) -> (Counts, Vec<String>) {
-    stage.site.create_namespace(SCENARIO).await.unwrap();
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
     let pauses = Pauses {
         delay: size.delay,
         ..Pauses::default()

@@ -135,7 +135,7 @@ impl Cell {
     pub(super) async fn prepare(&self, stage: &Stage) {
         let hosts = ["a", "b", "c"].map(|name| host(&self.name, "cp", name, name));
         stage.load(&hosts).await;
-        stage.site.create_namespace(&self.name).await.unwrap();
+        stage.site.create_tenant_namespace(&self.name).await.unwrap();
     }
 
     pub(super) fn inject(&self, site: &Faulty, fault: Fault) -> Injected {
@@ -260,7 +260,7 @@ pub(super) async fn nothing_is_left(site: &Faulty, cells: &[Cell]) {
     for kind in [
         "deployments",
         "services",
-        "secrets",
+        "configmaps",
         "poddisruptionbudgets",
         "networkpolicies",
         "serviceaccounts",

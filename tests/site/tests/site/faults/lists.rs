@@ -17,7 +17,7 @@ fn asks(verb: &'static str, resource: &'static str) -> impl Fn(&Call) -> bool + 
 async fn defect_11_a_list_that_fails_is_no_empty_list() {
     let mut site = Faulty::start(&AGENTS).await;
     site.stage.load(&fleet("lists", 4, 1, 1)).await;
-    site.stage.site.create_namespace("lists").await.unwrap();
+    site.stage.site.create_tenant_namespace("lists").await.unwrap();
     let shop = cluster("lists", "shop")
         .role(Role::ControlPlane, 2)
         .role(Role::Worker, 2);
@@ -59,7 +59,7 @@ async fn defect_11_a_list_that_fails_is_no_empty_list() {
 async fn watches_that_end_expire_or_are_refused_miss_nothing_and_forget_nothing() {
     let mut site = Faulty::start(&AGENTS).await;
     site.stage.load(&fleet("watches", 2, 2, 1)).await;
-    site.stage.site.create_namespace("watches").await.unwrap();
+    site.stage.site.create_tenant_namespace("watches").await.unwrap();
     let mut wanted = 1;
     let shop = cluster("watches", "shop")
         .role(Role::ControlPlane, 1)

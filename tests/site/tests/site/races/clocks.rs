@@ -57,7 +57,7 @@ async fn while_the_clock_jumps_forth_and_back_by_hours_hosts_are_kept_taken_and_
     }
     stage.agents_are_ready().await;
     stage.load(&fleet("clocks", 5, 1, 1)).await;
-    stage.site.create_namespace("clocks").await.unwrap();
+    stage.site.create_tenant_namespace("clocks").await.unwrap();
     let keeps = shop("keeps", 31_100);
     stage.create(&keeps).await;
     let promised = held(&members(&stage.ready(&keeps).await));

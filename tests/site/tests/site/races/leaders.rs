@@ -39,7 +39,7 @@ async fn an_old_leaders_label_that_arrives_after_the_host_was_given_to_another_c
     let mut first = replica("first", &old).await;
     let _second = replica("second", &new).await;
     stage.load(&[host("leaders", "cp", "r1", "only")]).await;
-    stage.site.create_namespace("leaders").await.unwrap();
+    stage.site.create_tenant_namespace("leaders").await.unwrap();
 
     let late = old.inject(writes_a_host_of("leaders"), 0, Fault::HeldBefore);
     let before = cluster("leaders", "before").role(Role::ControlPlane, 1);

@@ -29,7 +29,7 @@ fn on_a_site_with_a_proxy(scenario: &str, play: impl AsyncFnOnce(&mut Faulty)) {
             .await;
         let mut site = site.lock().await;
         site.proxy().thaw(HOSTS);
-        site.stage.site.create_namespace(scenario).await.unwrap();
+        site.stage.site.create_tenant_namespace(scenario).await.unwrap();
         play(&mut site).await;
         assert_eq!(double_labels(&site.stage.asked_by_agents()), [""; 0]);
         site.stage.nothing_was_forbidden();

@@ -88,7 +88,7 @@ async fn a_placement_in_status_never_goes_back() {
     let mut first = replica("first", &old).await;
     let _second = replica("second", &new).await;
     stage.load(&[host("back", "cp", "r1", "only")]).await;
-    stage.site.create_namespace("back").await.unwrap();
+    stage.site.create_tenant_namespace("back").await.unwrap();
 
     // The first status says Claimed. It is on its way while the other replica writes it and the next ones.
     let late = old.inject(patches("sipclusters/status", "back"), 0, Fault::HeldBefore);

@@ -256,7 +256,7 @@ async fn members_and_configuration_change_under_two_hundred_connections_and_none
     let shop = shop(SCENARIO).role(Role::Worker, 3);
     stage.create(&shop).await;
     stage.ready(&shop).await;
-    its_pods_may_read_their_secret_and_nothing_else(&stage).await;
+    its_pods_may_read_their_config_map_and_nothing_else(&stage).await;
     let before = pods(&stage).await;
     reached(at_node).await;
 
@@ -351,18 +351,18 @@ async fn config(stage: &Stage, shop: &Cluster, is: impl Fn(&str) -> bool) {
     }
 }
 
-async fn its_pods_may_read_their_secret_and_nothing_else(stage: &Stage) {
+async fn its_pods_may_read_their_config_map_and_nothing_else(stage: &Stage) {
     let (own, another) = ("loadbalancer-worker-shop", "loadbalancer-worker-other");
     for (verb, resource, name, expected) in [
-        ("get", "/secrets", Some(own), true),
-        ("watch", "/secrets", Some(own), true),
-        ("get", "/secrets", Some(another), false),
-        ("get", "/secrets", None, false),
-        ("list", "/secrets", None, false),
-        ("watch", "/secrets", None, false),
-        ("patch", "/secrets", Some(own), false),
-        ("delete", "/secrets", Some(own), false),
+        ("get", "/configmaps", Some(own), true),
+        ("watch", "/configmaps", Some(own), true),
+        ("get", "/configmaps", Some(another), false),
         ("get", "/configmaps", None, false),
+        ("list", "/configmaps", None, false),
+        ("watch", "/configmaps", None, false),
+        ("patch", "/configmaps", Some(own), false),
+        ("delete", "/configmaps", Some(own), false),
+        ("get", "/secrets", Some(own), false),
         ("get", "/pods", None, false),
         ("get", "/services", Some(own), false),
         ("create", "/serviceaccounts/token", Some(own), false),

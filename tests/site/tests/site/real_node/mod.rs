@@ -105,7 +105,7 @@ async fn start_empty(scenario: &str) -> Stage {
     let site = Site::builder(scenario).nodes(Nodes::Real).image(haproxy);
     let region = Arc::new(Region::start("north").await.unwrap());
     let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
-    stage.site.create_namespace(scenario).await.unwrap();
+    stage.site.create_tenant_namespace(scenario).await.unwrap();
     stage
         .kubectl(&[
             "label",

@@ -287,6 +287,16 @@ fn keys_and_secrets_of_a_jump_host() {
         "spec.services.jumpHost[0].sshAuthorizedKeys[1] is \"ssh-ed25519 AAAA\\ncommand=\\\"x\\\" ssh-rsa BBBB\": must be one line without control characters",
     );
     refused(
+        "/services/jumpHost/0/sshUserCA",
+        json!(["ssh-ed25519 AAAA", "ssh-ed25519 AAAA\r"]),
+        "spec.services.jumpHost[0].sshUserCA[1] is \"ssh-ed25519 AAAA\\r\": must be one line without control characters",
+    );
+    refused(
+        "/services/jumpHost/0/kubeconfigSecret",
+        json!("Admin"),
+        "spec.services.jumpHost[0].kubeconfigSecret is \"Admin\": must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'",
+    );
+    refused(
         "/services/jumpHost/0/nodeSSHPrivateKeys",
         json!("../other"),
         "spec.services.jumpHost[0].nodeSSHPrivateKeys is \"../other\": must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'",

@@ -108,7 +108,7 @@ impl Scene {
     /// From the API server's answer to the creation of a cluster to the last label on a host.
     pub(super) async fn place(&mut self, shape: Shape) -> anyhow::Result<Duration> {
         const NAMESPACE: &str = "tenants";
-        self.site.create_namespace(NAMESPACE).await?;
+        self.site.create_tenant_namespace(NAMESPACE).await?;
         let cluster = self.next(NAMESPACE, shape)?;
         let label = format!("{}={}", sip_clusters::CLUSTER_NAME, cluster.name_any());
         let labelled = labelled(&self.site, &label, shape.hosts());
@@ -124,7 +124,7 @@ impl Scene {
     /// From before the first of so many clusters is created to the last label on a host.
     pub(super) async fn place_at_once(&mut self, shape: Shape, count: u16) -> anyhow::Result<Duration> {
         let namespace = format!("from-{}", self.clusters);
-        self.site.create_namespace(&namespace).await?;
+        self.site.create_tenant_namespace(&namespace).await?;
         let clusters: Vec<DynamicObject> = (0..count)
             .map(|_| self.next(&namespace, shape))
             .collect::<Result<_, _>>()?;

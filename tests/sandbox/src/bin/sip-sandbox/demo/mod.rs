@@ -119,7 +119,7 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
     let progress = steps.clone();
     let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
     let builder = namespaces
-        .fold(Site::builder("site-a"), sandbox::site::Builder::namespace)
+        .fold(Site::builder("site-a"), sandbox::site::Builder::tenant_namespace)
         .namespace(HOSTS)
         .nodes(nodes)
         .crds(crds::all())

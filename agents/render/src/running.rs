@@ -1,19 +1,19 @@
-//! What the sidecar of a HAProxy reports of it.
+//! What a sidecar reports of the program beside it.
 
 use serde::{Deserialize, Serialize};
 
 /// Path at which a pod answers with [`Running`], as JSON.
 pub const CONFIG_PATH: &str = "/config";
-/// Path at which a pod answers 200 once a configuration is written, and HAProxy may start.
+/// Path at which a pod answers 200 once a configuration is written, and the program may start.
 pub const STARTED_PATH: &str = "/started";
 
-/// What one HAProxy runs.
+/// What one program runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
-    /// SHA-256, in hexadecimal digits, of the text of the configuration that every new connection meets, and besides whose
-    /// servers none has a connection left in any of its processes. `None` while there is no such configuration: HAProxy
-    /// does not run, is behind, or servers that the configuration has not are still used.
+    /// SHA-256, in hexadecimal digits, of the text of the configuration that every new connection meets; `None` while there is no such
+    /// configuration. Of a HAProxy: besides whose servers none has a connection left in any of its processes. So it is `None` while
+    /// HAProxy does not run, is behind, or servers that the configuration has not are still used.
     pub running: Option<String>,
     /// Why the newest configuration does not run and will not until somebody acts; for people.
     pub failed: Option<String>,

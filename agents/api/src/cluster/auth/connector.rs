@@ -1,0 +1,144 @@
+//! Where people come from.
+
+use super::parsed;
+use super::text::{HttpsUrl, LdapAddress, SecretKey};
+
+parsed! {
+    /// A source of people.
+    pub struct Connector {
+        /// Tells it from the others: at most 63 lowercase letters, digits and '-'.
+        id: String,
+        /// As people see it.
+        name: String,
+        /// What it is.
+        source: Source,
+    }
+}
+
+/// What a connector connects to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// A directory.
+    Ldap(Box<Ldap>),
+    /// Another OIDC provider.
+    Oidc(UpstreamOidc),
+    /// GitHub.
+    Github(Github),
+    /// What a Secret has: type and configuration of a connector of Dex.
+    Raw(SecretKey),
+}
+
+impl Connector {
+    /// The keys of Secrets that it needs.
+    #[must_use]
+    pub fn secret_keys(&self) -> Vec<&SecretKey> {
+        match &self.source {
+            Source::Ldap(ldap) => ldap.root_ca.iter().chain(&ldap.bind_password).collect(),
+            Source::Oidc(oidc) => vec![&oidc.client_secret],
+            Source::Github(github) => vec![&github.client_secret],
+            Source::Raw(raw) => vec![raw],
+        }
+    }
+}
+
+parsed! {
+    /// A directory that is asked by LDAP over TLS.
+    pub struct Ldap {
+        /// Where it is.
+        address: LdapAddress,
+        /// Whether a connection begins without TLS.
+        start_tls: bool,
+        /// CA certificates of its certificate.
+        root_ca: Option<SecretKey>,
+        /// The account that searches.
+        bind_dn: Option<String>,
+        /// The account's password: there is one where there is an account.
+        bind_password: Option<SecretKey>,
+        /// What the login page asks for.
+        username_prompt: Option<String>,
+        /// How a person is found.
+        user_search: UserSearch,
+        /// How a person's groups are found.
+        group_search: Option<GroupSearch>,
+    }
+}
+
+parsed! {
+    /// Where entries are searched.
+    pub struct Search {
+        /// Entry below which they are.
+        base_dn: String,
+        /// One filter in parentheses, with every parenthesis in it closed.
+        filter: Option<String>,
+        /// Whether only one level is searched.
+        one_level: bool,
+    }
+}
+
+parsed! {
+    /// How a person is found. Attributes have only letters, digits, '-' and '.'.
+    pub struct UserSearch {
+        /// Where.
+        search: Search,
+        /// Attribute that has what people type as their name.
+        username: String,
+        /// Attribute that identifies a person for good.
+        id_attribute: String,
+        /// Attribute that has the email address.
+        email_attribute: String,
+        /// Attribute that has the name to show.
+        name_attribute: Option<String>,
+    }
+}
+
+parsed! {
+    /// How a person's groups are found. Attributes have only letters, digits, '-' and '.'.
+    pub struct GroupSearch {
+        /// Where.
+        search: Search,
+        /// Attribute of a person that groups name; `DN` is the name of the person's entry.
+        user_attribute: String,
+        /// Attribute of a group that names its members.
+        group_attribute: String,
+        /// Attribute that has the name of a group.
+        name_attribute: String,
+    }
+}
+
+parsed! {
+    /// Another OIDC provider.
+    pub struct UpstreamOidc {
+        /// Its issuer URL.
+        issuer: HttpsUrl,
+        /// Id of the client that it knows this provider by.
+        client_id: String,
+        /// The client's secret.
+        client_secret: SecretKey,
+        /// Scopes besides `openid`; empty: as Dex sees fit.
+        scopes: Vec<String>,
+    }
+}
+
+parsed! {
+    /// GitHub, or GitHub Enterprise.
+    pub struct Github {
+        /// Id of the OAuth application.
+        client_id: String,
+        /// Its secret.
+        client_secret: SecretKey,
+        /// DNS name of a GitHub Enterprise server.
+        hostname: Option<String>,
+        /// Organizations whose members may log in. Never empty.
+        organizations: Vec<GithubOrganization>,
+    }
+}
+
+parsed! {
+    /// An organization, or teams of it.
+    pub struct GithubOrganization {
+        /// Its name.
+        name: String,
+        /// Teams whose members may log in; empty: all of the organization.
+        teams: Vec<String>,
+    }
+}

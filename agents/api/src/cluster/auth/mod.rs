@@ -1,0 +1,146 @@
+//! What an identity provider is to do: where people come from, which programs they log in to, and which rights their groups have.
+
+mod connector;
+mod parse;
+mod text;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+pub use connector::{
+    Connector, Github, GithubOrganization, GroupSearch, Ldap, Search, Source, UpstreamOidc, UserSearch,
+};
+pub(super) use parse::parse;
+pub use text::{HttpsUrl, LdapAddress, SecretKey};
+
+/// Id of the client that there is where the spec names none.
+pub const DEFAULT_CLIENT: &str = "kubernetes";
+/// Where kubelogin, the credential plugin of kubectl, waits for the code.
+pub const KUBELOGIN_REDIRECTS: [&str; 2] = ["http://localhost:8000", "http://localhost:18000"];
+
+/// A struct with private fields, and a method of the same name for each.
+macro_rules! parsed {
+    ($(#[$on:meta])* pub struct $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$on])*
+        #[derive(Clone, Debug, Eq, PartialEq)]
+        pub struct $name { $(pub(in crate::cluster::auth) $field: $type,)* }
+
+        impl $name {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $field(&self) -> &$type {
+                &self.$field
+            })*
+        }
+    };
+}
+pub(crate) use parsed;
+
+parsed! {
+    /// What an identity provider is to do. No text of it has a control character.
+    pub struct Provider {
+        /// DNS name under which users reach it.
+        hostname: Option<String>,
+        /// URL that tokens name, where the spec does.
+        issuer: Option<HttpsUrl>,
+        /// Where people come from, by unique ids.
+        connectors: Vec<Connector>,
+        /// Programs that people log in to, by unique ids. Never empty.
+        clients: Vec<OidcClient>,
+        /// How long what is issued stays valid.
+        expiry: Expiry,
+        /// Rights of groups.
+        groups: Vec<GroupBinding>,
+        /// Users with a password of their own.
+        static_passwords: Option<SecretKey>,
+    }
+}
+
+parsed! {
+    /// A program that people log in to.
+    pub struct OidcClient {
+        /// Its client id.
+        id: String,
+        /// As people see it.
+        name: String,
+        /// Its secret; `None`: it is public.
+        secret: Option<SecretKey>,
+        /// Addresses that people may be returned to. Never empty.
+        redirects: Vec<String>,
+    }
+}
+
+parsed! {
+    /// How long what is issued stays valid.
+    pub struct Expiry {
+        /// Of keys that sign.
+        signing_keys: Duration,
+        /// Of tokens of people.
+        id_tokens: Duration,
+    }
+}
+
+parsed! {
+    /// Rights of a group in the tenant cluster.
+    pub struct GroupBinding {
+        /// The group, as the connector reports it.
+        group: String,
+        /// What it may do.
+        role: BoundRole,
+        /// Namespace to which that is limited; `None`: the whole cluster.
+        namespace: Option<String>,
+    }
+}
+
+/// Rights that a group can have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum BoundRole {
+    /// Those of a `ClusterRole`.
+    Cluster(String),
+    /// Those of a `Role`, in the namespace of the binding.
+    Namespaced(String),
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self {
+            signing_keys: Duration::from_hours(6),
+            id_tokens: Duration::from_hours(24),
+        }
+    }
+}
+
+impl OidcClient {
+    /// The public client for kubectl.
+    fn kubectl() -> Self {
+        Self {
+            id: DEFAULT_CLIENT.to_owned(),
+            name: DEFAULT_CLIENT.to_owned(),
+            secret: None,
+            redirects: KUBELOGIN_REDIRECTS.map(str::to_owned).to_vec(),
+        }
+    }
+
+    /// Whether it is a program on people's machines, which can keep no secret.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.secret.is_none()
+    }
+}
+
+impl Provider {
+    /// The client for kubectl, whose id the tenant's API servers accept: the first public one, or the first.
+    #[must_use]
+    pub fn kubectl_client(&self) -> Option<&OidcClient> {
+        let public = self.clients.iter().find(|client| client.is_public());
+        public.or_else(|| self.clients.first())
+    }
+
+    /// The keys of Secrets that it needs.
+    #[must_use]
+    pub fn secret_keys(&self) -> BTreeSet<&SecretKey> {
+        let connectors = self.connectors.iter().flat_map(Connector::secret_keys);
+        let clients = self.clients.iter().filter_map(|client| client.secret.as_ref());
+        connectors.chain(clients).chain(&self.static_passwords).collect()
+    }
+}

@@ -1,0 +1,283 @@
+//! What each reason means for each type of condition.
+
+use super::{ConditionType, Meaning, Reason, Status};
+
+const fn yes(reason: Reason, text: &'static str) -> Meaning {
+    Meaning {
+        reason,
+        status: Status::True,
+        text,
+    }
+}
+
+const fn no(reason: Reason, text: &'static str) -> Meaning {
+    Meaning {
+        reason,
+        status: Status::False,
+        text,
+    }
+}
+
+const READY: &[Meaning] = &[
+    yes(Reason::ReconciliationSucceeded, "All is as asked."),
+    no(
+        Reason::Progressing,
+        "Work is going on; the message states what is awaited.",
+    ),
+    no(
+        Reason::Unschedulable,
+        "The scheduler refuses the cluster, or the spec is not valid. What runs is left as it is.",
+    ),
+    no(
+        Reason::InfraServiceFailure,
+        "A load balancer, jump host or identity provider is not as asked, or its agent does not answer.",
+    ),
+    no(
+        Reason::UnableToApplyLabels,
+        "A member cannot be labelled; the message names the host and the cause.",
+    ),
+    no(
+        Reason::UnableToDecommission,
+        "The cluster is being deleted, and something holds that up.",
+    ),
+];
+
+const SCHEDULED: &[Meaning] = &[
+    yes(
+        Reason::Placed,
+        "Every role has its hosts. The message lists what the scheduler reports about them.",
+    ),
+    no(
+        Reason::Unschedulable,
+        "The scheduler refuses the cluster. The message states what is short, where, and what would help.",
+    ),
+    no(
+        Reason::InvalidSpec,
+        "The spec is not valid; the message lists every fault. What runs is left as it is.",
+    ),
+    no(Reason::Deleting, "The cluster is being deleted."),
+];
+
+const HOSTS_LABELED: &[Meaning] = &[
+    yes(Reason::Labeled, "Every member carries the labels."),
+    no(
+        Reason::Waiting,
+        "Members wait to be labelled or released; the message names hosts and what each waits for.",
+    ),
+    no(
+        Reason::Blocked,
+        "A host is not as the placement needs it, for example used by another cluster. A person has to act.",
+    ),
+    no(Reason::Refused, "The API server refuses to write a host."),
+];
+
+const SERVICES_SKIPPED: &[Meaning] = &[yes(
+    Reason::NotInstalled,
+    "The site's configuration states that it does not have these agents.",
+)];
+
+const LOAD_BALANCER_READY: &[Meaning] = &[
+    yes(Reason::Available, "All is as asked."),
+    yes(
+        Reason::NoReachableBackend,
+        "All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet.",
+    ),
+    no(
+        Reason::Progressing,
+        "Work is going on; the message states what is awaited.",
+    ),
+    no(
+        Reason::PortConflict,
+        "Somebody else has node ports that the spec asks for, or asked for them earlier.",
+    ),
+    no(
+        Reason::NameConflict,
+        "Somebody else has an object of a name that is needed.",
+    ),
+    no(Reason::Refused, "The API server refuses an object."),
+    no(
+        Reason::NoAddress,
+        "A member has no address in the network that the entry names.",
+    ),
+    no(Reason::ImagePull, "A pod's image cannot be pulled."),
+    no(Reason::PodsFail, "Pods end or cannot be started."),
+    no(
+        Reason::BadTemplate,
+        "The site's template cannot be used. The load balancer still runs with the last one that could.",
+    ),
+    no(
+        Reason::NetworkAttachmentMissing,
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+    ),
+    no(
+        Reason::NamespaceNotGranted,
+        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+    ),
+    no(
+        Reason::Removed,
+        "The cluster is being deleted, and every object that was made for it is removed.",
+    ),
+];
+
+const JUMP_HOST_READY: &[Meaning] = &[
+    yes(Reason::Available, "All is as asked."),
+    yes(
+        Reason::NoKeys,
+        "All is as asked, and the spec names no key and no authority by which anybody can log in.",
+    ),
+    no(
+        Reason::Progressing,
+        "Work is going on; the message states what is awaited.",
+    ),
+    no(
+        Reason::InvalidKey,
+        "An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the message names it by its index. The others can log in.",
+    ),
+    no(
+        Reason::KeySecretMissing,
+        "The Secret of `nodeSSHPrivateKeys` does not exist, or the agent may not read it.",
+    ),
+    no(
+        Reason::KeySecretInvalid,
+        "The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the message names its key. The others can be used.",
+    ),
+    no(
+        Reason::KubeconfigMissing,
+        "The Secret of `kubeconfigSecret` does not exist, has no key `value`, or the agent may not read it.",
+    ),
+    no(
+        Reason::HostKeyInvalid,
+        "A host key in the jump host's own Secret cannot be used. The agent changes none that is there.",
+    ),
+    no(
+        Reason::PortConflict,
+        "Somebody else has node ports that the spec asks for, or asked for them earlier.",
+    ),
+    no(
+        Reason::NameConflict,
+        "Somebody else has an object of a name that is needed.",
+    ),
+    no(Reason::Refused, "The API server refuses an object."),
+    no(
+        Reason::NoAddress,
+        "A member has no address in the network that the entry names.",
+    ),
+    no(Reason::ImagePull, "A pod's image cannot be pulled."),
+    no(
+        Reason::PodsFail,
+        "Pods end or cannot be started: for example, the image has no sshd or no user `ubuntu` with the number 1000.",
+    ),
+    no(
+        Reason::NetworkAttachmentMissing,
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+    ),
+    no(
+        Reason::NamespaceNotGranted,
+        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+    ),
+    no(
+        Reason::Removed,
+        "The cluster is being deleted, and every object that was made for it is removed.",
+    ),
+];
+
+const AUTH_READY: &[Meaning] = &[
+    yes(
+        Reason::Available,
+        "All is as asked: the discovery document answers with the right issuer at the published address.",
+    ),
+    yes(
+        Reason::StaticPasswords,
+        "All is as asked, and there are users with a password of their own, whom no directory knows.",
+    ),
+    no(
+        Reason::Progressing,
+        "Work is going on; the message states what is awaited.",
+    ),
+    no(
+        Reason::ConnectorMissing,
+        "The entry has no connector and no static passwords, so nobody could log in. Nothing is made for it.",
+    ),
+    no(
+        Reason::SecretMissing,
+        "A Secret that the entry names does not exist or lacks a key. What runs is left as it is.",
+    ),
+    no(
+        Reason::SecretInvalid,
+        "A Secret that the entry names cannot be used; the message names the rule. What runs is left as it is.",
+    ),
+    no(
+        Reason::StorageMissing,
+        "The site's configuration names no storage for identity providers. Nothing is made for the entry.",
+    ),
+    no(
+        Reason::StorageUnreachable,
+        "The site's storage for identity providers does not answer, or refuses the agent.",
+    ),
+    no(
+        Reason::CertificateInvalid,
+        "No certificate can be made for the provider; the message states why.",
+    ),
+    no(
+        Reason::IssuerUnknown,
+        "The entry does not say where users reach the provider: it needs `hostname`, `clusterIP` or `issuer`.",
+    ),
+    no(
+        Reason::IssuerUnreachable,
+        "The discovery document is not had, or names another issuer, at the published address with the published CA.",
+    ),
+    no(
+        Reason::DirectoryUnreachable,
+        "A directory does not answer, or its certificate is not from the CA that the entry names.",
+    ),
+    no(
+        Reason::DirectoryRefusesBind,
+        "A directory refuses name or password of the account that searches.",
+    ),
+    no(
+        Reason::PortConflict,
+        "Somebody else has the node port that the spec asks for.",
+    ),
+    no(
+        Reason::NameConflict,
+        "Somebody else has an object of a name that is needed.",
+    ),
+    no(Reason::Refused, "The API server refuses an object."),
+    no(Reason::ImagePull, "A pod's image cannot be pulled."),
+    no(Reason::PodsFail, "Pods end or cannot be started."),
+    no(
+        Reason::NetworkAttachmentMissing,
+        "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
+    ),
+    no(
+        Reason::NamespaceNotGranted,
+        "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
+    ),
+    no(
+        Reason::Removed,
+        "The cluster is being deleted, and every object that was made for it is removed.",
+    ),
+];
+
+impl ConditionType {
+    /// The reasons that its owner gives.
+    #[must_use]
+    pub fn reasons(self) -> &'static [Meaning] {
+        match self {
+            Self::Ready => READY,
+            Self::Scheduled => SCHEDULED,
+            Self::HostsLabeled => HOSTS_LABELED,
+            Self::ServicesSkipped => SERVICES_SKIPPED,
+            Self::LoadBalancerReady => LOAD_BALANCER_READY,
+            Self::JumpHostReady => JUMP_HOST_READY,
+            Self::AuthReady => AUTH_READY,
+        }
+    }
+
+    /// The reason that a condition of this type has, by its text.
+    #[must_use]
+    pub fn reason(self, text: &str) -> Option<Reason> {
+        let mut reasons = self.reasons().iter().map(|meaning| meaning.reason);
+        reasons.find(|reason| reason.as_str() == text)
+    }
+}

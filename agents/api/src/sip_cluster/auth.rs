@@ -1,0 +1,286 @@
+//! The entries of `spec.services.auth` as users write them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::ResourcesSpec;
+
+/// An OIDC identity provider for the cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthSpec {
+    /// Container image with Dex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Labels of the site's nodes that may run the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_labels: Option<BTreeMap<String, String>>,
+    /// `id` of the network, in the hosts' networkData, from which the provider is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_interface_id: Option<String>,
+    /// IP address under which users reach the service.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<String>,
+    /// Number of pods, 0 to 32. Default: 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Resource requests and limits of the container, instead of the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourcesSpec>,
+    /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_attachments: Option<Vec<String>>,
+    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::crd::any_object")]
+    pub changes: Option<Value>,
+    /// Node port that leads to the provider. Default: picked by the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i64>,
+    /// Secret in the SIPCluster's namespace with a CA (`tls.crt` and `tls.key`) that the provider's certificate is issued from.
+    /// Default: a CA that the agent makes and keeps for this entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<String>,
+    /// DNS name under which users reach the provider. Default: `clusterIP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// URL that tokens name as their issuer. Default: `https://HOST:PORT/dex` with the hostname and the port of the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// Where people come from. Without any, nobody can log in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connectors: Option<Vec<ConnectorSpec>>,
+    /// Programs that people log in to. Default: `kubernetes`, a public client for kubectl on `localhost`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<OidcClientSpec>>,
+    /// How long what is issued stays valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry: Option<ExpirySpec>,
+    /// Rights of people's groups in the tenant cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupSpec>>,
+    /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as
+    /// `htpasswd -nBC 12 EMAIL` writes them.
+    /// For emergencies; a remark in the condition names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_passwords: Option<SecretKeySpec>,
+}
+
+/// A key of a Secret in the SIPCluster's namespace.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeySpec {
+    /// Name of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Key of the value in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// A source of people: exactly one of `ldap`, `oidc`, `github` and `raw` is set.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectorSpec {
+    /// Tells it from the others, and is part of the address that an upstream provider returns people to
+    /// (`ISSUER/callback`): at most 63 lowercase letters, digits and '-'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// As people see it. Default: its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ldap: Option<LdapSpec>,
+    /// Another OIDC provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<UpstreamOidcSpec>,
+    /// GitHub, or GitHub Enterprise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub github: Option<GithubSpec>,
+    /// Any other connector of Dex: key of a Secret with its `type` and `config`, as YAML or JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<SecretKeySpec>,
+}
+
+/// A directory that is asked by LDAP over TLS.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LdapSpec {
+    /// Host, and port if it is not 636 (389 with `startTLS`), such as `ldap.example.org:636`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether the connection begins without TLS and is then upgraded. Default: false. Nothing is sent in plain text.
+    #[serde(default, rename = "startTLS", skip_serializing_if = "Option::is_none")]
+    pub start_tls: Option<bool>,
+    /// Key of a Secret with the CA certificates (PEM) of the directory's certificate. Default: those that the image trusts.
+    #[serde(default, rename = "rootCA", skip_serializing_if = "Option::is_none")]
+    pub root_ca: Option<SecretKeySpec>,
+    /// Name of the account that searches. Default: anonymous.
+    #[serde(default, rename = "bindDN", skip_serializing_if = "Option::is_none")]
+    pub bind_dn: Option<String>,
+    /// Key of a Secret with its password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind_password: Option<SecretKeySpec>,
+    /// What the login page asks for. Default: `Username`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username_prompt: Option<String>,
+    /// How a person is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_search: Option<UserSearchSpec>,
+    /// How a person's groups are found. Without it nobody has groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_search: Option<GroupSearchSpec>,
+}
+
+/// How a person is found in a directory.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UserSearchSpec {
+    /// Entry below which people are.
+    #[serde(default, rename = "baseDN", skip_serializing_if = "Option::is_none")]
+    pub base_dn: Option<String>,
+    /// Filter that every person matches, such as `(objectClass=person)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Attribute that has what people type as their name, such as `uid`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// Attribute that identifies a person for good. Default: `uid`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_attr: Option<String>,
+    /// Attribute that has the email address. Default: `mail`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email_attr: Option<String>,
+    /// Attribute that has the name to show. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_attr: Option<String>,
+}
+
+/// How a person's groups are found in a directory.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupSearchSpec {
+    /// Entry below which groups are.
+    #[serde(default, rename = "baseDN", skip_serializing_if = "Option::is_none")]
+    pub base_dn: Option<String>,
+    /// Filter that every group matches, such as `(objectClass=groupOfNames)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// `sub`, the whole subtree, or `one`, one level. Default: `sub`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Attribute of a person that groups name; `DN` is the name of the person's entry. Default: `DN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_attr: Option<String>,
+    /// Attribute of a group that names its members. Default: `member`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_attr: Option<String>,
+    /// Attribute that has the name of a group. Default: `cn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_attr: Option<String>,
+}
+
+/// Another OIDC provider, with a client that its operators have made for this one.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamOidcSpec {
+    /// Its issuer URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// Id of the client.
+    #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Key of a Secret with the client's secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<SecretKeySpec>,
+    /// Scopes besides `openid`. Default: `profile` and `email`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Vec<String>>,
+}
+
+/// GitHub or GitHub Enterprise, with an OAuth application.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GithubSpec {
+    /// Id of the application.
+    #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Key of a Secret with the application's secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<SecretKeySpec>,
+    /// DNS name of a GitHub Enterprise server. Default: github.com.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Organizations whose members may log in. At least one: everybody has a GitHub account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orgs: Option<Vec<GithubOrgSpec>>,
+}
+
+/// An organization, or teams of it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GithubOrgSpec {
+    /// Name of the organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Teams whose members may log in. Default: every member of the organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teams: Option<Vec<String>>,
+}
+
+/// A program that people log in to.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcClientSpec {
+    /// Its client id, which tokens name as their audience.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// As people see it. Default: its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Key of a Secret with the client's secret. Without it the client is public, as programs on people's machines are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretKeySpec>,
+    /// Addresses that people may be returned to with a code. Default of a public client: `http://localhost:8000` and
+    /// `http://localhost:18000`, where kubelogin listens.
+    #[serde(default, rename = "redirectURIs", skip_serializing_if = "Option::is_none")]
+    pub redirect_uris: Option<Vec<String>>,
+}
+
+/// How long what is issued stays valid.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpirySpec {
+    /// After which time keys that sign are replaced, such as `6h`. Default: `6h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing_keys: Option<String>,
+    /// For which time a token of a person is valid, such as `24h`. Default: `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_tokens: Option<String>,
+}
+
+/// Rights of a group: a `ClusterRole` in the whole tenant cluster, or a `ClusterRole` or `Role` in one of its namespaces.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupSpec {
+    /// Name of the group, as the connector reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Name of a `ClusterRole` of the tenant cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_role: Option<String>,
+    /// Name of a `Role` of the tenant cluster, in `namespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Namespace of the tenant cluster to which the rights are limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}

@@ -1,0 +1,382 @@
+//! The certificate of a provider, and the CA that it is issued from: the tenant's, or one of the agent's own.
+//!
+//! What people and API servers trust has to be known to them before it is used. So the agent's next CA is published a year before
+//! it issues anything, and the one before stays published until it ends.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use render::dex::Certificate;
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use sha2::{Digest as _, Sha256};
+use x509_parser::parse_x509_certificate;
+
+/// How long a CA of the agent is valid.
+const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
+/// The next CA is published when so much of the CA's time is left, and issues when half of that is.
+const AUTHORITY_LEFT: Duration = Duration::from_hours(24 * 730);
+/// How long a provider's certificate is valid, and how much of that is left when it is renewed.
+const SERVING: Duration = Duration::from_hours(24 * 90);
+const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
+/// Clocks differ.
+const BACKDATED: Duration = Duration::from_mins(5);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What the tenant gave is no CA.
+    #[error("{0}")]
+    Given(&'static str),
+    /// It cannot be made.
+    #[error("a certificate cannot be made: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+/// A CA certificate (PEM) and its private key (PEM).
+#[derive(Clone, Eq, PartialEq)]
+pub struct Pair {
+    /// The certificate. Of a tenant's CA those that lead to its root may follow.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+/// A provider's certificate, and what it was made for.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Serving {
+    /// The certificate and those between it and the root (PEM).
+    pub chain: String,
+    /// Its key (PEM).
+    pub key: String,
+    /// Tells its names and its CA from any others.
+    pub made_for: String,
+}
+
+/// The certificates that the agent keeps for one provider.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Kept {
+    /// The agent's CA, where the tenant gives none.
+    pub authority: Option<Pair>,
+    /// The one that follows it.
+    pub next: Option<Pair>,
+    /// Certificate of the one before (PEM).
+    pub previous: Option<String>,
+    /// The provider's.
+    pub serving: Option<Serving>,
+}
+
+/// Names under which a provider is reached.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Names {
+    /// DNS names.
+    pub dns: BTreeSet<String>,
+    /// IP addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Names {
+    /// Adds a DNS name or an IP address.
+    pub fn add(&mut self, host: &str) {
+        match host.parse() {
+            Ok(address) => self.addresses.insert(address),
+            Err(_) => self.dns.insert(host.to_owned()),
+        };
+    }
+}
+
+/// A CA that the tenant gives.
+#[derive(Clone)]
+pub struct Given {
+    /// `tls.crt` and `tls.key`.
+    pub pair: Pair,
+    /// `ca.crt`: what is published in place of `tls.crt`.
+    pub root: Option<String>,
+}
+
+/// The certificates at this time: what is kept, with what had to be made anew, and what the provider shows.
+///
+/// # Errors
+/// When a CA cannot be used.
+pub fn renewed(
+    mut kept: Kept,
+    given: Option<&Given>,
+    names: &Names,
+    now: SystemTime,
+) -> Result<(Kept, Certificate), Error> {
+    let (authority, bundle) = match given {
+        Some(given) => {
+            if ends(&given.pair.certificate).is_none_or(|end| end <= now) {
+                return Err(Error::Given("tls.crt must be a certificate that has not ended"));
+            }
+            let bundle = given.root.as_ref().unwrap_or(&given.pair.certificate);
+            (given.pair.clone(), bundle.clone())
+        }
+        None => own(&mut kept, now)?,
+    };
+    let made_for = made_for(&authority, names);
+    let stands = kept.serving.as_ref().is_some_and(|serving| {
+        serving.made_for == made_for
+            && ends(&serving.chain).is_some_and(|end| end > now + left(&authority.certificate, now))
+    });
+    if !stands {
+        kept.serving = Some(issue(&authority, given.is_some(), names, made_for, now)?);
+    }
+    let certificate = kept.serving.as_ref().map(|serving| Certificate {
+        chain: serving.chain.clone(),
+        key: serving.key.clone(),
+        bundle,
+    });
+    let certificate = certificate.ok_or(Error::Given("there is no certificate"))?;
+    Ok((kept, certificate))
+}
+
+/// How much time a provider's certificate has left when it is renewed: less where its CA ends soon.
+fn left(authority: &str, now: SystemTime) -> Duration {
+    let of_authority = ends(authority).and_then(|end| end.duration_since(now).ok());
+    SERVING_LEFT.min(of_authority.unwrap_or_default() / 3)
+}
+
+/// The agent's own CA that issues now, and the certificates of all that are trusted.
+fn own(kept: &mut Kept, now: SystemTime) -> Result<(Pair, String), Error> {
+    let ends_within =
+        |pair: &Pair, left: Duration| ends(&pair.certificate).is_none_or(|end| end <= now + left);
+    if kept
+        .authority
+        .as_ref()
+        .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT))
+        && kept.next.is_none()
+    {
+        kept.next = Some(authority(now)?);
+    }
+    if kept
+        .authority
+        .as_ref()
+        .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT / 2))
+        && let Some(next) = kept.next.take()
+    {
+        kept.previous = kept.authority.replace(next).map(|before| before.certificate);
+    }
+    if kept
+        .previous
+        .as_ref()
+        .is_some_and(|previous| ends(previous).is_none_or(|end| end <= now))
+    {
+        kept.previous = None;
+    }
+    let current = match &kept.authority {
+        Some(authority) => authority.clone(),
+        None => kept.authority.insert(authority(now)?).clone(),
+    };
+    let next = kept.next.as_ref().map(|next| &next.certificate);
+    let bundle = std::iter::once(&current.certificate)
+        .chain(next)
+        .chain(&kept.previous);
+    let bundle = bundle.cloned().collect();
+    Ok((current, bundle))
+}
+
+/// A new CA, which issues no other CAs.
+fn authority(now: SystemTime) -> Result<Pair, Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    // A name of its own, whenever it was made: who trusts two CAs finds the right one.
+    let id = hex::encode(Sha256::digest(key.public_key_raw()));
+    let id = id.get(..16).unwrap_or_default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("identity provider CA {id}"));
+    params.not_before = (now - BACKDATED).into();
+    params.not_after = (now + AUTHORITY).into();
+    let certificate = params.self_signed(&key)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+fn issue(
+    authority: &Pair,
+    is_given: bool,
+    names: &Names,
+    made_for: String,
+    now: SystemTime,
+) -> Result<Serving, Error> {
+    let refused = |error: rcgen::Error| {
+        if is_given {
+            Error::Given("tls.crt and tls.key must be a CA certificate and its private key in PKCS#8")
+        } else {
+            Error::Make(error)
+        }
+    };
+    let key = KeyPair::from_pem(&authority.key).map_err(refused)?;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, &key).map_err(refused)?;
+    if !is_pair(&authority.certificate, &key) {
+        return Err(Error::Given(
+            "tls.key must be the private key of the first certificate of tls.crt, which must be a CA",
+        ));
+    }
+    let own = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "identity provider");
+    for name in &names.dns {
+        params
+            .subject_alt_names
+            .push(SanType::DnsName(name.as_str().try_into()?));
+    }
+    let addresses = names.addresses.iter();
+    params
+        .subject_alt_names
+        .extend(addresses.map(|address| SanType::IpAddress(*address)));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let end = ends(&authority.certificate).unwrap_or(now);
+    params.not_before = (now - BACKDATED).into();
+    params.not_after = end.min(now + SERVING).into();
+    let certificate = params.signed_by(&own, &issuer)?.pem();
+    let chain = if is_given {
+        format!("{certificate}{}", authority.certificate)
+    } else {
+        certificate
+    };
+    Ok(Serving {
+        chain,
+        key: own.serialize_pem(),
+        made_for,
+    })
+}
+
+/// Whether the first certificate is a CA with this key.
+fn is_pair(certificate: &str, key: &KeyPair) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(certificate.as_bytes()) else {
+        return false;
+    };
+    let Ok((_, parsed)) = parse_x509_certificate(&der) else {
+        return false;
+    };
+    parsed.is_ca() && parsed.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(key)
+}
+
+/// When the first certificate of a text ends.
+fn ends(certificates: &str) -> Option<SystemTime> {
+    let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
+    let (_, parsed) = parse_x509_certificate(&der).ok()?;
+    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    Some(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn made_for(authority: &Pair, names: &Names) -> String {
+    let mut hash = Sha256::new();
+    hash.update(authority.certificate.trim());
+    for name in &names.dns {
+        hash.update(format!("\ndns {name}"));
+    }
+    for address in &names.addresses {
+        hash.update(format!("\nip {address}"));
+    }
+    hex::encode(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn names(host: &str) -> Names {
+        let mut names = Names::default();
+        names.add(host);
+        names
+    }
+
+    fn count(bundle: &str) -> usize {
+        bundle.matches("BEGIN CERTIFICATE").count()
+    }
+
+    #[test]
+    fn nothing_is_made_anew_without_a_reason() {
+        let now = SystemTime::now();
+        let (kept, first) = renewed(Kept::default(), None, &names("192.0.2.1"), now).unwrap();
+        let (same, again) = renewed(kept.clone(), None, &names("192.0.2.1"), now + 59 * DAY).unwrap();
+        assert!(kept == same && first == again);
+        let (due, renewed_in_time) =
+            renewed(kept.clone(), None, &names("192.0.2.1"), now + 61 * DAY).unwrap();
+        assert!(due.authority == kept.authority && renewed_in_time.chain != first.chain);
+        assert!(renewed_in_time.bundle == first.bundle);
+        let (_, named) = renewed(kept, None, &names("sso.example.org"), now).unwrap();
+        assert!(named.chain != first.chain && named.bundle == first.bundle);
+    }
+
+    #[test]
+    fn the_next_authority_is_trusted_before_it_issues() {
+        let mut now = SystemTime::now();
+        let host = names("sso.example.org");
+        let (mut kept, certificate) = renewed(Kept::default(), None, &host, now).unwrap();
+        let mut trusted = certificate.bundle;
+        // Whoever has fetched the bundle within the last year trusts every certificate.
+        let mut widest = 0;
+        for _ in 0..22 {
+            now += 180 * DAY;
+            let (next, certificate) = renewed(kept, None, &host, now).unwrap();
+            let signer = next.authority.as_ref().unwrap().certificate.clone();
+            assert!(trusted.contains(&signer), "{now:?}");
+            widest = widest.max(count(&certificate.bundle));
+            trusted = certificate.bundle;
+            kept = next;
+        }
+        assert_eq!(widest, 2);
+    }
+
+    #[test]
+    fn a_given_authority_must_be_one() {
+        let now = SystemTime::now();
+        let pair = authority(now).unwrap();
+        let given = |pair: &Pair| Given {
+            pair: pair.clone(),
+            root: None,
+        };
+        let host = names("sso.example.org");
+        let (kept, certificate) = renewed(Kept::default(), Some(&given(&pair)), &host, now).unwrap();
+        assert!(certificate.bundle == pair.certificate && kept.authority.is_none());
+        let other = Pair {
+            key: authority(now).unwrap().key,
+            ..pair.clone()
+        };
+        let leaf = Pair {
+            certificate: kept.serving.as_ref().unwrap().chain.clone(),
+            key: kept.serving.as_ref().unwrap().key.clone(),
+        };
+        let nothing = Pair {
+            certificate: String::new(),
+            ..pair.clone()
+        };
+        for (name, wrong) in [
+            ("another key", other),
+            ("no CA", leaf),
+            ("no certificate", nothing),
+        ] {
+            assert!(
+                matches!(
+                    renewed(Kept::default(), Some(&given(&wrong)), &host, now),
+                    Err(Error::Given(_))
+                ),
+                "{name}"
+            );
+        }
+        let ended = renewed(Kept::default(), Some(&given(&pair)), &host, now + AUTHORITY + DAY);
+        assert!(matches!(ended, Err(Error::Given(_))));
+    }
+}

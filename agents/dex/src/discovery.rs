@@ -1,0 +1,48 @@
+//! Whether a provider answers as its issuer.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use api::HttpsUrl;
+use rustls::ClientConfig;
+use serde_json::Value;
+
+use crate::https;
+
+/// Path of the discovery document, after the issuer's.
+const DOCUMENT: &str = "/.well-known/openid-configuration";
+
+/// Why a provider does not answer as its issuer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no answer.
+    #[error(transparent)]
+    Unreachable(#[from] https::Error),
+    /// It is not a discovery document.
+    #[error("the answer is {0}, and no discovery document")]
+    NoDocument(http::StatusCode),
+    /// It is another's.
+    #[error("the discovery document names the issuer {0}")]
+    OtherIssuer(String),
+}
+
+/// Gets the discovery document and compares its issuer.
+///
+/// # Errors
+/// When it cannot be had, or is another's.
+pub async fn check(issuer: &HttpsUrl, tls: &Arc<ClientConfig>, at: Option<SocketAddr>) -> Result<(), Error> {
+    let target = format!("{}{DOCUMENT}", issuer.path());
+    let answer = https::ask(issuer, &target, None, tls, at).await?;
+    let document: Option<Value> = serde_json::from_str(&answer.body).ok();
+    let named = document
+        .as_ref()
+        .and_then(|document| document.get("issuer")?.as_str());
+    match named {
+        Some(named) if answer.status.is_success() && named == issuer.as_str() => Ok(()),
+        Some(named) if answer.status.is_success() => {
+            // It is somebody's text.
+            let shown: String = named.chars().filter(|c| !c.is_control()).take(80).collect();
+            Err(Error::OtherIssuer(shown))
+        }
+        _ => Err(Error::NoDocument(answer.status)),
+    }
+}

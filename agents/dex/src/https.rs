@@ -1,0 +1,166 @@
+//! Requests over TLS to one server, whose certificate chains to certain CAs.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use api::HttpsUrl;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
+use tokio::{net::TcpStream, time};
+use tokio_rustls::TlsConnector;
+
+/// Within this time the whole answer is there.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Longest answer that is read, in bytes.
+const LONGEST: usize = 256 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The CA certificates cannot be read.
+    #[error("the CA certificates are not PEM: {0}")]
+    Authority(String),
+    /// The machine trusts no CA.
+    #[error("the machine trusts no CA: name one")]
+    NoAuthority,
+    /// There is no TLS client.
+    #[error("no TLS client can be made: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The name has no address, nobody listens, or the certificate is not right.
+    #[error("{0}")]
+    Connect(#[from] std::io::Error),
+    /// The server speaks no HTTP.
+    #[error("{0}")]
+    Http(String),
+    /// It takes too long.
+    #[error("no answer within {} s", ANSWER.as_secs())]
+    Late,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: String,
+}
+
+/// TLS with these CA certificates (PEM) as roots.
+///
+/// # Errors
+/// When they are none.
+pub fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        let certificate = certificate.map_err(|error| Error::Authority(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| Error::Authority(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(Error::Authority("there is no certificate".to_owned()));
+    }
+    client(roots)
+}
+
+/// TLS with the CA certificates that the machine trusts as roots.
+///
+/// # Errors
+/// When it trusts none.
+pub fn trusting_as_the_machine() -> Result<Arc<ClientConfig>, Error> {
+    let mut roots = RootCertStore::empty();
+    // Those that cannot be read are not needed as long as others can.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(Error::NoAuthority);
+    }
+    client(roots)
+}
+
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// Asks the server of a URL. `target`: path and query; `form`: what is posted; `at`: where the server is, if its name is not to be
+/// resolved.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn ask(
+    url: &HttpsUrl,
+    target: &str,
+    form: Option<&str>,
+    tls: &Arc<ClientConfig>,
+    at: Option<SocketAddr>,
+) -> Result<Answer, Error> {
+    time::timeout(ANSWER, exchange(url, target, form, tls, at))
+        .await
+        .map_err(|_| Error::Late)?
+}
+
+async fn exchange(
+    url: &HttpsUrl,
+    target: &str,
+    form: Option<&str>,
+    tls: &Arc<ClientConfig>,
+    at: Option<SocketAddr>,
+) -> Result<Answer, Error> {
+    let http = |error: &dyn std::fmt::Display| Error::Http(error.to_string());
+    let stream = match at {
+        Some(address) => TcpStream::connect(address).await?,
+        None => TcpStream::connect((url.host(), url.port())).await?,
+    };
+    let name = ServerName::try_from(url.host().to_owned()).map_err(|error| http(&error))?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| http(&error))?;
+    let host = url.as_str().trim_start_matches("https://");
+    let host = host.split('/').next().unwrap_or_default();
+    let method = if form.is_some() { Method::POST } else { Method::GET };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(target)
+        .header(header::HOST, host);
+    if form.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    }
+    let body = Full::new(Bytes::copy_from_slice(form.unwrap_or_default().as_bytes()));
+    let request = request.body(body).map_err(|error| http(&error))?;
+    let answered = async {
+        let (parts, body) = sender
+            .send_request(request)
+            .await
+            .map_err(|error| http(&error))?
+            .into_parts();
+        let body = Limited::new(body, LONGEST)
+            .collect()
+            .await
+            .map_err(|error| http(&error))?;
+        Ok(Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        })
+    };
+    tokio::pin!(connection);
+    let mut answered = std::pin::pin!(answered);
+    tokio::select! {
+        biased;
+        answer = &mut answered => return answer,
+        ended = &mut connection => ended.map_err(|error| http(&error))?,
+    }
+    // The server has closed the connection; what it sent before may be a whole answer.
+    answered.await
+}

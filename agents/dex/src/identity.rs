@@ -1,0 +1,44 @@
+//! What the Dex agent owns.
+
+use api::conditions::AUTH_READY;
+use kit::{
+    apply::Manager,
+    service::{Children, Identity, Kind},
+};
+use render::dex::OUTPUTS_SUFFIX;
+
+use crate::kept;
+
+/// Its field manager; also the name of its process.
+pub(crate) const MANAGER: Manager = Manager("sip-dex-agent");
+
+pub(crate) const IDENTITY: &Identity = &Identity {
+    manager: MANAGER,
+    condition: AUTH_READY,
+    component: "auth",
+    name_prefixes: &["auth-"],
+    // The Airship SIP operator announced identity providers, and never made one.
+    sip_prefixes: &[],
+    children: &[
+        Children::of(Kind::Deployment),
+        Children::of(Kind::Secret),
+        Children::with_suffix(Kind::Secret, kept::SUFFIX),
+        Children::with_suffix(Kind::ConfigMap, OUTPUTS_SUFFIX),
+        Children::of(Kind::PodDisruptionBudget),
+        Children::of(Kind::NetworkPolicy),
+        Children::of(Kind::ServiceAccount),
+    ],
+    pod_labels: &[],
+    reports_drained: false,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_instance_has_the_name_of_anothers_keys() {
+        // Names of instances are DNS labels.
+        assert!(kept::SUFFIX.contains('.'));
+    }
+}

@@ -1,0 +1,115 @@
+//! Removes what providers that are gone have left in the storage. The agent may not have run when they went, so nothing but the
+//! storage itself tells which there were.
+
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+
+use api::{Auth, Cluster, SIPCluster};
+use k8s_openapi::api::core::v1::Service as CoreService;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+
+use crate::{
+    identity::IDENTITY,
+    storage::{self, Store},
+};
+
+/// Pause between two sweeps.
+const PAUSE: Duration = Duration::from_mins(10);
+
+/// Why a sweep did not complete. The next one begins anew.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    #[error("list what there is on the API server")]
+    Kubernetes(#[from] kube::Error),
+}
+
+/// Sweeps without end.
+///
+/// # Errors
+/// None.
+pub(crate) async fn run(client: Client, store: Option<Arc<Store>>) -> Result<(), Infallible> {
+    let Some(store) = store else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        if let Err(error) = Box::pin(sweep(&client, &store)).await {
+            let error = runtime::error_chain::chain(&error);
+            tracing::warn!(error, "the storage of identity providers was not swept; requeued");
+        }
+    }
+}
+
+async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
+    // In this order: a part is never made before its cluster exists.
+    let parts = store.parts().await?;
+    let clusters = Api::<SIPCluster>::all(client.clone());
+    let clusters = clusters.list(&ListParams::default()).await?.items;
+    let services = Api::<CoreService>::all(client.clone());
+    let services = services.list(&ListParams::default()).await?.items;
+    let kept = kept(&clusters, &services);
+    for (uid, name) in parts {
+        let part = (uid, name);
+        if kept.contains(&part) || is_undecided(&clusters, &part.0) {
+            continue;
+        }
+        let (uid, name) = part;
+        store.remove(&uid, &name).await?;
+        tracing::info!(uid, name, "removed what a deleted identity provider had stored");
+    }
+    Ok(())
+}
+
+/// Providers, by the uid of their cluster and their name, that exist or are asked for.
+fn kept(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<(String, String)> {
+    let asked = clusters.iter().filter_map(|object| {
+        let cluster = Cluster::parse(object).ok()?;
+        let entries = cluster.auth().iter().map(Auth::service);
+        let uid = cluster.uid();
+        let named = entries.map(|entry| (uid.to_owned(), entry.object_name().to_string()));
+        Some(named.collect::<Vec<_>>())
+    });
+    let existing = services
+        .iter()
+        .filter(|service| IDENTITY.owns(&service.name_any()));
+    let existing = existing.flat_map(|service| {
+        let owners = service.owner_references().iter();
+        owners.map(|owner| (owner.uid.clone(), service.name_any()))
+    });
+    asked.flatten().chain(existing).collect()
+}
+
+/// Whether the spec of the cluster cannot be read: what it has stays.
+fn is_undecided(clusters: &[SIPCluster], uid: &str) -> bool {
+    let mut clusters = clusters.iter();
+    clusters.any(|object| object.uid().as_deref() == Some(uid) && Cluster::parse(object).is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_or_exists_is_kept() {
+        let cluster = |uid: &str, image: &str| -> SIPCluster {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "tenants", "name": "shop", "uid": uid},
+                "spec": {"services": {"auth": [{"image": image, "nodeInterfaceId": "oam"}]}},
+            }))
+            .unwrap()
+        };
+        let service = |name: &str| -> CoreService {
+            let owner = json!({"apiVersion": "v1", "kind": "SIPCluster", "name": "shop", "uid": "gone"});
+            serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": [owner]}})).unwrap()
+        };
+        let clusters = [cluster("now", "dex:2"), cluster("unreadable", "")];
+        let services = [service("auth-shop"), service("loadbalancer-worker-shop")];
+        let pair = |uid: &str| (uid.to_owned(), "auth-shop".to_owned());
+        assert_eq!(kept(&clusters, &services), [pair("gone"), pair("now")].into());
+        assert!(is_undecided(&clusters, "unreadable") && !is_undecided(&clusters, "now"));
+        assert!(!is_undecided(&clusters, "deleted"));
+    }
+}

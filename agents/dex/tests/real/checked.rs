@@ -1,0 +1,69 @@
+//! What the agent finds of providers and directories.
+
+use std::time::{Duration, Instant};
+
+use api::{
+    HttpsUrl,
+    conditions::auth::{DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE},
+};
+use dex_agent::checks::{Target, check};
+use sandbox::slapd::BIND_DN;
+use serde_json::json;
+
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_is_right_by_its_answers() {
+    let mut stage = Stage::start("checked").await;
+    let provider = stage.provider("shop", json!({})).await;
+    let found = check(&provider.target).await.unwrap_err();
+    assert_eq!(found.0, ISSUER_UNREACHABLE, "{found:?}");
+    let _dex = stage.run("dex", &provider).await;
+    assert_eq!(check(&provider.target).await, Ok(()));
+
+    // Another issuer at the same place, and another CA.
+    let other = Target {
+        issuer: HttpsUrl::of("127.0.0.1", provider.issuer.port(), "/other").unwrap(),
+        ..provider.target.clone()
+    };
+    assert_eq!(check(&other).await.unwrap_err().0, ISSUER_UNREACHABLE);
+    let bank = stage.provider("bank", json!({})).await;
+    let untrusted = Target {
+        bundle: bank.certificate.bundle.clone(),
+        ..provider.target.clone()
+    };
+    let found = check(&untrusted).await.unwrap_err();
+    assert!(
+        found.0 == ISSUER_UNREACHABLE && found.1.contains("UnknownIssuer"),
+        "{found:?}"
+    );
+
+    // A wrong password of the account that searches.
+    let mut wrong = stage.ldap();
+    wrong["ldap"]["bindPassword"] = json!({"name": "console", "key": "secret"});
+    let refused = stage.provider("wrong", json!({ "connectors": [wrong] })).await;
+    let found = check(&refused.target).await.unwrap_err();
+    assert_eq!(found.0, DIRECTORY_REFUSES_BIND);
+    assert!(
+        found.1.contains(BIND_DN) && !found.1.contains("s$HOME"),
+        "{found:?}"
+    );
+
+    // The directory hangs, is gone, and comes back.
+    stage.directory.process.pause().unwrap();
+    let before = Instant::now();
+    assert_eq!(
+        check(&provider.target).await.unwrap_err().0,
+        DIRECTORY_UNREACHABLE
+    );
+    assert!(before.elapsed() < Duration::from_secs(10));
+    stage.directory.process.resume().unwrap();
+    stage.directory.process.kill9().await.unwrap();
+    assert_eq!(
+        check(&provider.target).await.unwrap_err().0,
+        DIRECTORY_UNREACHABLE
+    );
+    stage.directory.process.restart().await.unwrap();
+    stage.directory.listens().await.unwrap();
+    assert_eq!(check(&provider.target).await, Ok(()));
+}

@@ -1,0 +1,12 @@
+//! What is rendered for a provider, run by a real Dex, with a real directory and a real etcd.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
+mod checked;
+mod logins;
+mod separate;
+mod stage;

@@ -1,0 +1,81 @@
+//! Providers share nothing, though they share etcd.
+
+use etcd_client::GetOptions;
+use sandbox::login::{Login, Provider, REDIRECT};
+use serde_json::json;
+
+use crate::stage::{ADA, Stage, storage_client};
+
+async fn code(provider: &Provider) -> String {
+    let person = (ADA.uid, ADA.password);
+    match provider
+        .log_in("kubernetes", (REDIRECT, &[]), person)
+        .await
+        .unwrap()
+    {
+        Login::Code(code) => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tenants_share_no_key_and_no_token() {
+    let stage = Stage::start("separate").await;
+    let (shop, bank) = (
+        stage.provider("shop", json!({})).await,
+        stage.provider("bank", json!({})).await,
+    );
+    let _of_shop = stage.run("dex-shop", &shop).await;
+    let _of_bank = stage.run("dex-bank", &bank).await;
+    let (at_shop, at_bank) = (shop.person(), bank.person());
+
+    let keys_of_shop = at_shop.keys().await.unwrap();
+    assert!(!keys_of_shop.is_empty());
+    for key in at_bank.keys().await.unwrap() {
+        assert!(!keys_of_shop.contains(&key));
+    }
+    let stolen = code(&at_shop).await;
+    let elsewhere = at_bank
+        .redeem("kubernetes", REDIRECT, &stolen, &[])
+        .await
+        .unwrap();
+    assert!(elsewhere.is_err());
+    let token = at_shop
+        .redeem("kubernetes", REDIRECT, &stolen, &[])
+        .await
+        .unwrap();
+    let refresh = token.unwrap().refresh.unwrap();
+    assert!(at_bank.refresh("kubernetes", &refresh).await.unwrap().is_err());
+    assert!(at_shop.refresh("kubernetes", &refresh).await.unwrap().is_ok());
+
+    // etcd itself refuses: each reads and writes its own keys only.
+    let all = || Some(GetOptions::new().with_prefix());
+    let mut client = storage_client(&shop.storage).await;
+    let own = client.get(shop.storage.prefix.clone(), all()).await.unwrap();
+    assert!(own.kvs().len() > 1);
+    for prefix in [bank.storage.prefix.as_str(), "sip-dex/", "\0"] {
+        let denied = client.get(prefix, all()).await.unwrap_err().to_string();
+        assert!(denied.contains("permission denied"), "{prefix}: {denied}");
+    }
+    let key = format!("{}openid-connect-keys", bank.storage.prefix);
+    let denied = client.put(key, "{}", None).await.unwrap_err().to_string();
+    assert!(denied.contains("permission denied"), "{denied}");
+    assert!(client.user_list().await.is_err());
+
+    // A provider that is removed leaves nothing, and its name can be used again.
+    let part = |uid: &str, name: &str| (uid.to_owned(), name.to_owned());
+    let parts = [part("uid-bank", "auth-bank"), part("uid-shop", "auth-shop")];
+    assert_eq!(stage.store.parts().await.unwrap(), parts);
+    stage.store.remove("uid-shop", "auth-shop").await.unwrap();
+    let mut client = storage_client(&bank.storage).await;
+    let left = client.get(bank.storage.prefix.clone(), all()).await.unwrap();
+    assert!(!left.kvs().is_empty());
+    let again = stage
+        .store
+        .part("uid-shop", "auth-shop", "another")
+        .await
+        .unwrap();
+    let mut client = storage_client(&again).await;
+    let left = client.get(again.prefix.clone(), all()).await.unwrap();
+    assert!(left.kvs().is_empty());
+}

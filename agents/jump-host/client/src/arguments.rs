@@ -1,0 +1,139 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  another failure, such as a file that cannot be read
+  2  wrong arguments
+  3  refused: the host is not the cluster's, is busy, or cannot do it; nothing was changed
+  4  no replica serves, or there are too many calls; nothing was changed
+  5  the host's BMC failed; nothing was changed
+  6  unknown: the action was sent or may have been, and its effect was not seen; `host status` shows the host
+
+A name is that of a host, NAMESPACE/NAME where two namespaces have it, its part before the first dot, or its ordinal such as worker-3.";
+
+/// Power control of the hosts of this cluster
+#[derive(Debug, Parser)]
+#[command(name = "host", version, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
+    /// Format of the output
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+}
+
+/// Where the service is, and how to prove who calls. Files are read for each call: they change while a pod runs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Service")]
+pub(crate) struct ServerArguments {
+    /// Host and port of the service
+    #[arg(
+        long,
+        global = true,
+        env = "SIP_POWER_ADDRESS",
+        value_name = "HOST:PORT",
+        default_value = "sip-jump-host-agent-power.sip-system.svc:8443"
+    )]
+    pub(crate) address: String,
+    /// DNS name in the certificate of the service [default: the host of --address]
+    #[arg(long, global = true, env = "SIP_POWER_SERVER_NAME", value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
+    /// CA certificates (PEM) that the certificate of the service must chain to
+    #[arg(
+        long,
+        global = true,
+        env = "SIP_POWER_CA",
+        value_name = "FILE",
+        default_value = "/etc/sip/power/ca.crt"
+    )]
+    pub(crate) ca: PathBuf,
+    /// `ServiceAccount` token of this pod, for the audience sip-power
+    #[arg(
+        long,
+        global = true,
+        env = "SIP_POWER_TOKEN_FILE",
+        value_name = "FILE",
+        default_value = "/var/run/secrets/sip/power/token"
+    )]
+    pub(crate) token: PathBuf,
+    /// Seconds in which a replica must be found that serves
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=600))]
+    pub(crate) wait: u16,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists the hosts of this cluster
+    List,
+    /// Prints the power state of a host, as its BMC reports it
+    Status(Name),
+    /// Restarts a host, and waits until its BMC has shown the restart
+    Reboot(Forced),
+    /// Turns a host on, and waits until its BMC shows it on
+    On(Name),
+    /// Turns a host off, and waits until its BMC shows it off
+    Off(Forced),
+    /// Prints which consoles the BMC of a host offers
+    Console(Name),
+    /// Prints a completion script for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Which host.
+#[derive(Debug, Args)]
+pub(crate) struct Name {
+    /// Name of the host
+    #[arg(value_name = "NAME")]
+    pub(crate) host: String,
+}
+
+/// Which host, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Forced {
+    /// Name of the host
+    #[arg(value_name = "NAME")]
+    pub(crate) host: String,
+    /// At once, without a shutdown of its operating system
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_explains_every_exit_code() {
+        let help = Arguments::command().render_help().to_string();
+        for code in 0..=6 {
+            assert!(help.contains(&format!("\n  {code}  ")), "{code}\n{help}");
+        }
+    }
+}

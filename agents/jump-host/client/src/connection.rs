@@ -1,0 +1,162 @@
+//! Finding the replica that serves: every address of the service is tried, until one does.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use proto::power::v1::power_service_client::PowerServiceClient;
+use tokio::{net::lookup_host, time::sleep};
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+};
+
+use crate::{
+    arguments::ServerArguments,
+    failure::{Failure, reason},
+    ssh_user,
+};
+
+/// How long one address may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Between rounds over all addresses.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Silence after which the server is asked for a sign of life, and how long it may take to give one.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The service, with what proves who calls.
+#[derive(Debug)]
+pub(crate) struct Service<'a> {
+    arguments: &'a ServerArguments,
+    server_name: &'a str,
+    ssh_key: Option<MetadataValue<Ascii>>,
+}
+
+/// Whether another replica may answer what this one did not.
+fn is_elsewhere(status: &Status) -> bool {
+    // The transport's own statuses have no reason of the service.
+    matches!(status.code(), tonic::Code::Unavailable)
+        && matches!(&*reason(status), "STANDBY" | "SHUTTING_DOWN" | "")
+}
+
+impl<'a> Service<'a> {
+    pub(crate) fn new(arguments: &'a ServerArguments) -> Result<Self, Failure> {
+        let address = &arguments.address;
+        let host = address
+            .rsplit_once(':')
+            .map(|(host, _)| host.trim_matches(['[', ']']));
+        let host = host
+            .filter(|host| !host.is_empty())
+            .ok_or_else(|| Failure::Address {
+                address: address.clone(),
+            })?;
+        Ok(Self {
+            arguments,
+            server_name: arguments.server_name.as_deref().unwrap_or(host),
+            ssh_key: ssh_user::key().and_then(|key| key.parse().ok()),
+        })
+    }
+
+    /// A request that proves who calls.
+    pub(crate) fn request<T>(&self, message: T) -> Result<Request<T>, Failure> {
+        let path = &self.arguments.token;
+        let what = "the token of this pod";
+        let token = read(path, what)?;
+        let token = String::from_utf8(token).ok();
+        let bearer = token.and_then(|token| format!("Bearer {}", token.trim()).parse().ok());
+        let mut bearer: MetadataValue<Ascii> = bearer.ok_or_else(|| Failure::Content {
+            what,
+            path: path.clone(),
+        })?;
+        bearer.set_sensitive(true);
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", bearer);
+        if let Some(key) = &self.ssh_key {
+            request.metadata_mut().insert("sip-ssh-key", key.clone());
+        }
+        Ok(request)
+    }
+
+    /// Calls the replica that serves. `call` must be one that may be repeated: its answer can get lost.
+    pub(crate) async fn call<R>(
+        &self,
+        call: impl AsyncFn(PowerServiceClient<Channel>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let begun = Instant::now();
+        let wait = Duration::from_secs(self.arguments.wait.into());
+        let address = &self.arguments.address;
+        loop {
+            let mut last = format!("{address} has no addresses");
+            match lookup_host(address).await {
+                Err(error) => last = error.to_string(),
+                Ok(addresses) => {
+                    for at in addresses {
+                        match self.connect(at).await {
+                            Err(Connecting::Failed(failure)) => return Err(failure),
+                            Err(Connecting::Elsewhere(why)) => last = format!("{at}: {why}"),
+                            Ok(channel) => match call(PowerServiceClient::new(channel)).await {
+                                Err(Failure::Status(status)) if is_elsewhere(&status) => {
+                                    last = format!("{at}: {}", status.message());
+                                }
+                                answer => return answer,
+                            },
+                        }
+                    }
+                }
+            }
+            if begun.elapsed() >= wait {
+                return Err(Failure::NotServed {
+                    address: address.clone(),
+                    last,
+                });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn connect(&self, at: SocketAddr) -> Result<Channel, Connecting> {
+        let ca = read(&self.arguments.ca, "CA certificates").map_err(Connecting::Failed)?;
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(ca))
+            .domain_name(self.server_name);
+        let elsewhere = |error: tonic::transport::Error| Connecting::Elsewhere(chain(&error));
+        let endpoint = Endpoint::from_shared(format!("https://{at}")).map_err(elsewhere)?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .tls_config(tls)
+            .map_err(elsewhere)?;
+        endpoint.connect().await.map_err(elsewhere)
+    }
+}
+
+enum Connecting {
+    /// No replica will do.
+    Failed(Failure),
+    /// Another replica may.
+    Elsewhere(String),
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+fn read(path: &Path, what: &'static str) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|source| Failure::File {
+        what,
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,304 @@
+//! Who did what: one line of the audit log for each call that is refused or that acts, an Event on the host of an action, metrics.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kit::events::Events;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+};
+use runtime::{metrics::Metrics, quiet::Quiet, telemetry::AUDIT};
+use tonic::{Code, Status, metadata::MetadataMap};
+
+use crate::{action::Action, error::reason, tenant::Tenant};
+
+/// Header by which the client says which ssh key its user has logged in with.
+pub const CLAIMED_KEY: &str = "sip-ssh-key";
+/// Longest claim.
+const LONGEST: usize = 256;
+/// Namespaces whose refusals are counted apart; those of others are counted together.
+const TENANTS: usize = 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    call: &'static str,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAction {
+    action: &'static str,
+    outcome: String,
+}
+
+/// Metrics of power control. Cheap to clone. Callers and hosts are no labels: there may be any number of them.
+#[derive(Clone, Debug, Default)]
+pub struct PowerMetrics {
+    calls: Family<ByReason, Counter>,
+    actions: Family<ByAction, Counter>,
+    under_way: Gauge,
+}
+
+impl PowerMetrics {
+    /// The metrics, registered in `metrics`.
+    #[must_use]
+    pub fn registered(metrics: &Metrics) -> Self {
+        let this = Self::default();
+        let Self {
+            calls,
+            actions,
+            under_way,
+        } = &this;
+        metrics.register(|registry| {
+            registry.register(
+                "power_calls",
+                "Calls of PowerService that were answered, by outcome",
+                calls.clone(),
+            );
+            registry.register(
+                "power_actions",
+                "Actions of PowerService that have ended, by outcome",
+                actions.clone(),
+            );
+            registry.register(
+                "power_actions_under_way",
+                "Actions of PowerService that have not ended",
+                under_way.clone(),
+            );
+        });
+        this
+    }
+
+    pub(crate) fn begun(&self) {
+        self.under_way.inc();
+    }
+}
+
+/// Who calls: what is proven by the token, and what the client claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    address: SocketAddr,
+    claimed_key: String,
+    tenant: Option<Tenant>,
+}
+
+impl Caller {
+    /// A caller of which only the address is known.
+    pub(crate) fn new(address: SocketAddr, headers: &MetadataMap) -> Self {
+        Self {
+            address,
+            claimed_key: claimed_key(headers),
+            tenant: None,
+        }
+    }
+
+    pub(crate) fn is(&mut self, tenant: &Tenant) {
+        self.tenant = Some(tenant.clone());
+    }
+}
+
+/// The log, Events and metrics.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    events: Events,
+    metrics: PowerMetrics,
+    /// Strangers decide how often they are refused.
+    refused: Quiet,
+    /// So do tenants, by namespace.
+    refused_tenants: Mutex<HashMap<String, Quiet>>,
+}
+
+/// What a call was about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) call: &'static str,
+    /// As asked for, cut off.
+    pub(crate) host: &'a str,
+    pub(crate) action: Option<Action>,
+}
+
+impl Audit {
+    pub(crate) fn new(events: Events, metrics: PowerMetrics) -> Self {
+        Self {
+            events,
+            metrics,
+            refused: Quiet::default(),
+            refused_tenants: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &PowerMetrics {
+        &self.metrics
+    }
+
+    /// A call was answered. Only refusals are logged: reads that succeed change nothing.
+    pub(crate) fn answered(&self, caller: &Caller, about: About<'_>, refusal: Option<&Status>) {
+        let outcome = refusal.map_or_else(|| "OK".to_owned(), reason);
+        let by = ByReason {
+            call: about.call,
+            outcome,
+        };
+        self.metrics.calls.get_or_create(&by).inc();
+        let Some(status) = refusal else {
+            return;
+        };
+        let withheld = match (&caller.tenant, status.code()) {
+            (Some(tenant), _) => self.line_of(tenant.cluster.namespace()),
+            (None, Code::ResourceExhausted) => None,
+            (None, _) => self.refused.line(),
+        };
+        if let Some(withheld) = withheld {
+            log(caller, about, &by.outcome, status.message(), withheld);
+        }
+    }
+
+    /// Whether another refusal of a tenant is to be logged, and how many before it were not.
+    fn line_of(&self, namespace: &str) -> Option<u64> {
+        let mut tenants = self
+            .refused_tenants
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= TENANTS && !tenants.contains_key(namespace) {
+            return self.refused.line();
+        }
+        tenants.entry(namespace.to_owned()).or_default().line()
+    }
+
+    /// An action has ended: counted and logged.
+    pub(crate) fn acted(&self, caller: &Caller, about: About<'_>, outcome: &Result<(), Status>) {
+        let why = outcome.as_ref().err().map_or("", Status::message);
+        let outcome = outcome.as_ref().err().map_or_else(|| "OK".to_owned(), reason);
+        self.metrics.under_way.dec();
+        let by = ByAction {
+            action: about.action.map_or("", Action::name),
+            outcome: outcome.clone(),
+        };
+        self.metrics.actions.get_or_create(&by).inc();
+        log(caller, about, &outcome, why, 0);
+    }
+
+    /// The same, for whoever looks at the host.
+    pub(crate) async fn announce(
+        &self,
+        caller: &Caller,
+        action: Action,
+        host: &ObjectReference,
+        (did, outcome): (&str, &Result<(), Status>),
+    ) {
+        let Some(tenant) = &caller.tenant else {
+            return;
+        };
+        let Tenant {
+            cluster,
+            jump_host,
+            pod,
+            bmc_proxy: _,
+        } = tenant;
+        let who = format!(
+            "pod {}/{pod} of {jump_host} for cluster {}, by {}",
+            cluster.namespace(),
+            cluster.key(),
+            caller.key()
+        );
+        match outcome {
+            Ok(()) => {
+                let note = format!("{did}: {} ({who}).", action.name());
+                self.events.normal(host, "PowerChanged", &note).await;
+            }
+            Err(status) => {
+                let note = format!(
+                    "{} ended with {} ({who}): {}",
+                    action.name(),
+                    reason(status),
+                    status.message()
+                );
+                self.events.warning(host, "PowerChangeFailed", &note).await;
+            }
+        }
+    }
+}
+
+impl Caller {
+    fn key(&self) -> String {
+        if self.claimed_key.is_empty() {
+            "a user without ssh key".to_owned()
+        } else {
+            format!("a user who claims the ssh key {}", self.claimed_key)
+        }
+    }
+}
+
+fn log(caller: &Caller, about: About<'_>, outcome: &str, why: &str, withheld: u64) {
+    let Caller {
+        address,
+        claimed_key,
+        tenant,
+    } = caller;
+    let About { call, host, action } = about;
+    let (cluster, jump_host, pod) = tenant.as_ref().map_or_else(Default::default, |tenant| {
+        (
+            tenant.cluster.key().to_string(),
+            tenant.jump_host.clone(),
+            tenant.pod.clone(),
+        )
+    });
+    tracing::info!(
+        target: AUDIT,
+        cluster,
+        jump_host,
+        pod,
+        %address,
+        claimed_key,
+        call,
+        host,
+        action = action.map_or("", Action::name),
+        outcome,
+        why,
+        withheld,
+        "power",
+    );
+}
+
+/// The claim in a call's headers; empty without a claim that could be one of a key.
+fn claimed_key(headers: &MetadataMap) -> String {
+    let value = headers.get(CLAIMED_KEY).and_then(|value| value.to_str().ok());
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:.@_-".contains(&byte);
+    let claim = value.filter(|text| text.len() <= LONGEST && text.bytes().all(allowed));
+    claim.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn refusals_of_one_tenant_are_logged_at_a_bounded_rate_and_counted() {
+        let client =
+            kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let audit = Audit::new(Events::new(client, "x"), PowerMetrics::default());
+        let logged = (0..1000).filter_map(|_| audit.line_of("shop")).count();
+        assert!((32..40).contains(&logged), "{logged}");
+        assert_eq!(audit.line_of("bank"), Some(0));
+        for namespace in 0..2 * TENANTS {
+            let _ = audit.line_of(&namespace.to_string());
+        }
+        assert!(audit.refused_tenants.lock().unwrap().len() <= TENANTS);
+    }
+
+    #[test]
+    fn a_claim_has_the_characters_of_a_fingerprint() {
+        let claim = |text: &'static str| {
+            let mut headers = MetadataMap::new();
+            headers.insert(CLAIMED_KEY, text.parse().unwrap());
+            claimed_key(&headers)
+        };
+        assert_eq!(claim("SHA256:ab+/cd="), "SHA256:ab+/cd=");
+        assert_eq!(claim("SHA256:x outcome=OK"), "");
+        assert_eq!(claimed_key(&MetadataMap::new()), "");
+    }
+}

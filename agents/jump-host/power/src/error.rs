@@ -1,0 +1,317 @@
+//! What can go wrong, and the one place where it becomes a gRPC status.
+
+use std::{collections::HashMap, time::Duration};
+
+use runtime::error_chain::chain;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
+
+use crate::redfish::Failure;
+
+/// Domain of every `google.rpc.ErrorInfo`.
+pub const DOMAIN: &str = "sip.airshipit.org";
+/// When to retry what depends on another program.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Why a call is not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller must mend the request.
+    #[error("{field}: {value:?}: {rule}")]
+    Invalid {
+        /// Path of the field.
+        field: &'static str,
+        /// Its value, cut off.
+        value: String,
+        /// The rule.
+        rule: String,
+    },
+    /// The token proves nothing.
+    #[error("the ServiceAccount token is refused: {0}")]
+    TokenRefused(String),
+    /// The token is not that of a jump host.
+    #[error("ServiceAccount {account} is not that of a jump host: {why}")]
+    NotAJumpHost {
+        /// Namespace and name.
+        account: String,
+        /// Why not.
+        why: String,
+    },
+    /// Another replica serves.
+    #[error("this replica is on standby: another address of the Service serves")]
+    Standby,
+    /// The process is ending.
+    #[error("this replica is shutting down")]
+    Ending,
+    /// What carried the action out has failed after its request may have left.
+    #[error(
+        "the agent failed while it carried the action out; read the host's power state before you ask again"
+    )]
+    Abandoned,
+    /// There is no such host in the cluster.
+    #[error("{cluster} holds no host {host:?}: `host list` names those that it holds")]
+    NotAMember {
+        /// Namespace and name of the cluster.
+        cluster: String,
+        /// As asked for.
+        host: String,
+    },
+    /// The cluster gives the host back.
+    #[error("{cluster} gives host {host} back, so its power state can no longer be changed by this cluster")]
+    Releasing {
+        /// Namespace and name of the cluster.
+        cluster: String,
+        /// Namespace and name of the host.
+        host: String,
+    },
+    /// Something else is changing the host.
+    #[error("host {host} is busy: {why}")]
+    Busy {
+        /// Namespace and name.
+        host: String,
+        /// With what.
+        why: String,
+    },
+    /// Its BMC cannot be used by what its objects say.
+    #[error("the BMC of host {host} cannot be used: {why}")]
+    BmcUnusable {
+        /// Namespace and name.
+        host: String,
+        /// What its objects say.
+        why: String,
+    },
+    /// The BMC gave no usable answer; nothing was changed.
+    #[error("host {host}: {}; nothing was changed", chain(.failure))]
+    BmcFailed {
+        /// Namespace and name.
+        host: String,
+        /// Why.
+        failure: Failure,
+    },
+    /// A host that is off cannot be restarted.
+    #[error("host {host} is off, so it cannot be rebooted: `host on` turns it on")]
+    HostIsOff {
+        /// Namespace and name.
+        host: String,
+    },
+    /// The BMC offers nothing that does it.
+    #[error("the BMC of host {host} offers none of {}: it offers {}", .wanted.join(", "), listed(.offered))]
+    NotOffered {
+        /// Namespace and name.
+        host: String,
+        /// Reset types that would do it.
+        wanted: &'static [&'static str],
+        /// Those that it offers.
+        offered: Vec<String>,
+    },
+    /// An action is unfinished.
+    #[error("host {host} has an unfinished action; retry when it has ended")]
+    UnderWay {
+        /// Namespace and name.
+        host: String,
+    },
+    /// Another process has begun to serve.
+    #[error(
+        "term {asked:?} is over: another replica serves, and does not know what became of an earlier call with this key; `host status` shows the host"
+    )]
+    TermOver {
+        /// As asked for.
+        asked: String,
+    },
+    /// The BMC may have carried it out.
+    #[error(
+        "host {host}: {}; the BMC may have carried out the action, which was sent once: `host status` shows the host",
+        chain(.failure)
+    )]
+    OutcomeUnknown {
+        /// Namespace and name.
+        host: String,
+        /// Why it is not known.
+        failure: Failure,
+    },
+    /// The cluster gave the host back while the effect was waited for.
+    #[error(
+        "{reset_type} was sent to host {host}, and its effect was not seen before the cluster no longer held the host"
+    )]
+    NoLongerHeld {
+        /// Namespace and name.
+        host: String,
+        /// What was sent.
+        reset_type: &'static str,
+    },
+    /// The last checks before an action took too long to be still true.
+    #[error("the checks right before the action took more than {0:?}; nothing was changed")]
+    ChecksTooOld(Duration),
+    /// The BMC has not shown the change.
+    #[error(
+        "the BMC of host {host} accepted {reset_type} and did not show its effect within {within:?}{}",
+        because(.last.as_deref())
+    )]
+    NotObserved {
+        /// Namespace and name.
+        host: String,
+        /// What was sent.
+        reset_type: &'static str,
+        /// How long it had.
+        within: Duration,
+        /// Why it could not be read last.
+        last: Option<String>,
+    },
+    /// Too many actions.
+    #[error("{what}; nothing was done, retry in {again:?}")]
+    TooManyActions {
+        /// What there are too many of.
+        what: String,
+        /// When an action may be accepted.
+        again: Duration,
+    },
+    /// Too many calls.
+    #[error("{what} (limit `{limit}`); nothing was done, retry in {again:?}")]
+    Overloaded {
+        /// What there are too many of.
+        what: String,
+        /// Name of the limit.
+        limit: &'static str,
+        /// When a call may be accepted.
+        again: Duration,
+    },
+    /// The caller's deadline, or the method's.
+    #[error("the call was not answered within {0:?}; nothing was changed")]
+    TooLate(Duration),
+    /// Who holds the host is not known.
+    #[error("the scheduler does not say which hosts the cluster holds: {}", .0.message())]
+    Scheduler(Box<Status>),
+    /// The API server fails.
+    #[error("the API server does not {what}: {}", chain(&**.source))]
+    ApiServer {
+        /// What it does not do.
+        what: &'static str,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+}
+
+fn listed(offered: &[String]) -> String {
+    if offered.is_empty() {
+        "none".to_owned()
+    } else {
+        offered.join(", ")
+    }
+}
+
+fn because(last: Option<&str>) -> String {
+    last.map(|last| format!(": {last}")).unwrap_or_default()
+}
+
+impl Error {
+    /// An API server that does not do something.
+    pub(crate) fn api_server(what: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::ApiServer {
+            what,
+            source: Box::new(source),
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        let mut details = ErrorDetails::new();
+        let mut metadata = HashMap::new();
+        let mut precondition = |kind: &str, host: &str| {
+            details.set_precondition_failure(vec![PreconditionViolation::new(kind, host, &*message)]);
+        };
+        let (code, reason, again) = match error {
+            Error::Invalid {
+                field,
+                value: _,
+                rule: _,
+            } => {
+                details.set_bad_request(vec![FieldViolation::new(field, &*message)]);
+                (Code::InvalidArgument, "INVALID", None)
+            }
+            Error::TokenRefused(_) => (Code::Unauthenticated, "TOKEN_REFUSED", None),
+            Error::NotAJumpHost { account: _, why: _ } => (Code::PermissionDenied, "NOT_A_JUMP_HOST", None),
+            Error::Standby => (Code::Unavailable, "STANDBY", Some(SOON)),
+            Error::Ending => (Code::Unavailable, "SHUTTING_DOWN", Some(SOON)),
+            Error::Abandoned => (Code::Aborted, "OUTCOME_UNKNOWN", None),
+            Error::NotAMember { cluster: _, host: _ } => (Code::NotFound, "NOT_A_MEMBER", None),
+            Error::Releasing { cluster: _, host } => {
+                precondition("RELEASING", &host);
+                (Code::FailedPrecondition, "HOST_RELEASING", None)
+            }
+            Error::Busy { host, why: _ } => {
+                precondition("PROVISIONING", &host);
+                (Code::FailedPrecondition, "HOST_BUSY", None)
+            }
+            Error::BmcUnusable { host, why: _ } => {
+                precondition("BMC", &host);
+                (Code::FailedPrecondition, "BMC_UNUSABLE", None)
+            }
+            Error::BmcFailed { host: _, failure } => {
+                metadata.insert("failure".to_owned(), failure.kind().to_owned());
+                (Code::Unavailable, "BMC_FAILED", None)
+            }
+            Error::HostIsOff { host } => {
+                precondition("POWER_STATE", &host);
+                (Code::FailedPrecondition, "HOST_IS_OFF", None)
+            }
+            Error::NotOffered {
+                host,
+                wanted: _,
+                offered: _,
+            } => {
+                precondition("OFFERED", &host);
+                (Code::FailedPrecondition, "NOT_OFFERED", None)
+            }
+            Error::UnderWay { host: _ } => (Code::Aborted, "ACTION_UNDER_WAY", Some(SOON)),
+            Error::TermOver { asked: _ } => (Code::Aborted, "TERM_OVER", None),
+            Error::OutcomeUnknown { host: _, failure } => {
+                metadata.insert("failure".to_owned(), failure.kind().to_owned());
+                (Code::Aborted, "OUTCOME_UNKNOWN", None)
+            }
+            Error::NoLongerHeld {
+                host: _,
+                reset_type: _,
+            } => (Code::Aborted, "OUTCOME_UNKNOWN", None),
+            Error::ChecksTooOld(_) => (Code::Unavailable, "TOO_LATE", Some(SOON)),
+            Error::NotObserved {
+                host: _,
+                reset_type: _,
+                within: _,
+                last: _,
+            } => (Code::DeadlineExceeded, "NOT_OBSERVED", None),
+            Error::TooManyActions { what: _, again } => {
+                (Code::ResourceExhausted, "TOO_MANY_ACTIONS", Some(again))
+            }
+            Error::Overloaded {
+                what: _,
+                limit,
+                again,
+            } => {
+                metadata.insert("limit".to_owned(), limit.to_owned());
+                (Code::ResourceExhausted, "OVERLOADED", Some(again))
+            }
+            Error::TooLate(_) => (Code::DeadlineExceeded, "TOO_LATE", None),
+            Error::Scheduler(_) => (Code::Unavailable, "SCHEDULER_FAILED", Some(SOON)),
+            Error::ApiServer { what: _, source: _ } => (Code::Unavailable, "API_SERVER_FAILED", Some(SOON)),
+        };
+        if again.is_some() {
+            details.set_retry_info(again);
+        }
+        details.set_error_info(reason, DOMAIN, metadata);
+        Status::with_error_details(code, message, details)
+    }
+}
+
+/// The reason in a status, as [`Error`] gives it; the code's name for others.
+pub(crate) fn reason(status: &Status) -> String {
+    let info = status.get_details_error_info();
+    info.map_or_else(|| format!("{:?}", status.code()), |info| info.reason)
+}
+
+/// A value for messages: a caller chooses its length.
+pub(crate) fn clipped(value: &str) -> String {
+    const MOST: usize = 128;
+    value.chars().take(MOST).collect()
+}

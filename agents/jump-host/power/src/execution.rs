@@ -1,0 +1,429 @@
+//! Reading a host from its BMC, and carrying an action out: once, on the host of the caller's cluster, until its effect shows.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kit::placement::HostId;
+use kube::Client as Kubernetes;
+use proto::power::v1::{Accepted, Done, Observed, Sent, set_power_response::Step};
+use runtime::error_chain::chain;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    action::{Action, Goal, Impossible},
+    bmc::Credentials,
+    convert,
+    error::Error,
+    host::Host,
+    members::Membership,
+    observation::Observation,
+    operations::Operation,
+    reads::Reads,
+    redfish::{Client, Failure, Line, Network, Reading, System, Unsent},
+    tenant::Tenant,
+    turns::Turns,
+};
+
+/// How long everything before an action may take.
+const PREPARE: Duration = Duration::from_secs(90);
+/// How long a host may be read.
+pub(crate) const READ: Duration = Duration::from_secs(45);
+/// How long the last checks before an action are taken for true.
+const FRESH: Duration = Duration::from_secs(2);
+/// How often the cluster is asked whether it still holds the host, while an effect is waited for.
+const HELD: Duration = Duration::from_secs(5);
+
+/// How long an action's effect is waited for, and how often it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How long a BMC may take to show the effect of an action: an operating system shuts down before.
+    pub settle: Duration,
+    /// How often it is read.
+    pub poll: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_mins(10),
+            poll: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What every call works with.
+#[derive(Debug)]
+pub(crate) struct Hands<M> {
+    pub(crate) client: DebugClient,
+    pub(crate) namespaces: BTreeSet<String>,
+    pub(crate) network: Network,
+    pub(crate) membership: M,
+    pub(crate) reads: Reads,
+    pub(crate) turns: Turns,
+    pub(crate) pace: Pace,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A client of the API server.
+#[derive(Clone)]
+pub(crate) struct DebugClient(pub(crate) Kubernetes);
+
+impl std::fmt::Debug for DebugClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// What became of an action.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// The host, where it was read.
+    pub(crate) host: Option<ObjectReference>,
+    /// What was sent.
+    pub(crate) did: String,
+    pub(crate) outcome: Result<(), Error>,
+}
+
+/// An action that may be sent.
+struct Prepared {
+    client: Client,
+    system: System,
+    /// What to send, and over what; `None`: the host is as asked.
+    send: Option<(&'static str, Line)>,
+    /// When the last checks have begun.
+    checked: Instant,
+}
+
+impl<M: Membership> Hands<M> {
+    /// A host as its BMC shows it, and the reset types that the BMC offers. Must not be cancelled: a session that the BMC has made
+    /// would be left there. It ends within the time that a BMC has for the login, [`READ`], and the time for the logout.
+    ///
+    /// # Errors
+    /// Every [`Error`] about a host.
+    pub(crate) async fn read(
+        &self,
+        tenant: &Tenant,
+        id: &HostId,
+    ) -> Result<(Host, System, Option<Vec<String>>), Error> {
+        let before = async {
+            let host = Host::read(&self.client.0, &self.namespaces, id).await?;
+            let (address, _) = host.bmc(tenant.bmc_proxy)?;
+            let place = self.reads.place(&address.authority()).await?;
+            let credentials = host.credentials(&self.client.0).await?;
+            Ok((host, place, credentials))
+        };
+        let before = timeout(READ, before).await.unwrap_or(Err(Error::TooLate(READ)));
+        let (host, _place, credentials) = before?;
+        let mut client = self.login_with(tenant, &host, &credentials).await?;
+        let read = async {
+            let system = client.system().await?;
+            let offered = client.offered(&system).await?;
+            Ok((system, offered))
+        };
+        let read = self.stop.run_until_cancelled(timeout(READ, read)).await;
+        client.logout().await;
+        let read = read
+            .ok_or(Error::Ending)?
+            .map_err(|_elapsed| Error::TooLate(READ))?;
+        let (system, offered) = read.map_err(|failure| failed(&host, failure))?;
+        Ok((host, system, offered))
+    }
+
+    /// Carries an action out. It is sent once at most, whatever happens.
+    pub(crate) async fn carry_out(
+        &self,
+        tenant: &Tenant,
+        id: &HostId,
+        action: Action,
+        operation: &Operation,
+    ) -> Ending {
+        let mut ending = Ending {
+            host: None,
+            did: "nothing was sent".to_owned(),
+            outcome: Ok(()),
+        };
+        ending.outcome = self.carried_out(tenant, id, action, operation, &mut ending).await;
+        ending
+    }
+
+    async fn carried_out(
+        &self,
+        tenant: &Tenant,
+        id: &HostId,
+        action: Action,
+        operation: &Operation,
+        ending: &mut Ending,
+    ) -> Result<(), Error> {
+        let host = Host::read(&self.client.0, &self.namespaces, id).await?;
+        ending.host = Some(host.reference());
+        let (address, _) = host.bmc(tenant.bmc_proxy)?;
+        let bmc = address.authority();
+        let taking = self.turns.take(&bmc);
+        let turn = self
+            .stop
+            .run_until_cancelled(taking)
+            .await
+            .ok_or(Error::Ending)??;
+        let (host, prepared) = self.prepare(tenant, &host, action, operation).await?;
+        let Prepared {
+            client,
+            system,
+            send,
+            checked,
+        } = prepared;
+        let Some((reset_type, line)) = send else {
+            client.logout().await;
+            operation.step(Step::Done(Done {
+                power_state: convert::power(system.reading.power).into(),
+                changed: false,
+            }));
+            return Ok(());
+        };
+        if checked.elapsed() > FRESH {
+            client.logout().await;
+            return Err(Error::ChecksTooOld(FRESH));
+        }
+        operation.sending();
+        let sent = client.reset_over(line, &system, reset_type).await;
+        drop(turn);
+        if let Err(unsent) = sent {
+            client.logout().await;
+            let name = host.name();
+            return Err(match unsent {
+                Unsent::Refused(failure) => Error::BmcFailed { host: name, failure },
+                Unsent::Unknown(failure) => {
+                    ending.did = format!("{reset_type} was sent");
+                    Error::OutcomeUnknown { host: name, failure }
+                }
+            });
+        }
+        ending.did = format!("{reset_type} was sent");
+        operation.step(Step::Sent(Sent {}));
+        self.observe(
+            client,
+            (tenant, &host),
+            (action.goal(), reset_type),
+            system.reading,
+            operation,
+        )
+        .await
+    }
+
+    /// Everything before the action, and the last checks right before it: the connection for the action is open by then. A host goes
+    /// to another cluster only after it was released, which takes a write to its BareMetalHost and a report of it.
+    async fn prepare(
+        &self,
+        tenant: &Tenant,
+        earlier: &Host,
+        action: Action,
+        operation: &Operation,
+    ) -> Result<(Host, Prepared), Error> {
+        let id = earlier.id();
+        let logged_in = async {
+            let host = timeout(READ, self.reread(earlier)).await;
+            let host = host.unwrap_or(Err(Error::TooLate(READ)))?;
+            let client = self.login(tenant, &host).await?;
+            Ok((host, client))
+        };
+        let logged_in = self.stop.run_until_cancelled(logged_in).await;
+        let (host, mut client) = logged_in.ok_or(Error::Ending)??;
+        let decided = async {
+            let read = async {
+                let system = client.system().await?;
+                let offered = client.offered(&system).await?;
+                Ok((system, offered))
+            };
+            let (system, offered) = read.await.map_err(|failure| failed(&host, failure))?;
+            let decision = action.decide(system.reading.power, offered.as_deref());
+            let reset_type = decision.map_err(|impossible| match impossible {
+                Impossible::HostIsOff => Error::HostIsOff { host: host.name() },
+                Impossible::NotOffered { wanted } => Error::NotOffered {
+                    host: host.name(),
+                    wanted,
+                    offered: offered.unwrap_or_default(),
+                },
+            })?;
+            let send = match reset_type {
+                None => None,
+                Some(reset_type) => {
+                    let line = client.line().await.map_err(|failure| failed(&host, failure))?;
+                    Some((reset_type, line))
+                }
+            };
+            let checked = Instant::now();
+            self.still_held(tenant, id).await?;
+            let host = self.reread(&host).await?;
+            Ok((host, system, send, checked))
+        };
+        let decided = self.stop.run_until_cancelled(timeout(PREPARE, decided)).await;
+        let decided = decided.map(|decided| decided.unwrap_or(Err(Error::TooLate(PREPARE))));
+        match decided.unwrap_or(Err(Error::Ending)) {
+            Ok((host, system, send, checked)) => {
+                let reset_type = send.as_ref().map(|(reset_type, _)| *reset_type);
+                operation.step(Step::Accepted(Accepted {
+                    host: host.name(),
+                    power_state: convert::power(system.reading.power).into(),
+                    reset_type: reset_type.unwrap_or_default().to_owned(),
+                    notes: host.notes(action.goal() != Goal::Off),
+                }));
+                let prepared = Prepared {
+                    client,
+                    system,
+                    send,
+                    checked,
+                };
+                Ok((host, prepared))
+            }
+            Err(error) => {
+                client.logout().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The host as it is now: its power state may be changed, by the same BMC as before.
+    async fn reread(&self, earlier: &Host) -> Result<Host, Error> {
+        let host = Host::read(&self.client.0, &self.namespaces, earlier.id()).await?;
+        allowed(&host)?;
+        if !host.has_bmc_of(earlier) {
+            return Err(Error::Busy {
+                host: host.name(),
+                why: "its spec.bmc was changed a moment ago".to_owned(),
+            });
+        }
+        Ok(host)
+    }
+
+    /// That the cluster holds the host now, and does not give it back.
+    pub(crate) async fn still_held(&self, tenant: &Tenant, id: &HostId) -> Result<(), Error> {
+        let members = self.membership.members(&tenant.cluster).await?;
+        let member = members.iter().find(|member| member.host == *id);
+        let cluster = tenant.cluster.key().to_string();
+        match member {
+            Some(member) if member.is_releasing() => Err(Error::Releasing {
+                cluster,
+                host: id.to_string(),
+            }),
+            Some(_) => Ok(()),
+            None => Err(Error::NotAMember {
+                cluster,
+                host: id.to_string(),
+            }),
+        }
+    }
+
+    async fn login(&self, tenant: &Tenant, host: &Host) -> Result<Client, Error> {
+        let credentials = timeout(READ, host.credentials(&self.client.0)).await;
+        let credentials = credentials.unwrap_or(Err(Error::TooLate(READ)))?;
+        self.login_with(tenant, host, &credentials).await
+    }
+
+    async fn login_with(
+        &self,
+        tenant: &Tenant,
+        host: &Host,
+        credentials: &Credentials,
+    ) -> Result<Client, Error> {
+        let (address, way) = host.bmc(tenant.bmc_proxy)?;
+        let login = Client::login(&self.network, &address, way, credentials).await;
+        login.map_err(|failure| failed(host, failure))
+    }
+
+    /// Reads the host until the goal shows. A read that fails is no failure of the action.
+    async fn observe(
+        &self,
+        mut client: Client,
+        (tenant, host): (&Tenant, &Host),
+        (goal, reset_type): (Goal, &'static str),
+        before: Reading,
+        operation: &Operation,
+    ) -> Result<(), Error> {
+        let begun = Instant::now();
+        let mut observation = Observation::new(goal, before);
+        let mut ticks = interval(self.pace.poll);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = None;
+        let mut held = Instant::now();
+        // The BMC ends sessions by itself, and some end them all when they reset a system.
+        let mut may_log_in = true;
+        loop {
+            if self.stop.run_until_cancelled(ticks.tick()).await.is_none() {
+                last = Some("this replica is shutting down".to_owned());
+                break;
+            }
+            let left = self.pace.settle.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            if held.elapsed() >= HELD {
+                // Whoever holds the host now must not be watched. That nobody says who holds it is no such finding.
+                if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
+                    timeout(HELD, self.still_held(tenant, host.id())).await
+                {
+                    client.logout().await;
+                    return Err(Error::NoLongerHeld {
+                        host: host.name(),
+                        reset_type,
+                    });
+                }
+                held = Instant::now();
+            }
+            match timeout(left, client.system()).await {
+                Ok(Ok(system)) => {
+                    last = None;
+                    let reading = system.reading;
+                    let (power, boot) = (convert::power(reading.power), reading.boot.clone());
+                    let news = observation.observe(reading);
+                    if news.changed {
+                        operation.step(Step::Observed(Observed {
+                            power_state: power.into(),
+                            boot_progress: boot.unwrap_or_default(),
+                        }));
+                    }
+                    if news.reached {
+                        client.logout().await;
+                        operation.step(Step::Done(Done {
+                            power_state: power.into(),
+                            changed: true,
+                        }));
+                        return Ok(());
+                    }
+                }
+                Ok(Err(failure @ Failure::Unauthorized { .. })) if may_log_in => {
+                    may_log_in = false;
+                    last = Some(chain(&failure));
+                    match self.login(tenant, host).await {
+                        Ok(again) => std::mem::replace(&mut client, again).logout().await,
+                        Err(error) => last = Some(error.to_string()),
+                    }
+                }
+                Ok(Err(failure)) => last = Some(chain(&failure)),
+                Err(_elapsed) => {}
+            }
+        }
+        client.logout().await;
+        Err(Error::NotObserved {
+            host: host.name(),
+            reset_type,
+            within: begun.elapsed().min(self.pace.settle),
+            last,
+        })
+    }
+}
+
+fn allowed(host: &Host) -> Result<(), Error> {
+    host.blocked().map_or(Ok(()), |why| {
+        Err(Error::Busy {
+            host: host.name(),
+            why,
+        })
+    })
+}
+
+fn failed(host: &Host, failure: Failure) -> Error {
+    Error::BmcFailed {
+        host: host.name(),
+        failure,
+    }
+}

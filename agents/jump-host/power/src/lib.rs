@@ -1,0 +1,46 @@
+//! `PowerService` (`sip.power.v1`): power control of a tenant's own hosts, with the credentials of their BMCs kept out of the tenant's pods.
+//!
+//! The jump-host agent serves it ([`Server`]); the replica that is the Lease holder answers ([`Standing::lead`]). One call goes through
+//! these steps:
+//!
+//! | module | step |
+//! |---|---|
+//! | [`token`] | whose token it is, by the API server |
+//! | [`tenant`] | which cluster's jump host that is |
+//! | [`members`] | whether the cluster holds the host at this moment, by the scheduler |
+//! | `host`, [`bmc`] | where the host's BMC is, and who may log in |
+//! | [`action`] | what to send. Pure |
+//! | [`redfish`] | the BMC |
+//! | [`observation`] | whether the effect shows. Pure |
+//! | `operations` | each action once, by its idempotency key |
+//! | `limits`, `rates`, `reads`, `turns` | how many calls, reads and actions, and how many at once |
+//! | [`audit`] | who did what |
+//! | [`error`] | what went wrong, as a gRPC status |
+
+pub mod action;
+pub mod audit;
+pub mod bmc;
+mod certificate;
+mod convert;
+pub mod error;
+mod execution;
+mod host;
+mod limits;
+pub mod members;
+pub mod observation;
+mod operations;
+mod rates;
+mod reads;
+pub mod redfish;
+mod server;
+mod service;
+pub mod tenant;
+pub mod token;
+mod turns;
+
+pub use audit::PowerMetrics;
+pub use certificate::Error as CertificateError;
+pub use execution::Pace;
+pub use members::Membership;
+pub use server::{ServeArgs, ServeError, Server};
+pub use service::{Config, Power, Standing};

@@ -1,0 +1,248 @@
+//! How much one cluster may have of the service at once, and all together.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use governor::{
+    DefaultDirectRateLimiter, Quota, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{error::Error, rates::Rates, token::Holder};
+
+/// Concurrent calls of all clusters.
+const CALLS: usize = 256;
+/// Concurrent calls of one cluster.
+const CALLS_OF_CLUSTER: usize = 16;
+/// Calls of one `ServiceAccount` a second, and how many at once: each costs several reads of the API server.
+const CALLS_OF_ACCOUNT: [NonZeroU32; 2] = [NonZeroU32::new(5).unwrap(), NonZeroU32::new(20).unwrap()];
+/// The same for a namespace, which is a tenant.
+const CALLS_OF_NAMESPACE: [NonZeroU32; 2] = [NonZeroU32::new(10).unwrap(), NonZeroU32::new(30).unwrap()];
+/// Actions of one cluster a minute, and how many at once.
+const ACTIONS_OF_CLUSTER: [NonZeroU32; 2] = [NonZeroU32::new(30).unwrap(), NonZeroU32::new(30).unwrap()];
+/// Actions on one host a minute, and how many at once: BMCs and power supplies suffer from more.
+const ACTIONS_ON_HOST: [NonZeroU32; 2] = [NonZeroU32::new(4).unwrap(), NonZeroU32::new(4).unwrap()];
+/// Clusters, and hosts, whose limiters are remembered before those that are full again are forgotten.
+const REMEMBERED: usize = 1024;
+/// When to retry after a place was not free.
+const SOON: Duration = Duration::from_millis(200);
+
+/// Limits of calls and actions.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    all: Arc<Semaphore>,
+    accounts: Rates,
+    namespaces: Rates,
+    clusters: Mutex<HashMap<String, Arc<Account>>>,
+    hosts: Mutex<HashMap<String, Arc<DefaultDirectRateLimiter>>>,
+}
+
+#[derive(Debug)]
+struct Account {
+    calls: Arc<Semaphore>,
+    actions: DefaultDirectRateLimiter,
+}
+
+/// A place for one call, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _all: OwnedSemaphorePermit,
+    _cluster: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(CALLS)),
+            accounts: per_second(CALLS_OF_ACCOUNT),
+            namespaces: per_second(CALLS_OF_NAMESPACE),
+            clusters: Mutex::default(),
+            hosts: Mutex::default(),
+        }
+    }
+}
+
+impl Limits {
+    /// A place among all calls, before it is known whose call it is.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`].
+    pub(crate) fn enter(&self) -> Result<Place, Error> {
+        let place = Arc::clone(&self.all).try_acquire_owned();
+        let place = place.map_err(|_| overloaded(format!("{CALLS} calls are in progress"), "calls"))?;
+        Ok(Place {
+            _all: place,
+            _cluster: None,
+        })
+    }
+
+    /// Counts one call of a token's holder.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`].
+    pub(crate) fn call(&self, holder: &Holder) -> Result<(), Error> {
+        let overloaded = |what: String, limit| move |again| Error::Overloaded { what, limit, again };
+        let (account, namespace) = (holder.account.to_string(), &holder.account.namespace);
+        let [rate, _] = CALLS_OF_NAMESPACE;
+        let what = format!("namespace {namespace} makes more than {rate} calls a second");
+        self.namespaces
+            .count(namespace)
+            .map_err(overloaded(what, "calls-of-namespace"))?;
+        let [rate, _] = CALLS_OF_ACCOUNT;
+        let what = format!("ServiceAccount {account} makes more than {rate} calls a second");
+        self.accounts
+            .count(&account)
+            .map_err(overloaded(what, "calls-of-account"))
+    }
+
+    /// The same place, among the calls of one cluster too.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`].
+    pub(crate) fn of_cluster(&self, place: Place, uid: &str) -> Result<Place, Error> {
+        let calls = Arc::clone(&self.account(uid).calls).try_acquire_owned();
+        let calls = calls.map_err(|_| {
+            overloaded(
+                format!("{CALLS_OF_CLUSTER} calls of this cluster are in progress"),
+                "calls-of-cluster",
+            )
+        })?;
+        Ok(Place {
+            _cluster: Some(calls),
+            ..place
+        })
+    }
+
+    /// Counts one action of a cluster on a host.
+    ///
+    /// # Errors
+    /// [`Error::TooManyActions`].
+    pub(crate) fn act(&self, cluster: &str, host: &str) -> Result<(), Error> {
+        let [per_minute, _] = ACTIONS_OF_CLUSTER;
+        let what = format!("the cluster may start {per_minute} actions a minute");
+        check(&self.account(cluster).actions, what)?;
+        let limiter = {
+            let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            if hosts.len() >= REMEMBERED {
+                // A limiter that allows a full burst is like a new one.
+                let [_, burst] = ACTIONS_ON_HOST;
+                hosts.retain(|_, limiter| !matches!(limiter.check_n(burst), Ok(Ok(()))));
+            }
+            let new = || Arc::new(limiter(ACTIONS_ON_HOST));
+            Arc::clone(hosts.entry(host.to_owned()).or_insert_with(new))
+        };
+        let [per_minute, _] = ACTIONS_ON_HOST;
+        check(
+            &limiter,
+            format!("{per_minute} actions a minute may be started on one host"),
+        )
+    }
+
+    fn account(&self, cluster: &str) -> Arc<Account> {
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        if clusters.len() >= REMEMBERED {
+            let [_, burst] = ACTIONS_OF_CLUSTER;
+            clusters.retain(|_, account| {
+                let idle = account.calls.available_permits() == CALLS_OF_CLUSTER;
+                !idle || !matches!(account.actions.check_n(burst), Ok(Ok(())))
+            });
+        }
+        let new = || {
+            Arc::new(Account {
+                calls: Arc::new(Semaphore::new(CALLS_OF_CLUSTER)),
+                actions: limiter(ACTIONS_OF_CLUSTER),
+            })
+        };
+        Arc::clone(clusters.entry(cluster.to_owned()).or_insert_with(new))
+    }
+}
+
+fn limiter([per_minute, burst]: [NonZeroU32; 2]) -> DefaultDirectRateLimiter {
+    RateLimiter::direct(Quota::per_minute(per_minute).allow_burst(burst))
+}
+
+fn per_second([rate, burst]: [NonZeroU32; 2]) -> Rates {
+    Rates::new(Quota::per_second(rate).allow_burst(burst))
+}
+
+fn check(limiter: &DefaultDirectRateLimiter, what: String) -> Result<(), Error> {
+    limiter.check().map_err(|until| Error::TooManyActions {
+        what,
+        again: until.wait_time_from(DefaultClock::default().now()),
+    })
+}
+
+fn overloaded(what: String, limit: &'static str) -> Error {
+    Error::Overloaded {
+        what,
+        limit,
+        again: SOON,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cluster_does_not_use_up_the_places_of_another() {
+        let limits = Limits::default();
+        let enter = |cluster| limits.of_cluster(limits.enter()?, cluster);
+        let taken: Vec<Place> = (0..CALLS_OF_CLUSTER).map(|_| enter("a").unwrap()).collect();
+        assert!(matches!(enter("a"), Err(Error::Overloaded { .. })));
+        enter("b").unwrap();
+        drop(taken);
+        enter("a").unwrap();
+    }
+
+    #[test]
+    fn calls_are_limited_by_account_and_by_namespace() {
+        let limits = Limits::default();
+        let holder = |name: &str, namespace: &str| Holder {
+            account: kit::placement::ObjectKey {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            account_uid: "u".to_owned(),
+            pod: "p".to_owned(),
+            pod_uid: "q".to_owned(),
+        };
+        let refused = |name: &str| {
+            let error = (0..25).find_map(|_| limits.call(&holder(name, "shop")).err());
+            match error {
+                Some(Error::Overloaded { limit, .. }) => limit,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(refused("jumphost-a"), "calls-of-account");
+        assert_eq!(refused("jumphost-b"), "calls-of-namespace");
+        limits.call(&holder("jumphost-a", "bank")).unwrap();
+    }
+
+    #[test]
+    fn a_host_takes_few_actions_a_minute_whoever_asks() {
+        let limits = Limits::default();
+        for _ in 0..4 {
+            limits.act("a", "h").unwrap();
+        }
+        for cluster in ["a", "b"] {
+            let error = limits.act(cluster, "h").unwrap_err();
+            assert!(matches!(error, Error::TooManyActions { .. }), "{error}");
+        }
+        limits.act("a", "other").unwrap();
+    }
+
+    #[test]
+    fn limiters_that_are_full_again_are_forgotten() {
+        let limits = Limits::default();
+        for host in 0..2 * REMEMBERED {
+            limits.account(&host.to_string());
+        }
+        assert!(limits.clusters.lock().unwrap().len() <= REMEMBERED);
+    }
+}

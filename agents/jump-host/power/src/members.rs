@@ -1,0 +1,238 @@
+//! Which hosts a cluster holds at this moment. Nothing here is cached: a host that left a second ago is not a member.
+
+use std::collections::BTreeSet;
+
+use api::MemberState;
+use kit::{
+    placement::{ClusterId, HostId, Placement},
+    scheduler::Scheduler,
+};
+
+use crate::error::{Error, clipped};
+
+/// A host that a cluster holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which host.
+    pub host: HostId,
+    /// Role that it serves.
+    pub role: String,
+    /// Its number in the role.
+    pub ordinal: Option<u32>,
+    /// How far the claim has come.
+    pub state: MemberState,
+}
+
+impl Member {
+    /// Whether the cluster gives it back.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        self.state == MemberState::Releasing
+    }
+
+    /// Its role in lower case and its number in it, such as `worker-3`.
+    #[must_use]
+    pub fn ordinal_name(&self) -> Option<String> {
+        let number = self.ordinal?;
+        Some(format!("{}-{number}", self.role.to_ascii_lowercase()))
+    }
+}
+
+/// Who says which hosts a cluster holds.
+pub trait Membership: Send + Sync + 'static {
+    /// The hosts that this incarnation of a cluster holds now, by a read of the ledger.
+    ///
+    /// # Errors
+    /// [`Error::Scheduler`] when that cannot be read: then nobody is a member.
+    fn members(&self, cluster: &ClusterId) -> impl Future<Output = Result<Vec<Member>, Error>> + Send;
+}
+
+impl Membership for Scheduler {
+    async fn members(&self, cluster: &ClusterId) -> Result<Vec<Member>, Error> {
+        let placement = self.placement(cluster, None).await;
+        let placement = placement.map_err(|status| Error::Scheduler(Box::new(status)))?;
+        let members = placement.iter().flat_map(Placement::members);
+        Ok(members
+            .map(|member| Member {
+                host: member.host().clone(),
+                role: member.role().to_owned(),
+                ordinal: member.ordinal(),
+                state: member.state(),
+            })
+            .collect())
+    }
+}
+
+/// The member that a person names: `NAMESPACE/NAME`, its name, the first label of its name where that is unique, or its ordinal name.
+///
+/// # Errors
+/// [`Error::NotAMember`]; [`Error::Invalid`] for a name that several members have.
+pub(crate) fn named<'a>(members: &'a [Member], cluster: &ClusterId, name: &str) -> Result<&'a Member, Error> {
+    let key = |member: &Member| {
+        (
+            member.host.key().namespace.clone(),
+            member.host.key().name.clone(),
+        )
+    };
+    let full = |member: &&Member| {
+        let (namespace, own) = key(member);
+        name.split_once('/') == Some((&namespace, &own))
+    };
+    let own = |member: &&Member| key(member).1 == name;
+    let short = |member: &&Member| {
+        key(member)
+            .1
+            .split_once('.')
+            .is_some_and(|(first, _)| first == name)
+    };
+    for is_named in [&full as &dyn Fn(&&Member) -> bool, &own, &short] {
+        let found: Vec<&Member> = members.iter().filter(|member| is_named(member)).collect();
+        match found[..] {
+            [] => {}
+            [member] => return Ok(member),
+            // Of a host that was made again both incarnations may be members: the one that stays is meant.
+            [first, second] if key(first) == key(second) && first.is_releasing() != second.is_releasing() => {
+                return Ok(if first.is_releasing() { second } else { first });
+            }
+            _ => {
+                let names: Vec<String> = found.iter().map(|member| member.host.to_string()).collect();
+                return Err(Error::Invalid {
+                    field: "host",
+                    value: clipped(name),
+                    rule: format!("must name one host: {} have this name", names.join(", ")),
+                });
+            }
+        }
+    }
+    // While a replacement waits both have the same number.
+    let numbered: Vec<&Member> = members
+        .iter()
+        .filter(|member| member.ordinal_name().as_deref() == Some(name))
+        .collect();
+    let roles: BTreeSet<&str> = numbered.iter().map(|member| &*member.role).collect();
+    if roles.len() > 1 {
+        let roles: Vec<&str> = roles.into_iter().collect();
+        return Err(Error::Invalid {
+            field: "host",
+            value: clipped(name),
+            rule: format!(
+                "must be the host's name: the roles {} differ only in case",
+                roles.join(", ")
+            ),
+        });
+    }
+    let numbered = numbered.into_iter().filter(|member| !member.is_releasing());
+    let first = numbered.min_by_key(|member| member.state != MemberState::Bound);
+    first.ok_or_else(|| Error::NotAMember {
+        cluster: cluster.key().to_string(),
+        host: clipped(name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kit::placement::ObjectKey;
+
+    use super::*;
+
+    fn member(namespace: &str, name: &str, uid: &str, releasing: bool) -> Member {
+        let key = ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        Member {
+            host: HostId::new(key, uid),
+            role: "Worker".to_owned(),
+            ordinal: None,
+            state: if releasing {
+                MemberState::Releasing
+            } else {
+                MemberState::Bound
+            },
+        }
+    }
+
+    fn cluster() -> ClusterId {
+        let key = ObjectKey {
+            namespace: "shop".to_owned(),
+            name: "orders".to_owned(),
+        };
+        ClusterId::new(key, "u")
+    }
+
+    #[test]
+    fn an_ordinal_means_the_bound_member_then_the_claimed_one() {
+        let numbered = |uid: &str, ordinal, state| Member {
+            ordinal: Some(ordinal),
+            state,
+            ..member("metal", uid, uid, false)
+        };
+        let members = [
+            numbered("claimed", 3, MemberState::Claimed),
+            numbered("bound", 3, MemberState::Bound),
+            numbered("releasing", 4, MemberState::Releasing),
+            numbered("replacement", 4, MemberState::Claimed),
+            numbered("leaving", 5, MemberState::Releasing),
+        ];
+        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        assert_eq!(found("worker-3").unwrap(), "bound");
+        assert_eq!(found("worker-4").unwrap(), "replacement");
+        for name in ["worker-5", "worker-6", "Worker-3", "worker-03"] {
+            let error = found(name).unwrap_err();
+            assert!(matches!(error, Error::NotAMember { .. }), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_ordinal_of_roles_that_differ_in_case_names_no_host() {
+        let of_role = |uid: &str, role: &str, number| Member {
+            role: role.to_owned(),
+            ordinal: Some(number),
+            ..member("metal", uid, uid, false)
+        };
+        let members = [
+            of_role("a", "Worker", 0),
+            of_role("b", "WORKER", 0),
+            of_role("c", "WORKER", 1),
+        ];
+        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        let error = found("worker-0").unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains("the host's name"), "{error}");
+        assert_eq!(found("worker-1").unwrap(), "c");
+        assert_eq!(found("a").unwrap(), "a");
+    }
+
+    #[test]
+    fn a_host_is_named_in_full_by_its_name_or_by_its_first_label() {
+        let members = [
+            member("metal", "a", "1", false),
+            member("metal", "r1.example", "2", false),
+            member("metal", "r2.example", "3", false),
+            member("metal", "r2.test", "4", false),
+            member("metal", "same", "5", false),
+            member("other", "same", "6", false),
+            member("metal", "again", "7", true),
+            member("metal", "again", "8", false),
+        ];
+        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        for (name, uid) in [
+            ("a", "1"),
+            ("metal/a", "1"),
+            ("r1", "2"),
+            ("r1.example", "2"),
+            ("other/same", "6"),
+            ("again", "8"),
+        ] {
+            assert_eq!(found(name).unwrap(), uid, "{name}");
+        }
+        for name in ["", "b", "other/a", "metal/r1", "r1.", "A", "a/../a"] {
+            let error = found(name).unwrap_err();
+            assert!(matches!(error, Error::NotAMember { .. }), "{name}: {error}");
+        }
+        for name in ["same", "r2"] {
+            let error = found(name).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A client of one system.
+
+use hyper::{Method, StatusCode, header::LOCATION};
+
+use super::{
+    connect::{self, Connection},
+    exchange::{self, Answer, Login},
+    failure::Failure,
+    model::{RawActionInfo, RawSystem, System},
+    network::{Network, Way},
+    reference,
+    session::{self, Session},
+};
+use crate::bmc::{Address, Credentials};
+
+/// Redirects that are followed for one read.
+const REDIRECTS: usize = 3;
+
+/// An action that was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsent {
+    /// The BMC has not received it, or has refused it: nothing was done.
+    #[error("the BMC has not accepted the action")]
+    Refused(#[source] Failure),
+    /// The BMC may have received it, and carried it out.
+    #[error("the BMC may have carried out the action")]
+    Unknown(#[source] Failure),
+}
+
+/// A connection for one action.
+pub struct Line(Connection);
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+/// A logged-in client of the one system that a BareMetalHost is.
+pub struct Client {
+    network: Network,
+    address: Address,
+    way: Way,
+    login: Login,
+    session: Session,
+    /// For reads. An action has a connection of its own.
+    connection: Option<Connection>,
+    /// The system's path, after redirects.
+    path: String,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.address)
+            .field("way", &self.way)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// As [`Failure`] lists.
+    pub async fn login(
+        network: &Network,
+        address: &Address,
+        way: Way,
+        credentials: &Credentials,
+    ) -> Result<Self, Failure> {
+        let mut connection = connect::open(network, address, way).await?;
+        let (login, session) = session::login(network, address, &mut connection, credentials).await?;
+        Ok(Self {
+            network: network.clone(),
+            path: address.system().to_owned(),
+            address: address.clone(),
+            way,
+            login,
+            session,
+            connection: Some(connection),
+        })
+    }
+
+    /// Reads the system.
+    ///
+    /// # Errors
+    /// As [`Failure`] lists.
+    pub async fn system(&mut self) -> Result<System, Failure> {
+        let mut path = self.path.clone();
+        for _ in 0..=REDIRECTS {
+            let answer = self.get(&path).await?;
+            if !answer.status.is_redirection() {
+                let raw: RawSystem = answer.resource(&self.address, &path)?;
+                if !self.is_asked_for(&path, &raw) {
+                    return Err(Failure::Elsewhere {
+                        bmc: self.address.authority(),
+                        found: path,
+                    });
+                }
+                let system = raw.parse(&self.address, &path)?;
+                self.path = path;
+                return Ok(system);
+            }
+            let location = answer.header(&LOCATION).unwrap_or_default();
+            path = reference::own(&self.address, location)?;
+        }
+        Err(Failure::NotRedfish {
+            bmc: self.address.authority(),
+            path: self.address.system().to_owned(),
+            found: format!("more than {REDIRECTS} redirects"),
+        })
+    }
+
+    /// Whether the system at a path is the one of the address: at its path, or by its own word called as the address calls it.
+    /// A BMC serves many systems, and redirects from a system's name to its number.
+    fn is_asked_for(&self, path: &str, system: &RawSystem) -> bool {
+        let asked = self.address.system();
+        let name = asked.rsplit('/').next().unwrap_or_default();
+        path.strip_suffix('/').unwrap_or(path) == asked || system.is_called(name)
+    }
+
+    /// The reset types that the BMC offers for the system; `None` when it does not say.
+    ///
+    /// # Errors
+    /// As [`Failure`] lists.
+    pub async fn offered(&mut self, system: &System) -> Result<Option<Vec<String>>, Failure> {
+        let Some(reset) = &system.reset else {
+            return Ok(Some(Vec::new()));
+        };
+        if let (None, Some(info)) = (&reset.offered, &reset.info) {
+            let answer = self.get(info).await?;
+            let info: RawActionInfo = answer.resource(&self.address, info)?;
+            return Ok(info.offered());
+        }
+        Ok(reset.offered.clone())
+    }
+
+    /// Sends a reset action, once, over a connection of its own.
+    ///
+    /// # Errors
+    /// [`Unsent`] says whether the BMC may have carried it out.
+    pub async fn reset(&self, system: &System, reset_type: &str) -> Result<(), Unsent> {
+        let line = self.line().await.map_err(Unsent::Refused)?;
+        self.reset_over(line, system, reset_type).await
+    }
+
+    /// Opens a connection for one action: one that was open before could break under the request, and then nobody knows whether the
+    /// BMC has it.
+    ///
+    /// # Errors
+    /// As [`Failure`] lists; the BMC has received nothing.
+    pub async fn line(&self) -> Result<Line, Failure> {
+        connect::open(&self.network, &self.address, self.way)
+            .await
+            .map(Line)
+    }
+
+    /// Sends a reset action over a connection that was opened for it, at once.
+    ///
+    /// # Errors
+    /// [`Unsent`] says whether the BMC may have carried it out.
+    pub async fn reset_over(&self, line: Line, system: &System, reset_type: &str) -> Result<(), Unsent> {
+        let Some(reset) = &system.reset else {
+            return Err(Unsent::Refused(Failure::NotRedfish {
+                bmc: self.address.authority(),
+                path: self.path.clone(),
+                found: "a system without reset action".to_owned(),
+            }));
+        };
+        let Line(mut connection) = line;
+        let body = serde_json::json!({ "ResetType": reset_type });
+        let request = (Method::POST, &*reset.target, &self.login);
+        let answer = exchange::exchange(
+            &self.network,
+            &self.address,
+            &mut connection,
+            request,
+            Some(&body),
+        )
+        .await
+        .map_err(Unsent::Unknown)?;
+        match answer.status {
+            status if status.is_success() => Ok(()),
+            // It gave up waiting for a request that it may have acted on.
+            StatusCode::REQUEST_TIMEOUT => Err(Unsent::Unknown(answer.refusal(&self.address, &reset.target))),
+            // It says that it cannot or may not do it.
+            status if status.is_client_error() || status.is_redirection() || is_refusal(status) => {
+                Err(Unsent::Refused(answer.refusal(&self.address, &reset.target)))
+            }
+            _ => Err(Unsent::Unknown(answer.refusal(&self.address, &reset.target))),
+        }
+    }
+
+    /// Ends the session. A BMC that does not answer ends it by itself, after minutes.
+    pub async fn logout(mut self) {
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        let login = self.login.clone();
+        if let Err(failure) = self.exchange((Method::DELETE, &session, &login)).await {
+            tracing::debug!(
+                error = &failure as &dyn std::error::Error,
+                "a session could not be ended"
+            );
+        }
+    }
+
+    /// Reads over the connection that is open; when that has ended meanwhile, over a new one.
+    async fn get(&mut self, path: &str) -> Result<Answer, Failure> {
+        let login = self.login.clone();
+        let reused = self.connection.is_some();
+        match self.exchange((Method::GET, path, &login)).await {
+            Err(Failure::Broken { .. }) if reused => self.exchange((Method::GET, path, &login)).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn exchange(&mut self, request: (Method, &str, &Login)) -> Result<Answer, Failure> {
+        let mut connection = match self.connection.take() {
+            // One whose end the client has not noticed yet breaks the request.
+            Some(open) if open.sender.is_ready() => open,
+            Some(_) | None => connect::open(&self.network, &self.address, self.way).await?,
+        };
+        let answer = exchange::exchange(&self.network, &self.address, &mut connection, request, None).await?;
+        // One whose answer was not read to its end is of no use.
+        if answer.body.is_ok() {
+            self.connection = Some(connection);
+        }
+        Ok(answer)
+    }
+}
+
+/// Statuses by which a server says that it has not done what was asked.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::SERVICE_UNAVAILABLE
+    )
+}

@@ -1,0 +1,78 @@
+//! References in a BMC's answers: followed only where they stay on that BMC.
+
+use super::failure::{Failure, printable};
+use crate::bmc::{Address, is_identifier};
+
+/// Longest path.
+const LONGEST: usize = 1024;
+
+/// The path that a reference names on the BMC itself: a path below `/redfish`, or a URL with such a path and the BMC's own origin.
+pub(super) fn own(address: &Address, reference: &str) -> Result<String, Failure> {
+    local(address, reference).ok_or_else(|| Failure::Elsewhere {
+        bmc: address.authority(),
+        found: printable(reference),
+    })
+}
+
+fn local(address: &Address, reference: &str) -> Option<String> {
+    let path = if reference.starts_with('/') {
+        reference
+    } else {
+        let scheme = if address.is_tls() { "https://" } else { "http://" };
+        let rest = reference.strip_prefix(scheme)?;
+        let (authority, _) = rest.split_once('/')?;
+        let path = &rest[authority.len()..];
+        let default = if address.is_tls() { 443 } else { 80 };
+        let with_port = address.authority();
+        let without = with_port.strip_suffix(&format!(":{default}"));
+        let same = |own: &str| authority.eq_ignore_ascii_case(own);
+        (same(&with_port) || without.is_some_and(same)).then_some(path)?
+    };
+    let inner = path.strip_prefix("/redfish/")?;
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    (path.len() <= LONGEST && inner.split('/').all(is_identifier)).then(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_stay_on_the_bmc() {
+        let tls = Address::parse(Some("redfish://192.0.2.1/redfish/v1/Systems/1")).unwrap();
+        let plain = Address::parse(Some("redfish+http://bmc.example:8000/redfish/v1/Systems/1")).unwrap();
+        for (address, reference, path) in [
+            (&tls, "/redfish/v1/Systems/2/", "/redfish/v1/Systems/2/"),
+            (
+                &tls,
+                "https://192.0.2.1/redfish/v1/Systems/2",
+                "/redfish/v1/Systems/2",
+            ),
+            (&tls, "https://192.0.2.1:443/redfish/v1", "/redfish/v1"),
+            (&plain, "http://BMC.example:8000/redfish/v1", "/redfish/v1"),
+        ] {
+            assert_eq!(own(address, reference).unwrap(), path);
+        }
+        for (address, reference) in [
+            (&tls, ""),
+            (&tls, "redfish/v1"),
+            (&tls, "//evil.example/redfish/v1"),
+            (&tls, "https://evil.example/redfish/v1"),
+            (&tls, "http://192.0.2.1/redfish/v1"),
+            (&tls, "https://192.0.2.1:8443/redfish/v1"),
+            (&tls, "https://192.0.2.1@evil.example/redfish/v1"),
+            (&tls, "https://192.0.2.1"),
+            (&tls, "/etc/passwd"),
+            (&tls, "/redfish/../etc"),
+            (&tls, "/redfish//v1"),
+            (&tls, "/redfish/v1?x"),
+            (&tls, "/redfish/v1#x"),
+            (&tls, "/redfish/v1\r\nHost: x"),
+            (&plain, "http://bmc.example/redfish/v1"),
+            (&plain, "https://bmc.example:8000/redfish/v1"),
+        ] {
+            let error = own(address, reference).unwrap_err();
+            assert!(matches!(error, Failure::Elsewhere { .. }), "{reference}: {error}");
+        }
+    }
+}

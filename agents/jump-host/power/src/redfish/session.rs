@@ -1,0 +1,78 @@
+//! Logging in: by a session where the BMC makes sessions, so that the password crosses the network once; else by basic authentication.
+
+use hyper::{Method, StatusCode, header::LOCATION};
+
+use super::{
+    connect::Connection,
+    exchange::{self, Login, TOKEN},
+    failure::Failure,
+    model::RawRoot,
+    network::Network,
+    reference,
+};
+use crate::bmc::{Address, Credentials};
+
+const ROOT: &str = "/redfish/v1/";
+
+/// Where a session is that was made; it is deleted in the end, since BMCs have few.
+pub(super) type Session = Option<String>;
+
+/// Logs in over a connection that is open.
+pub(super) async fn login(
+    network: &Network,
+    address: &Address,
+    connection: &mut Connection,
+    credentials: &Credentials,
+) -> Result<(Login, Session), Failure> {
+    let unauthorized = || Failure::Unauthorized {
+        bmc: address.authority(),
+    };
+    let basic = || credentials.basic().map(Login::Basic).ok_or_else(unauthorized);
+    let root = (Method::GET, ROOT, &Login::None);
+    let root = exchange::exchange(network, address, connection, root, None).await?;
+    let root: RawRoot = match root.status {
+        // Some BMCs open their root to users only.
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Ok((basic()?, None)),
+        _ => root.resource(address, ROOT)?,
+    };
+    let Some(sessions) = root.sessions() else {
+        return Ok((basic()?, None));
+    };
+    let sessions = reference::own(address, &sessions)?;
+    let body = credentials.session();
+    let made = (Method::POST, &*sessions, &Login::None);
+    let made = exchange::exchange(network, address, connection, made, Some(&body)).await?;
+    match made.status {
+        status if status.is_success() => {}
+        // There is no such service after all.
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            return Ok((basic()?, None));
+        }
+        // Wrong credentials are no malformed request, but some BMCs say so.
+        StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            return Err(unauthorized());
+        }
+        // What the BMC says of it might quote the request.
+        status => {
+            return Err(Failure::Status {
+                bmc: address.authority(),
+                path: sessions,
+                status: status.as_u16(),
+                message: String::new(),
+            });
+        }
+    }
+    let location = made
+        .header(&LOCATION)
+        .map(|location| reference::own(address, location));
+    let Some(token) = made.headers.get(TOKEN) else {
+        return Err(Failure::NotRedfish {
+            bmc: address.authority(),
+            path: sessions,
+            found: "a session without token".to_owned(),
+        });
+    };
+    let mut token = token.clone();
+    token.set_sensitive(true);
+    Ok((Login::Session(token), location.transpose()?))
+}

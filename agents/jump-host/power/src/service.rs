@@ -1,0 +1,411 @@
+//! The gRPC service.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use kit::events::Events;
+use proto::power::v1::{
+    Action as WireAction, GetConsoleRequest, GetConsoleResponse, GetHostRequest, GetHostResponse,
+    ListHostsRequest, ListHostsResponse, SetPowerRequest, SetPowerResponse,
+    power_service_server::PowerService,
+};
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+
+use crate::{
+    action::Action,
+    audit::{About, Audit, Caller, PowerMetrics},
+    convert,
+    error::{Error, clipped},
+    execution::{DebugClient, Ending, Hands, Pace, READ},
+    host::Host,
+    limits::{Limits, Place},
+    members::{Member, Membership, named},
+    operations::{Begun, Key, Operations},
+    reads::Reads,
+    redfish::{Network, System},
+    server::PeerAddress,
+    tenant::{Tenant, tenant},
+    token::Reviews,
+    turns::Turns,
+};
+
+/// How long a list may take.
+const LIST: Duration = Duration::from_secs(30);
+/// `BareMetalHosts` that one list reads at once.
+const CONCURRENT: usize = 16;
+/// Name of the controller in Events.
+const CONTROLLER: &str = "sip-jump-host-agent";
+
+/// What power control needs to serve.
+#[derive(Debug)]
+pub struct Config {
+    /// Namespaces with `BareMetalHosts`; hosts in others are refused.
+    pub host_namespaces: BTreeSet<String>,
+    /// How BMCs are reached.
+    pub network: Network,
+    /// How long effects are waited for.
+    pub pace: Pace,
+    /// What is counted.
+    pub metrics: PowerMetrics,
+    /// Cancelled when the process ends: actions that were not sent are not sent any more.
+    pub stop: CancellationToken,
+}
+
+/// Power control, for the replica that acts.
+#[derive(Debug)]
+pub struct Power<M> {
+    hands: Hands<M>,
+    reviews: Reviews,
+    limits: Limits,
+    operations: Arc<Operations>,
+    audit: Audit,
+    tasks: TaskTracker,
+    term: String,
+}
+
+impl<M: Membership> Power<M> {
+    /// Power control by this API server, for the hosts that `membership` names.
+    #[must_use]
+    pub fn new(client: kube::Client, membership: M, config: Config) -> Self {
+        let Config {
+            host_namespaces,
+            network,
+            pace,
+            metrics,
+            stop,
+        } = config;
+        Self {
+            reviews: Reviews::new(client.clone()),
+            limits: Limits::default(),
+            operations: Arc::default(),
+            audit: Audit::new(Events::new(client.clone(), CONTROLLER), metrics),
+            hands: Hands {
+                client: DebugClient(client),
+                namespaces: host_namespaces,
+                network,
+                membership,
+                reads: Reads::default(),
+                turns: Turns::default(),
+                pace,
+                stop,
+            },
+            tasks: TaskTracker::new(),
+            term: uuid::Uuid::new_v4().to_string(),
+        }
+    }
+
+    /// Waits until the actions that have begun have ended. The process must be ending.
+    pub(crate) async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// Power control of a replica, which serves once it acts. Cheap to clone.
+#[derive(Debug)]
+pub struct Standing<M>(Arc<OnceLock<Arc<Power<M>>>>);
+
+impl<M> Clone for Standing<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M> Default for Standing<M> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<M> Standing<M> {
+    /// From now on this replica serves, until its process ends.
+    pub fn lead(&self, power: Power<M>) {
+        // A replica that acts is elected once in its life.
+        let _ = self.0.set(Arc::new(power));
+    }
+
+    pub(crate) fn power(&self) -> Option<Arc<Power<M>>> {
+        self.0.get().cloned()
+    }
+}
+
+/// The gRPC service.
+#[derive(Debug)]
+pub(crate) struct Api<M>(pub(crate) Standing<M>);
+
+/// A call whose caller was let in.
+struct Admitted<M> {
+    power: Arc<Power<M>>,
+    caller: Caller,
+    tenant: Tenant,
+    place: Place,
+    call: &'static str,
+    host: String,
+    action: Option<Action>,
+}
+
+impl<M: Membership> Api<M> {
+    async fn admit(
+        &self,
+        (address, headers): (SocketAddr, &MetadataMap),
+        call: &'static str,
+        host: &str,
+    ) -> Result<Admitted<M>, Status> {
+        let power = self.0.power().ok_or(Error::Standby)?;
+        let mut caller = Caller::new(address, headers);
+        let host = clipped(host);
+        let admitted = async {
+            let place = power.limits.enter()?;
+            let holder = power.reviews.holder(headers, address.ip()).await?;
+            power.limits.call(&holder)?;
+            let tenant = tenant(&power.hands.client.0, &holder).await?;
+            caller.is(&tenant);
+            let place = power.limits.of_cluster(place, tenant.cluster.uid())?;
+            Ok::<_, Error>((tenant, place))
+        };
+        match admitted.await {
+            Ok((tenant, place)) => Ok(Admitted {
+                power,
+                caller,
+                tenant,
+                place,
+                call,
+                host,
+                action: None,
+            }),
+            Err(error) => {
+                let status = Status::from(error);
+                let about = About {
+                    call,
+                    host: &host,
+                    action: None,
+                };
+                power.audit.answered(&caller, about, Some(&status));
+                Err(status)
+            }
+        }
+    }
+}
+
+impl<M: Membership> Admitted<M> {
+    fn about(&self) -> About<'_> {
+        About {
+            call: self.call,
+            host: &self.host,
+            action: self.action,
+        }
+    }
+
+    /// Audits the answer.
+    fn answer<T>(&self, result: Result<T, Error>) -> Result<T, Status> {
+        let result = result.map_err(Status::from);
+        let refusal = result.as_ref().err();
+        self.power.audit.answered(&self.caller, self.about(), refusal);
+        result
+    }
+
+    async fn member(&self) -> Result<Member, Error> {
+        let members = self.power.hands.membership.members(&self.tenant.cluster).await?;
+        named(&members, &self.tenant.cluster, &self.host).cloned()
+    }
+
+    async fn list(&self) -> Result<ListHostsResponse, Error> {
+        let hands = &self.power.hands;
+        let mut members = hands.membership.members(&self.tenant.cluster).await?;
+        members.sort_by(|a, b| {
+            let key = |member: &Member| {
+                (
+                    member.host.key().name.clone(),
+                    member.host.key().namespace.clone(),
+                )
+            };
+            key(a).cmp(&key(b))
+        });
+        let hosts = stream::iter(members).map(async |member| {
+            match Host::read(&hands.client.0, &hands.namespaces, &member.host).await {
+                Ok(host) => Ok(convert::host(&member, Ok((&host, host.last_power())))),
+                Err(error @ Error::BmcUnusable { .. }) => Ok(convert::host(&member, Err(&error.to_string()))),
+                Err(error) => Err(error),
+            }
+        });
+        let hosts = timeout(LIST, hosts.buffered(CONCURRENT).try_collect()).await;
+        Ok(ListHostsResponse {
+            cluster: self.tenant.cluster.key().to_string(),
+            hosts: hosts.unwrap_or(Err(Error::TooLate(LIST)))?,
+            term: self.power.term.clone(),
+        })
+    }
+
+    /// Reads a host in a task of its own, which logs out of the BMC also when the caller goes away or does not wait.
+    async fn read(&self, member: &Member) -> Result<(Host, System, Option<Vec<String>>), Error> {
+        let power = Arc::clone(&self.power);
+        let (tenant, id) = (self.tenant.clone(), member.host.clone());
+        power.hands.reads.count(tenant.cluster.uid(), id.uid())?;
+        let reading = self
+            .power
+            .tasks
+            .spawn(async move { power.hands.read(&tenant, &id).await });
+        match timeout(READ, reading).await {
+            Ok(read) => read.unwrap_or(Err(Error::Ending)),
+            Err(_elapsed) => Err(Error::TooLate(READ)),
+        }
+    }
+
+    async fn get(&self) -> Result<GetHostResponse, Error> {
+        let member = self.member().await?;
+        let (host, system, offered) = self.read(&member).await?;
+        let boot = system.reading.boot;
+        Ok(GetHostResponse {
+            host: Some(convert::host(&member, Ok((&host, system.reading.power)))),
+            offered: offered.unwrap_or_default(),
+            boot_progress: boot.unwrap_or_default(),
+            term: self.power.term.clone(),
+        })
+    }
+
+    async fn consoles(&self) -> Result<GetConsoleResponse, Error> {
+        let member = self.member().await?;
+        let (host, system, _) = self.read(&member).await?;
+        Ok(GetConsoleResponse {
+            host: host.name(),
+            consoles: system.consoles.into_iter().map(convert::console).collect(),
+        })
+    }
+
+    async fn begin(&mut self, request: &SetPowerRequest) -> Result<Begun, Error> {
+        let SetPowerRequest {
+            host: _,
+            action,
+            idempotency_key,
+            term,
+        } = request;
+        let wire = WireAction::try_from(*action).unwrap_or(WireAction::Unspecified);
+        let action = Action::parse(wire).ok_or_else(|| Error::Invalid {
+            field: "action",
+            value: action.to_string(),
+            rule: "must be one of the named actions, such as ACTION_REBOOT".to_owned(),
+        })?;
+        self.action = Some(action);
+        let key = Key::parse(idempotency_key)?;
+        if term.is_empty() {
+            return Err(Error::Invalid {
+                field: "term",
+                value: String::new(),
+                rule: "must be the term that GetHost or ListHosts has answered".to_owned(),
+            });
+        }
+        if *term != self.power.term {
+            return Err(Error::TermOver { asked: clipped(term) });
+        }
+        let cluster = self.tenant.cluster.uid();
+        // What was accepted is answered in the same way, also after the host has left the cluster.
+        let operations = &self.power.operations;
+        if let Some(follower) = operations.repeated(cluster, &key, &self.host, action) {
+            return Ok(Begun::Known(follower));
+        }
+        let member = self.member().await?;
+        self.power.hands.still_held(&self.tenant, &member.host).await?;
+        let (host, name) = (member.host.uid(), member.host.to_string());
+        let begun = operations.begin(cluster, key, (host, &name, &self.host), action, || {
+            self.power.limits.act(cluster, host)
+        })?;
+        if let Begun::New(operation, follower) = begun {
+            self.carry_out(member, action, operation);
+            return Ok(Begun::Known(follower));
+        }
+        Ok(begun)
+    }
+
+    /// Carries the action out in a task of its own: it ends when it is done, not when its caller goes away.
+    fn carry_out(&self, member: Member, action: Action, operation: crate::operations::Operation) {
+        let (power, caller, tenant) = (Arc::clone(&self.power), self.caller.clone(), self.tenant.clone());
+        let call = self.call;
+        power.audit.metrics().begun();
+        self.power.tasks.spawn(async move {
+            let Ending { host, did, outcome } = power
+                .hands
+                .carry_out(&tenant, &member.host, action, &operation)
+                .await;
+            let outcome = outcome.map_err(Status::from);
+            let name = member.host.to_string();
+            let about = About {
+                call,
+                host: &name,
+                action: Some(action),
+            };
+            power.audit.acted(&caller, about, &outcome);
+            operation.end(outcome.clone());
+            // Nobody waits for the API server to take an Event.
+            if let Some(host) = &host {
+                power
+                    .audit
+                    .announce(&caller, action, host, (&did, &outcome))
+                    .await;
+            }
+        });
+    }
+}
+
+fn caller<T>(request: &Request<T>) -> Result<(SocketAddr, &MetadataMap), Status> {
+    let address = request.extensions().get::<PeerAddress>();
+    let address = address.ok_or_else(|| Status::internal("the connection of this request has no address"))?;
+    Ok((address.0, request.metadata()))
+}
+
+#[tonic::async_trait]
+impl<M: Membership> PowerService for Api<M> {
+    type SetPowerStream = Pin<Box<dyn Stream<Item = Result<SetPowerResponse, Status>> + Send>>;
+
+    async fn list_hosts(
+        &self,
+        request: Request<ListHostsRequest>,
+    ) -> Result<Response<ListHostsResponse>, Status> {
+        let admitted = self.admit(caller(&request)?, "ListHosts", "").await?;
+        let listed = admitted.list().await;
+        admitted.answer(listed).map(Response::new)
+    }
+
+    async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
+        let admitted = self
+            .admit(caller(&request)?, "GetHost", &request.get_ref().host)
+            .await?;
+        let got = admitted.get().await;
+        admitted.answer(got).map(Response::new)
+    }
+
+    async fn set_power(
+        &self,
+        request: Request<SetPowerRequest>,
+    ) -> Result<Response<Self::SetPowerStream>, Status> {
+        let mut admitted = self
+            .admit(caller(&request)?, "SetPower", &request.get_ref().host)
+            .await?;
+        let begun = admitted.begin(request.get_ref()).await;
+        let (Begun::Known(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
+        let place = admitted.place;
+        // The call has its place until its last step.
+        let steps = follower.steps().inspect(move |_| {
+            let _ = &place;
+        });
+        Ok(Response::new(Box::pin(steps)))
+    }
+
+    async fn get_console(
+        &self,
+        request: Request<GetConsoleRequest>,
+    ) -> Result<Response<GetConsoleResponse>, Status> {
+        let admitted = self
+            .admit(caller(&request)?, "GetConsole", &request.get_ref().host)
+            .await?;
+        let consoles = admitted.consoles().await;
+        admitted.answer(consoles).map(Response::new)
+    }
+}

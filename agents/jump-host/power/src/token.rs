@@ -1,0 +1,272 @@
+//! Tokens: whom the API server says they are.
+//!
+//! A token must be bound to a pod and made for the audience of this service. A good answer is kept for [`KEPT`], so that a command
+//! of several calls costs one review; whether the pod still exists is read anew for each call ([`crate::tenant`]).
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::HashMapStateStore};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use kit::placement::ObjectKey;
+use kube::{Api, Client, api::PostParams};
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::Semaphore, time::Instant};
+use tonic::metadata::MetadataMap;
+
+use crate::error::Error;
+
+/// The audience that a token must be made for.
+pub const AUDIENCE: &str = "sip-power";
+
+/// For how long a good answer counts.
+const KEPT: Duration = Duration::from_secs(5);
+/// Most answers that are kept.
+const MOST: usize = 1024;
+/// Concurrent reviews.
+const REVIEWS: usize = 16;
+/// Reviews a second that one address may cause, and how many at once.
+const RATE: NonZeroU32 = NonZeroU32::new(10).unwrap();
+const BURST: NonZeroU32 = NonZeroU32::new(20).unwrap();
+/// Addresses that are remembered.
+const ADDRESSES: usize = 4096;
+/// Longest token, in bytes.
+const LONGEST: usize = 8 << 10;
+/// When to retry after a limit.
+const SOON: Duration = Duration::from_millis(500);
+
+const ACCOUNT: &str = "system:serviceaccount:";
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// The holder of a token: a pod, under its `ServiceAccount`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Namespace and name of the `ServiceAccount`.
+    pub account: ObjectKey,
+    /// Its uid.
+    pub account_uid: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Its uid.
+    pub pod_uid: String,
+}
+
+/// Reviews tokens.
+pub struct Reviews {
+    client: Client,
+    kept: Mutex<HashMap<[u8; 32], (Instant, Holder)>>,
+    places: Semaphore,
+    rate: RateLimiter<IpAddr, HashMapStateStore<IpAddr>, DefaultClock>,
+}
+
+impl std::fmt::Debug for Reviews {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reviews").finish_non_exhaustive()
+    }
+}
+
+impl Reviews {
+    /// Reviews by this API server.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            kept: Mutex::default(),
+            places: Semaphore::new(REVIEWS),
+            rate: RateLimiter::hashmap(Quota::per_second(RATE).allow_burst(BURST)),
+        }
+    }
+
+    /// Who holds the token in a call's headers.
+    ///
+    /// # Errors
+    /// [`Error::TokenRefused`] says why, never what the token is; [`Error::Overloaded`], [`Error::ApiServer`].
+    pub async fn holder(&self, headers: &MetadataMap, from: IpAddr) -> Result<Holder, Error> {
+        let token = bearer(headers)?;
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        if let Some(holder) = self.kept(&digest) {
+            return Ok(holder);
+        }
+        let overloaded = |what: String, limit| Error::Overloaded {
+            what,
+            limit,
+            again: SOON,
+        };
+        if self.rate.len() > ADDRESSES {
+            self.rate.retain_recent();
+        }
+        if self.rate.check_key(&from).is_err() {
+            let what = format!("{from} presents more than {RATE} new tokens a second");
+            return Err(overloaded(what, "tokens"));
+        }
+        let place = tokio::time::timeout(SOON, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else {
+            return Err(overloaded(
+                format!("{REVIEWS} tokens are being reviewed"),
+                "reviews",
+            ));
+        };
+        let holder = self.review(token).await?;
+        self.keep(digest, &holder);
+        Ok(holder)
+    }
+
+    async fn review(&self, token: &str) -> Result<Holder, Error> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                audiences: Some(vec![AUDIENCE.to_owned()]),
+                token: token.to_owned(),
+            },
+            ..TokenReview::default()
+        };
+        let answer = Api::<TokenReview>::all(self.client.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(Error::api_server("review tokens"))?;
+        let refused = |why: &str| Error::TokenRefused(why.to_owned());
+        let status = answer
+            .status
+            .ok_or_else(|| refused("the API server does not say whose it is"))?;
+        if status.authenticated != Some(true) {
+            // Its own words are about the token's claims, which are the caller's.
+            return Err(refused(
+                "it is forged, expired, for another audience, or its pod no longer exists",
+            ));
+        }
+        let audiences = status.audiences.unwrap_or_default();
+        if !audiences.iter().any(|audience| audience == AUDIENCE) {
+            return Err(Error::TokenRefused(format!(
+                "it is not for the audience {AUDIENCE}"
+            )));
+        }
+        holder(status.user.unwrap_or_default())
+    }
+
+    fn kept(&self, digest: &[u8; 32]) -> Option<Holder> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, holder) = kept.get(digest)?;
+        (*until > Instant::now()).then(|| holder.clone())
+    }
+
+    fn keep(&self, digest: [u8; 32], holder: &Holder) {
+        let now = Instant::now();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST {
+            kept.retain(|_, (until, _)| *until > now);
+        }
+        if kept.len() < MOST {
+            kept.insert(digest, (now + KEPT, holder.clone()));
+        }
+    }
+}
+
+fn bearer(headers: &MetadataMap) -> Result<&str, Error> {
+    let refused = |why: &str| Error::TokenRefused(why.to_owned());
+    let value = headers
+        .get("authorization")
+        .ok_or_else(|| refused("there is none: send the header `authorization: Bearer TOKEN`"))?;
+    let token = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let token = token.ok_or_else(|| refused("the header is not `authorization: Bearer TOKEN`"))?;
+    if token.is_empty() || token.len() > LONGEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(refused("it has not the form of a token"));
+    }
+    Ok(token)
+}
+
+fn holder(user: UserInfo) -> Result<Holder, Error> {
+    let UserInfo {
+        extra,
+        groups: _,
+        uid,
+        username,
+    } = user;
+    let account = username.as_deref().and_then(|name| name.strip_prefix(ACCOUNT));
+    let Some((namespace, name)) = account.and_then(|rest| rest.split_once(':')) else {
+        return Err(Error::TokenRefused(
+            "it is not that of a ServiceAccount".to_owned(),
+        ));
+    };
+    let extra = extra.unwrap_or_default();
+    let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
+        Some([value]) if !value.is_empty() => Some(value.clone()),
+        Some(_) | None => None,
+    };
+    let (Some(pod), Some(pod_uid), Some(account_uid)) = (one(POD_NAME), one(POD_UID), uid) else {
+        return Err(Error::TokenRefused("it is not bound to a pod".to_owned()));
+    };
+    Ok(Holder {
+        account: ObjectKey {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        },
+        account_uid,
+        pod,
+        pod_uid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn user(name: &str, extra: &[(&str, &[&str])]) -> UserInfo {
+        let extra = extra.iter().map(|(key, values)| {
+            let values = values.iter().map(|&value| value.to_owned()).collect();
+            ((*key).to_owned(), values)
+        });
+        UserInfo {
+            username: Some(name.to_owned()),
+            uid: Some("account-uid".to_owned()),
+            extra: Some(extra.collect::<BTreeMap<String, Vec<String>>>()),
+            groups: None,
+        }
+    }
+
+    #[test]
+    fn the_holder_is_a_pod_under_its_service_account() {
+        let bound: &[(&str, &[&str])] = &[(POD_NAME, &["p"]), (POD_UID, &["u"])];
+        let found = holder(user("system:serviceaccount:shop:jumphost-orders", bound)).unwrap();
+        assert_eq!(found.account.to_string(), "shop/jumphost-orders");
+        assert_eq!((&*found.pod, &*found.pod_uid), ("p", "u"));
+        for (name, extra) in [
+            ("system:serviceaccount:shop:jumphost-orders", &[][..]),
+            (
+                "system:serviceaccount:shop:jumphost-orders",
+                &[(POD_NAME, &["p"][..])][..],
+            ),
+            (
+                "system:serviceaccount:shop:x",
+                &[(POD_NAME, &["p", "q"][..]), (POD_UID, &["u"])][..],
+            ),
+            ("system:serviceaccount:shop", bound),
+            ("kubernetes-admin", bound),
+            ("", bound),
+        ] {
+            let error = holder(user(name, extra)).unwrap_err();
+            assert!(matches!(error, Error::TokenRefused(_)), "{name} {extra:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_comes_in_one_form() {
+        let with = |value: &str| {
+            let mut headers = MetadataMap::new();
+            headers.insert("authorization", value.parse().unwrap());
+            bearer(&headers).map(ToOwned::to_owned)
+        };
+        assert_eq!(with("Bearer abc").unwrap(), "abc");
+        for bad in ["", "abc", "bearer abc", "Bearer ", "Bearer a b", "Basic abc"] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+        assert!(with(&format!("Bearer {}", "a".repeat(LONGEST + 1))).is_err());
+        assert!(bearer(&MetadataMap::new()).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! Actions through `PowerService` on BMCs that fail: one action at most, a bounded time, a clear error, no credential anywhere.
+
+use std::time::{Duration, Instant};
+
+use proto::power::v1::{Action, set_power_response::Step};
+use sandbox::redfish_emulator::PASSWORD;
+
+use crate::{
+    fault_server::{Fault, FaultServer},
+    log::log,
+    stage::Stage,
+    tenants::{reason, run, set, term},
+};
+
+/// Several exchanges of 5 s each, on a busy machine.
+const BOUND: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_on_a_broken_bmc_ends_clearly_and_is_never_sent_twice() {
+    let log = log();
+    let stage = Stage::start("power-broken", &["a"]).await;
+    let orders = stage.cluster("shop", "orders").await;
+    let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
+    let (token, mut client) = (stage.token(&jump_host).await, stage.grpc());
+    let term = term(&mut client, &token).await;
+    for (name, fault, expected, sent) in [
+        ("well", Fault::None, "", 1),
+        ("silent", Fault::Silent, "BMC_FAILED", 0),
+        ("closes", Fault::Closes, "BMC_FAILED", 0),
+        ("half", Fault::HalfAndCloses, "BMC_FAILED", 0),
+        ("html", Fault::Html, "BMC_FAILED", 0),
+        ("huge", Fault::Huge, "BMC_FAILED", 0),
+        ("elsewhere", Fault::Redirects, "BMC_FAILED", 0),
+        ("unauthorized", Fault::Unauthorized, "BMC_FAILED", 0),
+        ("refuses", Fault::ActionStatus(400), "BMC_FAILED", 1),
+        ("silent-to-actions", Fault::SilentToActions, "OUTCOME_UNKNOWN", 1),
+        ("closes-on-actions", Fault::ClosesOnActions, "OUTCOME_UNKNOWN", 1),
+        ("fails-in-actions", Fault::ActionStatus(500), "OUTCOME_UNKNOWN", 1),
+    ] {
+        let server = FaultServer::start(fault).await;
+        let host = stage.host(name, &server.bmc_address()).await;
+        stage.ledger.hold(&orders, &host, false);
+        let begun = Instant::now();
+        let request = set(name, Action::Reboot, name, &term);
+        let (_, outcome) = run(&mut client, &token, request.clone()).await;
+        assert!(begun.elapsed() < BOUND, "{name}: {:?}", begun.elapsed());
+        let found = outcome.as_ref().err().map(reason).unwrap_or_default();
+        assert_eq!(found, expected, "{name}: {outcome:?}");
+        // The BMC is well again: a repetition must not act all the same.
+        server.set(Fault::None);
+        let (_, again) = run(&mut client, &token, request).await;
+        assert_eq!(
+            again.err().map(|status| reason(&status)).unwrap_or_default(),
+            expected,
+            "{name}"
+        );
+        assert_eq!(server.actions().len(), sent, "{name}");
+        if let Err(status) = outcome {
+            assert!(
+                !status.message().contains(PASSWORD),
+                "{name}: {}",
+                status.message()
+            );
+            let events = stage.events(&host).await;
+            assert!(
+                events.iter().any(|event| event.starts_with("PowerChangeFailed")),
+                "{name}: {events:?}"
+            );
+            assert!(
+                events.iter().all(|event| !event.contains(PASSWORD)),
+                "{name}: {events:?}"
+            );
+        }
+    }
+    assert!(!log.text().contains(PASSWORD), "a password is logged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_outlives_its_call_and_excludes_others() {
+    let mut stage = Stage::start("power-outlives", &["a"]).await;
+    let orders = stage.cluster("shop", "orders").await;
+    let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
+    let server = FaultServer::start(Fault::NoEffect).await;
+    let host = stage.host("own", &server.bmc_address()).await;
+    stage.ledger.hold(&orders, &host, false);
+    let (token, mut client) = (stage.token(&jump_host).await, stage.grpc());
+    let term = term(&mut client, &token).await;
+
+    let request = set("own", Action::Reboot, "1", &term);
+    let call = client
+        .set_power(crate::stage::with_token(request.clone(), &token))
+        .await;
+    let mut steps = call.unwrap().into_inner();
+    while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
+    drop(steps);
+    let (_, outcome) = run(&mut client, &token, set("own", Action::ForceOff, "2", &term)).await;
+    assert_eq!(reason(&outcome.unwrap_err()), "ACTION_UNDER_WAY");
+    // The process ends: the action was sent, and its effect is not waited for.
+    let again = client.set_power(crate::stage::with_token(request, &token)).await;
+    let mut following = again.unwrap().into_inner();
+    while !matches!(
+        following.message().await.unwrap().unwrap().step,
+        Some(Step::Sent(_))
+    ) {}
+    let (outcome, ()) = tokio::join!(
+        async {
+            loop {
+                if let Err(status) = following.message().await.map(|step| step.expect("an end")) {
+                    break status;
+                }
+            }
+        },
+        stage.end()
+    );
+    assert_eq!(reason(&outcome), "NOT_OBSERVED");
+    assert_eq!(server.actions().len(), 1);
+}
+
+/// A host of the cluster `orders` whose BMC has this fault.
+struct Broken {
+    stage: Stage,
+    server: FaultServer,
+    host: api::BareMetalHost,
+    token: String,
+}
+
+impl Broken {
+    async fn start(name: &str, fault: Fault) -> Self {
+        let stage = Box::pin(Stage::start(name, &["a"])).await;
+        let orders = stage.cluster("shop", "orders").await;
+        let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
+        let server = FaultServer::start(fault).await;
+        let host = stage.host("own", &server.bmc_address()).await;
+        stage.ledger.hold(&orders, &host, false);
+        let token = stage.token(&jump_host).await;
+        Self {
+            stage,
+            server,
+            host,
+            token,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_whose_caller_goes_away_leaves_no_session() {
+    let broken = Broken::start("power-left", Fault::SilentToReads).await;
+    let mut client = broken.stage.grpc();
+    let get = proto::power::v1::GetHostRequest {
+        host: "own".to_owned(),
+    };
+    let call = tokio::spawn({
+        let request = crate::stage::with_token(get, &broken.token);
+        async move { client.get_host(request).await }
+    });
+    let begun = Instant::now();
+    while broken.server.sessions() == 0 {
+        assert!(begun.elapsed() < BOUND, "no session is made");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    call.abort();
+    while broken.server.sessions() > 0 {
+        assert!(begun.elapsed() < BOUND, "a session is left");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(broken.server.made(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_leaves_is_no_longer_observed_and_a_repetition_says_so() {
+    let broken = Broken::start("power-leaves", Fault::NoEffect).await;
+    let (mut client, token) = (broken.stage.grpc(), &broken.token);
+    let term = term(&mut client, token).await;
+    let request = set("own", Action::Reboot, "1", &term);
+    let mut steps = client
+        .set_power(crate::stage::with_token(request.clone(), token))
+        .await
+        .unwrap()
+        .into_inner();
+    while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
+    broken.stage.ledger.free(&broken.host);
+    let begun = Instant::now();
+    let (_, outcome) = run(&mut client, token, request).await;
+    assert_eq!(reason(&outcome.unwrap_err()), "OUTCOME_UNKNOWN");
+    assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+    let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, "2", &term)).await;
+    assert_eq!(reason(&outcome.unwrap_err()), "NOT_A_MEMBER");
+    assert_eq!(broken.server.sessions(), 0);
+    assert_eq!(broken.server.actions().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_is_observed_after_the_bmc_has_ended_the_session() {
+    let broken = Broken::start("power-again", Fault::EndsSessions).await;
+    let (mut client, token) = (broken.stage.grpc(), &broken.token);
+    let term = term(&mut client, token).await;
+    let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, "1", &term)).await;
+    outcome.unwrap();
+    assert_eq!(broken.server.made(), 2);
+    assert_eq!(broken.server.actions().len(), 1);
+}

@@ -1,0 +1,307 @@
+//! A BMC that fails as it is told to. It speaks just enough HTTP to get to the fault.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// It takes connections and says nothing.
+    Silent,
+    /// It says nothing once it has an action.
+    SilentToActions,
+    /// It closes the connection instead of an answer.
+    Closes,
+    /// It closes the connection once it has an action.
+    ClosesOnActions,
+    /// It writes half an answer, and then nothing.
+    Half,
+    /// It writes half an answer, and closes.
+    HalfAndCloses,
+    /// It answers with a page for people.
+    Html,
+    /// It answers without end.
+    Huge,
+    /// It writes one byte a second.
+    Slow,
+    /// It answers actions with this status.
+    ActionStatus(u16),
+    /// It refers to another server.
+    Redirects,
+    /// It answers that no such user may log in.
+    Unauthorized,
+    /// It makes sessions, and says nothing about systems.
+    SilentToReads,
+    /// It refers to another path, where the system has this name.
+    MovedTo(&'static str, &'static str),
+    /// It ends the sessions that there are with an action.
+    EndsSessions,
+    /// It never shows the effect of an action.
+    NoEffect,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    actions: Vec<String>,
+    power: Option<&'static str>,
+    sessions: usize,
+    /// Sessions that were ever made.
+    made: usize,
+    /// Those of them that ended by an action.
+    ended: usize,
+}
+
+/// A running server.
+pub(crate) struct FaultServer {
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+    fault: Arc<Mutex<Fault>>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl FaultServer {
+    pub(crate) async fn start(fault: Fault) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let fault = Arc::new(Mutex::new(fault));
+        let state = (Arc::clone(&fault), Arc::clone(&seen));
+        let serving = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (fault, seen) = (Arc::clone(&state.0), Arc::clone(&state.1));
+                connections.spawn(async move {
+                    // A client that goes away is no concern of the server's.
+                    let _ = serve(stream, fault, seen).await;
+                });
+            }
+        });
+        Self {
+            address,
+            seen,
+            fault,
+            _serving: AbortOnDropHandle::new(serving),
+        }
+    }
+
+    pub(crate) fn bmc_address(&self) -> String {
+        format!("redfish+http://{}/redfish/v1/Systems/1", self.address)
+    }
+
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    /// The bodies of the actions that it received.
+    pub(crate) fn actions(&self) -> Vec<String> {
+        self.seen.lock().unwrap().actions.clone()
+    }
+
+    /// Sessions that were ever made.
+    pub(crate) fn made(&self) -> usize {
+        self.seen.lock().unwrap().made
+    }
+
+    /// Sessions that were made and not ended.
+    pub(crate) fn sessions(&self) -> usize {
+        self.seen.lock().unwrap().sessions
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    fault: Arc<Mutex<Fault>>,
+    seen: Arc<Mutex<Seen>>,
+) -> std::io::Result<()> {
+    let mut buffer = Vec::new();
+    while let Some((head, body)) = request(&mut stream, &mut buffer).await? {
+        let fault = *fault.lock().unwrap();
+        let action = head.starts_with("POST ") && head.contains("ComputerSystem.Reset");
+        if action {
+            let mut seen = seen.lock().unwrap();
+            seen.actions.push(body.clone());
+            if fault != Fault::NoEffect {
+                // Off until the next read.
+                seen.power = Some(if body.contains("Restart") {
+                    "Restarting"
+                } else {
+                    "Off"
+                });
+            }
+        }
+        let normal = answer(&head, &seen);
+        match (fault, action) {
+            (Fault::Silent, _) | (Fault::SilentToActions, true) => std::future::pending::<()>().await,
+            (Fault::Closes, _) | (Fault::ClosesOnActions, true) => return Ok(()),
+            (Fault::SilentToReads, _) if head.contains("Systems") => std::future::pending::<()>().await,
+            (Fault::EndsSessions, true) => {
+                {
+                    let mut seen = seen.lock().unwrap();
+                    seen.ended = seen.made;
+                }
+                stream.write_all(&normal).await?;
+            }
+            (Fault::EndsSessions, _) if head.contains("Systems") && is_ended(&head, &seen) => {
+                // This read shows nothing: the next one shows the restart.
+                seen.lock().unwrap().power = Some("Restarting");
+                stream
+                    .write_all(&response(401, "application/json", "", "{}"))
+                    .await?;
+            }
+            (Fault::MovedTo(id, name), _) if head.starts_with("GET /redfish/v1/Systems/") => {
+                let path = if id == "1" { "1/" } else { id };
+                let location = format!("/redfish/v1/Systems/{path}");
+                let answer = if head.starts_with(&format!("GET {location} ")) {
+                    let system = serde_json::json!({
+                        "@odata.id": location.trim_end_matches('/'), "PowerState": "On", "Name": name,
+                    });
+                    response(200, "application/json", "", &system.to_string())
+                } else {
+                    response(307, "text/html", &format!("Location: {location}\r\n"), "")
+                };
+                stream.write_all(&answer).await?;
+            }
+            (Fault::Half, false) => {
+                stream.write_all(&normal[..normal.len() - 5]).await?;
+                std::future::pending::<()>().await;
+            }
+            (Fault::HalfAndCloses, false) => {
+                stream.write_all(&normal[..normal.len() - 5]).await?;
+                return Ok(());
+            }
+            (Fault::Html, _) => {
+                stream
+                    .write_all(&response(200, "text/html", "", "<html>Please log in</html>"))
+                    .await?;
+            }
+            (Fault::Huge, _) => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n").await?;
+                let chunk = vec![b' '; 1 << 16];
+                loop {
+                    stream.write_all(&chunk).await?;
+                }
+            }
+            (Fault::Slow, _) => {
+                for byte in normal {
+                    stream.write_all(&[byte]).await?;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+            (Fault::ActionStatus(status), true) => {
+                let message = r#"{"error":{"message":"not today","code":"x"}}"#;
+                stream
+                    .write_all(&response(status, "application/json", "", message))
+                    .await?;
+            }
+            (Fault::Redirects, _) if head.contains("Systems") => {
+                let elsewhere = "Location: https://evil.example/redfish/v1/Systems/1\r\n";
+                stream
+                    .write_all(&response(307, "text/html", elsewhere, ""))
+                    .await?;
+            }
+            (Fault::Unauthorized, _) if !head.starts_with("GET /redfish/v1/ ") => {
+                stream
+                    .write_all(&response(401, "application/json", "", "{}"))
+                    .await?;
+            }
+            _ => stream.write_all(&normal).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request is one of a session that an action has ended.
+fn is_ended(head: &str, seen: &Mutex<Seen>) -> bool {
+    let head = head.to_ascii_lowercase();
+    let token = head
+        .lines()
+        .find_map(|line| line.strip_prefix("x-auth-token: t0ken-"));
+    let number: usize = token.map_or(0, |number| number.parse().unwrap());
+    number <= seen.lock().unwrap().ended
+}
+
+/// The next request: its head and body.
+async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<Option<(String, String)>> {
+    loop {
+        let text = String::from_utf8_lossy(buffer).into_owned();
+        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length: ")
+                    .map(str::to_owned)
+            });
+            let length: usize = length.map_or(0, |length| length.parse().unwrap());
+            if rest.len() >= length {
+                let (body, left) = rest.split_at(length);
+                let request = (head.to_owned(), body.to_owned());
+                *buffer = left.as_bytes().to_vec();
+                return Ok(Some(request));
+            }
+        }
+        if stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn answer(head: &str, seen: &Mutex<Seen>) -> Vec<u8> {
+    let mut seen = seen.lock().unwrap();
+    if head.starts_with("POST ") && head.contains("/Sessions") {
+        seen.sessions += 1;
+        seen.made += 1;
+        let made = format!(
+            "X-Auth-Token: t0ken-{}\r\nLocation: /redfish/v1/SessionService/Sessions/1\r\n",
+            seen.made
+        );
+        return response(201, "application/json", &made, "{}");
+    }
+    if head.starts_with("DELETE ") {
+        seen.sessions -= 1;
+        return response(204, "application/json", "", "");
+    }
+    if head.starts_with("POST ") {
+        return response(204, "application/json", "", "");
+    }
+    if head.starts_with("GET /redfish/v1/ ") {
+        let root = r#"{"Links":{"Sessions":{"@odata.id":"/redfish/v1/SessionService/Sessions"}}}"#;
+        return response(200, "application/json", "", root);
+    }
+    let power = match seen.power {
+        Some("Restarting") => {
+            seen.power = None;
+            "Off"
+        }
+        Some(power) => power,
+        None => "On",
+    };
+    let system = serde_json::json!({
+        "@odata.id": "/redfish/v1/Systems/1",
+        "PowerState": power,
+        "Actions": {"#ComputerSystem.Reset": {
+            "target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
+            "ResetType@Redfish.AllowableValues": ["On", "GracefulRestart", "GracefulShutdown"],
+        }},
+    });
+    response(200, "application/json", "", &system.to_string())
+}
+
+fn response(status: u16, type_: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: {type_}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}

@@ -1,0 +1,33 @@
+//! The command line.
+
+use crate::{follow, install, sshd};
+
+/// What runs in every pod of a jump host besides sshd.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "sip-jump-host-sidecar", version)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// Copies programs of this image to a directory
+    Install(install::Args),
+    /// Keeps the files that sshd and ssh read current
+    Follow(follow::Args),
+    /// Runs sshd until a signal comes, and reports who logs in
+    RunSshd(sshd::Args),
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// Why it could not start, or what failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Install(args) => Ok(install::run(&args)?),
+        Command::Follow(args) => follow::run(args).await,
+        Command::RunSshd(args) => sshd::run(args).await,
+    }
+}

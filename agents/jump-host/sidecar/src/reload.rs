@@ -1,0 +1,129 @@
+//! When sshd is to read its configuration again. It is asked by a signal, which would end it before it handles signals, and which it misses
+//! while it starts itself again.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+/// Pause after which sshd is asked again when it has not answered; it doubles up to [`LONGEST`].
+const AGAIN: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_mins(1);
+/// What sshd writes when it has got the signal; it reads the file after that.
+const ANSWER: &str = "Received SIGHUP";
+
+/// What the file has; `None` if there is none.
+type Configuration = Option<Vec<u8>>;
+
+/// Which configuration sshd has read, and which it is asked to read.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    read: Configuration,
+    asked: Option<Asked>,
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    configuration: Configuration,
+    again: Instant,
+    pause: Duration,
+}
+
+impl Reload {
+    /// sshd starts with this one.
+    #[must_use]
+    pub fn new(read: Configuration) -> Self {
+        Self { read, asked: None }
+    }
+
+    /// Whether sshd is to be asked now, when the file has this.
+    #[must_use]
+    pub fn is_due(&self, configuration: &Configuration, now: Instant) -> bool {
+        match &self.asked {
+            Some(asked) => asked.configuration != *configuration || now >= asked.again,
+            None => self.read != *configuration,
+        }
+    }
+
+    /// sshd is asked to read this one.
+    pub fn asked(&mut self, configuration: Configuration, now: Instant) {
+        let before = self.asked.take();
+        let before = before.filter(|asked| asked.configuration == configuration);
+        let pause = before.map_or(AGAIN, |asked| (asked.pause * 2).min(LONGEST));
+        self.asked = Some(Asked {
+            configuration,
+            again: now + pause,
+            pause,
+        });
+    }
+
+    /// sshd would end by this one, so it keeps what it has until there is another.
+    pub fn refused(&mut self, configuration: Configuration) {
+        *self = Self::new(configuration);
+    }
+
+    /// A line that sshd has written. Whether it answers.
+    pub fn observe(&mut self, line: &str) -> bool {
+        if !line.starts_with(ANSWER) {
+            return false;
+        }
+        if let Some(Asked { configuration, .. }) = self.asked.take() {
+            self.read = configuration;
+        }
+        true
+    }
+}
+
+/// Whether a process handles a signal, by its `/proc/PID/status`; otherwise the signal ends it or is lost.
+#[must_use]
+pub fn handles(status: &str, signal: Signal) -> bool {
+    let mut lines = status.lines();
+    let caught = lines.find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = u32::try_from(signal.as_raw() - 1).ok();
+    caught
+        .zip(bit.and_then(|bit| 1_u64.checked_shl(bit)))
+        .is_some_and(|(caught, bit)| caught & bit != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Vec<u8> {
+        text.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn sshd_is_asked_until_it_answers() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut reload = Reload::new(Some(bytes("a")));
+        assert!(!reload.is_due(&Some(bytes("a")), begin));
+        assert!(reload.is_due(&Some(bytes("b")), begin));
+        reload.asked(Some(bytes("b")), begin);
+        assert!(!reload.is_due(&Some(bytes("b")), at(1)));
+        assert!(reload.is_due(&Some(bytes("b")), at(2)));
+        reload.asked(Some(bytes("b")), at(2));
+        assert!(!reload.is_due(&Some(bytes("b")), at(5)));
+        assert!(reload.is_due(&Some(bytes("b")), at(6)));
+        assert!(!reload.observe("Server listening on :: port 2222."));
+        assert!(reload.is_due(&Some(bytes("b")), at(6)));
+        assert!(reload.observe("Received SIGHUP; restarting."));
+        assert!(!reload.is_due(&Some(bytes("b")), at(7)));
+        // A change while sshd is asked does not wait.
+        reload.asked(Some(bytes("c")), at(8));
+        assert!(reload.is_due(&Some(bytes("d")), at(8)));
+        reload.refused(Some(bytes("d")));
+        assert!(!reload.is_due(&Some(bytes("d")), at(90)));
+        assert!(reload.is_due(&Some(bytes("c")), at(90)));
+    }
+
+    #[test]
+    fn a_signal_is_handled_when_its_bit_is_set() {
+        let status = "Name:\tsshd\nSigIgn:\t0000000000000001\nSigCgt:\t0000000180014002\n";
+        assert!(!handles(status, Signal::HUP));
+        assert!(handles(&status.replace("4002", "4003"), Signal::HUP));
+        assert!(handles(status, Signal::INT));
+        assert!(!handles("", Signal::HUP));
+    }
+}

@@ -1,0 +1,228 @@
+//! Who logged in, by what sshd writes: lines as of its level VERBOSE. Lines are read from their beginning, and names that strangers choose
+//! are in none of those that are understood, so nobody can forge one without having logged in. Whoever has a shell runs as sshd's user and
+//! can add lines to its output: these sessions are evidence against honest mistakes only.
+
+pub mod metrics;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use regex::{Captures, Regex};
+
+/// Sessions that are kept at most. sshd ends with each of them, so there are never as many.
+const OPEN: usize = 10_000;
+
+/// Where a session comes from: no two open ones have the same.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Peer {
+    /// IP address.
+    pub address: String,
+    /// Port.
+    pub port: u16,
+}
+
+/// By what somebody has logged in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Login {
+    /// A listed key, by its fingerprint.
+    Key(String),
+    /// A certificate.
+    Certificate {
+        /// The identity that its authority gave it.
+        id: String,
+        /// Its number.
+        serial: String,
+        /// Fingerprint of the authority's key.
+        authority: String,
+    },
+}
+
+/// What a line reports.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// A session begins.
+    Opened(Peer, Login),
+    /// It ends, after this time.
+    Closed(Peer, Login, Duration),
+    /// Somebody has given up without having logged in.
+    Refused(Peer),
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    login: Login,
+    since: Instant,
+}
+
+/// The sessions that are open.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    open: BTreeMap<Peer, Session>,
+    accepted: Regex,
+    certificate: Regex,
+    closed: Regex,
+    refused: Regex,
+}
+
+impl Sessions {
+    /// None.
+    ///
+    /// # Errors
+    /// Never: a test reads every expression.
+    pub fn new() -> Result<Self, regex::Error> {
+        Ok(Self {
+            open: BTreeMap::new(),
+            accepted: Regex::new(r"^Accepted publickey for ubuntu from (\S+) port (\d+) ssh2: (.*)$")?,
+            certificate: Regex::new(
+                r"^\S+-CERT (?:SHA256:\S+ )?ID (.*) \(serial (\d+)\) CA \S+ (SHA256:\S+)",
+            )?,
+            closed: Regex::new(
+                r"^(?:Closing connection to|Disconnected from|Received disconnect from|Connection closed by|Connection reset by|Read error from remote host|Timeout, client not responding from|ssh_dispatch_run_fatal: Connection from) (?:user ubuntu )?(\S+) port (\d+)(?:[: ]|$)",
+            )?,
+            refused: Regex::new(
+                r"^(?:Disconnected from|Connection closed by|Connection reset by) (?:authenticating|invalid) user .* (\S+) port (\d+) \[preauth\]$",
+            )?,
+        })
+    }
+
+    /// How many are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Reads a line of sshd, which it wrote now.
+    pub fn observe(&mut self, line: &str, now: Instant) -> Option<Event> {
+        if let Some(found) = self.accepted.captures(line) {
+            let peer = peer(&found)?;
+            let login = self.login(found.get(3)?.as_str())?;
+            if self.open.len() < OPEN {
+                let session = Session {
+                    login: login.clone(),
+                    since: now,
+                };
+                self.open.insert(peer.clone(), session);
+            }
+            return Some(Event::Opened(peer, login));
+        }
+        if let Some(found) = self.closed.captures(line) {
+            let peer = peer(&found)?;
+            let Session { login, since } = self.open.remove(&peer)?;
+            return Some(Event::Closed(peer, login, now.saturating_duration_since(since)));
+        }
+        let found = self.refused.captures(line)?;
+        Some(Event::Refused(peer(&found)?))
+    }
+
+    fn login(&self, text: &str) -> Option<Login> {
+        if let Some(found) = self.certificate.captures(text) {
+            let (_, [id, serial, authority]) = found.extract();
+            return Some(Login::Certificate {
+                id: id.to_owned(),
+                serial: serial.to_owned(),
+                authority: authority.to_owned(),
+            });
+        }
+        let (_, fingerprint) = text.split_once(' ')?;
+        Some(Login::Key(fingerprint.to_owned()))
+    }
+}
+
+fn peer(found: &Captures<'_>) -> Option<Peer> {
+    Some(Peer {
+        address: found.get(1)?.as_str().to_owned(),
+        port: found.get(2)?.as_str().parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str, port: u16) -> Peer {
+        Peer {
+            address: address.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn a_session_is_known_from_its_first_line_to_its_last() {
+        let mut sessions = Sessions::new().unwrap();
+        let begin = Instant::now();
+        let end = begin + Duration::from_secs(9);
+        let key = Login::Key("SHA256:wXuVqbH".to_owned());
+        let one = peer("192.0.2.1", 40_001);
+        let two = peer("2001:db8::7", 40_002);
+        let certificate = Login::Certificate {
+            id: "ana (laptop) of shop".to_owned(),
+            serial: "7".to_owned(),
+            authority: "SHA256:CCC".to_owned(),
+        };
+        for (line, at, expected) in [
+            (
+                "Accepted publickey for ubuntu from 192.0.2.1 port 40001 ssh2: ED25519 SHA256:wXuVqbH",
+                begin,
+                Some(Event::Opened(one.clone(), key.clone())),
+            ),
+            (
+                "Accepted publickey for ubuntu from 2001:db8::7 port 40002 ssh2: ED25519-CERT SHA256:BBB ID ana (laptop) of shop (serial 7) CA ED25519 SHA256:CCC",
+                begin,
+                Some(Event::Opened(two.clone(), certificate.clone())),
+            ),
+            (
+                "Starting session: shell on pts/0 for ubuntu from 192.0.2.1 port 40001 id 0",
+                begin,
+                None,
+            ),
+            ("Closing connection to 192.0.2.1 port 40003", end, None),
+            (
+                "Received disconnect from 192.0.2.1 port 40001:11: disconnected by user",
+                end,
+                Some(Event::Closed(one, key, Duration::from_secs(9))),
+            ),
+            ("Disconnected from user ubuntu 192.0.2.1 port 40001", end, None),
+            (
+                "Closing connection to 2001:db8::7 port 40002",
+                end,
+                Some(Event::Closed(two, certificate, Duration::from_secs(9))),
+            ),
+            (
+                "Connection closed by authenticating user ubuntu 192.0.2.9 port 5 [preauth]",
+                end,
+                Some(Event::Refused(peer("192.0.2.9", 5))),
+            ),
+            ("Connection closed by 192.0.2.9 port 6 [preauth]", end, None),
+        ] {
+            assert_eq!(sessions.observe(line, at), expected, "{line}");
+        }
+        assert_eq!(sessions.open(), 0);
+    }
+
+    #[test]
+    fn the_name_that_a_stranger_gives_ends_no_session() {
+        let mut sessions = Sessions::new().unwrap();
+        let now = Instant::now();
+        sessions.observe(
+            "Accepted publickey for ubuntu from 192.0.2.1 port 7 ssh2: ED25519 SHA256:a",
+            now,
+        );
+        for line in [
+            "Invalid user Closing connection to 192.0.2.1 port 7 from 192.0.2.9 port 5",
+            "Disconnected from invalid user ubuntu 192.0.2.1 port 7 192.0.2.9 port 5 [preauth]",
+            "Connection closed by invalid user user ubuntu 192.0.2.1 port 7  192.0.2.9 port 5 [preauth]",
+            "Failed publickey for Accepted publickey for ubuntu from 192.0.2.1 port 8 ssh2: x from 192.0.2.9 port 5 ssh2",
+        ] {
+            let event = sessions.observe(line, now);
+            let harmless = match &event {
+                None => true,
+                Some(Event::Refused(from)) => *from == peer("192.0.2.9", 5),
+                Some(Event::Opened(..) | Event::Closed(..)) => false,
+            };
+            assert!(harmless, "{line}: {event:?}");
+        }
+        assert_eq!(sessions.open(), 1);
+    }
+}

@@ -1,0 +1,325 @@
+//! Runs sshd: checks its configuration before each use, makes it read a changed one, and reads what it writes. Sessions go on while it
+//! reads its configuration, and for a while when the pod ends.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use render::jump_host::files::SSHD_CONFIG;
+use runtime::{Process, ProcessArgs, health::HealthArgs, telemetry::TelemetryArgs};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    fs,
+    io::BufReader,
+    process::{Child, ChildStderr, Command},
+    time::{self, MissedTickBehavior},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    account,
+    lines::Lines,
+    orphans,
+    reload::{Reload, handles},
+    sessions::{Sessions, metrics::Metrics},
+};
+
+/// Where images have it. It must be named by its whole path: it starts itself again.
+const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
+/// How often the configuration is compared with the one that sshd has read.
+const COMPARE: Duration = Duration::from_millis(500);
+/// How long the process may take to end after its sessions.
+const AFTER_SESSIONS: u16 = 3;
+
+/// What is run, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+    #[command(flatten)]
+    health: HealthArgs,
+    /// Directory with the files that sshd reads
+    #[arg(long, value_name = "PATH")]
+    directory: PathBuf,
+    /// Directory of the account that people log in to
+    #[arg(long, value_name = "PATH")]
+    home: PathBuf,
+    /// Seconds that sessions may go on after a signal to shut down
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    drain_seconds: u16,
+}
+
+/// Why sshd does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The image has none.
+    #[error("the image has no sshd in any of {}", PROGRAMS.join(", "))]
+    Absent,
+    /// It cannot be started.
+    #[error("{} cannot be started", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It refuses its configuration.
+    #[error("sshd refuses its configuration: {0}")]
+    Configuration(String),
+    /// It has ended.
+    #[error("sshd has ended: {0}")]
+    Ended(ExitStatus),
+    /// An expression of [`Sessions`].
+    #[error(transparent)]
+    Expression(#[from] regex::Error),
+}
+
+/// Runs until a signal comes or sshd ends.
+///
+/// # Errors
+/// Why it could not start, or what failed.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args {
+        telemetry,
+        health,
+        directory,
+        home,
+        drain_seconds,
+    } = args;
+    account::check()?;
+    let program = PROGRAMS.iter().map(Path::new).find(|path| path.exists());
+    let program = program.ok_or(Error::Absent)?.to_owned();
+    let process = ProcessArgs {
+        telemetry,
+        health,
+        drain_seconds: drain_seconds.saturating_add(AFTER_SESSIONS),
+    };
+    let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
+    let mut process = Process::start(name, version, &process).await?;
+    for error in account::prepare(&home, &directory) {
+        let error = runtime::error_chain::chain(&error);
+        tracing::error!(error, "people get a directory that is not prepared");
+    }
+    let server = Server {
+        program,
+        config: directory.join(SSHD_CONFIG),
+        metrics: Metrics::registered(&process.metrics),
+        drain: Duration::from_secs(drain_seconds.into()),
+    };
+    let shutdown = process.shutdown.clone();
+    process
+        .tasks
+        .spawn("sshd", async move { server.run(shutdown).await });
+    process.run().await?;
+    Ok(())
+}
+
+/// sshd, and what it runs with.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Whole path.
+    pub program: PathBuf,
+    /// Its configuration.
+    pub config: PathBuf,
+    /// Counts sessions.
+    pub metrics: Metrics,
+    /// How long sessions may go on after the shutdown began.
+    pub drain: Duration,
+}
+
+impl Server {
+    /// Runs until the shutdown, and then until no session is left or the time to drain is over.
+    ///
+    /// # Errors
+    /// When sshd refuses its first configuration, cannot be started, or ends.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let mut reload = Reload::new(self.configuration().await);
+        self.check().await?;
+        let (mut child, mut output) = self.start()?;
+        let mut sessions = Sessions::new()?;
+        let mut pace = time::interval(COMPARE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                line = output.next() => match line {
+                    Some(line) if reload.observe(&line) => tracing::info!("sshd reads its configuration again"),
+                    Some(line) => self.observe(&mut sessions, &line),
+                    None => return Err(Error::Ended(self.ended(&mut child).await?)),
+                },
+                ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
+                _ = pace.tick() => {
+                    orphans::reap(&own(&child));
+                    self.reload(&mut reload, &child).await;
+                }
+                () = shutdown.cancelled() => break,
+            }
+        }
+        self.drain(child, output, sessions).await;
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Start {
+            program: self.program.clone(),
+            source,
+        }
+    }
+
+    async fn ended(&self, child: &mut Child) -> Result<ExitStatus, Error> {
+        child.wait().await.map_err(|source| self.failed(source))
+    }
+
+    /// A file that is not there is no change: one is always replaced as a whole.
+    async fn configuration(&self) -> Option<Vec<u8>> {
+        fs::read(&self.config).await.ok()
+    }
+
+    fn start(&self) -> Result<(Child, Output), Error> {
+        let mut command = Command::new(&self.program);
+        let command = command
+            .args(["-D", "-e", "-f"])
+            .arg(&self.config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|source| self.failed(source))?;
+        let output = child
+            .stderr
+            .take()
+            .ok_or_else(|| self.failed(io::ErrorKind::BrokenPipe.into()))?;
+        let output = Lines::new(BufReader::new(output));
+        tracing::info!(program = %self.program.display(), "sshd is started");
+        Ok((child, output))
+    }
+
+    /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first.
+    async fn check(&self) -> Result<(), Error> {
+        let mut command = Command::new(&self.program);
+        let checked = command.args(["-t", "-f"]).arg(&self.config).output().await;
+        let checked = checked.map_err(|source| self.failed(source))?;
+        if checked.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&checked.stderr);
+        let words: Vec<&str> = words.lines().map(str::trim).collect();
+        Err(Error::Configuration(words.join("; ")))
+    }
+
+    async fn reload(&self, reload: &mut Reload, child: &Child) {
+        let configuration = self.configuration().await;
+        if !reload.is_due(&configuration, Instant::now()) || !handles_hangup(child).await {
+            return;
+        }
+        if let Err(error) = self.check().await {
+            let error = runtime::error_chain::chain(&error);
+            tracing::error!(error, "sshd keeps its previous configuration");
+            reload.refused(configuration);
+            return;
+        }
+        signal(child, Signal::HUP);
+        reload.asked(configuration, Instant::now());
+    }
+
+    fn observe(&self, sessions: &mut Sessions, line: &str) {
+        if let Some(event) = sessions.observe(line, Instant::now()) {
+            self.metrics.record(&event, sessions.open());
+        } else {
+            // Probes and strangers: they would fill the log.
+            tracing::debug!(line, "sshd");
+        }
+    }
+
+    /// No new connection; the sessions that are open may end by themselves.
+    async fn drain(&self, mut child: Child, mut output: Output, mut sessions: Sessions) {
+        signal(&child, Signal::TERM);
+        let ending = async {
+            while sessions.open() > 0 {
+                match output.next().await {
+                    Some(line) => self.observe(&mut sessions, &line),
+                    None => break,
+                }
+            }
+            // An error means that it has ended before.
+            let _ = child.wait().await;
+        };
+        if time::timeout(self.drain, ending).await.is_err() {
+            tracing::info!("sessions are cut: their time is over");
+        }
+    }
+}
+
+/// The number of sshd's process, while it runs.
+fn own(child: &Child) -> Vec<u32> {
+    child.id().into_iter().collect()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
+        // Fails only when it has ended, which is found where it is waited for.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+async fn handles_hangup(child: &Child) -> bool {
+    let Some(pid) = child.id() else { return false };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).await;
+    status.is_ok_and(|status| handles(&status, Signal::HUP))
+}
+
+/// What sshd writes, by lines.
+type Output = Lines<BufReader<ChildStderr>>;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    /// Does not handle SIGHUP at first, misses the first one, and answers the second one as sshd does.
+    const LATE: &str = r#"#!/bin/sh
+[ "$1" = -t ] && exit 0
+# sshd -D -e -f FILE
+FILE=$4
+touch "$FILE.started"
+answer() { cp "$FILE" "$FILE.read"; echo 'Received SIGHUP; restarting.' >&2; }
+sleep 2
+trap 'trap answer HUP' HUP
+while :; do sleep 0.1; done
+"#;
+
+    #[tokio::test]
+    async fn a_change_right_after_the_start_is_read_once_sshd_handles_signals() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, config) = (directory.path().join("sshd"), directory.path().join("config"));
+        fs::write(&program, LATE).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&config, "first").unwrap();
+        let server = Server {
+            program,
+            config: config.clone(),
+            metrics: Metrics::default(),
+            drain: Duration::ZERO,
+        };
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(server.run(shutdown.clone()));
+        let beside = |name: &str| fs::read_to_string(directory.path().join(name));
+        let until = async |is: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while !is() {
+                assert!(!running.is_finished(), "sshd has ended");
+                assert!(Instant::now() < deadline, "the change is not read");
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        until(&|| beside("config.started").is_ok()).await;
+        fs::write(&config, "second").unwrap();
+        until(&|| beside("config.read").is_ok_and(|read| read == "second")).await;
+        shutdown.cancel();
+        running.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,351 @@
+//! The keys by which a jump host is recognised. They are in the Secret of its name. Users have noted them, so no program ever replaces one:
+//! keys that are there stay as they are, whoever made them, and without an answer of the API server none are made. A Secret that belongs to
+//! another object is not touched.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use api::{conditions::load_balancer::NAME_CONFLICT, labels};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret, Service},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kit::{
+    apply,
+    service::{Error, Problem, SIP, foreign_owner},
+    takeover,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+    core::ObjectMeta,
+};
+use render::{
+    jump_host::host_keys::{HostKeys, OWN, is_host_key},
+    metadata::Instance,
+};
+use serde_json::{Value, json};
+use ssh_key::{Algorithm, LineEnding, PrivateKey, rand_core::OsRng};
+
+use crate::identity::MANAGER;
+
+/// Namespace and name of a jump host, and the uid of its cluster.
+type Key = (String, String, String);
+/// Keys and values of a Secret.
+type Data = BTreeMap<String, ByteString>;
+
+/// The host keys of the site's jump hosts.
+pub(crate) struct Keeper {
+    client: Client,
+    /// As they were read last: a Secret that somebody deletes is made again with the same.
+    known: Mutex<BTreeMap<Key, Data>>,
+}
+
+impl Keeper {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The host keys of a jump host, which its Secret has when this returns. None if the Service of the name belongs to somebody else: nothing
+    /// of it is touched then. Refused, untouched too, if the Secret does.
+    pub(crate) async fn ensure(&self, instance: &Instance<'_>) -> Result<HostKeys, Error> {
+        let namespace = instance.cluster().namespace();
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let found = read(&secrets, instance.name()).await?;
+        let uid = instance.cluster().uid();
+        if let Some(message) = found.as_ref().and_then(|secret| foreign(secret, uid)) {
+            return Err(Error::Refused(Problem::new(NAME_CONFLICT, message)));
+        }
+        let stands = found
+            .as_ref()
+            .is_some_and(|secret| needs(secret, instance).is_none());
+        if !stands && self.is_foreign(instance).await? {
+            return Ok(HostKeys::default());
+        }
+        let data = match found {
+            Some(secret) if stands => secret.data.unwrap_or_default(),
+            Some(secret) => self.complete(&secrets, instance, secret).await?,
+            None => self.create(&secrets, instance).await?,
+        };
+        self.remember(instance, &data);
+        Ok(HostKeys::read(&data))
+    }
+
+    /// A jump host is deleted.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, is, _), _| (of.as_str(), is.as_str()) != (namespace, name));
+    }
+
+    fn remember(&self, instance: &Instance<'_>, data: &Data) {
+        let keys = data.iter().filter(|(name, _)| name.starts_with("ssh_host_"));
+        let keys: Data = keys.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(key(instance), keys);
+    }
+
+    /// Those that were known, or new ones.
+    fn keys(&self, instance: &Instance<'_>) -> Data {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .get(&key(instance))
+            .cloned()
+            .unwrap_or_else(|| generate(instance))
+    }
+
+    /// Whether somebody else has the name: its Service stands for all objects of an instance.
+    async fn is_foreign(&self, instance: &Instance<'_>) -> Result<bool, Error> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
+        let found = services.get_opt(instance.name()).await;
+        let found = found.map_err(Error::kubernetes("read the Service"))?;
+        Ok(found.is_some_and(|service| foreign_owner(&service, instance.cluster().uid()).is_some()))
+    }
+
+    /// A Secret that another replica has made meanwhile is the one that counts.
+    async fn create(&self, secrets: &Api<Secret>, instance: &Instance<'_>) -> Result<Data, Error> {
+        let secret = Secret {
+            metadata: instance.metadata(),
+            type_: Some("Opaque".to_owned()),
+            data: Some(self.keys(instance)),
+            ..Secret::default()
+        };
+        let params = PostParams {
+            field_manager: Some(MANAGER.0.to_owned()),
+            ..PostParams::default()
+        };
+        let created = secrets.create(&params, &secret).await;
+        let created = created.map_err(Error::kubernetes("create the Secret with the host keys"))?;
+        tracing::info!(
+            namespace = created.namespace(),
+            name = created.name_any(),
+            "made a host key"
+        );
+        Ok(created.data.unwrap_or_default())
+    }
+
+    /// Takes over a Secret of SIP's, or completes one that lacks something, on the condition that it is still as it was read.
+    async fn complete(
+        &self,
+        secrets: &Api<Secret>,
+        instance: &Instance<'_>,
+        secret: Secret,
+    ) -> Result<Data, Error> {
+        self.take_over_script(instance).await?;
+        let Some(missing) = needs(&secret, instance) else {
+            return Ok(secret.data.unwrap_or_default());
+        };
+        let keys = missing.host_key.then(|| self.keys(instance));
+        let change = change(&secret, instance, missing, keys.unwrap_or_default());
+        let params = PatchParams {
+            field_manager: Some(MANAGER.0.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = secrets
+            .patch(instance.name(), &params, &Patch::Merge(change))
+            .await;
+        let patched = patched.map_err(Error::kubernetes("complete the Secret with the host keys"))?;
+        Ok(patched.data.unwrap_or_default())
+    }
+
+    /// The `ConfigMap` of SIP's had a script; as fields of ours those that are not applied go.
+    async fn take_over_script(&self, instance: &Instance<'_>) -> Result<(), Error> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), instance.cluster().namespace());
+        let failed = || Error::kubernetes("take over the ConfigMap that SIP made");
+        if let Some(map) = maps.get_metadata_opt(instance.name()).await.map_err(failed())? {
+            takeover::take_over(&maps, &map.metadata, SIP, MANAGER)
+                .await
+                .map_err(failed())?;
+        }
+        Ok(())
+    }
+}
+
+fn key(instance: &Instance<'_>) -> Key {
+    let cluster = instance.cluster();
+    (
+        cluster.namespace().to_owned(),
+        instance.name().to_owned(),
+        cluster.uid().to_owned(),
+    )
+}
+
+async fn read(secrets: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
+    match secrets.get(name).await {
+        Ok(secret) => Ok(Some(secret)),
+        Err(error) if apply::code(&error) == Some(404) => Ok(None),
+        Err(error) => Err(Error::kubernetes("read the Secret with the host keys")(error)),
+    }
+}
+
+/// What a Secret lacks, and has too much.
+#[derive(Debug, PartialEq)]
+struct Missing {
+    host_key: bool,
+    /// Keys that are removed, with `null`: SIP kept the passwords of the hosts' BMCs beside its ssh configuration.
+    removed: serde_json::Map<String, Value>,
+}
+
+/// Whom a Secret belongs to that cannot be ours; `None` if it can.
+fn foreign(secret: &Secret, uid: &str) -> Option<String> {
+    let owner = secret
+        .owner_references()
+        .iter()
+        .find(|owner| owner.uid != uid && (owner.kind == "SIPCluster" || owner.controller == Some(true)))?;
+    let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+    Some(format!(
+        "Secret {namespace}/{name} belongs to {} {}",
+        owner.kind, owner.name
+    ))
+}
+
+/// What is to be changed in a Secret; `None` if it is as it should be.
+fn needs(secret: &Secret, instance: &Instance<'_>) -> Option<Missing> {
+    let owned = secret
+        .owner_references()
+        .iter()
+        .any(|owner| owner.uid == instance.cluster().uid());
+    let data = secret.data.iter().flatten();
+    let removed: serde_json::Map<String, Value> = data
+        .map(|(name, _)| name)
+        .filter(|name| ["hosts", "ssh_config"].contains(&name.as_str()) && is_made_by_sip(secret, owned))
+        .map(|name| (name.clone(), Value::Null))
+        .collect();
+    let host_key = !secret.data.iter().flatten().any(|(name, _)| is_host_key(name));
+    let labelled = instance
+        .labels()
+        .iter()
+        .all(|(label, value)| secret.labels().get(label) == Some(value));
+    (host_key || !removed.is_empty() || !owned || !labelled).then_some(Missing { host_key, removed })
+}
+
+/// SIP set labels and no owner. One that is ours has both, so there only the field manager tells.
+fn is_made_by_sip(secret: &Secret, owned: bool) -> bool {
+    let labelled = secret
+        .labels()
+        .get(labels::PART_OF)
+        .is_some_and(|part| part == labels::PART_OF_SIP);
+    let written = secret
+        .managed_fields()
+        .iter()
+        .any(|entry| entry.manager.as_deref() == Some(SIP));
+    written || (labelled && !owned)
+}
+
+/// The change of a Secret that lacks something, as a merge patch. Other owners stay.
+fn change(secret: &Secret, instance: &Instance<'_>, missing: Missing, keys: Data) -> Value {
+    let ObjectMeta {
+        labels,
+        owner_references: ours,
+        ..
+    } = instance.metadata();
+    let others = secret.owner_references().iter();
+    let others = others.filter(|owner| owner.uid != instance.cluster().uid());
+    let owners: Vec<OwnerReference> = others.cloned().chain(ours.into_iter().flatten()).collect();
+    let mut data = missing.removed;
+    data.extend(keys.into_iter().map(|(name, value)| (name, json!(value))));
+    json!({
+        "metadata": {
+            "uid": secret.uid(), "resourceVersion": secret.resource_version(),
+            "labels": labels, "ownerReferences": owners,
+        },
+        "data": data,
+    })
+}
+
+/// A new key, with the jump host's name as its comment.
+fn generate(instance: &Instance<'_>) -> Data {
+    let made = PrivateKey::random(&mut OsRng, Algorithm::Ed25519).and_then(|mut key| {
+        key.set_comment(format!("{}/{}", instance.cluster().namespace(), instance.name()));
+        key.to_openssh(LineEnding::LF)
+    });
+    match made {
+        Ok(key) => [(OWN.to_owned(), ByteString(key.as_bytes().to_vec()))].into(),
+        Err(error) => {
+            tracing::error!(%error, "a host key cannot be made");
+            Data::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::api::{Cluster, SIPCluster};
+    use render::jump_host::plan::instance;
+
+    use super::*;
+
+    fn cluster() -> Cluster {
+        let object: SIPCluster = serde_json::from_value(json!({
+            "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
+            "metadata": {"name": "orders", "namespace": "shop", "uid": "ours"},
+            "spec": {"services": {"jumpHost": [{"image": "jump-host:1", "nodeInterfaceId": "oam"}]}},
+        }))
+        .unwrap();
+        Cluster::parse(&object).unwrap()
+    }
+
+    fn owner(kind: &str, uid: &str, controller: bool) -> Value {
+        json!({"apiVersion": "v1", "kind": kind, "name": "x", "uid": uid, "controller": controller})
+    }
+
+    fn secret(metadata: Value) -> Secret {
+        let mut secret = json!({"data": {"hosts": "W10=", "ssh_host_ed25519_key": "eA=="}});
+        secret["metadata"] = metadata;
+        secret["metadata"]["name"] = json!("jumphost-orders");
+        secret["metadata"]["namespace"] = json!("shop");
+        serde_json::from_value(secret).unwrap()
+    }
+
+    #[test]
+    fn a_secret_of_somebody_else_is_not_ours() {
+        for (owner, expected) in [
+            (owner("SIPCluster", "theirs", true), Some("SIPCluster x")),
+            (owner("SIPCluster", "theirs", false), Some("SIPCluster x")),
+            (owner("Certificate", "theirs", true), Some("Certificate x")),
+            (owner("ConfigMap", "theirs", false), None),
+            (owner("SIPCluster", "ours", true), None),
+        ] {
+            let found = foreign(&secret(json!({"ownerReferences": [owner]})), "ours");
+            let expected = expected.map(|owner| format!("Secret shop/jumphost-orders belongs to {owner}"));
+            assert_eq!(found, expected);
+        }
+        assert_eq!(foreign(&secret(json!({})), "ours"), None);
+    }
+
+    #[test]
+    fn other_owners_and_values_stay() {
+        let cluster = cluster();
+        let instance = instance(&cluster, &cluster.jump_hosts()[0]);
+        let before = secret(json!({"ownerReferences": [owner("ConfigMap", "theirs", false)]}));
+        let missing = needs(&before, &instance).unwrap();
+        assert!(!missing.host_key && missing.removed.is_empty(), "{missing:?}");
+        let change = change(&before, &instance, missing, Data::new());
+        let owners = change["metadata"]["ownerReferences"].as_array().unwrap();
+        let owners: Vec<_> = owners.iter().map(|owner| &owner["uid"]).collect();
+        assert_eq!(owners, ["theirs", "ours"]);
+        assert_eq!(change["data"], json!({}));
+
+        // Ours by now, with our labels: the values are still somebody else's.
+        let ours = secret(change["metadata"].clone());
+        assert_eq!(needs(&ours, &instance), None);
+    }
+
+    #[test]
+    fn passwords_that_sip_left_are_removed() {
+        let cluster = cluster();
+        let instance = instance(&cluster, &cluster.jump_hosts()[0]);
+        for metadata in [
+            json!({"managedFields": [{"manager": "manager", "operation": "Update"}]}),
+            json!({"labels": {"app.kubernetes.io/part-of": "sip"}}),
+        ] {
+            let missing = needs(&secret(metadata), &instance).unwrap();
+            assert_eq!(missing.removed.keys().collect::<Vec<_>>(), ["hosts"]);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Dex as a cluster's identity provider: a Secret with its configuration and certificate, a Deployment, a Service, what guards its
+//! pods, and a `ConfigMap` with what the tenant's API servers need.
+
+mod config;
+mod expansion;
+mod objects;
+mod outputs;
+mod secrets;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use api::{Auth, Cluster, HttpsUrl};
+
+use crate::metadata::Instance;
+
+pub use config::Config;
+pub use expansion::DOLLAR;
+pub use objects::{CONFIG_FILE, Objects, objects};
+pub use outputs::{AUTHENTICATION, FLAGS, GROUP_BINDINGS, OUTPUTS_SUFFIX, outputs};
+pub use secrets::{BadSecret, Secrets};
+
+/// Port of the Service.
+pub const SERVICE_PORT: u16 = 443;
+/// Port on which Dex listens for people and API servers.
+pub const HTTPS_PORT: u16 = 5556;
+/// Port of its metrics.
+pub const METRICS_PORT: u16 = 5558;
+/// The end of the issuer's URL where the spec names none.
+pub const ISSUER_PATH: &str = "/dex";
+
+/// Everything that one provider's objects are made of.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    /// Its cluster.
+    pub cluster: &'a Cluster,
+    /// Its entry.
+    pub entry: &'a Auth,
+    /// The URL that tokens name; `None` as long as its port is not known: no pod runs then.
+    pub issuer: Option<&'a HttpsUrl>,
+    /// The values that its entry takes from Secrets.
+    pub secrets: &'a Secrets,
+    /// Where it stores keys and tokens.
+    pub storage: &'a Storage,
+    /// What it shows who it is with.
+    pub certificate: &'a Certificate,
+}
+
+impl<'a> Plan<'a> {
+    fn instance(&self) -> Instance<'a> {
+        Instance::new(self.cluster, self.entry.service(), "auth", "dex")
+    }
+}
+
+/// A part of etcd that only this provider can read.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Storage {
+    /// Addresses of etcd.
+    pub endpoints: Vec<String>,
+    /// CA certificates (PEM) of etcd; `None`: etcd is reached without TLS.
+    pub authority: Option<String>,
+    /// What every key begins with.
+    pub prefix: String,
+    /// Who may read and write those keys.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+/// A certificate, its key and its CA; PEM.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Certificate {
+    /// The certificate, then those between it and the CA.
+    pub chain: String,
+    /// Its private key.
+    pub key: String,
+    /// The CA certificates that people and API servers trust.
+    pub bundle: String,
+}

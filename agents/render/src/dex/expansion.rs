@@ -1,0 +1,85 @@
+//! Texts of connectors and of the storage. Dex replaces variables of its environment in them, `$NAME` and `${NAME}`, and knows no way
+//! to write a `$`. One variable holds it, since what a variable holds is not expanded again.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// Name of the variable of Dex's environment whose value has to be `$`.
+pub const DOLLAR: &str = "DEX_DOLLAR";
+
+/// A text in a part of the configuration in which Dex expands variables: what Dex reads in the end is this text.
+#[derive(Clone, Eq, PartialEq)]
+pub(super) struct Expanded(String);
+
+impl fmt::Debug for Expanded {
+    /// It may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Expanded")
+    }
+}
+
+impl Expanded {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('$', &format!("${{{DOLLAR}}}"))
+}
+
+/// What Dex makes of a text that has no other variables.
+pub(super) fn expand(text: &str) -> String {
+    text.replace(&format!("${{{DOLLAR}}}"), "$")
+}
+
+impl Serialize for Expanded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&escape(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Expanded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(expand(&text)))
+    }
+}
+
+/// A connector's configuration as its Secret has it, with every text and every name in it kept as it is.
+#[derive(Clone, Eq, PartialEq)]
+pub(super) struct ExpandedMap(pub(super) Map<String, Value>);
+
+impl fmt::Debug for ExpandedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ExpandedMap")
+    }
+}
+
+impl Serialize for ExpandedMap {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        mapped(&self.0, &escape).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ExpandedMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(|map| Self(mapped(&map, &expand).into_iter().collect()))
+    }
+}
+
+fn mapped(map: &Map<String, Value>, change: &impl Fn(&str) -> String) -> BTreeMap<String, Value> {
+    map.iter()
+        .map(|(name, value)| (change(name), changed(value, change)))
+        .collect()
+}
+
+fn changed(value: &Value, change: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(change(text)),
+        Value::Array(values) => values.iter().map(|value| changed(value, change)).collect(),
+        Value::Object(map) => Value::Object(mapped(map, change).into_iter().collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}

@@ -1,0 +1,220 @@
+//! The objects that run a provider.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+use api::HttpsUrl;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, HTTPGetAction, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, Probe,
+    Secret, SecretVolumeSource, Service, ServiceAccount, SleepAction, Volume, VolumeMount,
+};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use sha2::{Digest as _, Sha256};
+
+use super::config::Config;
+use super::{Certificate, DOLLAR, HTTPS_PORT, METRICS_PORT, Plan, SERVICE_PORT, Storage};
+use crate::exposure::{self, ExposedPort};
+use crate::{guards, pod};
+
+/// Key of the configuration in the Secret.
+pub const CONFIG_FILE: &str = "dex.json";
+pub(super) const CERTIFICATE_FILE: &str = "tls.crt";
+pub(super) const KEY_FILE: &str = "tls.key";
+pub(super) const STORAGE_AUTHORITY_FILE: &str = "storage-ca.crt";
+pub(super) const CONFIG_DIRECTORY: &str = "/etc/dex";
+
+const PORT_NAME: &str = "https";
+const METRICS_PORT_NAME: &str = "metrics";
+const VOLUME: &str = "config";
+/// How long a pod serves after it is deleted, so that no new connection reaches it when it ends: Dex ends at once.
+const DRAIN_SECONDS: i64 = 15;
+
+/// The objects that run a provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// In front of the pods.
+    pub service: Service,
+    /// What the pods read: configuration and certificate.
+    pub secret: Secret,
+    /// Of the pods; it has no right.
+    pub account: ServiceAccount,
+    /// Runs the pods: none as long as the issuer is not known.
+    pub deployment: Deployment,
+    /// Who may connect to them.
+    pub policy: NetworkPolicy,
+    /// How many may be evicted at once; `None` with fewer than two.
+    pub budget: Option<PodDisruptionBudget>,
+    /// Tells what the Secret holds from anything else.
+    pub digest: String,
+}
+
+/// The objects of a provider.
+#[must_use]
+pub fn objects(plan: &Plan<'_>) -> Objects {
+    let instance = plan.instance();
+    let data = data(plan);
+    let digest = digest(&data);
+    let port = ExposedPort {
+        name: PORT_NAME,
+        number: SERVICE_PORT,
+        target: HTTPS_PORT,
+        node_port: plan.entry.node_port().map(NonZeroU16::get),
+    };
+    let mut deployment = pod::deployment(&instance, Some(digest.clone()), pod_spec(plan));
+    if plan.issuer.is_none() {
+        deployment.spec.replicas = Some(0);
+    }
+    Objects {
+        service: exposure::service(&instance, std::iter::once(port)),
+        secret: Secret {
+            metadata: instance.metadata(),
+            type_: Some("Opaque".to_owned()),
+            data: Some(data),
+            ..Secret::default()
+        },
+        account: ServiceAccount {
+            metadata: instance.metadata(),
+            automount_service_account_token: Some(false),
+            ..ServiceAccount::default()
+        },
+        deployment,
+        policy: guards::policy(
+            &instance,
+            Some(HTTPS_PORT..=HTTPS_PORT),
+            std::iter::once(METRICS_PORT),
+        ),
+        budget: guards::budget(&instance),
+        digest,
+    }
+}
+
+fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
+    let Plan {
+        cluster: _,
+        entry,
+        issuer,
+        secrets,
+        storage,
+        certificate,
+    } = plan;
+    let Certificate {
+        chain,
+        key,
+        bundle: _,
+    } = certificate;
+    let Storage { authority, .. } = storage;
+    let config = issuer.map(|issuer| Config::new(entry.provider(), issuer, secrets, storage).to_text());
+    let files = [
+        (CONFIG_FILE, config),
+        (CERTIFICATE_FILE, Some(chain.clone())),
+        (KEY_FILE, Some(key.clone())),
+        (STORAGE_AUTHORITY_FILE, authority.clone()),
+    ];
+    files
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.to_owned(), ByteString(text?.into_bytes()))))
+        .collect()
+}
+
+fn digest(data: &BTreeMap<String, ByteString>) -> String {
+    let mut hash = Sha256::new();
+    for (name, ByteString(bytes)) in data {
+        for part in [name.as_bytes(), bytes] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+    }
+    hex::encode(hash.finalize())
+}
+
+fn pod_spec(plan: &Plan<'_>) -> PodSpec {
+    let instance = plan.instance();
+    PodSpec {
+        service_account_name: Some(instance.name().to_owned()),
+        containers: vec![container(plan)],
+        security_context: Some(PodSecurityContext {
+            // Who reads the private key.
+            fs_group: Some(pod::NOBODY),
+            ..pod::security(pod::NOBODY)
+        }),
+        termination_grace_period_seconds: Some(DRAIN_SECONDS + 15),
+        volumes: Some(vec![Volume {
+            name: VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(instance.name().to_owned()),
+                default_mode: Some(0o440),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]),
+        ..pod::spec(&instance, pod::NOBODY)
+    }
+}
+
+fn container(plan: &Plan<'_>) -> Container {
+    let path = plan.issuer.map(HttpsUrl::path).unwrap_or_default();
+    let healthy = |period: i32| Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(format!("{path}/healthz")),
+            port: IntOrString::String(PORT_NAME.to_owned()),
+            scheme: Some("HTTPS".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period),
+        timeout_seconds: Some(5),
+        ..Probe::default()
+    };
+    let variable = |name: &str, value: &str| EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        ..EnvVar::default()
+    };
+    Container {
+        name: "dex".to_owned(),
+        image: Some(plan.entry.service().image().to_string()),
+        // Ours rather than the image's: those of some releases expand templates first.
+        command: Some(vec![
+            "dex".to_owned(),
+            "serve".to_owned(),
+            format!("{CONFIG_DIRECTORY}/{CONFIG_FILE}"),
+        ]),
+        env: Some(vec![variable(DOLLAR, "$"), variable("DEX_EXPAND_ENV", "true")]),
+        ports: Some(vec![
+            pod::container_port(PORT_NAME, HTTPS_PORT),
+            pod::container_port(METRICS_PORT_NAME, METRICS_PORT),
+        ]),
+        readiness_probe: Some(healthy(5)),
+        // It asks the storage: only one that fails for long is a reason to start Dex again.
+        liveness_probe: Some(Probe {
+            failure_threshold: Some(12),
+            ..healthy(10)
+        }),
+        lifecycle: Some(Lifecycle {
+            // No command, since the image may have none but dex.
+            pre_stop: Some(LifecycleHandler {
+                sleep: Some(SleepAction {
+                    seconds: DRAIN_SECONDS,
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
+        }),
+        resources: Some(pod::resources(
+            plan.entry.service().resources(),
+            &[("cpu", "50m"), ("memory", "64Mi")],
+            &[("memory", "512Mi")],
+        )),
+        security_context: Some(pod::container_security()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: VOLUME.to_owned(),
+            mount_path: CONFIG_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}

@@ -1,0 +1,129 @@
+//! What a tenant's API servers need of its provider: flags, or a structured configuration, and what groups may do.
+
+use api::{BoundRole, GroupBinding, HttpsUrl, OidcClient};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::Plan;
+
+/// What the name of the `ConfigMap` ends with, after that of the instance.
+pub const OUTPUTS_SUFFIX: &str = "-oidc";
+/// Key of the flags of kube-apiserver, one a line.
+pub const FLAGS: &str = "kube-apiserver-flags";
+/// Key of the file for kube-apiserver's `--authentication-config`.
+pub const AUTHENTICATION: &str = "authentication-configuration.json";
+/// Key of the manifests that give groups their rights.
+pub const GROUP_BINDINGS: &str = "group-bindings.json";
+const ISSUER: &str = "issuer";
+const CLIENT_ID: &str = "client-id";
+const CA: &str = "ca.crt";
+/// What names of people and groups begin with in the tenant's cluster. Whoever writes a directory names its groups: without a prefix
+/// one could be called as a group that the cluster itself gives rights to.
+const PREFIX: &str = "oidc:";
+/// Where the flags expect the CA certificates on machines of the tenant's API servers.
+const CA_FILE: &str = "/etc/kubernetes/pki/oidc-ca.crt";
+
+/// The `ConfigMap` for a tenant's operators; `None` as long as the issuer is not known.
+#[must_use]
+pub fn outputs(plan: &Plan<'_>) -> Option<ConfigMap> {
+    let issuer = plan.issuer?;
+    let provider = plan.entry.provider();
+    let client = provider.kubectl_client()?;
+    let bundle = &plan.certificate.bundle;
+    let text = |value: &Value| format!("{value:#}\n");
+    let data = [
+        (ISSUER, issuer.to_string()),
+        (CLIENT_ID, client.id().clone()),
+        (CA, bundle.clone()),
+        (FLAGS, flags(issuer, client)),
+        (AUTHENTICATION, text(&authentication(issuer, client, bundle))),
+        (GROUP_BINDINGS, text(&bindings(provider.groups()))),
+    ];
+    let mut metadata = plan.instance().metadata();
+    metadata.name = metadata.name.map(|name| format!("{name}{OUTPUTS_SUFFIX}"));
+    Some(ConfigMap {
+        metadata,
+        data: Some(data.map(|(key, text)| (key.to_owned(), text)).into()),
+        ..ConfigMap::default()
+    })
+}
+
+fn flags(issuer: &HttpsUrl, client: &OidcClient) -> String {
+    let client = client.id();
+    [
+        format!("--oidc-issuer-url={issuer}"),
+        format!("--oidc-client-id={client}"),
+        "--oidc-username-claim=email".to_owned(),
+        format!("--oidc-username-prefix={PREFIX}"),
+        "--oidc-groups-claim=groups".to_owned(),
+        format!("--oidc-groups-prefix={PREFIX}"),
+        format!("--oidc-ca-file={CA_FILE}"),
+    ]
+    .map(|flag| flag + "\n")
+    .concat()
+}
+
+/// People and groups are known as the flags have it: with the prefix.
+fn authentication(issuer: &HttpsUrl, client: &OidcClient, bundle: &str) -> Value {
+    json!({
+        "apiVersion": "apiserver.config.k8s.io/v1beta1",
+        "kind": "AuthenticationConfiguration",
+        "jwt": [{
+            "issuer": {
+                "url": issuer.as_str(),
+                "audiences": [client.id()],
+                "certificateAuthority": bundle,
+            },
+            "claimMappings": {
+                "username": {"claim": "email", "prefix": PREFIX},
+                "groups": {"claim": "groups", "prefix": PREFIX},
+            },
+            // Nobody becomes a part of Kubernetes by the name that a directory gives.
+            "userValidationRules": [
+                {
+                    "expression": format!("!user.username.startsWith('{PREFIX}system:')"),
+                    "message": "the email must not begin with system:",
+                },
+                {
+                    "expression": format!("user.groups.all(group, !group.startsWith('{PREFIX}system:'))"),
+                    "message": "no group may begin with system:",
+                },
+            ],
+        }],
+    })
+}
+
+fn bindings(groups: &[GroupBinding]) -> Value {
+    let items: Vec<Value> = groups.iter().map(binding).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn binding(binding: &GroupBinding) -> Value {
+    let (role_kind, role) = match binding.role() {
+        BoundRole::Cluster(name) => ("ClusterRole", name),
+        BoundRole::Namespaced(name) => ("Role", name),
+    };
+    let namespace = binding.namespace().as_deref();
+    let kind = match namespace {
+        Some(_) => "RoleBinding",
+        None => "ClusterRoleBinding",
+    };
+    // Groups have names that objects cannot have.
+    let named = json!([binding.group(), role_kind, role, namespace]).to_string();
+    let mut metadata = json!({
+        "name": format!("sip-oidc-{}", hex::encode(&Sha256::digest(named)[..8])),
+        "labels": {"app.kubernetes.io/part-of": "sip"},
+    });
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
+    }
+    let api_group = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": format!("{api_group}/v1"),
+        "kind": kind,
+        "metadata": metadata,
+        "roleRef": {"apiGroup": api_group, "kind": role_kind, "name": role},
+        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": format!("{PREFIX}{}", binding.group())}],
+    })
+}

@@ -1,0 +1,264 @@
+//! The values that an entry takes from Secrets, checked: what Dex cannot use must not stop what runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Connector, Provider, SecretKey, Source};
+use serde_json::{Map, Value};
+
+/// Types of connectors that a Secret may have. Those that are missing let everybody in or believe a header that everybody can send.
+const RAW_TYPES: [&str; 16] = [
+    "atlassian-crowd",
+    "bitbucket-cloud",
+    "gitea",
+    "github",
+    "gitlab",
+    "google",
+    "keystone",
+    "ldap",
+    "linkedin",
+    "microsoft",
+    "oauth",
+    "oidc",
+    "openshift",
+    "saml",
+    "samlExperimental",
+    "cloudfoundry",
+];
+
+/// Longest value of a password or a client's secret, in bytes.
+const MAX_TEXT: usize = 4096;
+
+/// The values that an entry takes from Secrets.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Secrets {
+    texts: BTreeMap<SecretKey, String>,
+    raw: BTreeMap<SecretKey, Raw>,
+    users: Vec<StaticUser>,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+/// A connector as a Secret has it.
+#[derive(Clone, Eq, PartialEq)]
+pub(super) struct Raw {
+    pub(super) kind: String,
+    pub(super) config: Map<String, Value>,
+}
+
+/// A user with a password of its own.
+#[derive(Clone, Eq, PartialEq)]
+pub(super) struct StaticUser {
+    pub(super) email: String,
+    pub(super) hash: String,
+}
+
+/// A value of a Secret that cannot be used. It does not tell the value.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{key}: {rule}")]
+pub struct BadSecret {
+    key: SecretKey,
+    rule: &'static str,
+}
+
+impl Secrets {
+    /// Checks the values of every key that the provider names.
+    ///
+    /// # Errors
+    /// Every value that cannot be used. A key without value counts as empty.
+    pub fn read(provider: &Provider, values: &BTreeMap<SecretKey, Vec<u8>>) -> Result<Self, Vec<BadSecret>> {
+        let mut read = Self::default();
+        let mut bad = Vec::new();
+        let text = |key: &SecretKey, is_right: fn(&str) -> Result<String, &'static str>| {
+            let bytes = values.get(key).map(Vec::as_slice).unwrap_or_default();
+            let text = std::str::from_utf8(bytes).map_err(|_| "must be UTF-8");
+            text.and_then(is_right).map_err(|rule| BadSecret {
+                key: key.clone(),
+                rule,
+            })
+        };
+        let mut keep = |key: &SecretKey, value: Result<String, BadSecret>| match value {
+            Ok(value) => {
+                read.texts.insert(key.clone(), value);
+            }
+            Err(error) => bad.push(error),
+        };
+        for key in passwords(provider) {
+            keep(key, text(key, password));
+        }
+        for key in authorities(provider) {
+            keep(key, text(key, certificates));
+        }
+        for connector in provider.connectors() {
+            if let Source::Raw(key) = connector.source() {
+                match text(key, |text| Ok(text.to_owned())).and_then(|text| raw(key, &text)) {
+                    Ok(value) => {
+                        read.raw.insert(key.clone(), value);
+                    }
+                    Err(error) => bad.push(error),
+                }
+            }
+        }
+        if let Some(key) = provider.static_passwords() {
+            match text(key, |text| Ok(text.to_owned())).and_then(|text| users(key, &text)) {
+                Ok(users) => read.users = users,
+                Err(error) => bad.push(error),
+            }
+        }
+        if bad.is_empty() { Ok(read) } else { Err(bad) }
+    }
+
+    /// The password, client's secret or CA certificates of a key; empty for a key that the provider did not name.
+    #[must_use]
+    pub fn text(&self, key: &SecretKey) -> &str {
+        self.texts.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn raw(&self, key: &SecretKey) -> Option<&Raw> {
+        self.raw.get(key)
+    }
+
+    pub(super) fn users(&self) -> &[StaticUser] {
+        &self.users
+    }
+}
+
+/// Passwords of directories, and secrets of clients.
+fn passwords(provider: &Provider) -> BTreeSet<&SecretKey> {
+    let of_connectors = provider.connectors().iter().map(Connector::source);
+    let of_connectors = of_connectors.filter_map(|source| match source {
+        Source::Ldap(ldap) => ldap.bind_password().as_ref(),
+        Source::Oidc(oidc) => Some(oidc.client_secret()),
+        Source::Github(github) => Some(github.client_secret()),
+        Source::Raw(_) => None,
+    });
+    let of_clients = provider
+        .clients()
+        .iter()
+        .filter_map(|client| client.secret().as_ref());
+    of_connectors.chain(of_clients).collect()
+}
+
+fn authorities(provider: &Provider) -> BTreeSet<&SecretKey> {
+    let sources = provider.connectors().iter().map(Connector::source);
+    sources
+        .filter_map(|source| match source {
+            Source::Ldap(ldap) => ldap.root_ca().as_ref(),
+            Source::Oidc(_) | Source::Github(_) | Source::Raw(_) => None,
+        })
+        .collect()
+}
+
+/// One line; editors and `kubectl create secret --from-file` leave a line break at its end.
+fn password(text: &str) -> Result<String, &'static str> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() {
+        return Err("must not be empty");
+    }
+    if text.contains(char::is_control) {
+        return Err("must be one line without control characters");
+    }
+    if text.len() > MAX_TEXT {
+        return Err("must have at most 4096 bytes");
+    }
+    Ok(text.to_owned())
+}
+
+fn certificates(text: &str) -> Result<String, &'static str> {
+    if text.contains("-----BEGIN CERTIFICATE-----") && !text.contains("PRIVATE KEY") {
+        return Ok(text.to_owned());
+    }
+    Err("must be certificates in PEM, without a private key")
+}
+
+fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
+    let bad = |rule| BadSecret {
+        key: key.clone(),
+        rule,
+    };
+    let value: Value = serde_saphyr::from_str(text).map_err(|_| bad("must be YAML or JSON"))?;
+    let Value::Object(mut fields) = value else {
+        return Err(bad("must have the fields type and config"));
+    };
+    let (kind, config) = (fields.remove("type"), fields.remove("config"));
+    let (Some(Value::String(kind)), Some(Value::Object(config))) = (kind, config) else {
+        return Err(bad("must have the fields type and config"));
+    };
+    if !RAW_TYPES.contains(&kind.as_str()) {
+        return Err(bad(
+            "its type must be a connector of Dex that asks for a password or another provider",
+        ));
+    }
+    Ok(Raw { kind, config })
+}
+
+fn users(key: &SecretKey, text: &str) -> Result<Vec<StaticUser>, BadSecret> {
+    let bad = || BadSecret {
+        key: key.clone(),
+        rule: "must have lines EMAIL:BCRYPT with a different email each and a cost of 10 or more",
+    };
+    let mut users: Vec<StaticUser> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (email, hash) = line.split_once(':').ok_or_else(bad)?;
+        let twice = users.iter().any(|user| user.email.eq_ignore_ascii_case(email));
+        if twice || !is_email(email) || !is_bcrypt(hash) {
+            return Err(bad());
+        }
+        users.push(StaticUser {
+            email: email.to_owned(),
+            hash: hash.to_owned(),
+        });
+    }
+    if users.is_empty() { Err(bad()) } else { Ok(users) }
+}
+
+fn is_email(text: &str) -> bool {
+    let graphic = text.bytes().all(|byte| byte.is_ascii_graphic());
+    graphic
+        && text
+            .split_once('@')
+            .is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
+}
+
+fn is_bcrypt(text: &str) -> bool {
+    let Some(rest) = ["$2a$", "$2b$", "$2y$"]
+        .iter()
+        .find_map(|version| text.strip_prefix(version))
+    else {
+        return false;
+    };
+    let cost = rest.get(..2).and_then(|cost| cost.parse::<u8>().ok());
+    let salted = rest.get(3..).unwrap_or_default();
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'/';
+    cost.is_some_and(|cost| (10..=16).contains(&cost))
+        && rest.get(2..3) == Some("$")
+        && salted.len() == 53
+        && salted.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_slow_hashes_of_named_users_are_taken() {
+        let hash = format!("$2y$10${}", "a".repeat(53));
+        for (line, expected) in [
+            (format!("ada@example.org:{hash}"), true),
+            (format!("ada@example.org:{}", hash.replace("$10$", "$04$")), false),
+            (format!("ada@example.org:{}", hash.replace("$2y$", "$1$")), false),
+            (format!("ada:{hash}"), false),
+            ("ada@example.org:secret".to_owned(), false),
+            (String::new(), false),
+            (format!("a@b:{hash}\nA@b:{hash}"), false),
+        ] {
+            let (user, hashes) = line.split_once(':').unwrap_or((&line, ""));
+            let found = line.lines().count() == 1 && is_email(user) && is_bcrypt(hashes);
+            assert_eq!(found, expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Objects as snapshots, and configuration read as Dex reads it.
+
+mod hostile;
+
+use api::{Cluster, HttpsUrl, SIPCluster, SecretKey};
+use insta::{assert_snapshot, assert_yaml_snapshot};
+use serde_json::{Value, json};
+
+use super::*;
+
+pub(super) fn cluster(entry: &Value) -> Cluster {
+    let object = json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
+        "metadata": {"namespace": "tenants", "name": "shop", "uid": "5a1e"},
+        "spec": {"services": {"auth": [entry]}},
+    });
+    let object: SIPCluster = serde_json::from_value(object).unwrap();
+    Cluster::parse(&object).unwrap()
+}
+
+pub(super) fn storage() -> Storage {
+    Storage {
+        endpoints: vec!["https://etcd.example.org:2379".to_owned()],
+        authority: Some("CA of the storage".to_owned()),
+        prefix: "sip-dex/5a1e/auth-shop/".to_owned(),
+        user: "sip-dex.5a1e.auth-shop".to_owned(),
+        password: "storage$password".to_owned(),
+    }
+}
+
+pub(super) fn certificate() -> Certificate {
+    Certificate {
+        chain: "chain".to_owned(),
+        key: "key".to_owned(),
+        bundle: "bundle\n".to_owned(),
+    }
+}
+
+/// Every key of a Secret has the same text.
+pub(super) fn secrets(cluster: &Cluster, text: &str) -> Secrets {
+    let provider = cluster.auth()[0].provider();
+    let values = provider.secret_keys().into_iter().map(|key: &SecretKey| {
+        let value = match key.key() {
+            "ca.crt" => "-----BEGIN CERTIFICATE-----",
+            "connector" => "{type: gitlab, config: {clientSecret: 'x$HOME', groups: ['$1', a]}}",
+            "users" => "ada@example.org:$2y$10$aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n",
+            _ => text,
+        };
+        (key.clone(), value.as_bytes().to_vec())
+    });
+    Secrets::read(provider, &values.collect()).unwrap_or_else(|bad| panic!("{bad:?}"))
+}
+
+pub(super) fn everything() -> Value {
+    let key = |key: &str| json!({"name": "sign-in", "key": key});
+    json!({
+        "image": "example.org/dex:2.13", "nodeInterfaceId": "oam", "nodePort": 30_556, "hostname": "sso.example.org",
+        "connectors": [
+            {"id": "ldap", "name": "Directory", "ldap": {
+                "host": "ldap.example.org", "rootCA": key("ca.crt"), "bindDN": "cn=search,dc=example", "bindPassword": key("password"),
+                "userSearch": {"baseDN": "ou=people", "filter": "(objectClass=person)", "username": "uid", "nameAttr": "cn"},
+                "groupSearch": {"baseDN": "ou=groups", "scope": "one"}}},
+            {"id": "up", "oidc": {"issuer": "https://up.example.org", "clientID": "dex", "clientSecret": key("up")}},
+            {"id": "github", "github": {"clientID": "dex", "clientSecret": key("github"), "orgs": [{"name": "o", "teams": ["t"]}]}},
+            {"id": "other", "raw": key("connector")},
+        ],
+        "clients": [
+            {"id": "kubernetes"},
+            {"id": "console", "secret": key("console"), "redirectURIs": ["https://console.example.org/back"]},
+        ],
+        "expiry": {"idTokens": "1h"},
+        "groups": [
+            {"group": "admins", "clusterRole": "cluster-admin"},
+            {"group": "ops", "clusterRole": "edit", "namespace": "shop"},
+            {"group": "dev", "role": "deploy", "namespace": "shop"},
+        ],
+        "staticPasswords": key("users"),
+    })
+}
+
+#[test]
+fn the_objects_of_a_provider() {
+    let cluster = cluster(&everything());
+    let issuer = HttpsUrl::of("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+    let secrets = secrets(&cluster, "secret$value");
+    let plan = Plan {
+        cluster: &cluster,
+        entry: &cluster.auth()[0],
+        issuer: Some(&issuer),
+        secrets: &secrets,
+        storage: &storage(),
+        certificate: &certificate(),
+    };
+    let mut rendered = objects(&plan);
+    let data = std::mem::take(rendered.secret.data.as_mut().unwrap());
+    let names: Vec<_> = data.keys().map(String::as_str).collect();
+    assert_eq!(names, ["dex.json", "storage-ca.crt", "tls.crt", "tls.key"]);
+    let config: Value = serde_json::from_slice(&data[CONFIG_FILE].0).unwrap();
+    assert_snapshot!("config", format!("{config:#}"));
+    let Objects {
+        service,
+        secret,
+        account,
+        deployment,
+        policy,
+        budget,
+        digest: _,
+    } = rendered;
+    assert_yaml_snapshot!("objects", (service, secret, account, deployment, policy, budget));
+    assert_yaml_snapshot!("outputs", outputs(&plan));
+}
+
+#[test]
+fn nothing_runs_before_the_issuer_is_known() {
+    let cluster = cluster(&everything());
+    let plan = Plan {
+        cluster: &cluster,
+        entry: &cluster.auth()[0],
+        issuer: None,
+        secrets: &secrets(&cluster, "secret"),
+        storage: &storage(),
+        certificate: &certificate(),
+    };
+    let rendered = objects(&plan);
+    assert_eq!(rendered.deployment.spec.replicas, Some(0));
+    assert!(!rendered.secret.data.unwrap().contains_key(CONFIG_FILE));
+    assert_eq!(outputs(&plan), None);
+}
+
+#[test]
+fn no_printed_type_shows_a_secret() {
+    let cluster = cluster(&everything());
+    let secrets = secrets(&cluster, "hidden");
+    assert!(!format!("{secrets:?}").contains("hidden"));
+}

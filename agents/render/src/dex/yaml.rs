@@ -1,0 +1,55 @@
+//! Text that is JSON and YAML alike. JSON admits characters in strings that a YAML parser refuses or changes, such as line separators,
+//! so they are escaped; and a pair of escapes for one character is not YAML, so characters that need a pair are written as they are.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+
+/// The text of a value whose serialization cannot fail.
+pub(super) fn text(value: &impl Serialize) -> String {
+    let mut bytes = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut bytes, Escaping);
+    // Only a map with keys that are no strings, or a writer, can fail.
+    if value.serialize(&mut serializer).is_err() {
+        bytes.clear();
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+struct Escaping;
+
+impl Formatter for Escaping {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        for character in fragment.chars() {
+            let code = u32::from(character);
+            if (0x20..0x7f).contains(&code) || code > 0xffff {
+                write!(writer, "{character}")?;
+            } else {
+                write!(writer, "\\u{code:04x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_yaml_would_change_is_escaped() {
+        let value = "a\"\\\u{7f}\u{85}\u{2028}\u{feff}\u{ffff}é\u{1f600}\n";
+        let text = text(&value);
+        assert_eq!(
+            text,
+            "\"a\\\"\\\\\\u007f\\u0085\\u2028\\ufeff\\uffff\\u00e9\u{1f600}\\n\""
+        );
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
+        assert_eq!(serde_saphyr::from_str::<String>(&text).unwrap(), value);
+    }
+}

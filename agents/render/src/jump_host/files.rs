@@ -1,0 +1,31 @@
+//! The files that sshd and ssh read. The agent writes them to the `ConfigMap`; the sidecar of each pod writes them to the pod.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+/// What sshd runs with. A change of it makes sshd read it again; sessions stay.
+pub const SSHD_CONFIG: &str = "sshd_config";
+/// How ssh reaches the nodes.
+pub const SSH_CONFIG: &str = "ssh_config";
+/// Keys that may log in.
+pub const AUTHORIZED_KEYS: &str = "authorized_keys";
+/// Authorities whose certificates may log in.
+pub const AUTHORITIES: &str = "user_ca";
+/// Principals that such a certificate needs one of.
+pub const PRINCIPALS: &str = "principals";
+
+/// All of them. They hold no secret.
+pub const ALL: [&str; 5] = [SSHD_CONFIG, SSH_CONFIG, AUTHORIZED_KEYS, AUTHORITIES, PRINCIPALS];
+
+/// Tells the files of a `ConfigMap` from others: SHA-256, in hexadecimal digits.
+#[must_use]
+pub fn digest(data: &BTreeMap<String, String>) -> String {
+    let mut hasher = Sha256::new();
+    for name in ALL {
+        let content = data.get(name).map_or("", String::as_str);
+        hasher.update(content.len().to_be_bytes());
+        hasher.update(content.as_bytes());
+    }
+    hex::encode(hasher.finalize())
+}

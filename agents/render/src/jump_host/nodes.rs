@@ -1,0 +1,196 @@
+//! The hosts that ssh leads to, and the names by which it does.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use vocabulary::dns;
+
+/// Kinds of names that a node can have.
+const CHOICES: usize = 4;
+
+/// A host of the cluster. Ordered by namespace and name, which together are unique in a site.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Node {
+    namespace: String,
+    name: String,
+    address: IpAddr,
+    /// Whether an API server of the tenant runs there.
+    control_plane: bool,
+    /// Such as `worker-3`: a name that its replacement inherits.
+    ordinal: Option<String>,
+}
+
+impl Node {
+    /// A BareMetalHost with its address; `None` if its namespace or name are none that the API server accepts.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, address: IpAddr, control_plane: bool) -> Option<Self> {
+        (dns::is_label(namespace) && dns::is_subdomain(name)).then(|| Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            address,
+            control_plane,
+            ordinal: None,
+        })
+    }
+
+    /// With the name that its replacement inherits: its role in lower case and its number in it. A role that is no part of a name
+    /// gives none.
+    #[must_use]
+    pub fn numbered(self, role: &str, number: u32) -> Self {
+        let name = format!("{}-{number}", role.to_ascii_lowercase());
+        Self {
+            ordinal: dns::is_label(&name).then_some(name),
+            ..self
+        }
+    }
+
+    /// Its address in the network that the jump host's entry names.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Whether an API server of the tenant runs there.
+    #[must_use]
+    pub fn is_control_plane(&self) -> bool {
+        self.control_plane
+    }
+
+    /// `NAMESPACE/NAME`: under this name ssh keeps its host key, whatever its address.
+    #[must_use]
+    pub fn host_key_alias(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// From the first choice to the last: the name, what is before its first dot, the name with the namespace, and the number in its
+    /// role. Without a number its name is there twice.
+    fn candidates(&self) -> [String; CHOICES] {
+        let short = self.name.split('.').next().unwrap_or_default();
+        [
+            self.name.clone(),
+            short.to_owned(),
+            format!("{}.{}", self.name, self.namespace),
+            self.ordinal.clone().unwrap_or_else(|| self.name.clone()),
+        ]
+    }
+}
+
+/// Each node once, in order, with the names by which ssh finds it. A name that two nodes could have is nobody's, and a host's own
+/// name goes before what is derived from another's.
+#[must_use]
+pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
+    let mut nodes: Vec<&Node> = nodes.iter().collect();
+    nodes.sort_unstable();
+    nodes.dedup_by_key(|node| (&node.namespace, &node.name));
+    // How many nodes have a name at which choice.
+    let mut claims: BTreeMap<String, [usize; CHOICES]> = BTreeMap::new();
+    for node in &nodes {
+        let candidates = node.candidates();
+        for (choice, name) in candidates.iter().enumerate() {
+            if !candidates[..choice].contains(name) {
+                claims.entry(name.clone()).or_default()[choice] += 1;
+            }
+        }
+    }
+    let is_own = |name: &str, choice: usize| {
+        claims
+            .get(name)
+            .is_some_and(|claims| claims[choice] == 1 && claims[..choice].iter().all(|others| *others == 0))
+    };
+    nodes
+        .into_iter()
+        .map(|node| {
+            let candidates = node.candidates();
+            let names = candidates.iter().enumerate();
+            let names =
+                names.filter(|(choice, name)| !candidates[..*choice].contains(name) && is_own(name, *choice));
+            (node, names.map(|(_, name)| name.clone()).collect())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(namespace: &str, name: &str) -> Node {
+        Node::new(namespace, name, IpAddr::from([192, 0, 2, 1]), false).unwrap()
+    }
+
+    #[test]
+    fn a_name_leads_to_one_node() {
+        for (nodes, expected) in [
+            (vec![("metal", "a")], vec![vec!["a", "a.metal"]]),
+            (
+                vec![("metal", "a.rack1"), ("metal", "b.rack1")],
+                vec![
+                    vec!["a.rack1", "a", "a.rack1.metal"],
+                    vec!["b.rack1", "b", "b.rack1.metal"],
+                ],
+            ),
+            (
+                vec![("metal", "a.rack1"), ("metal", "a.rack2")],
+                vec![vec!["a.rack1", "a.rack1.metal"], vec!["a.rack2", "a.rack2.metal"]],
+            ),
+            (
+                vec![("one", "a"), ("two", "a")],
+                vec![vec!["a.one"], vec!["a.two"]],
+            ),
+            // The second has the name that the first would have with its namespace.
+            (
+                vec![("b", "a"), ("c", "a.b")],
+                vec![vec!["a"], vec!["a.b", "a.b.c"]],
+            ),
+            (vec![("metal", "a"), ("metal", "a")], vec![vec!["a", "a.metal"]]),
+        ] {
+            let nodes: Vec<_> = nodes
+                .iter()
+                .map(|(namespace, name)| node(namespace, name))
+                .collect();
+            let names: Vec<_> = named(&nodes).into_iter().map(|(_, names)| names).collect();
+            assert_eq!(names, expected);
+        }
+    }
+
+    #[test]
+    fn a_node_is_found_by_the_number_in_its_role() {
+        let numbered = |name: &str, role: &str, number| node("metal", name).numbered(role, number);
+        for (nodes, expected) in [
+            (
+                vec![numbered("a", "ControlPlane", 0), numbered("b", "Worker", 3)],
+                vec![
+                    vec!["a", "a.metal", "controlplane-0"],
+                    vec!["b", "b.metal", "worker-3"],
+                ],
+            ),
+            // A host that is called so goes before one that has the number.
+            (
+                vec![numbered("a", "Worker", 0), numbered("worker-0", "Worker", 1)],
+                vec![
+                    vec!["a", "a.metal"],
+                    vec!["worker-0", "worker-0.metal", "worker-1"],
+                ],
+            ),
+            (vec![numbered("a", "My_Role", 0)], vec![vec!["a", "a.metal"]]),
+        ] {
+            let names: Vec<_> = named(&nodes).into_iter().map(|(_, names)| names).collect();
+            assert_eq!(names, expected);
+        }
+    }
+
+    #[test]
+    fn names_that_no_object_can_have_are_refused() {
+        for (namespace, name) in [
+            ("metal", "a\nb"),
+            ("me tal", "a"),
+            ("metal", "*"),
+            ("metal", "!a"),
+            ("", "a"),
+        ] {
+            assert_eq!(
+                Node::new(namespace, name, IpAddr::from([192, 0, 2, 1]), false),
+                None
+            );
+        }
+    }
+}

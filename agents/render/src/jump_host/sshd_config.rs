@@ -1,0 +1,101 @@
+//! The configuration of sshd. It has only words that OpenSSH 7.8 knows, since the image is the user's.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::destinations::forwarded;
+use super::files::{AUTHORITIES, AUTHORIZED_KEYS, PRINCIPALS};
+use super::host_keys::OWN;
+use super::interface::{
+    CLUSTER_VARIABLE, DIRECTORY, HOST_KEYS, LISTEN_PORT, POWER_ADDRESS_VARIABLE, TOOLS, USER,
+};
+use super::plan::Plan;
+
+/// What every jump host has alike.
+const FIXED: &str = "\
+# Only root can change to another user: everybody logs in to the account that sshd runs as.
+PidFile none
+UsePAM no
+# The files are the sidecar's, in a directory that nobody else can write to; of its owner and mode the kubelet decides.
+StrictModes no
+PermitRootLogin no
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+HostbasedAuthentication no
+PermitUserEnvironment no
+PermitUserRC no
+X11Forwarding no
+AllowAgentForwarding no
+AllowStreamLocalForwarding no
+PermitTunnel no
+GatewayPorts no
+AllowTcpForwarding local
+PermitListen none
+LoginGraceTime 30
+MaxAuthTries 10
+ClientAliveInterval 60
+ClientAliveCountMax 3
+PrintMotd no
+# Says when a session begins and ends, and by which key.
+LogLevel VERBOSE
+# Tells the session too, so that the command `host` can name the key in the audit log of power control.
+ExposeAuthInfo yes
+Subsystem sftp internal-sftp
+";
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+pub(super) fn text(plan: &Plan<'_>) -> String {
+    let mut text =
+        format!("# The jump-host agent writes this file.\nPort {LISTEN_PORT}\nAllowUsers {USER}\n");
+    for name in plan.host_keys.names() {
+        line(&mut text, format_args!("HostKey {HOST_KEYS}/{name}"));
+    }
+    if plan.host_keys.names().next().is_none() {
+        // Without a line sshd would take keys of its image, which everybody can have. It does not start without this file.
+        line(&mut text, format_args!("HostKey {HOST_KEYS}/{OWN}"));
+    }
+    text.push_str(FIXED);
+    line(
+        &mut text,
+        format_args!("AuthorizedKeysFile {DIRECTORY}/{AUTHORIZED_KEYS}"),
+    );
+    if !plan.authorities.is_empty() {
+        line(
+            &mut text,
+            format_args!("TrustedUserCAKeys {DIRECTORY}/{AUTHORITIES}"),
+        );
+        line(
+            &mut text,
+            format_args!("AuthorizedPrincipalsFile {DIRECTORY}/{PRINCIPALS}"),
+        );
+    }
+    line(&mut text, format_args!("PermitOpen {}", destinations(plan)));
+    let cluster = plan.cluster.reference();
+    line(
+        &mut text,
+        format_args!(
+            "SetEnv PATH={TOOLS}:{PATH} KUBECACHEDIR=/tmp/kube-cache {CLUSTER_VARIABLE}={}/{} {POWER_ADDRESS_VARIABLE}={}",
+            cluster.namespace(),
+            cluster.name(),
+            plan.power.address
+        ),
+    );
+    text
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+/// In one line, since only the first one counts.
+fn destinations(plan: &Plan<'_>) -> String {
+    let forwarded = forwarded(plan);
+    if forwarded.is_empty() {
+        return "none".to_owned();
+    }
+    let forwarded: Vec<String> = forwarded.iter().map(SocketAddr::to_string).collect();
+    forwarded.join(" ")
+}

@@ -1,0 +1,5 @@
+mod fixtures;
+mod hostile;
+mod keys;
+mod objects;
+mod sshd;

@@ -1,0 +1,167 @@
+//! The text for `~/.ssh/config`.
+
+use std::fmt::Write as _;
+
+use placement::ClusterName;
+
+use super::nodes::Node;
+
+/// How a jump host is reached and recognised.
+#[derive(Clone, Debug)]
+pub(super) struct JumpHost {
+    pub(super) address: String,
+    pub(super) port: u16,
+    /// Algorithm and base64 of each host key.
+    pub(super) keys: Vec<(String, String)>,
+}
+
+/// What ends the names of a cluster's hosts: several clusters fit into one configuration.
+pub(super) fn suffix(cluster: &ClusterName) -> String {
+    format!("{}.{}", cluster.name(), cluster.namespace())
+}
+
+/// The names that a configuration has.
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let hosts = text.lines().filter_map(|line| line.strip_prefix("Host "));
+    hosts.flat_map(|names| names.split(' '))
+}
+
+/// Blocks for the jump host and each node. The host keys are in the text: nobody is asked whether to trust them.
+pub(super) fn text(cluster: &ClusterName, jump_host: &JumpHost, nodes: &[Node]) -> String {
+    let JumpHost { address, port, keys } = jump_host;
+    let suffix = suffix(cluster);
+    let known: Vec<String> = keys
+        .iter()
+        .map(|(algorithm, key)| format!("jump.{suffix} {algorithm} {key}"))
+        .collect();
+    let mut text = format!(
+        "# SIPCluster {cluster}\n\
+         Host jump.{suffix}\n  HostName {address}\n  Port {port}\n  User ubuntu\n  HostKeyAlias jump.{suffix}\n  \
+         StrictHostKeyChecking yes\n  UserKnownHostsFile none\n  KnownHostsCommand /usr/bin/printf {}\n",
+        printf(&known)
+    );
+    for Node {
+        names,
+        address,
+        alias,
+    } in nodes
+    {
+        let (Some(address), Some(alias)) = (address, alias) else {
+            continue;
+        };
+        let names: Vec<String> = names.iter().map(|name| format!("{name}.{suffix}")).collect();
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}\n  ProxyJump jump.{suffix}\n",
+            names.join(" ")
+        );
+    }
+    text
+}
+
+/// Arguments by which `printf` prints these lines. ssh reads `%%` as `%`.
+fn printf(lines: &[String]) -> String {
+    let quoted: Vec<String> = lines.iter().map(|line| format!("\"{line}\"")).collect();
+    format!("\"%%s\\n\" {}", quoted.join(" "))
+}
+
+/// A name of DNS: what a host is called, and what means nothing else to ssh.
+pub(super) fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !text.is_empty() && text.len() <= 253 && !text.starts_with(['-', '.']) && text.chars().all(plain)
+}
+
+/// `NAMESPACE/NAME`.
+pub(super) fn is_alias(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(namespace, name)| is_name(namespace) && is_name(name))
+}
+
+/// Base64, or the name of an algorithm.
+pub(super) fn is_word(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+/=-@.".contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::{super::nodes, *};
+
+    const RENDERED: &str = "\
+# The jump-host agent writes this file.
+Include /etc/opt/sip/identities
+
+Host node-1.rack-a node-1 controlplane-0
+  HostName 192.0.2.11
+  HostKeyAlias metal/node-1.rack-a
+
+Host *
+  User ubuntu
+";
+
+    fn jump_host() -> JumpHost {
+        JumpHost {
+            address: "198.51.100.7".to_owned(),
+            port: 30_101,
+            keys: vec![(
+                "ssh-ed25519".to_owned(),
+                "AAAAC3NzaC1lZDI1NTE5AAAAIHkY".to_owned(),
+            )],
+        }
+    }
+
+    /// What ssh does for a destination.
+    fn ssh_reads(text: &str, destination: &str) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new("ssh")
+            .arg("-GF")
+            .arg(&file)
+            .arg(destination)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}\n{text}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn ssh_goes_through_the_jump_host_and_knows_its_key() {
+        let cluster: ClusterName = "shop/orders".parse().unwrap();
+        let text = text(&cluster, &jump_host(), &nodes::parse(RENDERED));
+        let jump = ssh_reads(&text, "jump.orders.shop");
+        for expected in [
+            "hostname 198.51.100.7\n",
+            "port 30101\n",
+            "stricthostkeychecking true\n",
+            "knownhostscommand /usr/bin/printf \"%%s\\n\" \"jump.orders.shop ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHkY\"\n",
+        ] {
+            assert!(jump.contains(expected), "{expected}{jump}");
+        }
+        for name in ["node-1.rack-a", "node-1", "controlplane-0"] {
+            let node = ssh_reads(&text, &format!("{name}.orders.shop"));
+            assert!(node.contains("hostname 192.0.2.11\n"), "{node}");
+            assert!(node.contains("proxyjump jump.orders.shop\n"), "{node}");
+            assert!(node.contains("hostkeyalias metal/node-1.rack-a\n"), "{node}");
+        }
+        assert_eq!(names(&text).count(), 4);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn hostile_text_never_becomes_a_further_line(text in "(Host |HostName |HostKeyAlias |ProxyCommand |[ -~]{0,8}|\n|\r|\u{2028}|\"|%){0,20}") {
+            let cluster: ClusterName = "shop/orders".parse().unwrap();
+            let nodes = nodes::parse(&text);
+            let rendered = super::text(&cluster, &jump_host(), &nodes);
+            prop_assert_eq!(rendered.lines().count(), 9 + 6 * nodes.len());
+            prop_assert!(!rendered.contains("ProxyCommand"));
+        }
+    }
+}
