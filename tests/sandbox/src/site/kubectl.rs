@@ -57,12 +57,14 @@ impl Site {
             .await
     }
 
-    /// `kubectl apply` of YAML text.
+    /// `kubectl apply --server-side` of YAML text. Tests that share a site may apply the same objects at the same time: of two client-side
+    /// applies that find nothing, one fails with AlreadyExists.
     ///
     /// # Errors
     /// When kubectl or the API server refuses it.
     pub async fn apply_yaml(&self, yaml: &str) -> Result<String, Error> {
-        self.succeed(&["apply", "--filename", "-"], yaml).await
+        self.succeed(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], yaml)
+            .await
     }
 
     /// `kubectl apply --kustomize DIRECTORY`.
