@@ -270,7 +270,7 @@ pub struct Need {
     pub role: RoleName,
     /// How many, each in a domain of its own where the role has a topology key.
     pub count: u32,
-    /// Domains that would not do, since the role has its one place there taken; sorted. (A host that fits another role
-    /// too might do even there.)
+    /// Domains that would not do, since the role has its one place there taken, or since a member that is to be moved would
+    /// take the place or the host; sorted. (A host that fits another role too might do even there.)
     pub not_in: Vec<LabelValue>,
 }

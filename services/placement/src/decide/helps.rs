@@ -1,31 +1,29 @@
-//! What would make a request fit, each verified by deciding again with it.
+//! What would make a request fit, each verified by deciding again with it. How many more hosts would: [`super::more_hosts`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vocabulary::{HostName, LabelValue, RoleName};
+use vocabulary::{HostName, RoleName};
 
 use super::account::{Account, Gate, count};
 use super::demand::Demand;
 use super::leaves::Spot;
+use super::more_hosts;
 use super::score::{Drawbacks, Score};
-use super::sent::{fits_with_move_of, run};
+use super::sent::run;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::tree::ROOT;
-use crate::decision::{Help, Need, Tight};
+use crate::decision::{Help, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
 use crate::request::Request;
 use crate::site::{NONE, Slot, Value, at};
 
-/// How many hosts that are not eligible are looked at per role, the first by name.
-const LOOKED_AT: usize = 64;
-
-/// Where more hosts are missing than this, it is no help to say so; the funnels say how many there are.
-const MOST_MISSING: u32 = 1_000;
+/// How many hosts that are not eligible are considered per role, the first by name.
+const MOST_CONSIDERED: usize = 64;
 
 pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, tight: &Tight) -> Vec<Help> {
     let missing = solution.missing();
-    let mut helps: Vec<Help> = more_hosts(inputs, solution, tight, &missing)
+    let mut helps: Vec<Help> = more_hosts::fewest(inputs, solution, tight, &missing)
         .into_iter()
         .collect();
     for (role, missing) in missing.iter().enumerate() {
@@ -84,115 +82,6 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
 /// How many members a role gives back when it wants less.
 type GivesBack<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
 
-/// The fewest hosts for one role that would do, or else what each role lacks.
-fn more_hosts(inputs: &Inputs<'_>, solution: &Solution, tight: &Tight, missing: &[u32]) -> Option<Help> {
-    let short = || missing.iter().enumerate().filter(|(_, missing)| **missing > 0);
-    let total = missing.iter().copied().fold(0, u32::saturating_add);
-    if total > MOST_MISSING {
-        return None;
-    }
-    let one = |total| short().map(move |(role, _)| vec![(role, total)]);
-    let each = short().map(|(role, missing)| (role, *missing)).collect();
-    // With more hosts another member may be moved than now, and take one of them.
-    let another = solution.with_moves.as_ref().map(|_| total.saturating_add(1));
-    let needs = one(total)
-        .chain([each])
-        .chain(another.into_iter().flat_map(one))
-        .find(|needs| fits_with_new_hosts(solution, needs))?;
-    let several = needs.iter().map(|(_, count)| count).sum::<u32>() > 1;
-    let need = |(role, count): (usize, u32)| {
-        let account = &inputs.accounts.roles[role];
-        let name = &account.role.name;
-        let bound = tight
-            .domains
-            .iter()
-            .filter(|(of, _)| of == name)
-            .map(|(_, domain)| domain.clone());
-        let keyed = account.role.topology_key.is_some();
-        let waits = several || tight.waiting > 0 && only_failing(inputs, tight, role);
-        let waiting = account.gates.keys().filter(|_| waits).cloned();
-        let mut not_in: BTreeSet<LabelValue> = account
-            .closed
-            .iter()
-            .filter(|_| keyed)
-            .cloned()
-            .chain(bound)
-            .chain(waiting)
-            .collect();
-        if several {
-            not_in.extend(in_use(inputs, solution, role));
-        }
-        Need {
-            role: name.clone(),
-            count,
-            not_in: not_in.into_iter().collect(),
-        }
-    };
-    Some(Help::MoreHosts(needs.into_iter().map(need).collect()))
-}
-
-/// Domains in which the role's one place is used in this solution. One host there may do, since whoever uses the place can
-/// move over; the next one then may not. Where the place is not used, each of several hosts does: no cut of the network
-/// is as narrow as before, whichever side of it the place is on.
-fn in_use<'a>(
-    inputs: &'a Inputs<'_>,
-    solution: &'a Solution,
-    role: usize,
-) -> impl Iterator<Item = LabelValue> + 'a {
-    let nodes = &solution.layout.roles[role].spots;
-    let spots = solution.demands[role].pool.spots.iter().zip(nodes);
-    let used = spots.filter(|(_, nodes)| solution.layout.network.is_full(nodes.edge));
-    used.filter_map(move |(spot, _)| inputs.accounts.roles[role].domain(inputs.site, spot.domain))
-}
-
-/// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
-fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
-    let roles = inputs.accounts.roles.iter().enumerate();
-    roles
-        .filter(|(_, account)| !account.gates.is_empty() && tight.roles.contains(&account.role.name))
-        .all(|(other, _)| other == role)
-}
-
-/// Whether everything is found with new hosts for these roles, whatever other roles the hosts fit. A host that fits a role
-/// whose move comes earlier is used for that move, and the move that is made now waits.
-fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
-    let mut demands = solution.asked().to_vec();
-    // Slots are given from 0 on, so these are no host's.
-    let mut slots = (0..=Slot::MAX).rev();
-    let mut new = Vec::new();
-    for (role, count) in needs {
-        for slot in slots.by_ref().take(at(*count)) {
-            demands[*role].pool.spots.push(new_host(slot, Gate::Open));
-            new.push(slot);
-        }
-    }
-    let fits = run(demands.clone(), solution.levels);
-    let moved = fits.found.iter().position(|found| found.moved > 0);
-    let mut earlier = (0..moved.unwrap_or(0)).filter(|role| demands[*role].moves);
-    fits.is_complete()
-        && earlier.all(|role| {
-            let mut demands = demands.clone();
-            let spots = new.iter().map(|slot| new_host(*slot, Gate::Move));
-            demands[role].pool.spots.extend(spots);
-            fits_with_move_of(&demands, role, solution.levels)
-        })
-}
-
-/// A host that is not there yet, in a domain of its own.
-fn new_host(slot: Slot, gate: Gate) -> Spot {
-    let offer = Score {
-        drawbacks: Drawbacks::NONE,
-        rank: u64::MAX - u64::from(Slot::MAX - slot),
-        host: slot,
-    };
-    Spot {
-        domain: NONE,
-        leaf: ROOT,
-        gate,
-        offers: vec![offer],
-    }
-}
-
 /// Hosts that fail for one reason only, by reason, where all of them together would do.
 fn make_eligible<'a>(
     inputs: &'a Inputs<'_>,
@@ -239,9 +128,9 @@ fn by_only_reason(inputs: &Inputs<'_>, request: &Request, role: usize) -> BTreeM
         .map(super::flow::id)
         .map(|host| (site.rank(host), host))
         .collect();
-    if hosts.len() > LOOKED_AT {
-        hosts.select_nth_unstable(LOOKED_AT);
-        hosts.truncate(LOOKED_AT);
+    if hosts.len() > MOST_CONSIDERED {
+        hosts.select_nth_unstable(MOST_CONSIDERED);
+        hosts.truncate(MOST_CONSIDERED);
     }
     hosts.sort_unstable();
     let mut by_reason: BTreeMap<Ineligible, Vec<Slot>> = BTreeMap::new();

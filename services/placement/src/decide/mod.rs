@@ -8,6 +8,7 @@ mod flow;
 mod helps;
 mod known;
 mod leaves;
+mod more_hosts;
 mod network;
 mod pairs;
 mod pool;

@@ -66,7 +66,11 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(&[Stage::Leaving], &[Stage::Outgoing], &[By::Decision]),
     row(&[Stage::Outgoing], &[Stage::Releasing], &[By::Decision]),
-    row(&[Stage::Outgoing], &[Stage::Claimed, Stage::Bound], &[By::Person]),
+    row(
+        &[Stage::Outgoing],
+        &[Stage::Claimed, Stage::Bound],
+        &[By::Person, By::Site],
+    ),
     row(
         &[Stage::Outgoing],
         &[Stage::Leaving],

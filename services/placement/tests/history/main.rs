@@ -75,3 +75,30 @@ fn every_history_keeps_the_rules() {
         }
     }
 }
+
+#[test]
+fn histories_that_broke_a_rule_keep_it_now() {
+    // A new host in the rack that a help named was taken by the move of another role.
+    let spoilt_by_a_move = [
+        Event::Move(799),
+        Event::Move(661),
+        Event::Want(951, 735),
+        Event::Want(952, 863),
+        Event::Move(946),
+        Event::Fail(580),
+    ];
+    // The replacement of a member failed while the member's own host was not in the inventory.
+    let unseen = [
+        Event::Want(4, 715),
+        Event::Want(210, 17),
+        Event::Vanish(271),
+        Event::Pause(444),
+        Event::Return(367),
+        Event::Move(520),
+        Event::Vanish(506),
+        Event::Consume(992),
+    ];
+    for history in [&spoilt_by_a_move[..], &unseen] {
+        assert_eq!(play(history), Ok(()));
+    }
+}

@@ -63,8 +63,11 @@ impl Site {
     /// # Errors
     /// When kubectl or the API server refuses it.
     pub async fn apply_yaml(&self, yaml: &str) -> Result<String, Error> {
-        self.succeed(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], yaml)
-            .await
+        self.succeed(
+            &["apply", "--server-side", "--force-conflicts", "--filename", "-"],
+            yaml,
+        )
+        .await
     }
 
     /// `kubectl apply --kustomize DIRECTORY`.

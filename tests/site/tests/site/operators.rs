@@ -9,7 +9,7 @@ use sandbox::{
     sip_clusters::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE},
     wait,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fixtures::{PATIENCE, Role, Stage, cluster, given_back, host, sip_labels};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use placement::{FailReason, Help, Member, Refusal, RefusalKind, Request, decide};
+use placement::{Help, Member, Refusal, RefusalKind, Request, decide};
 
 use super::rule;
 use crate::world::World;
@@ -42,14 +42,6 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
                         }
                         with.upsert(host);
                     }
-                }
-                // Known gap: while members are to be moved, a rack that is named may be in use for the moves of another role, and a
-                // host in it is then not enough (seed 13395228120691273510, history 2,220). The named cases are in `tests/replacement/helps.rs`.
-                let moves = members
-                    .iter()
-                    .any(|member| member.failed == Some(FailReason::ReplaceRequested));
-                if needs.len() > 1 || moves {
-                    continue;
                 }
                 site = Some(with);
             }

@@ -1,0 +1,197 @@
+//! How many more hosts would make a request fit, and in which domains they would not.
+
+use std::collections::BTreeSet;
+
+use vocabulary::LabelValue;
+
+use super::account::Gate;
+use super::demand::Demand;
+use super::leaves::Spot;
+use super::score::{Drawbacks, Score};
+use super::sent::{fits_with_move_of, run};
+use super::solution::Solution;
+use super::solve::Inputs;
+use super::tree::ROOT;
+use crate::decision::{Help, Need, Tight};
+use crate::site::{NONE, Slot, Value, at};
+
+/// Where more hosts are missing than this, their number is no help; the funnels state it.
+const MOST_MISSING: u32 = 1_000;
+
+/// The fewest hosts for one role that would do, or else what each role lacks.
+pub(super) fn fewest(
+    inputs: &Inputs<'_>,
+    solution: &Solution,
+    tight: &Tight,
+    missing: &[u32],
+) -> Option<Help> {
+    let short = || missing.iter().enumerate().filter(|(_, missing)| **missing > 0);
+    let total = missing.iter().copied().fold(0, u32::saturating_add);
+    if total > MOST_MISSING {
+        return None;
+    }
+    let one = |total| short().map(move |(role, _)| vec![(role, total)]);
+    let each = short().map(|(role, missing)| (role, *missing)).collect();
+    // With more hosts another member may be moved than now, and take one of them.
+    let another = solution.with_moves.as_ref().map(|_| total.saturating_add(1));
+    let needs = one(total)
+        .chain([each])
+        .chain(another.into_iter().flat_map(one))
+        .find(|needs| fits_with_new_hosts(solution, needs))?;
+    let several = needs.iter().map(|(_, count)| count).sum::<u32>() > 1;
+    let need = |(role, count): (usize, u32)| {
+        let account = &inputs.accounts.roles[role];
+        let name = &account.role.name;
+        let bound = tight
+            .domains
+            .iter()
+            .filter(|(of, _)| of == name)
+            .map(|(_, domain)| domain.clone());
+        let keyed = account.role.topology_key.is_some();
+        let waits = several || tight.waiting > 0 && only_failing(inputs, tight, role);
+        let waiting = account.gates.keys().filter(|_| waits).cloned();
+        let mut not_in: BTreeSet<LabelValue> = account
+            .closed
+            .iter()
+            .filter(|_| keyed)
+            .cloned()
+            .chain(bound)
+            .chain(waiting)
+            .collect();
+        if several {
+            not_in.extend(in_use(inputs, solution, role));
+        } else if keyed && solution.with_moves.is_some() {
+            not_in.extend(spoilt_by_moves(inputs, solution, role));
+        }
+        Need {
+            role: name.clone(),
+            count,
+            not_in: not_in.into_iter().collect(),
+        }
+    };
+    Some(Help::MoreHosts(needs.into_iter().map(need).collect()))
+}
+
+/// Domains in which the role's one place is used in this solution. One host there may do, since whoever uses the place can
+/// move over; the next one then may not. Where the place is not used, each of several hosts does: no cut of the network
+/// is as narrow as before, whichever side of it the place is on.
+fn in_use<'a>(
+    inputs: &'a Inputs<'_>,
+    solution: &'a Solution,
+    role: usize,
+) -> impl Iterator<Item = LabelValue> + 'a {
+    let nodes = &solution.layout.roles[role].spots;
+    let spots = solution.demands[role].pool.spots.iter().zip(nodes);
+    let used = spots.filter(|(_, nodes)| solution.layout.network.is_full(nodes.edge));
+    used.filter_map(move |(spot, _)| inputs.accounts.roles[role].domain(inputs.site, spot.domain))
+}
+
+/// Domains in which one host for this role is not enough, since a move uses it or the role's place there. A host in a domain of
+/// its own was tried; while members are to be moved, each domain with a free host or a waiting member is tried too.
+fn spoilt_by_moves<'a>(
+    inputs: &'a Inputs<'_>,
+    solution: &'a Solution,
+    role: usize,
+) -> impl Iterator<Item = LabelValue> + 'a {
+    let account = &inputs.accounts.roles[role];
+    let spots = solution.asked()[role].pool.spots.iter();
+    let free = spots.filter_map(|spot| account.domain(inputs.site, spot.domain));
+    let domains: BTreeSet<LabelValue> = free.chain(account.gates.keys().cloned()).collect();
+    domains
+        .into_iter()
+        .filter(move |domain| !fits_with_new_host_in(inputs, solution, role, domain))
+}
+
+/// Whether everything is found with one new host for this role in a domain, whatever other role with a move it fits.
+fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, domain: &LabelValue) -> bool {
+    let key = inputs.accounts.roles[role].role.topology_key.as_ref();
+    let value = key
+        .and_then(|key| inputs.site.column(key))
+        .and_then(|(_, column)| column.number(domain.as_str()));
+    let offer_to = |demands: &mut [Demand], role: usize| {
+        let account = &inputs.accounts.roles[role];
+        if account.role.topology_key.as_ref() != key {
+            demands[role].pool.spots.push(new_host(Slot::MAX, Gate::Move));
+        } else if !account.closed.contains(domain) {
+            let gate = account.gates.get(domain).copied().unwrap_or(Gate::Open);
+            offer(
+                &mut demands[role],
+                value.unwrap_or(NONE),
+                new_host(Slot::MAX, gate),
+            );
+        }
+    };
+    let mut demands = solution.asked().to_vec();
+    offer_to(&mut demands, role);
+    run(demands.clone(), solution.levels).is_complete()
+        && (0..demands.len())
+            .filter(|other| demands[*other].moves)
+            .all(|other| {
+                let mut demands = demands.clone();
+                if other != role {
+                    offer_to(&mut demands, other);
+                }
+                run(demands, solution.levels).is_complete()
+            })
+}
+
+/// Adds a spot's one host to the spot of that domain, or the spot where there is none.
+fn offer(demand: &mut Demand, domain: Value, new: Spot) {
+    let known = demand
+        .pool
+        .spots
+        .iter_mut()
+        .find(|spot| domain != NONE && spot.domain == domain);
+    match known {
+        Some(spot) => spot.offers.extend(new.offers),
+        None => demand.pool.spots.push(Spot { domain, ..new }),
+    }
+}
+
+/// Whether no other role of the bottleneck has failed members: then it is this one's replacements that wait.
+fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
+    let roles = inputs.accounts.roles.iter().enumerate();
+    roles
+        .filter(|(_, account)| !account.gates.is_empty() && tight.roles.contains(&account.role.name))
+        .all(|(other, _)| other == role)
+}
+
+/// Whether everything is found with new hosts for these roles, whatever other roles the hosts fit. A host that fits a role
+/// whose move comes earlier is used for that move, and the move that is made now waits.
+fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
+    let mut demands = solution.asked().to_vec();
+    // Slots are given from 0 on, so these are no host's.
+    let mut slots = (0..=Slot::MAX).rev();
+    let mut new = Vec::new();
+    for (role, count) in needs {
+        for slot in slots.by_ref().take(at(*count)) {
+            demands[*role].pool.spots.push(new_host(slot, Gate::Open));
+            new.push(slot);
+        }
+    }
+    let fits = run(demands.clone(), solution.levels);
+    let moved = fits.found.iter().position(|found| found.moved > 0);
+    let mut earlier = (0..moved.unwrap_or(0)).filter(|role| demands[*role].moves);
+    fits.is_complete()
+        && earlier.all(|role| {
+            let mut demands = demands.clone();
+            let spots = new.iter().map(|slot| new_host(*slot, Gate::Move));
+            demands[role].pool.spots.extend(spots);
+            fits_with_move_of(&demands, role, solution.levels)
+        })
+}
+
+/// A host that is not there yet, in a domain of its own.
+fn new_host(slot: Slot, gate: Gate) -> Spot {
+    let offer = Score {
+        drawbacks: Drawbacks::NONE,
+        rank: u64::MAX - u64::from(Slot::MAX - slot),
+        host: slot,
+    };
+    Spot {
+        domain: NONE,
+        leaf: ROOT,
+        gate,
+        offers: vec![offer],
+    }
+}
