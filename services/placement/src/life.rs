@@ -104,6 +104,8 @@ pub struct Shown {
     pub failed: Option<FailReason>,
     /// A claimed member that is well is kept beside it as its replacement.
     pub paired: bool,
+    /// The move for which it was claimed was withdrawn, so that it replaces nobody any more.
+    pub ordinary: bool,
 }
 
 impl Stage {
@@ -123,11 +125,15 @@ impl Stage {
     /// The stage of a member.
     #[must_use]
     pub fn of(member: &Member, shown: Shown) -> Self {
-        let Shown { failed, paired } = shown;
+        let Shown {
+            failed,
+            paired,
+            ordinary,
+        } = shown;
         if !member.is_live() {
             return Self::Releasing;
         }
-        let replaces = member.is_unbound_replacement();
+        let replaces = member.is_unbound_replacement() && !ordinary;
         match failed {
             Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => {
                 if replaces {

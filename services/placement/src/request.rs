@@ -73,7 +73,7 @@ impl Member {
 pub enum Replaces {
     /// That one was asked to be moved, and is kept beside it until it is bound.
     Beside(HostId),
-    /// That one was given back, or its move was withdrawn. It says only that this one is a replacement under way.
+    /// That one was given back. It says only that this one is a replacement under way.
     Alone(HostId),
 }
 

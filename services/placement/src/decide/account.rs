@@ -209,6 +209,7 @@ impl<'a> Draft<'a> {
                 Shown {
                     failed: known.failed,
                     paired: by.is_some(),
+                    ordinary: pairs.ordinary.contains(&known.member.host),
                 },
             );
             match by.filter(|_| !known.stage.counts().place) {

@@ -48,6 +48,7 @@ impl<'a> Known<'a> {
                 Shown {
                     failed,
                     paired: false,
+                    ordinary: false,
                 },
             ),
             replaces: member.replaces.clone(),

@@ -15,6 +15,8 @@ pub(crate) struct Pairs {
     pub(crate) outgoing: BTreeMap<HostId, HostId>,
     /// Members whose place another one has: they are given back.
     pub(crate) ended: BTreeMap<HostId, ReleaseReason>,
+    /// Claimed members that replace nobody any more: the one in whose place they were claimed is not to be moved.
+    pub(crate) ordinary: BTreeSet<HostId>,
 }
 
 /// How one of a pair is.
@@ -70,7 +72,9 @@ impl Pairs {
                 (_, Condition::Leaving | Condition::Unknown) => {
                     pairs.outgoing.insert(host.clone(), new.member.host.clone());
                 }
-                (_, Condition::Well) => {}
+                (_, Condition::Well) => {
+                    pairs.ordinary.insert(new.member.host.clone());
+                }
             }
         }
         pairs
@@ -82,6 +86,8 @@ impl Pairs {
         if self.outgoing.get(replaces.host()) == Some(&known.member.host) {
             return Some(replaces.clone());
         }
-        (known.member.state == MemberState::Claimed).then(|| Replaces::Alone(replaces.host().clone()))
+        let is_under_way =
+            known.member.state == MemberState::Claimed && !self.ordinary.contains(&known.member.host);
+        is_under_way.then(|| Replaces::Alone(replaces.host().clone()))
     }
 }

@@ -52,6 +52,11 @@ pub const TRANSITIONS: &[Transition] = &[
         &[Stage::Bound],
         &[By::ClusterAgent],
     ),
+    row(
+        &[Stage::Replacement],
+        &[Stage::Claimed, Stage::Leaving],
+        &[By::Person, By::Site],
+    ),
     row(&[Stage::Replacement], &[Stage::Leaving], &[By::ClusterAgent]),
     row(&[Stage::LostReplacement], &[Stage::Lost], &[By::ClusterAgent]),
     row(

@@ -98,7 +98,19 @@ fn histories_that_broke_a_rule_keep_it_now() {
         Event::Vanish(506),
         Event::Consume(992),
     ];
-    for history in [&spoilt_by_a_move[..], &unseen] {
+    // A claimed host whose move was withdrawn was taken for a replacement again when the ledger was rebuilt.
+    let withdrawn = [
+        Event::TopologyKey(166),
+        Event::Move(676),
+        Event::Vanish(141),
+        Event::Vanish(461),
+        Event::Consume(985),
+        Event::Clear(1023),
+        Event::Move(3),
+        Event::Move(976),
+        Event::LoseLedger,
+    ];
+    for history in [&spoilt_by_a_move[..], &unseen, &withdrawn] {
         assert_eq!(play(history), Ok(()));
     }
 }

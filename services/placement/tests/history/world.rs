@@ -298,8 +298,26 @@ impl World {
         }
     }
 
+    /// A member that was claimed in place of one that stays replaces nobody.
+    fn forget_replacements(&mut self, index: usize) {
+        let world = &*self;
+        let tenant = &world.tenants[index];
+        let ordinary: Vec<HostId> = tenant
+            .members
+            .iter()
+            .filter(|mem| stages::replaces_nobody(world, tenant, mem))
+            .map(|mem| mem.record.host.clone())
+            .collect();
+        for mem in &mut self.tenants[index].members {
+            if ordinary.contains(&mem.record.host) {
+                mem.came_for = None;
+            }
+        }
+    }
+
     fn decide(&mut self, index: usize) -> Result<(), String> {
         self.observe(index);
+        self.forget_replacements(index);
         let request = self.request(index);
         let members: Vec<Member> = self.tenants[index]
             .members
@@ -396,22 +414,19 @@ fn hold(site: &mut Site, cluster: &ClusterName, member: &Member) {
     site.hold(&member.host, holder);
 }
 
-/// What statuses say of replacements: beside a member that stays, or of one that was given back.
+/// What statuses say of replacements: beside an older member that stays, or of one that was given back.
 fn rebuild(tenant: &mut Tenant) {
-    let stays: Vec<HostId> = tenant
-        .members
-        .iter()
-        .filter(|member| member.record.state != MemberState::Releasing)
-        .map(|member| member.record.host.clone())
-        .collect();
+    let mut older: Vec<HostId> = Vec::new();
     for member in &mut tenant.members {
-        let Some(old) = member.record.replaces.as_ref().map(|old| old.host().clone()) else {
-            continue;
-        };
-        member.record.replaces = Some(if stays.contains(&old) {
-            Replaces::Beside(old)
-        } else {
-            Replaces::Alone(old)
-        });
+        if let Some(old) = member.record.replaces.as_ref().map(|old| old.host().clone()) {
+            member.record.replaces = Some(if older.contains(&old) {
+                Replaces::Beside(old)
+            } else {
+                Replaces::Alone(old)
+            });
+        }
+        if member.record.state != MemberState::Releasing {
+            older.push(member.record.host.clone());
+        }
     }
 }

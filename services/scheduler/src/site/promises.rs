@@ -224,12 +224,16 @@ fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: 
     })
 }
 
-/// In whose place a member comes: beside one that the status has as a member too, or of one that was given back.
+/// In whose place a member comes: beside an older one that the status has as a member too, or of one that was given back. Its host
+/// may be a member again since: then with a later revision.
 fn replaces(observed: &Cluster, member: &Member) -> Option<Replaces> {
     let old = member.replaces.as_ref()?;
     let mut members = observed.members().iter();
-    let beside =
-        members.find(|other| other.state != Some(MemberState::Releasing) && other.host.name == old.name);
+    let beside = members.find(|other| {
+        other.state != Some(MemberState::Releasing)
+            && other.host.name == old.name
+            && other.revision <= member.revision
+    });
     if let Some(other) = beside {
         return Some(Replaces::Beside(other.host.clone()));
     }
