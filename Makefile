@@ -19,6 +19,8 @@ SOURCE = $(shell git remote get-url origin 2>/dev/null)
 SKOPEO_FLAGS ?=
 IMAGES := target/images
 AGENTS := sip-cluster-agent sip-dex-agent sip-load-balancer-agent sip-haproxy-sidecar sip-jump-host-agent sip-jump-host-sidecar
+# Images without programs of ours: what they hold is the distribution's.
+DISTRIBUTION_IMAGES := sip-jump-host
 # Packages whose programs run in images of tenants, of any age: they bring their libraries along.
 STATIC := sip-jump-host-sidecar sip-host
 
@@ -35,7 +37,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -101,7 +103,7 @@ generate: ## regenerates deploy/crd and docs/conditions.md from the types in age
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
 	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
 
-images: ## writes container images of the scheduler, the agents and the sidecar to target/images, without a daemon or a registry
+images: setup-images ## writes container images of the scheduler, the agents and jump hosts to target/images, without a daemon or a registry
 	$(call step,crates,$(CARGO) fetch --locked --quiet)
 	$(call step,scheduler,$(CARGO) build --locked --quiet --profile dist --package sip-scheduler --package sipctl --bins)
 	$(call step,agents,$(CARGO) build --locked --quiet --release $(AGENTS:%=--package %) --package sip-images --bins)
@@ -110,11 +112,12 @@ images: ## writes container images of the scheduler, the agents and the sidecar 
 	$(call step,images,target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
 	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/dist sip-scheduler && \
 	  target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
-	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/release $(AGENTS))
+	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/release \
+	    --programs "$$(dirname "$(call tool,kubectl)")" $(AGENTS) $(DISTRIBUTION_IMAGES))
 
 push: ## copies the images of `make images` to REGISTRY, with skopeo
 	@test -n "$(REGISTRY)" || { echo 'make push REGISTRY=registry.example/sip' >&2; exit 1; }
-	@for name in sip-scheduler $(AGENTS); do \
+	@for name in sip-scheduler $(AGENTS) $(DISTRIBUTION_IMAGES); do \
 	  skopeo copy $(SKOPEO_FLAGS) "oci-archive:$(IMAGES)/$$name.tar" "docker://$(REGISTRY)/$$name:$(VERSION)" || exit 1; \
 	done
 
@@ -126,6 +129,9 @@ setup: ## installs the tools that a site needs: Debian packages (as root), Go to
 
 setup-bench:
 	$(call step,set-up,$(SETUP) --bench)
+
+setup-images:
+	$(call step,set-up,$(SETUP) --images)
 
 setup-fuzz:
 	$(call step,set-up,$(SETUP) --fuzz)

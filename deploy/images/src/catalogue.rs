@@ -1,5 +1,12 @@
 //! The images of this project, one row each.
 
+use std::path::PathBuf;
+
+use crate::{
+    bill::Contents,
+    image::{Account, Image, NONROOT, Program},
+};
+
 /// An image: what it is called, what is in it, and from which packages that is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -7,57 +14,178 @@ pub struct Row {
     pub name: &'static str,
     /// What people read about it.
     pub title: &'static str,
-    /// Its programs; the first one is what it runs.
+    /// Its programs of this project; the first one is what it runs.
     pub programs: &'static [&'static str],
     /// The workspace's packages that build them.
     pub packages: &'static [&'static str],
+    /// Programs of others, built from pinned Go modules.
+    pub go_programs: &'static [&'static str],
+    /// Programs of the distribution, by their paths on the machine that makes the image; the image has them there too.
+    pub system_programs: &'static [&'static str],
+    /// Other files of the distribution, by their paths.
+    pub system_files: &'static [&'static str],
+    /// Arguments of what it runs.
+    pub arguments: &'static [&'static str],
+    /// The account that it runs as, where that is not [`NONROOT`].
+    pub account: Option<Account>,
+}
+
+/// An image of programs of this project alone.
+const fn own(
+    name: &'static str,
+    title: &'static str,
+    programs: &'static [&'static str],
+    packages: &'static [&'static str],
+) -> Row {
+    Row {
+        name,
+        title,
+        programs,
+        packages,
+        go_programs: &[],
+        system_programs: &[],
+        system_files: &[],
+        arguments: &[],
+        account: None,
+    }
 }
 
 /// All of them.
-pub const IMAGES: [Row; 7] = [
-    Row {
-        name: "sip-scheduler",
-        title: "The placement scheduler of a region, and sipctl",
-        programs: &["sip-scheduler", "sipctl"],
-        packages: &["sip-scheduler", "sipctl"],
-    },
-    Row {
-        name: "sip-cluster-agent",
-        title: "The cluster agent of a site",
-        programs: &["sip-cluster-agent"],
-        packages: &["sip-cluster-agent"],
-    },
-    Row {
-        name: "sip-dex-agent",
-        title: "The Dex agent of a site",
-        programs: &["sip-dex-agent"],
-        packages: &["sip-dex-agent"],
-    },
-    Row {
-        name: "sip-load-balancer-agent",
-        title: "The load-balancer agent of a site",
-        programs: &["sip-load-balancer-agent"],
-        packages: &["sip-load-balancer-agent"],
-    },
-    Row {
-        name: "sip-haproxy-sidecar",
-        title: "Makes a running HAProxy follow its configuration",
-        programs: &["sip-haproxy-sidecar"],
-        packages: &["sip-haproxy-sidecar"],
-    },
-    Row {
-        name: "sip-jump-host-agent",
-        title: "The jump-host agent of a site",
-        programs: &["sip-jump-host-agent"],
-        packages: &["sip-jump-host-agent"],
-    },
-    Row {
-        name: "sip-jump-host-sidecar",
-        title: "What every jump host gets besides its image",
-        programs: &["sip-jump-host-sidecar", "host"],
-        packages: &["sip-jump-host-sidecar", "sip-host"],
-    },
+pub const IMAGES: [Row; 8] = [
+    own(
+        "sip-scheduler",
+        "The placement scheduler of a region, and sipctl",
+        &["sip-scheduler", "sipctl"],
+        &["sip-scheduler", "sipctl"],
+    ),
+    own(
+        "sip-cluster-agent",
+        "The cluster agent of a site",
+        &["sip-cluster-agent"],
+        &["sip-cluster-agent"],
+    ),
+    own(
+        "sip-dex-agent",
+        "The Dex agent of a site",
+        &["sip-dex-agent"],
+        &["sip-dex-agent"],
+    ),
+    own(
+        "sip-load-balancer-agent",
+        "The load-balancer agent of a site",
+        &["sip-load-balancer-agent"],
+        &["sip-load-balancer-agent"],
+    ),
+    own(
+        "sip-haproxy-sidecar",
+        "Makes a running HAProxy follow its configuration",
+        &["sip-haproxy-sidecar"],
+        &["sip-haproxy-sidecar"],
+    ),
+    own(
+        "sip-jump-host-agent",
+        "The jump-host agent of a site",
+        &["sip-jump-host-agent"],
+        &["sip-jump-host-agent"],
+    ),
+    JUMP_HOST_TOOLS,
+    JUMP_HOST,
 ];
+
+/// What every jump host gets besides its image. Its containers hold a token for the API server: it has no shell.
+pub const JUMP_HOST_TOOLS: Row = Row {
+    go_programs: &["kubectl"],
+    ..own(
+        "sip-jump-host-sidecar",
+        "What every jump host gets besides its image",
+        &["sip-jump-host-sidecar", "host"],
+        &["sip-jump-host-sidecar", "sip-host"],
+    )
+};
+
+/// An image for `spec.services.jumpHost`: sshd, ssh, and what people use in a shell. What the machine that makes it has of them.
+pub const JUMP_HOST: Row = Row {
+    system_programs: &[
+        "/usr/sbin/sshd",
+        "/usr/bin/ssh",
+        "/usr/bin/ssh-keygen",
+        "/usr/bin/scp",
+        "/usr/bin/sftp",
+        "/bin/bash",
+        "/bin/sh",
+        "/usr/bin/base64",
+        "/usr/bin/basename",
+        "/usr/bin/cat",
+        "/usr/bin/chmod",
+        "/usr/bin/cp",
+        "/usr/bin/cut",
+        "/usr/bin/date",
+        "/usr/bin/df",
+        "/usr/bin/dirname",
+        "/usr/bin/du",
+        "/usr/bin/env",
+        "/usr/bin/find",
+        "/usr/bin/grep",
+        "/usr/bin/gzip",
+        "/usr/bin/head",
+        "/usr/bin/id",
+        "/usr/bin/ln",
+        "/usr/bin/ls",
+        "/usr/bin/mkdir",
+        "/usr/bin/mktemp",
+        "/usr/bin/mv",
+        "/usr/bin/readlink",
+        "/usr/bin/rm",
+        "/usr/bin/rmdir",
+        "/usr/bin/sed",
+        "/usr/bin/seq",
+        "/usr/bin/sha256sum",
+        "/usr/bin/sleep",
+        "/usr/bin/sort",
+        "/usr/bin/stat",
+        "/usr/bin/tail",
+        "/usr/bin/tar",
+        "/usr/bin/tee",
+        "/usr/bin/timeout",
+        "/usr/bin/touch",
+        "/usr/bin/tr",
+        "/usr/bin/uname",
+        "/usr/bin/uniq",
+        "/usr/bin/wc",
+        "/usr/bin/xargs",
+    ],
+    // What terminals can do, and under which terms the programs are passed on.
+    system_files: &[
+        "/lib/terminfo/d/dumb",
+        "/lib/terminfo/l/linux",
+        "/lib/terminfo/s/screen",
+        "/lib/terminfo/s/screen-256color",
+        "/lib/terminfo/t/tmux",
+        "/lib/terminfo/t/tmux-256color",
+        "/lib/terminfo/v/vt100",
+        "/lib/terminfo/x/xterm",
+        "/lib/terminfo/x/xterm-256color",
+        "/usr/share/doc/bash/copyright",
+        "/usr/share/doc/coreutils/copyright",
+        "/usr/share/doc/dash/copyright",
+        "/usr/share/doc/findutils/copyright",
+        "/usr/share/doc/grep/copyright",
+        "/usr/share/doc/gzip/copyright",
+        "/usr/share/doc/ncurses-base/copyright",
+        "/usr/share/doc/openssh-client/copyright",
+        "/usr/share/doc/openssh-server/copyright",
+        "/usr/share/doc/sed/copyright",
+        "/usr/share/doc/tar/copyright",
+    ],
+    arguments: &["-D", "-e"],
+    account: Some(Account {
+        name: "ubuntu",
+        id: 1_000,
+        home: "/home/ubuntu",
+        shell: "/bin/bash",
+    }),
+    ..own("sip-jump-host", "sshd and a shell for a jump host", &[], &[])
+};
 
 /// The registry of images that no registry has: nodes get them by import, and never ask anybody else for them.
 pub const LOCAL: &str = "localhost";
@@ -68,75 +196,42 @@ impl Row {
     pub fn reference(&self, registry: &str, version: &str) -> String {
         format!("{}/{}:{version}", registry.trim_end_matches('/'), self.name)
     }
+
+    /// The image under a name, and what it consists of. `find` returns where a program of [`Row::programs`] or [`Row::go_programs`] is.
+    ///
+    /// # Errors
+    /// That of `find`.
+    pub fn image<E>(
+        &self,
+        name: &str,
+        find: impl Fn(&str) -> Result<PathBuf, E>,
+    ) -> Result<(Image, Contents), E> {
+        let found = |names: &[&str]| names.iter().map(|name| find(name)).collect::<Result<Vec<_>, E>>();
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let contents = Contents {
+            packages: self.packages,
+            programs: found(self.programs)?,
+            go_programs: found(self.go_programs)?,
+            system_programs: paths(self.system_programs),
+            system_files: paths(self.system_files),
+        };
+        let own = contents.programs.iter().map(Program::own);
+        let others = contents.go_programs.iter().map(Program::others);
+        let system = contents.system_programs.iter().map(Program::system);
+        let image = Image::of(name, own.chain(others).chain(system))
+            .system_files(&contents.system_files)
+            .user(self.account.map_or(NONROOT, |account| account.id));
+        let image = self
+            .arguments
+            .iter()
+            .fold(image, |image, argument| image.arg(argument));
+        let image = match self.account {
+            Some(account) => image.account(account),
+            None => image,
+        };
+        Ok((image, contents))
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        collections::{BTreeMap, BTreeSet},
-        fs,
-        path::{Path, PathBuf},
-    };
-
-    use cargo_metadata::MetadataCommand;
-
-    use super::*;
-
-    fn workspace() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-    }
-
-    #[test]
-    fn every_program_of_sites_is_in_an_image_of_its_package() {
-        let metadata = MetadataCommand::new()
-            .manifest_path(workspace().join("Cargo.toml"))
-            .no_deps()
-            .other_options(["--offline".to_owned()])
-            .exec()
-            .unwrap();
-        let mut built = BTreeMap::new();
-        for package in &metadata.packages {
-            let folder = package.manifest_path.as_str();
-            if ["/services/", "/agents/"]
-                .iter()
-                .any(|layer| folder.contains(layer))
-            {
-                let programs = package.targets.iter().filter(|target| target.is_bin());
-                let programs =
-                    programs.filter(|target| target.name.starts_with("sip") || target.name == "host");
-                built.extend(programs.map(|target| (target.name.clone(), package.name.to_string())));
-            }
-        }
-        let packed: BTreeMap<String, String> = IMAGES
-            .iter()
-            .flat_map(|row| row.programs.iter().zip(row.packages))
-            .map(|(program, package)| ((*program).to_owned(), (*package).to_owned()))
-            .collect();
-
-        assert_eq!(packed, built);
-    }
-
-    #[test]
-    fn make_writes_every_image() {
-        let makefile = fs::read_to_string(workspace().join("Makefile")).unwrap();
-        let agents = makefile
-            .lines()
-            .find_map(|line| line.strip_prefix("AGENTS := "))
-            .unwrap();
-        let written: BTreeSet<&str> = agents.split(' ').chain(["sip-scheduler"]).collect();
-
-        assert_eq!(written, IMAGES.iter().map(|row| row.name).collect());
-    }
-
-    #[test]
-    fn a_reference_has_registry_name_and_version() {
-        assert_eq!(
-            IMAGES[0].reference(LOCAL, "1.2.3"),
-            "localhost/sip-scheduler:1.2.3"
-        );
-        assert_eq!(
-            IMAGES[1].reference("registry.example/sip/", "1"),
-            "registry.example/sip/sip-cluster-agent:1"
-        );
-    }
-}
+mod tests;

@@ -80,13 +80,76 @@ pub enum Error {
     },
 }
 
+/// A program of this machine, and where an image has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    source: PathBuf,
+    /// Without a leading `/`.
+    target: String,
+    /// Whether it may be packed without its symbols.
+    strip: bool,
+}
+
+impl Program {
+    /// One of this project, which is in [`BIN`] of the image.
+    #[must_use]
+    pub fn own(path: impl Into<PathBuf>) -> Self {
+        let source = path.into();
+        Self {
+            target: format!(
+                "{BIN}/{}",
+                source.file_name().unwrap_or_default().to_string_lossy()
+            ),
+            source,
+            strip: true,
+        }
+    }
+
+    /// The same of another project: its bytes stay as they were built.
+    #[must_use]
+    pub fn others(path: impl Into<PathBuf>) -> Self {
+        Self {
+            strip: false,
+            ..Self::own(path)
+        }
+    }
+
+    /// One of the distribution, at the same path in the image. Its bytes stay as the distribution has them.
+    #[must_use]
+    pub fn system(path: impl Into<PathBuf>) -> Self {
+        let source = path.into();
+        Self {
+            target: source.display().to_string().trim_start_matches('/').to_owned(),
+            source,
+            strip: false,
+        }
+    }
+}
+
+/// An account of an image besides those that every image has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its name, and that of its group.
+    pub name: &'static str,
+    /// Its number, and that of its group.
+    pub id: u32,
+    /// Its directory.
+    pub home: &'static str,
+    /// What it gets when it logs in.
+    pub shell: &'static str,
+}
+
 /// An image: a name, and programs of this machine. The first one is what it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     name: String,
-    programs: Vec<PathBuf>,
+    programs: Vec<Program>,
+    /// Those of them whose libraries it has without them.
+    linked_like: Vec<PathBuf>,
     arguments: Vec<String>,
     user: Option<u32>,
+    account: Option<Account>,
+    system_files: Vec<PathBuf>,
     labels: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
     /// Below the programs, and above them.
@@ -100,11 +163,20 @@ impl Image {
     /// as root unless a pod or [`Image::user`] says otherwise.
     #[must_use]
     pub fn new(name: &str, program: impl Into<PathBuf>) -> Self {
+        Self::of(name, [Program::own(program)])
+    }
+
+    /// The same with several programs, each at its own place.
+    #[must_use]
+    pub fn of(name: &str, programs: impl IntoIterator<Item = Program>) -> Self {
         Self {
             name: name.to_owned(),
-            programs: vec![program.into()],
+            programs: programs.into_iter().collect(),
+            linked_like: Vec::new(),
             arguments: Vec::new(),
             user: None,
+            account: None,
+            system_files: Vec::new(),
             labels: BTreeMap::new(),
             environment: BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]),
             files: [BTreeMap::new(), BTreeMap::new()],
@@ -116,7 +188,14 @@ impl Image {
     /// One more program.
     #[must_use]
     pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
-        self.programs.push(path.into());
+        self.programs.push(Program::own(path));
+        self
+    }
+
+    /// The libraries of a program that comes into containers of the image by a volume.
+    #[must_use]
+    pub fn libraries_of(mut self, program: impl Into<PathBuf>) -> Self {
+        self.linked_like.push(program.into());
         self
     }
 
@@ -131,6 +210,20 @@ impl Image {
     #[must_use]
     pub fn user(mut self, user: u32) -> Self {
         self.user = Some(user);
+        self
+    }
+
+    /// An account that people log in to. Its directory is empty.
+    #[must_use]
+    pub fn account(mut self, account: Account) -> Self {
+        self.account = Some(account);
+        self
+    }
+
+    /// Files of the distribution, which everybody may read, at the same paths in the image.
+    #[must_use]
+    pub fn system_files(mut self, paths: &[PathBuf]) -> Self {
+        self.system_files.extend_from_slice(paths);
         self
     }
 
@@ -229,7 +322,10 @@ impl Image {
     }
 
     fn entrypoint(&self) -> Vec<String> {
-        let program = self.programs.first().map(|path| format!("/{}", installed(path)));
+        let program = self
+            .programs
+            .first()
+            .map(|program| format!("/{}", program.target));
         program
             .into_iter()
             .chain(self.arguments.iter().cloned())
@@ -247,7 +343,8 @@ impl Image {
         for (path, content) in &self.files[0] {
             layer.file(path, content.clone());
         }
-        for program in &self.programs {
+        let programs = self.programs.iter().map(|program| &program.source);
+        for program in programs.chain(&self.linked_like) {
             for library in libraries::libraries(program)? {
                 layer.program(&library.display().to_string(), read(&library)?);
             }
@@ -257,12 +354,23 @@ impl Image {
 
     fn own(&self) -> Result<Layer, Error> {
         let mut layer = Layer::default();
-        for program in &self.programs {
-            let content = match &self.strip {
-                Some(tool) => libraries::stripped(program, tool)?,
-                None => read(program)?,
+        for Program {
+            source,
+            target,
+            strip,
+        } in &self.programs
+        {
+            let content = match self.strip.as_ref().filter(|_| *strip) {
+                Some(tool) => libraries::stripped(source, tool)?,
+                None => read(source)?,
             };
-            layer.program(&installed(program), content);
+            layer.program(target, content);
+        }
+        for path in &self.system_files {
+            layer.file(&path.display().to_string(), read(path)?);
+        }
+        if let Some(account) = &self.account {
+            add_account(&mut layer, account);
         }
         for (path, content) in &self.files[1] {
             layer.file(path, content.clone());
@@ -278,11 +386,23 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-fn installed(program: &Path) -> String {
-    format!(
-        "{BIN}/{}",
-        program.file_name().unwrap_or_default().to_string_lossy()
-    )
+/// Over the files of the layer below, which other images share.
+fn add_account(layer: &mut Layer, account: &Account) {
+    let Account {
+        name,
+        id,
+        home,
+        shell,
+    } = account;
+    let lines = [
+        format!("{name}:x:{id}:{id}:{name}:{home}:{shell}\n"),
+        // sshd gives terminals to this group.
+        format!("tty:x:5:\n{name}:x:{id}:\n"),
+    ];
+    for ((path, common), own) in ACCOUNTS.into_iter().zip(lines) {
+        layer.file(path, format!("{common}{own}"));
+    }
+    layer.directory(home, 0o755);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Container images of programs of this machine, without a daemon and without a registry.
 //!
-//! An [`Image`] holds programs, the libraries that the dynamic linker loads for them, and nothing else: no shell, no package
-//! manager. It is written as an OCI layout in a tar archive, which `ctr images import`, `podman load` and
+//! An [`Image`] holds programs, the libraries that the dynamic linker loads for them, and nothing else: no package manager, and a
+//! shell only where it is one of the programs. It is written as an OCI layout in a tar archive, which `ctr images import`, `podman load` and
 //! `skopeo copy oci-archive:…` read. The same input makes the same digest: times are zero and entries are sorted.
 //!
 //! | module | holds |
@@ -22,4 +22,4 @@ pub mod image;
 pub mod layer;
 pub mod libraries;
 
-pub use image::{Error, Image};
+pub use image::{Error, Image, Program};

@@ -6,12 +6,10 @@ use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use comfy_table::{Table, presets::UTF8_FULL};
 use images::{
-    Image,
     archive::Written,
     bill,
     catalogue::{IMAGES, LOCAL, Row},
     certificates,
-    image::NONROOT,
     layer::Compression,
 };
 use oci_spec::image::{
@@ -21,6 +19,7 @@ use oci_spec::image::{
 
 /// Where a program finds the description of what its image consists of.
 const BILLS: &str = "usr/share/sbom";
+/// That of our programs. What images have of the distribution brings files with its own.
 const LICENCE: &str = "Apache-2.0";
 
 /// Writes container images of this project's programs, without a daemon and without a registry.
@@ -30,7 +29,7 @@ struct Args {
     /// Directory to write NAME.tar and NAME.cdx.json of each image to
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Directory with the built programs. Can be repeated: a program is taken from the first that has it
+    /// Directory with built programs. Can be repeated: a program is taken from the first that has it
     #[arg(long, value_name = "DIR", required = true)]
     programs: Vec<PathBuf>,
     /// Directory of the workspace's Cargo.toml
@@ -106,33 +105,24 @@ fn name(row: &Row, args: &Args) -> String {
 }
 
 fn write(row: &Row, args: &Args, certificates: &str) -> anyhow::Result<Written> {
-    let programs = row
-        .programs
-        .iter()
-        .map(|program| find(program, &args.programs))
-        .collect::<Result<Vec<_>, _>>()?;
+    let (image, contents) = row.image(&name(row, args), |program| find(program, &args.programs))?;
     let version = env!("CARGO_PKG_VERSION");
-    let bill = bill::bill(row.name, version, &args.workspace, row.packages, &programs)?;
-    let Some((first, others)) = programs.split_first() else {
-        bail!("the image {} has no program", row.name);
-    };
-    let mut image = Image::new(&name(row, args), first)
-        .user(NONROOT)
+    let bill = bill::bill(row.name, version, &args.workspace, &contents)?;
+    let mut image = image
         .env("SSL_CERT_FILE", &format!("/{}", certificates::BUNDLE))
         .shared_file(certificates::BUNDLE, certificates)
         .file(&format!("{BILLS}/{}.cdx.json", row.name), bill.as_str())
         .label(ANNOTATION_TITLE, row.name)
         .label(ANNOTATION_DESCRIPTION, row.title)
         .label(ANNOTATION_VERSION, version)
-        .label(ANNOTATION_LICENSES, LICENCE)
         .stripped(&args.strip)
         .compressed(if args.uncompressed {
             Compression::None
         } else {
             Compression::Gzip
         });
-    for program in others {
-        image = image.program(program);
+    if row.system_programs.is_empty() {
+        image = image.label(ANNOTATION_LICENSES, LICENCE);
     }
     for (label, value) in [
         (ANNOTATION_REVISION, &args.revision),

@@ -75,7 +75,7 @@ impl Machine {
         for command in ESSENTIAL {
             symlink(find(command), machine.bin().join(command)).unwrap();
         }
-        for command in ["cargo", "cc", "protoc", "haproxy"] {
+        for command in ["cargo", "cc", "protoc", "haproxy", "ssh", "sshd"] {
             machine.install(command, "#!/bin/sh\n");
         }
         machine.install("id", "#!/bin/sh\necho 1000\n");
@@ -334,4 +334,14 @@ fn binaries_that_are_given_are_used_and_not_built() {
         ["grpcurl", "kube-controller-manager", "kube-scheduler", "kwok"]
     );
     assert_eq!(machine.locate(&given)["kubectl"], assets.join("kubectl"));
+}
+
+#[test]
+fn images_need_kubectl_and_no_control_plane() {
+    let machine = Machine::new();
+
+    let output = machine.run(&["--images"]);
+
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(machine.built(), ["kubectl"]);
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -13,40 +14,38 @@ const QUERY: &str = "dpkg-query";
 
 /// The packages that these files belong to; none on a machine that is not Debian's, and for files that no package has.
 pub(super) fn parts(files: &[PathBuf]) -> Result<Vec<Part>, Error> {
-    let mut packages = BTreeSet::new();
-    for file in files {
-        for path in names(file) {
-            let Some(output) = query(&["--search".as_ref(), path.as_os_str()])? else {
-                return Ok(Vec::new());
-            };
-            if output.status.success() {
-                packages.extend(owners(&String::from_utf8_lossy(&output.stdout)));
-                break;
-            }
-        }
+    let paths: BTreeSet<PathBuf> = files.iter().flat_map(|file| names(file)).collect();
+    // It fails for paths that no package has, and lists the others.
+    let Some(found) = query(&["--search"], paths.iter().map(|path| path.as_os_str()))? else {
+        return Ok(Vec::new());
+    };
+    let packages: BTreeSet<String> = owners(&String::from_utf8_lossy(&found.stdout)).collect();
+    if packages.is_empty() {
+        return Ok(Vec::new());
     }
-    let mut parts = Vec::new();
-    for package in packages {
-        let format = "--showformat=${Package} ${Version} ${Architecture}\n";
-        let Some(output) = query(&["--show".as_ref(), format.as_ref(), package.as_ref()])? else {
-            return Ok(Vec::new());
-        };
-        let shown = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let [name, version, architecture] = shown.split(' ').collect::<Vec<_>>()[..] else {
-            return Err(Error::Line {
-                command: QUERY,
-                line: shown,
-            });
-        };
-        parts.push(Part {
-            purl: package_url("deb", Some("debian"), (name, version), Some(architecture))?,
-            name: name.to_owned(),
-            version: version.to_owned(),
-            license: None,
-            uses: Vec::new(),
+    let show = ["--show", "--showformat=${Package} ${Version} ${Architecture}\n"];
+    let Some(shown) = query(&show, packages.iter().map(OsStr::new))? else {
+        return Ok(Vec::new());
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    shown.lines().map(part).collect()
+}
+
+/// `NAME VERSION ARCHITECTURE`
+fn part(line: &str) -> Result<Part, Error> {
+    let [name, version, architecture] = line.trim().split(' ').collect::<Vec<_>>()[..] else {
+        return Err(Error::Line {
+            command: QUERY,
+            line: line.to_owned(),
         });
-    }
-    Ok(parts)
+    };
+    Ok(Part {
+        purl: package_url("deb", Some("debian"), (name, version), Some(architecture))?,
+        name: name.to_owned(),
+        version: version.to_owned(),
+        license: None,
+        uses: Vec::new(),
+    })
 }
 
 /// What a file may be called in a package's list: `/lib` leads to `/usr/lib`, and lists have either.
@@ -62,8 +61,13 @@ fn names(file: &Path) -> Vec<PathBuf> {
 }
 
 /// `None`: there is no such program here.
-fn query(arguments: &[&std::ffi::OsStr]) -> Result<Option<Output>, Error> {
-    match Command::new(QUERY).args(arguments).output() {
+fn query<'a>(arguments: &[&str], operands: impl Iterator<Item = &'a OsStr>) -> Result<Option<Output>, Error> {
+    match Command::new(QUERY)
+        .args(arguments)
+        .arg("--")
+        .args(operands)
+        .output()
+    {
         Ok(output) => Ok(Some(output)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::Run {

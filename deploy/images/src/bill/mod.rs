@@ -3,6 +3,7 @@
 
 mod crates;
 mod debian;
+mod golang;
 
 use std::{
     collections::BTreeMap,
@@ -90,31 +91,47 @@ struct Part {
     uses: Vec<String>,
 }
 
-/// The bill of materials of programs that one image holds, as JSON. It has no time and no serial number: the same programs make
-/// the same text.
-///
-/// `packages` are the workspace's packages that the programs are built from; `workspace` is the folder of its `Cargo.toml`.
+/// What an image consists of, by where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The workspace's packages that its programs are built from.
+    pub packages: &'static [&'static str],
+    /// Its programs of this project.
+    pub programs: Vec<PathBuf>,
+    /// Its programs that are built from Go modules.
+    pub go_programs: Vec<PathBuf>,
+    /// Its programs of the distribution.
+    pub system_programs: Vec<PathBuf>,
+    /// Its other files of the distribution.
+    pub system_files: Vec<PathBuf>,
+}
+
+/// The bill of materials of what one image holds, as JSON. It has no time and no serial number: the same programs make the same
+/// text. `workspace` is the folder of the workspace's `Cargo.toml`.
 ///
 /// # Errors
-/// When cargo, `ldd` or `dpkg-query` cannot be asked, or answer what cannot be described.
-pub fn bill(
-    title: &str,
-    version: &str,
-    workspace: &Path,
-    packages: &[&str],
-    programs: &[PathBuf],
-) -> Result<String, Error> {
+/// When cargo, go, `ldd` or `dpkg-query` cannot be asked, or answer what cannot be described.
+pub fn bill(title: &str, version: &str, workspace: &Path, contents: &Contents) -> Result<String, Error> {
+    let Contents {
+        packages,
+        programs,
+        go_programs,
+        system_programs,
+        system_files,
+    } = contents;
     let mut parts = BTreeMap::new();
-    for part in crates::parts(workspace, packages)? {
-        parts.insert(part.purl.clone(), part);
+    let mut add = |found: Vec<Part>| parts.extend(found.into_iter().map(|part| (part.purl.clone(), part)));
+    if !packages.is_empty() {
+        add(crates::parts(workspace, packages)?);
     }
-    let mut files = Vec::new();
-    for program in programs {
+    for program in go_programs {
+        add(golang::parts(program)?);
+    }
+    let mut files: Vec<PathBuf> = system_programs.iter().chain(system_files).cloned().collect();
+    for program in programs.iter().chain(go_programs).chain(system_programs) {
         files.extend(libraries::libraries(program)?);
     }
-    for part in debian::parts(&files)? {
-        parts.insert(part.purl.clone(), part);
-    }
+    add(debian::parts(&files)?);
     document(title, version, parts.into_values())
 }
 
@@ -235,14 +252,12 @@ mod tests {
     fn libraries_are_listed_by_the_package_that_has_them() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
 
-        let text = bill(
-            "sip-x",
-            "0.1.0",
-            &workspace,
-            &["sip-images"],
-            &[PathBuf::from("/bin/true")],
-        )
-        .unwrap();
+        let contents = Contents {
+            packages: &["sip-images"],
+            programs: vec![PathBuf::from("/bin/true")],
+            ..Contents::default()
+        };
+        let text = bill("sip-x", "0.1.0", &workspace, &contents).unwrap();
 
         assert!(text.contains("pkg:cargo/oci-spec@"));
         // Only Debian has this package; other systems list no libraries.
