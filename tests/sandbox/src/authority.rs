@@ -118,8 +118,23 @@ impl Authority {
             &caller.uri(&self.region),
             Validity::DAY,
             names,
-            true,
+            Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         )
+    }
+
+    /// The same for a server at another address of this machine, in files of its own: the caller's other certificate stays.
+    ///
+    /// # Errors
+    /// When the files cannot be written, or a name is not ASCII.
+    pub fn issue_server_at(
+        &self,
+        caller: &Caller<'_>,
+        address: IpAddr,
+        names: &[&str],
+    ) -> Result<Identity, Error> {
+        let file = format!("{}-serving", file_name(caller));
+        let uri = caller.uri(&self.region);
+        self.identity(&file, &uri, Validity::DAY, names, Some(address))
     }
 
     /// A certificate with any URI, also one that no honest authority of this region would sign.
@@ -127,7 +142,7 @@ impl Authority {
     /// # Errors
     /// When the files cannot be written, or the URI is not ASCII.
     pub fn issue_uri(&self, file: &str, uri: &str, validity: Validity) -> Result<Identity, Error> {
-        self.identity(file, uri, validity, &[], false)
+        self.identity(file, uri, validity, &[], None)
     }
 
     fn identity(
@@ -136,7 +151,7 @@ impl Authority {
         uri: &str,
         validity: Validity,
         dns_names: &[&str],
-        on_loopback: bool,
+        address: Option<IpAddr>,
     ) -> Result<Identity, Error> {
         let not_ascii = |source| Error::Certificate {
             subject: uri.to_owned(),
@@ -146,9 +161,7 @@ impl Authority {
         for name in dns_names {
             names.push(SanType::DnsName((*name).try_into().map_err(not_ascii)?));
         }
-        if on_loopback {
-            names.push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-        }
+        names.extend(address.map(SanType::IpAddress));
         let subject = Subject {
             common_name: file,
             organization: None,

@@ -48,6 +48,8 @@ pub struct Host {
     pub state: String,
     /// The system behind the BMC, as the last part of its Redfish path.
     pub system: String,
+    /// The whole address of a BMC that is there, and the Secret with its credentials.
+    pub bmc: Option<(String, String)>,
 }
 
 impl Host {
@@ -64,7 +66,15 @@ impl Host {
             addresses: BTreeMap::from([(NETWORK.to_owned(), address)]),
             state: "available".to_owned(),
             system: name.to_owned(),
+            bmc: None,
         }
+    }
+
+    /// Behind a BMC that is there, with the Secret that has its credentials.
+    #[must_use]
+    pub fn behind(mut self, address: &str, credentials: &str) -> Self {
+        self.bmc = Some((address.to_owned(), credentials.to_owned()));
+        self
     }
 
     /// With another label, or another value of one.
@@ -113,18 +123,27 @@ impl Host {
     }
 
     fn object(&self, namespace: &str) -> DynamicObject {
-        let mut object = DynamicObject::new(&self.name, &resource()).within(namespace).data(json!({
-            "spec": {
-                "online": true,
-                // The baremetal-operator's webhook refuses every write to a host that it reaches by Redfish without it.
-                "bootMACAddress": self.mac(),
-                "bmc": {
-                    "address": format!("redfish+http://127.0.0.1:8000/redfish/v1/Systems/{}", self.system),
-                    "credentialsName": CREDENTIALS,
+        let nobody = || {
+            (
+                format!("redfish+http://127.0.0.1:8000/redfish/v1/Systems/{}", self.system),
+                CREDENTIALS.to_owned(),
+            )
+        };
+        let (address, credentials) = self.bmc.clone().unwrap_or_else(nobody);
+        let mut object = DynamicObject::new(&self.name, &resource())
+            .within(namespace)
+            .data(json!({
+                "spec": {
+                    "online": true,
+                    // The baremetal-operator's webhook refuses every write to a host that it reaches by Redfish without it.
+                    "bootMACAddress": self.mac(),
+                    "bmc": {
+                        "address": address,
+                        "credentialsName": credentials,
+                    },
+                    "networkData": {"name": self.network_data_secret(), "namespace": namespace},
                 },
-                "networkData": {"name": self.network_data_secret(), "namespace": namespace},
-            },
-        }));
+            }));
         object.metadata.labels = Some(self.labels.clone());
         object
     }

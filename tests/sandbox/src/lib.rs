@@ -22,6 +22,7 @@ pub mod crds;
 pub mod dex;
 pub mod etcd;
 pub mod inventory;
+pub mod jump_host;
 pub mod login;
 pub mod node;
 mod pki;

@@ -1,6 +1,11 @@
 //! A BMC: the Redfish emulator of `OpenStack` with several systems behind one port, as `ViNO` serves virtual machines.
 
-use std::{fs, io, net::IpAddr, net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use rcgen::SanType;
 
@@ -11,12 +16,12 @@ use crate::{
     readiness, tools,
 };
 
-/// Who may log in to every emulator.
-pub const USER: &str = "root";
+/// Who may log in to every emulator. Nothing else has this name, so that it is found wherever it is.
+pub const USER: &str = "bmc-operator";
 /// With which password.
-pub const PASSWORD: &str = "calvin";
+pub const PASSWORD: &str = "calvin-hobbes-7391";
 /// bcrypt of [`PASSWORD`], of the lowest cost.
-const HASH: &str = "$2b$04$kQKkfRTH/qFMhmIGFxHKZ.4hN2OzRPqGvPZAtmTtnTXwbO5zhVveS";
+const HASH: &str = "$2b$04$kQKkfRTH/qFMhmIGFxHKZ.YbZB03pl5WfaAQO4HOF4IYecKyxbDDO";
 
 /// How long Python may take to start on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -57,17 +62,30 @@ pub enum Error {
 pub struct RedfishEmulator {
     /// Its process, to crash and pause it.
     pub process: Process,
-    port: u16,
+    listens: SocketAddr,
     authority: PathBuf,
     systems: Vec<String>,
 }
 
 impl RedfishEmulator {
-    /// Starts an emulator with systems of these names, all on, and waits until it answers.
+    /// Starts an emulator with systems of these names, all on, and waits until it answers. It listens on loopback.
     ///
     /// # Errors
     /// When it is not installed or does not become ready.
     pub async fn start(group: &Group, name: &str, systems: &[&str]) -> Result<Self, Error> {
+        Self::start_at(group, name, Ipv4Addr::LOCALHOST, systems).await
+    }
+
+    /// The same at another address of this machine: agents connect to no BMC on loopback.
+    ///
+    /// # Errors
+    /// As [`RedfishEmulator::start`].
+    pub async fn start_at(
+        group: &Group,
+        name: &str,
+        address: Ipv4Addr,
+        systems: &[&str],
+    ) -> Result<Self, Error> {
         let directory = group.directory().join(name);
         let file = |path: PathBuf| move |source| Error::File { path, source };
         fs::create_dir_all(&directory).map_err(file(directory.clone()))?;
@@ -77,7 +95,7 @@ impl RedfishEmulator {
             Subject {
                 common_name: name,
                 organization: None,
-                names: vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST))],
+                names: vec![SanType::IpAddress(IpAddr::V4(address))],
             },
             Validity::DAY,
         )?;
@@ -95,7 +113,7 @@ impl RedfishEmulator {
             })
             .collect();
         let settings = [
-            ("LISTEN_IP", "'127.0.0.1'".to_owned()),
+            ("LISTEN_IP", format!("'{address}'")),
             ("LISTEN_PORT", port.to_string()),
             ("SSL_CERT", format!("'{}'", serving.certificate.display())),
             ("SSL_KEY", format!("'{}'", serving.key.display())),
@@ -111,7 +129,7 @@ impl RedfishEmulator {
             .arg("--config")
             .arg(config);
         let mut process = group.spawn(program)?;
-        let url = format!("https://127.0.0.1:{port}");
+        let url = format!("https://{address}:{port}");
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| Error::Client(error);
         let mut client = kube::Config::new(url.parse::<http::Uri>().map_err(|error| failed(error.into()))?);
         client.proxy_url = None;
@@ -121,7 +139,7 @@ impl RedfishEmulator {
         readiness::serving(&mut process, &client, "/redfish/v1/", PATIENCE).await?;
         Ok(Self {
             process,
-            port,
+            listens: SocketAddr::from((address, port)),
             authority: ca.certificate().to_owned(),
             systems: systems.iter().map(|&name| name.to_owned()).collect(),
         })
@@ -133,10 +151,10 @@ impl RedfishEmulator {
         &self.authority
     }
 
-    /// `127.0.0.1:PORT`.
+    /// `ADDRESS:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.listens.to_string()
     }
 
     /// The address of a system, as a BareMetalHost has it.

@@ -26,7 +26,7 @@ mod obstacle;
 
 use std::{io, net::Ipv4Addr, path::PathBuf, time::Duration};
 
-pub use images::{Error as ImageError, Image};
+pub use images::{Error as ImageError, Image, Program, image::Account};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, Client};
 

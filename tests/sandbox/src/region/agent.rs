@@ -23,7 +23,7 @@ pub const HOSTS_NAMESPACE: &str = "metal";
 const HAPROXY_SIDECAR_IMAGE: &str = "localhost/sip-haproxy-sidecar:1";
 
 /// The same, of what every jump host gets.
-const JUMP_HOST_TOOLS_IMAGE: &str = "localhost/sip-jump-host-sidecar:1";
+pub(crate) const JUMP_HOST_TOOLS_IMAGE: &str = "localhost/sip-jump-host-sidecar:1";
 
 /// For how long a replica holds its `Lease`, where a test does not say otherwise.
 const LEASE: Duration = Duration::from_secs(15);

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use agent::JUMP_HOST_TOOLS_IMAGE;
 pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, Replica, SiteConfig};
 
 use crate::{

@@ -1,6 +1,7 @@
-//! Load balancers that really run: HAProxy in restricted pods on a real node, in front of something that listens.
+//! Load balancers and jump hosts that really run, in restricted pods on a real node: HAProxy in front of something that listens, and sshd.
 
 mod followed;
+mod jump_hosts;
 mod moves;
 
 use std::{
