@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use images::catalogue::{JUMP_HOST, LOCAL};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::{
     Api, ResourceExt as _,
@@ -14,6 +15,7 @@ use kube::{
 use sandbox::{
     crds,
     inventory::{self, Host},
+    jump_host,
     node::{self, Image},
     programs,
     region::HOSTS_NAMESPACE,
@@ -40,11 +42,18 @@ impl Desk {
             .arg(repository::root())
             .arg("--programs")
             .arg(&programs)
+            .arg("--programs")
+            .arg(tools::path("kubectl").unwrap().parent().unwrap())
             .arg("--output")
             .arg(directory.path().join("target/images"))
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // `make images` links the programs statically that run in it; those of tests bring their libraries along.
+        let name = JUMP_HOST.reference(LOCAL, env!("CARGO_PKG_VERSION"));
+        let archive = format!("target/images/{}.tar", JUMP_HOST.name);
+        let image = jump_host::image(&name).unwrap();
+        image.write(&directory.path().join(archive)).unwrap();
         Self { directory, programs }
     }
 

@@ -23,6 +23,8 @@ const OVERLAYS: [&str; 4] = [
 const NO_API_SERVER: &str = "the API server's configuration cannot be read";
 /// Read last by a scheduler that has a place for its backups and none for its ledger.
 const NO_LEDGER: &str = "the ledger ";
+/// The name by which jump hosts verify power control.
+const POWER: &str = "sip-jump-host-agent-power.sip-system.svc";
 /// Images carry the version of the programs, which all crates share.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -100,6 +102,7 @@ fn certificates(directory: &Path) {
         vec!["issue", "scheduler"],
         vec!["issue", "site/site-a/agent/cluster"],
         vec!["issue", "site/site-a/agent/load-balancer"],
+        vec!["issue", "site/site-a/agent/jump-host", "--dns", POWER],
     ] {
         let (action, rest) = arguments.split_first().unwrap();
         let output = Command::new(&sipctl)
@@ -143,6 +146,13 @@ fn files(rendered: &Rendered, volume: &Value, pki: &Path) -> BTreeMap<String, St
         // The names within a certificate of another site are the same in form.
         "sip-cluster-agent-tls" => pair("site_site-a_agent_cluster"),
         "sip-load-balancer-agent-tls" => pair("site_site-a_agent_load-balancer"),
+        "sip-jump-host-agent-tls" => {
+            let ca = [("ca.crt".to_owned(), read("sites/site-a.crt"))];
+            pair("site_site-a_agent_jump-host")
+                .into_iter()
+                .chain(ca)
+                .collect()
+        }
         // Not usable: the scheduler reads it before it asks etcd, and says so.
         "sip-etcd-tls" => ["ca.crt", "tls.crt", "tls.key"]
             .into_iter()
@@ -182,6 +192,7 @@ fn start(rendered: &Rendered, workload: &Value, container: &Value) -> Output {
         let argument = text(argument)
             .replace("0.0.0.0:", "127.0.0.1:0")
             .replace(":07443", ":0")
+            .replace(":08443", ":0")
             .replace(":08081", ":0");
         argument
             .replace("=/", &format!("={}/", root.path().display()))
@@ -235,18 +246,23 @@ fn programs_take_what_their_manifests_give_them() {
 }
 
 #[test]
-fn agents_give_load_balancers_the_sidecar_of_their_release() {
-    let sidecar = IMAGES
-        .iter()
-        .find(|row| row.name == "sip-haproxy-sidecar")
-        .unwrap();
-    let expected = format!("haproxySidecarImage: {}\n", sidecar.reference(LOCAL, VERSION));
+fn agents_give_pods_the_programs_of_their_release() {
+    let named = |field: &str, image: &str| {
+        let row = IMAGES.iter().find(|row| row.name == image).unwrap();
+        format!("{field}: {}\n", row.reference(LOCAL, VERSION))
+    };
+    let expected = [
+        named("haproxySidecarImage", "sip-haproxy-sidecar"),
+        named("jumpHostToolsImage", "sip-jump-host-sidecar"),
+    ];
     let mut sites = 0;
     for overlay in OVERLAYS {
         let rendered = Rendered::of(overlay);
         for map in rendered.of_kind("ConfigMap") {
             if let Some(config) = map["data"]["site.yaml"].as_str() {
-                assert!(config.contains(&expected), "{overlay}: {config}");
+                for expected in &expected {
+                    assert!(config.contains(expected), "{overlay}: {config}");
+                }
                 sites += 1;
             }
         }
@@ -271,6 +287,7 @@ fn environment_and_ports_are_those_of_the_programs() {
                     let number = &port["containerPort"];
                     let agrees = match text(&port["name"]) {
                         "grpc" => listens("listen", number),
+                        "power" => listens("power-listen", number),
                         // As the program does by itself.
                         "health" => {
                             listens("health-listen", number)

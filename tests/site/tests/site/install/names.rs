@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use sandbox::site::Site;
 use serde_json::json;
@@ -81,28 +81,28 @@ async fn reply(client: &Client, outside: &[(&'static str, Target)], request: &[u
     let query = Packet::parse(request).ok()?;
     let question = query.questions.first()?.clone().into_owned();
     let asked = question.qname.to_string();
-    let address = match outside.iter().find(|(name, _)| *name == asked) {
-        Some((_, Target::Address(address))) => Some(*address),
-        Some((_, Target::Service(name, namespace))) => address(client, name, namespace).await,
+    let addresses = match outside.iter().find(|(name, _)| *name == asked) {
+        Some((_, Target::Address(address))) => vec![*address],
+        Some((_, Target::Service(name, namespace))) => addresses(client, name, namespace).await,
         None => match service_name(&asked) {
-            Some((name, namespace)) => address(client, &name, &namespace).await,
-            None => None,
+            Some((name, namespace)) => addresses(client, &name, &namespace).await,
+            None => Vec::new(),
         },
     };
     let mut reply = query.into_reply();
     reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER);
-    match address {
-        None => *reply.rcode_mut() = RCODE::NameError,
-        Some(address) if question.qtype == QTYPE::TYPE(TYPE::A) => {
+    if addresses.is_empty() {
+        *reply.rcode_mut() = RCODE::NameError;
+    }
+    // Of a name that there is, nothing else is known.
+    if question.qtype == QTYPE::TYPE(TYPE::A) {
+        let records = addresses.into_iter().map(|address| {
             let data = RData::A(A {
                 address: address.into(),
             });
-            reply
-                .answers
-                .push(ResourceRecord::new(question.qname, CLASS::IN, 1, data));
-        }
-        // There is such a name, and nothing else of it.
-        Some(_) => {}
+            ResourceRecord::new(question.qname.clone(), CLASS::IN, 1, data)
+        });
+        reply.answers.extend(records);
     }
     reply.build_bytes_vec().ok()
 }
@@ -116,10 +116,34 @@ fn service_name(asked: &str) -> Option<(String, String)> {
     }
 }
 
-async fn address(client: &Client, name: &str, namespace: &str) -> Option<Ipv4Addr> {
+/// That of a Service, or those of its ready pods if it has none.
+async fn addresses(client: &Client, name: &str, namespace: &str) -> Vec<Ipv4Addr> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
-    let service = services.get_opt(name).await.ok()??;
-    service.spec?.cluster_ip?.parse().ok()
+    let service = services.get_opt(name).await.ok().flatten();
+    let Some(address) = service.and_then(|service| service.spec?.cluster_ip) else {
+        return Vec::new();
+    };
+    if let Ok(address) = address.parse() {
+        return vec![address];
+    }
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
+    let own = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+    let Ok(slices) = slices.list(&own).await else {
+        return Vec::new();
+    };
+    let endpoints = slices
+        .items
+        .into_iter()
+        .filter_map(|slice| slice.endpoints)
+        .flatten();
+    let ready = endpoints.filter(|endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        conditions.and_then(|conditions| conditions.ready) == Some(true)
+    });
+    ready
+        .flat_map(|endpoint| endpoint.addresses)
+        .filter_map(|address| address.parse().ok())
+        .collect()
 }
 
 #[test]

@@ -107,12 +107,17 @@ issue() {
 }
 issue scheduler sip-scheduler-tls
 issue site/site-a/agent/cluster sip-cluster-agent-tls
-issue site/site-a/agent/load-balancer sip-load-balancer-agent-tls";
+issue site/site-a/agent/load-balancer sip-load-balancer-agent-tls
+sipctl certs issue pki site/site-a/agent/jump-host --dns sip-jump-host-agent-power.sip-system.svc
+kubectl -n sip-system create secret generic sip-jump-host-agent-tls --from-file=ca.crt=pki/sites/site-a.crt \\
+  --from-file=tls.crt=pki/issued/site_site-a_agent_jump-host.crt \\
+  --from-file=tls.key=pki/issued/site_site-a_agent_jump-host.key";
 
 const SITE: &str = "
 kubectl apply -k deploy/examples/region-with-two-sites/site-a
 kubectl -n sip-system rollout status deployment/sip-cluster-agent --timeout=3m
 kubectl -n sip-system rollout status deployment/sip-load-balancer-agent --timeout=3m
+kubectl -n sip-system rollout status deployment/sip-jump-host-agent --timeout=3m
 kubectl apply -k deploy/examples/tenant
 kubectl -n shop wait sipcluster/orders --for=condition=Ready --timeout=3m";
 
