@@ -58,7 +58,11 @@ fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
         Some(why) => format!("and run nothing: {why}."),
     };
     assert!(errors.contains(&node), "{errors}");
+    let login = shown.contains("  ssh -F none -i ") && shown.contains(" -p 30101 ubuntu@");
+    assert_eq!(login, node::obstacle().is_none(), "{shown}");
     for expected in [
+        "\nNAME        NAMESPACE  ORDINAL ",
+        "\nr004-h0002  metal      ",
         "Why lab/training does not fit\n  ControlPlane: 3 wanted",
         "get sipcluster -A",
         "/GetPlacement",

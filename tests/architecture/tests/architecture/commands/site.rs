@@ -48,11 +48,15 @@ impl Stage {
             .await
             .unwrap();
         region.prepare_site(&site).await.unwrap();
-        let config = region.site_config(&site);
+        let mut config = region.site_config(&site);
+        config.not_installed = vec!["auth".to_owned()];
         let mut agents = Vec::new();
         for agent in [Agent::Cluster, Agent::LoadBalancer] {
             agents.push(region.start_agent(&site, agent, &config).await.unwrap());
         }
+        let power = region.power_port(&site).unwrap().variables(None);
+        let jump_host = region.start_agent_with(&site, Agent::JumpHost, &config, &power);
+        agents.push(jump_host.await.unwrap());
         for agent in &mut agents {
             agent.is_ready().await.unwrap();
         }

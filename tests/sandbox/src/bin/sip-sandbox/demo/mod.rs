@@ -4,9 +4,10 @@
 //! they have in a real site. What is shown at the end is read from the API server and the scheduler, and is checked.
 
 mod check;
+mod jump_host;
 mod report;
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{fs, io::IsTerminal as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use kube::{
@@ -15,6 +16,7 @@ use kube::{
 };
 use sandbox::{
     crds, inventory,
+    jump_host::PowerPort,
     node::{self, Image},
     region::{Agent, AgentProcess, Region},
     repository, sip_clusters,
@@ -51,6 +53,10 @@ struct Stage {
     agents: Vec<AgentProcess>,
     site: Site,
     region: Region,
+    /// Where the jump-host agent serves power control.
+    power: PowerPort,
+    /// Of the person who watches, where pods run.
+    key: Option<PathBuf>,
 }
 
 pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
@@ -107,12 +113,12 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
     let (in_title, sentence) = match &why_fake {
         None => (
             "a real node".to_owned(),
-            "A real node runs the load balancers, in namespaces of its own: their pods are HAProxy."
+            "A real node runs load balancers and jump hosts, in namespaces of its own: their pods are HAProxy and sshd."
                 .to_owned(),
         ),
         Some(why) => (
             format!("{FAKE_NODES} fake nodes"),
-            format!("Fake nodes say that the load balancers' pods are ready, and run nothing: {why}."),
+            format!("Fake nodes say that pods are ready, and run nothing: {why}."),
         ),
     };
     steps.tell(&sentence);
@@ -136,10 +142,17 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
             anyhow::Ok((site?, region?))
         })
         .await?;
+    let power = region.power_port(&site)?;
+    let key = match site.node() {
+        Some(_) => Some(jump_host::key(site.directory()).await?),
+        None => None,
+    };
     Ok(Stage {
         agents: Vec::new(),
         site,
         region,
+        power,
+        key,
     })
 }
 
@@ -184,7 +197,7 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
     if let Some(node) = stage.site.node() {
         steps
             .step(
-                "the load balancers take connections at the node's ports",
+                "load balancers and jump host take connections at the node's ports",
                 check::endpoints(node.address(), &clusters),
             )
             .await?;
@@ -195,30 +208,55 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
             check::scheduler(&stage.region, &stage.site),
         )
         .await?;
+    let shown = steps
+        .step(
+            "the jump host of shop/orders lists its hosts",
+            jump_host::show(&stage.site, &stage.power, &clusters[0], stage.key.as_deref()),
+        )
+        .await?;
     steps.finish();
-    report::print(&hosts, &clusters, stage);
+    report::print(&hosts, &clusters, stage, &shown);
     Ok(())
 }
 
 async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.region.prepare_site(&stage.site).await?;
-    let config = stage.region.site_config(&stage.site);
-    for agent in [Agent::Cluster, Agent::LoadBalancer] {
-        stage
-            .agents
-            .push(stage.region.start_agent(&stage.site, agent, &config).await?);
+    let Stage {
+        agents,
+        site,
+        region,
+        power,
+        key: _,
+    } = stage;
+    region.prepare_site(site).await?;
+    region.import_jump_host_tools(site).await?;
+    if let Some(node) = site.node() {
+        node.import(&sandbox::jump_host::image(jump_host::IMAGE)?).await?;
     }
-    for agent in &mut stage.agents {
+    let mut config = region.site_config(site);
+    config.not_installed = vec!["auth".to_owned()];
+    for agent in [Agent::Cluster, Agent::LoadBalancer] {
+        agents.push(region.start_agent(site, agent, &config).await?);
+    }
+    let variables = power.variables(None);
+    agents.push(
+        region
+            .start_agent_with(site, Agent::JumpHost, &config, &variables)
+            .await?,
+    );
+    for agent in agents {
         agent.is_ready().await?;
     }
     Ok(())
 }
 
 async fn apply(stage: &Stage, (_, name): (&str, &str)) -> anyhow::Result<()> {
-    stage
-        .site
-        .apply_file(&repository::samples().join(format!("{name}.yaml")))
-        .await?;
+    let file = repository::samples().join(format!("{name}.yaml"));
+    let sample = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    let sample = match &stage.key {
+        Some(key) => jump_host::with_key(&sample, key)?,
+        None => sample,
+    };
+    stage.site.apply_yaml(&sample).await?;
     Ok(())
 }
 

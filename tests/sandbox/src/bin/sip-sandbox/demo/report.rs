@@ -14,9 +14,15 @@ use serde_json::Value;
 use super::{
     FITTING, HOSTS, Stage, TOO_BIG,
     check::{GET_PLACEMENT, PLAN_CLUSTER, is_refused, request},
+    jump_host,
 };
 
-pub(super) fn print(hosts: &[DynamicObject], clusters: &[DynamicObject], stage: &Stage) {
+pub(super) fn print(
+    hosts: &[DynamicObject],
+    clusters: &[DynamicObject],
+    stage: &Stage,
+    jump_host: &jump_host::Shown,
+) {
     println!("\nHosts by rack\n{}", host_table(hosts));
     println!("\nClusters\n{}", cluster_table(clusters, hosts));
     for cluster in clusters.iter().filter(|cluster| is_refused(cluster)) {
@@ -28,6 +34,12 @@ pub(super) fn print(hosts: &[DynamicObject], clusters: &[DynamicObject], stage: 
     }
     println!("\nEndpoints\n{}", endpoint_table(clusters));
     println!("\nTo look further\n{}", lines(stage).join("\n"));
+    let jump_host::Shown { login, hosts } = jump_host;
+    println!("\nThe jump host of shop/orders, and what `host list` prints there");
+    if let Some(login) = login {
+        println!("  {login}");
+    }
+    println!("{hosts}");
 }
 
 /// The condition that explains most: what the scheduler said, if it is there.
@@ -102,7 +114,10 @@ fn endpoint_table(clusters: &[DynamicObject]) -> Table {
             .data
             .pointer("/status/endpoints")
             .and_then(Value::as_array);
-        for endpoint in endpoints.into_iter().flatten() {
+        // Each agent applies its own, so they are in the order of time.
+        let mut endpoints: Vec<&Value> = endpoints.into_iter().flatten().collect();
+        endpoints.sort_by_key(|endpoint| endpoint["name"].as_str().unwrap_or_default());
+        for endpoint in endpoints {
             let text = |field: &str| match endpoint.get(field) {
                 Some(Value::String(text)) => text.clone(),
                 Some(Value::Number(number)) => number.to_string(),
@@ -126,6 +141,8 @@ fn lines(stage: &Stage) -> Vec<String> {
         agents: _,
         site,
         region,
+        power: _,
+        key: _,
     } = stage;
     let kubectl =
         tools::path("kubectl").map_or_else(|_| "kubectl".to_owned(), |path| path.display().to_string());
