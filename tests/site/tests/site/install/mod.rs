@@ -2,6 +2,7 @@
 //! commands of `docs/install.md`.
 
 mod commands;
+mod contents;
 mod desk;
 mod drift;
 mod manifests;

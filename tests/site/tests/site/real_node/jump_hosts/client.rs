@@ -101,6 +101,13 @@ impl Login {
         printed(self.ssh().arg(command)).await
     }
 
+    /// What a command prints on a terminal of its own.
+    pub(super) async fn on_terminal(&self, command: &str) -> String {
+        let printed = printed(self.ssh().arg("-tt").arg(command)).await;
+        assert!(printed.success, "{command}: {printed:?}");
+        printed.stdout.trim_end().to_owned()
+    }
+
     /// What a command prints that must succeed.
     pub(super) async fn prints(&self, command: &str) -> String {
         let printed = self.run(command).await;

@@ -184,6 +184,8 @@ fn ssh_in_the_pod_reaches_a_node_by_its_names() {
                 "{name}"
             );
         }
+        let terminal = login.on_terminal("test -t 0 && stat -c '%G' \"$SSH_TTY\"").await;
+        assert_eq!(terminal, "tty");
         // From the user's own machine, through the jump host.
         let reached = login.through(address, &node_key, &machine.host_key).await;
         assert_eq!(reached, address.to_string());
