@@ -58,7 +58,7 @@ impl Site {
     }
 
     /// `kubectl apply --server-side` of YAML text. Tests that share a site may apply the same objects at the same time: of two client-side
-    /// applies that find nothing, one fails with AlreadyExists.
+    /// applies that find nothing, one fails with `AlreadyExists`.
     ///
     /// # Errors
     /// When kubectl or the API server refuses it.
