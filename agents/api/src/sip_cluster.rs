@@ -299,7 +299,7 @@ pub struct JumpHostSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSpec {
-    /// Whether BMCs are reached through the proxy of the environment. Default: false.
+    /// Whether power control reaches BMCs through the proxy that the site's operators have set (`--bmc-proxy`). Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<bool>,
 }

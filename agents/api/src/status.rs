@@ -160,10 +160,10 @@ pub struct Endpoint {
     /// OIDC client id, on an identity provider.
     #[serde(default, rename = "clientID", skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Secret with the CA certificate that the endpoint's certificate is issued from.
+    /// No agent sets this: `caBundle` has the CA certificates themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<String>,
-    /// CA certificates (PEM) that the endpoint's certificate is issued from, on an identity provider.
+    /// CA certificates (PEM) that clients must trust to connect to an identity provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<String>,
     /// On a jump host: its public ssh host keys in base64, by algorithm, for `known_hosts`.

@@ -1,12 +1,16 @@
-//! The certificate of a provider, and the CA that it is issued from: the tenant's, or one of the agent's own.
+//! The certificate of a provider that the agent issues, and the CA that it is issued from: the tenant's, or one of the agent's own.
 //!
 //! What people and API servers trust has to be known to them before it is used. So the agent's next CA is published a year before
 //! it issues anything, and the one before stays published until it ends.
 
+mod inspect;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeSet,
     net::IpAddr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use rcgen::{
@@ -14,17 +18,18 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use render::dex::Certificate;
-use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256};
-use x509_parser::parse_x509_certificate;
+
+pub(crate) use self::inspect::{covers, only_certificates, usable};
+use self::inspect::{ends, has_key, is_authority};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
 /// The next CA is published when so much of the CA's time is left, and issues when half of that is.
 const AUTHORITY_LEFT: Duration = Duration::from_hours(24 * 730);
 /// How long a provider's certificate is valid, and how much of that is left when it is renewed.
-const SERVING: Duration = Duration::from_hours(24 * 90);
-const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
+pub(crate) const SERVING: Duration = Duration::from_hours(24 * 90);
+pub(crate) const SERVING_LEFT: Duration = Duration::from_hours(24 * 30);
 /// Clocks differ.
 const BACKDATED: Duration = Duration::from_mins(5);
 
@@ -220,7 +225,7 @@ fn issue(
     };
     let key = KeyPair::from_pem(&authority.key).map_err(refused)?;
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, &key).map_err(refused)?;
-    if !is_pair(&authority.certificate, &key) {
+    if !is_authority(&authority.certificate) || !has_key(&authority.certificate, &key) {
         return Err(Error::Given(
             "tls.key must be the private key of the first certificate of tls.crt, which must be a CA",
         ));
@@ -259,25 +264,6 @@ fn issue(
     })
 }
 
-/// Whether the first certificate is a CA with this key.
-fn is_pair(certificate: &str, key: &KeyPair) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(certificate.as_bytes()) else {
-        return false;
-    };
-    let Ok((_, parsed)) = parse_x509_certificate(&der) else {
-        return false;
-    };
-    parsed.is_ca() && parsed.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(key)
-}
-
-/// When the first certificate of a text ends.
-fn ends(certificates: &str) -> Option<SystemTime> {
-    let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
-    let (_, parsed) = parse_x509_certificate(&der).ok()?;
-    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
-    Some(UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
 fn made_for(authority: &Pair, names: &Names) -> String {
     let mut hash = Sha256::new();
     hash.update(authority.certificate.trim());
@@ -288,95 +274,4 @@ fn made_for(authority: &Pair, names: &Names) -> String {
         hash.update(format!("\nip {address}"));
     }
     hex::encode(hash.finalize())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DAY: Duration = Duration::from_hours(24);
-
-    fn names(host: &str) -> Names {
-        let mut names = Names::default();
-        names.add(host);
-        names
-    }
-
-    fn count(bundle: &str) -> usize {
-        bundle.matches("BEGIN CERTIFICATE").count()
-    }
-
-    #[test]
-    fn nothing_is_made_anew_without_a_reason() {
-        let now = SystemTime::now();
-        let (kept, first) = renewed(Kept::default(), None, &names("192.0.2.1"), now).unwrap();
-        let (same, again) = renewed(kept.clone(), None, &names("192.0.2.1"), now + 59 * DAY).unwrap();
-        assert!(kept == same && first == again);
-        let (due, renewed_in_time) =
-            renewed(kept.clone(), None, &names("192.0.2.1"), now + 61 * DAY).unwrap();
-        assert!(due.authority == kept.authority && renewed_in_time.chain != first.chain);
-        assert!(renewed_in_time.bundle == first.bundle);
-        let (_, named) = renewed(kept, None, &names("sso.example.org"), now).unwrap();
-        assert!(named.chain != first.chain && named.bundle == first.bundle);
-    }
-
-    #[test]
-    fn the_next_authority_is_trusted_before_it_issues() {
-        let mut now = SystemTime::now();
-        let host = names("sso.example.org");
-        let (mut kept, certificate) = renewed(Kept::default(), None, &host, now).unwrap();
-        let mut trusted = certificate.bundle;
-        // Whoever has fetched the bundle within the last year trusts every certificate.
-        let mut widest = 0;
-        for _ in 0..22 {
-            now += 180 * DAY;
-            let (next, certificate) = renewed(kept, None, &host, now).unwrap();
-            let signer = next.authority.as_ref().unwrap().certificate.clone();
-            assert!(trusted.contains(&signer), "{now:?}");
-            widest = widest.max(count(&certificate.bundle));
-            trusted = certificate.bundle;
-            kept = next;
-        }
-        assert_eq!(widest, 2);
-    }
-
-    #[test]
-    fn a_given_authority_must_be_one() {
-        let now = SystemTime::now();
-        let pair = authority(now).unwrap();
-        let given = |pair: &Pair| Given {
-            pair: pair.clone(),
-            root: None,
-        };
-        let host = names("sso.example.org");
-        let (kept, certificate) = renewed(Kept::default(), Some(&given(&pair)), &host, now).unwrap();
-        assert!(certificate.bundle == pair.certificate && kept.authority.is_none());
-        let other = Pair {
-            key: authority(now).unwrap().key,
-            ..pair.clone()
-        };
-        let leaf = Pair {
-            certificate: kept.serving.as_ref().unwrap().chain.clone(),
-            key: kept.serving.as_ref().unwrap().key.clone(),
-        };
-        let nothing = Pair {
-            certificate: String::new(),
-            ..pair.clone()
-        };
-        for (name, wrong) in [
-            ("another key", other),
-            ("no CA", leaf),
-            ("no certificate", nothing),
-        ] {
-            assert!(
-                matches!(
-                    renewed(Kept::default(), Some(&given(&wrong)), &host, now),
-                    Err(Error::Given(_))
-                ),
-                "{name}"
-            );
-        }
-        let ended = renewed(Kept::default(), Some(&given(&pair)), &host, now + AUTHORITY + DAY);
-        assert!(matches!(ended, Err(Error::Given(_))));
-    }
 }

@@ -1,22 +1,22 @@
-//! Whether providers answer as their issuers, and directories take the account that searches. Each is checked for itself, beside the
-//! reconciles and the other checks: one that does not answer delays none.
+//! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
+//! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
+
+mod target;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use api::{
-    HttpsUrl, SIPCluster,
-    conditions::{
-        Reason,
-        auth::{CERTIFICATE_INVALID, DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE},
-    },
+    SIPCluster,
+    conditions::{Reason, auth::ISSUER_UNREACHABLE},
 };
-use futures::{SinkExt as _, channel::mpsc, future::join_all};
+use futures::{SinkExt as _, channel::mpsc};
 use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::Notify,
@@ -24,10 +24,8 @@ use tokio::{
     time,
 };
 
-use crate::{
-    directory::{self, Bind},
-    discovery, https,
-};
+pub use self::target::{Target, check};
+use crate::destinations::Destinations;
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -51,19 +49,6 @@ pub struct Key {
     pub uid: String,
     /// Its name.
     pub name: String,
-}
-
-/// What is checked of a provider.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Target {
-    /// Who it is.
-    pub issuer: HttpsUrl,
-    /// Where it is, if its name is not to be resolved.
-    pub at: Option<SocketAddr>,
-    /// CA certificates (PEM) that its certificate must chain to.
-    pub bundle: String,
-    /// Its directories.
-    pub binds: Vec<Bind>,
 }
 
 /// What a check has found: nothing, or why the provider does not work.
@@ -158,15 +143,20 @@ impl Checks {
     }
 
     /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.
+    /// `destinations`: where it may connect to.
     ///
     /// # Errors
     /// None.
-    pub async fn run(self, triggers: mpsc::Sender<ObjectRef<SIPCluster>>) -> Result<(), Infallible> {
-        self.run_by(
-            triggers,
-            |target: Arc<Target>| async move { check(&target).await },
-        )
-        .await
+    pub async fn run(
+        self,
+        triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
+        destinations: Arc<Destinations>,
+    ) -> Result<(), Infallible> {
+        let check = |target: Arc<Target>| {
+            let destinations = Arc::clone(&destinations);
+            async move { check(&target, &destinations).await }
+        };
+        self.run_by(triggers, check).await
     }
 
     async fn run_by<F, Checking>(
@@ -258,149 +248,5 @@ impl Checks {
 
     fn providers(&self) -> MutexGuard<'_, Providers> {
         self.providers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Checks one provider and its directories concurrently. A directory's fault comes first, since nobody can log in without it.
-///
-/// # Errors
-/// Why it does not work.
-pub async fn check(target: &Target) -> Found {
-    let Target {
-        issuer,
-        at,
-        bundle,
-        binds,
-    } = target;
-    let answers = async {
-        let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
-        discovery::check(issuer, &tls, *at)
-            .await
-            .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
-    };
-    let (bound, answers) = tokio::join!(join_all(binds.iter().map(Bind::check)), answers);
-    for bound in bound {
-        bound.map_err(|error| {
-            let reason = match &error {
-                directory::Error::Unreachable { .. } => DIRECTORY_UNREACHABLE,
-                directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
-            };
-            (reason, error.to_string())
-        })?;
-    }
-    answers
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::StreamExt as _;
-
-    use super::*;
-
-    fn key(namespace: &str, name: &str) -> Key {
-        Key {
-            namespace: namespace.to_owned(),
-            uid: format!("uid-{name}"),
-            name: name.to_owned(),
-        }
-    }
-
-    fn target(host: &str, bundle: &str) -> Target {
-        Target {
-            issuer: HttpsUrl::of(host, 443, "/dex").unwrap(),
-            at: None,
-            bundle: bundle.to_owned(),
-            binds: Vec::new(),
-        }
-    }
-
-    fn applied(checks: &Checks, key: &Key, target: Target) {
-        let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-        checks.propose(key.clone(), cluster, target);
-        checks.confirm(key);
-    }
-
-    #[tokio::test]
-    async fn one_that_hangs_or_panics_delays_no_other() {
-        let checks = Checks::default();
-        for host in ["hangs", "panics", "works"] {
-            applied(&checks, &key("tenants", host), target(host, "CA"));
-        }
-        let (sender, mut receiver) = mpsc::channel(8);
-        let check = |target: Arc<Target>| async move {
-            match target.issuer.host() {
-                "hangs" => std::future::pending().await,
-                "panics" => panic!("by a hostile answer"),
-                _ => Ok(()),
-            }
-        };
-        let running = tokio::spawn(checks.clone().run_by(sender, check));
-        for _ in 0..2 {
-            receiver.next().await.unwrap();
-        }
-        assert_eq!(checks.found(&key("tenants", "works")), Some(Ok(())));
-        let failed = checks.found(&key("tenants", "panics")).unwrap().unwrap_err();
-        assert_eq!(failed.0, ISSUER_UNREACHABLE);
-        assert_eq!(checks.found(&key("tenants", "hangs")), None);
-        assert!(!running.is_finished());
-        running.abort();
-    }
-
-    #[test]
-    fn a_namespace_has_a_share_of_the_checks() {
-        let checks = Checks::default();
-        for number in 0..10 {
-            applied(&checks, &key("greedy", &format!("a{number}")), target("a", "CA"));
-        }
-        applied(&checks, &key("modest", "b"), target("b", "CA"));
-        let due = checks.due(Instant::now(), &Running::new());
-        let of = |namespace: &str| due.iter().filter(|(key, _)| key.namespace == namespace).count();
-        assert_eq!((of("greedy"), of("modest")), (OF_NAMESPACE, 1));
-    }
-
-    #[test]
-    fn what_was_found_stays_while_the_issuer_does() {
-        let checks = Checks::default();
-        let key = key("tenants", "shop");
-        applied(&checks, &key, target("sso", "CA"));
-        assert_eq!(checks.found(&key), None);
-        let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-        assert!(checks.store(&key, &first, Ok(())).is_some());
-        assert!(checks.due(Instant::now(), &Running::new()).is_empty());
-
-        applied(&checks, &key, target("sso", "next CA"));
-        assert_eq!(checks.found(&key), Some(Ok(())));
-        assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
-        // A late result of what was checked before tells nothing.
-        let late = Err((ISSUER_UNREACHABLE, "late".to_owned()));
-        assert!(checks.store(&key, &first, late).is_none());
-        assert_eq!(checks.found(&key), Some(Ok(())));
-
-        applied(&checks, &key, target("other", "next CA"));
-        assert_eq!(checks.found(&key), None);
-    }
-
-    #[test]
-    fn only_what_is_applied_and_named_again_is_checked() {
-        let checks = Checks::default();
-        let (shop, heir) = (
-            key("tenants", "shop"),
-            Key {
-                uid: "heir".to_owned(),
-                ..key("tenants", "shop")
-            },
-        );
-        let cluster = ObjectRef::new("shop").within("tenants");
-        checks.propose(shop.clone(), cluster, target("sso", "CA"));
-        assert!(checks.due(Instant::now(), &Running::new()).is_empty());
-        checks.confirm(&shop);
-        let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
-        checks.store(&shop, &first, Ok(()));
-        assert_eq!(checks.found(&heir), None);
-        checks.due(Instant::now() + LASTING, &Running::new());
-        assert_eq!(checks.found(&shop), None);
-        applied(&checks, &heir, target("sso", "CA"));
-        checks.forget("tenants", "shop");
-        assert!(checks.due(Instant::now(), &Running::new()).is_empty());
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use api::Ldap;
 use render::dex::Secrets;
 use rustls_pki_types::ServerName;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream, time};
+use tokio::{io::AsyncWriteExt as _, time};
 use tokio_rustls::TlsConnector;
 
 use crate::{
+    destinations::Destinations,
     https,
     ldap::{self, Request},
 };
@@ -70,16 +71,16 @@ impl Bind {
     ///
     /// # Errors
     /// When the directory cannot be used.
-    pub async fn check(&self) -> Result<(), Error> {
-        match time::timeout(ANSWER, self.bind()).await {
+    pub async fn check(&self, destinations: &Destinations) -> Result<(), Error> {
+        match time::timeout(ANSWER, self.bind(destinations)).await {
             Ok(checked) => checked,
             Err(_) => Err(self.unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
 
-    async fn bind(&self) -> Result<(), Error> {
+    async fn bind(&self, destinations: &Destinations) -> Result<(), Error> {
         let (account, password) = self.account.clone().unwrap_or_default();
-        match self.code(&account, &password).await? {
+        match self.code(&account, &password, destinations).await? {
             0 => Ok(()),
             // What else the directory answers is its own text, and nobody's to show.
             code => Err(Error::Refused {
@@ -94,7 +95,7 @@ impl Bind {
     }
 
     /// The result code of a bind.
-    async fn code(&self, account: &str, password: &str) -> Result<u32, Error> {
+    async fn code(&self, account: &str, password: &str, destinations: &Destinations) -> Result<u32, Error> {
         let unreachable =
             |error: &dyn std::error::Error| self.unreachable(runtime::error_chain::chain(error));
         let tls = match &self.authority {
@@ -103,7 +104,8 @@ impl Bind {
         };
         let tls = tls.map_err(|error| unreachable(&error))?;
         let name = ServerName::try_from(self.host.clone()).map_err(|error| unreachable(&error))?;
-        let mut stream = TcpStream::connect((self.host.as_str(), self.port))
+        let mut stream = destinations
+            .connect(&self.host, self.port)
             .await
             .map_err(|error| unreachable(&error))?;
         if self.start_tls {
@@ -181,7 +183,9 @@ mod tests {
                 authority: Some(authority.clone()),
                 account: None,
             };
-            let (checked, _stream) = tokio::join!(bind.check(), serving);
+            let loopback = ["127.0.0.0/8".parse().unwrap()];
+            let destinations = Destinations::new(Some(&loopback), []);
+            let (checked, _stream) = tokio::join!(bind.check(&destinations), serving);
             let Err(Error::Unreachable { reason, .. }) = checked else {
                 panic!("{checked:?}");
             };

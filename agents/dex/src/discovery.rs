@@ -6,7 +6,7 @@ use api::HttpsUrl;
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use crate::https;
+use crate::{destinations::Destinations, https};
 
 /// Path of the discovery document, after the issuer's.
 const DOCUMENT: &str = "/.well-known/openid-configuration";
@@ -29,9 +29,14 @@ pub enum Error {
 ///
 /// # Errors
 /// When it cannot be had, or is another's.
-pub async fn check(issuer: &HttpsUrl, tls: &Arc<ClientConfig>, at: Option<SocketAddr>) -> Result<(), Error> {
+pub async fn check(
+    issuer: &HttpsUrl,
+    tls: &Arc<ClientConfig>,
+    at: Option<SocketAddr>,
+    destinations: &Destinations,
+) -> Result<(), Error> {
     let target = format!("{}{DOCUMENT}", issuer.path());
-    let answer = https::ask(issuer, &target, None, tls, at).await?;
+    let answer = https::ask(issuer, &target, None, tls, at, destinations).await?;
     let document: Option<Value> = serde_json::from_str(&answer.body).ok();
     let named = document
         .as_ref()
@@ -39,7 +44,7 @@ pub async fn check(issuer: &HttpsUrl, tls: &Arc<ClientConfig>, at: Option<Socket
     match named {
         Some(named) if answer.status.is_success() && named == issuer.as_str() => Ok(()),
         Some(named) if answer.status.is_success() => {
-            // It is somebody's text.
+            // The text is that of another server.
             let shown: String = named.chars().filter(|c| !c.is_control()).take(80).collect();
             Err(Error::OtherIssuer(shown))
         }

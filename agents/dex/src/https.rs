@@ -9,8 +9,10 @@ use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
-use tokio::{net::TcpStream, time};
+use tokio::time;
 use tokio_rustls::TlsConnector;
+
+use crate::destinations::{self, Destinations};
 
 /// Within this time the whole answer is there.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -29,9 +31,12 @@ pub enum Error {
     /// There is no TLS client.
     #[error("no TLS client can be made: {0}")]
     Tls(#[from] rustls::Error),
-    /// The name has no address, nobody listens, or the certificate is not right.
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] destinations::Error),
+    /// The certificate is not right.
     #[error("{0}")]
-    Connect(#[from] std::io::Error),
+    Handshake(#[from] std::io::Error),
     /// The server speaks no HTTP.
     #[error("{0}")]
     Http(String),
@@ -92,8 +97,8 @@ fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Asks the server of a URL. `target`: path and query; `form`: what is posted; `at`: where the server is, if its name is not to be
-/// resolved.
+/// Queries the server of a URL. `target`: path and query; `form`: what is posted; `at`: where the server is, if its name is not to be
+/// resolved; `destinations`: where it may be.
 ///
 /// # Errors
 /// When there is no answer.
@@ -103,8 +108,9 @@ pub async fn ask(
     form: Option<&str>,
     tls: &Arc<ClientConfig>,
     at: Option<SocketAddr>,
+    destinations: &Destinations,
 ) -> Result<Answer, Error> {
-    time::timeout(ANSWER, exchange(url, target, form, tls, at))
+    time::timeout(ANSWER, exchange(url, target, form, tls, at, destinations))
         .await
         .map_err(|_| Error::Late)?
 }
@@ -115,11 +121,15 @@ async fn exchange(
     form: Option<&str>,
     tls: &Arc<ClientConfig>,
     at: Option<SocketAddr>,
+    destinations: &Destinations,
 ) -> Result<Answer, Error> {
     let http = |error: &dyn std::fmt::Display| Error::Http(error.to_string());
     let stream = match at {
-        Some(address) => TcpStream::connect(address).await?,
-        None => TcpStream::connect((url.host(), url.port())).await?,
+        Some(address) => {
+            let host = address.ip().to_string();
+            destinations.connect(&host, address.port()).await?
+        }
+        None => destinations.connect(url.host(), url.port()).await?,
     };
     let name = ServerName::try_from(url.host().to_owned()).map_err(|error| http(&error))?;
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;

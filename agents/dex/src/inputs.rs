@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
-    Auth, SecretKey,
-    conditions::auth::{CERTIFICATE_INVALID, SECRET_INVALID, SECRET_MISSING},
+    Auth, Cluster, SecretKey,
+    conditions::auth::{
+        CERTIFICATE_INVALID, KUBECONFIG_INVALID, KUBECONFIG_MISSING, SECRET_INVALID, SECRET_MISSING,
+    },
     labels,
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -13,15 +15,20 @@ use kube::{Api, Client, ResourceExt as _};
 use render::dex::Secrets;
 
 use crate::{
-    certificates::{Given, Pair},
+    certificates::{Given, Pair, only_certificates},
     identity::IDENTITY,
-    kept::{self, Keys},
 };
 
 /// Types of Secrets that an entry can name.
 const TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/basic-auth"];
 /// Label of what Cluster API keeps of a cluster.
 const CLUSTER_API: &str = "cluster.x-k8s.io/cluster-name";
+/// Types of Secrets with a CA.
+const AUTHORITY_TYPES: [&str; 3] = ["", "Opaque", "kubernetes.io/tls"];
+/// Types of Secrets with a kubeconfig.
+const KUBECONFIG_TYPES: [&str; 3] = ["", "Opaque", "cluster.x-k8s.io/secret"];
+/// Key of the kubeconfig in its Secret, as Cluster API calls it.
+const KUBECONFIG_KEY: &str = "value";
 
 /// The Secrets of one namespace.
 pub(crate) struct Inputs {
@@ -35,10 +42,31 @@ impl Inputs {
         }
     }
 
-    /// What the agent keeps for an instance.
-    pub(crate) async fn keys(&self, instance: &str) -> Result<Keys, Error> {
-        let secret = self.get(&format!("{instance}{}", kept::SUFFIX)).await?;
-        Ok(kept::read(secret))
+    /// The kubeconfig that an entry names, or why there is none.
+    pub(crate) async fn kubeconfig(
+        &self,
+        cluster: &Cluster,
+        entry: &Auth,
+    ) -> Result<Option<Result<Vec<u8>, Problem>>, Error> {
+        let Some(name) = entry.provider().kubeconfig_secret() else {
+            return Ok(None);
+        };
+        let missing = |why: &str| {
+            let message = format!("kubeconfigSecret: the Secret {name} {why}");
+            Some(Err(Problem::new(KUBECONFIG_MISSING, message)))
+        };
+        let Some(secret) = self.get(name).await? else {
+            return Ok(missing("does not exist"));
+        };
+        if let Some(why) = kubeconfig_refusal(&secret, cluster.name()) {
+            let message = format!("kubeconfigSecret: the Secret {name} {why}");
+            return Ok(Some(Err(Problem::new(KUBECONFIG_INVALID, message))));
+        }
+        let value = secret.data.and_then(|mut data| data.remove(KUBECONFIG_KEY));
+        Ok(value.map_or_else(
+            || missing("has no key value"),
+            |ByteString(bytes)| Some(Ok(bytes)),
+        ))
     }
 
     /// The values that an entry names, checked.
@@ -87,19 +115,30 @@ impl Inputs {
             let why = format!("Secret {name} does not exist");
             return Err(refused(entry, SECRET_MISSING, &why));
         };
+        if let Some(why) = authority_refusal(&secret) {
+            let why = format!("Secret {name} {why}");
+            return Err(refused(entry, SECRET_INVALID, &why));
+        }
         let mut data = secret.data.unwrap_or_default();
         let mut text = |key: &str| {
             let bytes = data.remove(key).map(|ByteString(bytes)| bytes);
             bytes.and_then(|bytes| String::from_utf8(bytes).ok())
         };
+        let bad = |why: &str| {
+            let why = format!("Secret {name} must have the keys {why}");
+            refused(entry, CERTIFICATE_INVALID, &why)
+        };
         let pair = text("tls.crt").zip(text("tls.key"));
-        let Some((certificate, key)) = pair else {
-            let why = format!("Secret {name} must have the keys tls.crt and tls.key, in PEM");
-            return Err(refused(entry, CERTIFICATE_INVALID, &why));
+        let (certificate, key) = pair.ok_or_else(|| bad("tls.crt and tls.key, in PEM"))?;
+        let rule = "tls.crt, and ca.crt if it has that, with at most 8 certificates in PEM";
+        let certificate = only_certificates(&certificate).ok_or_else(|| bad(rule))?;
+        let root = match text("ca.crt") {
+            Some(root) => Some(only_certificates(&root).ok_or_else(|| bad(rule))?),
+            None => None,
         };
         Ok(Some(Given {
             pair: Pair { certificate, key },
-            root: text("ca.crt").filter(|root| root.contains("BEGIN CERTIFICATE")),
+            root,
         }))
     }
 
@@ -109,24 +148,57 @@ impl Inputs {
     }
 }
 
-/// Why an entry cannot name a Secret. Whoever writes the entry also names the host that a password is sent to, so the entry must not reach
+/// Why an entry cannot name a Secret. The author of the entry also names the host that a password is sent to, so the entry must not reach
 /// what has another use: tokens, and what is kept of clusters.
 fn refusal(secret: &Secret) -> Option<String> {
     let name = secret.name_any();
-    let labels = secret.labels();
     let kind = secret.type_.as_deref().unwrap_or_default();
     let why = if !TYPES.contains(&kind) {
         "must have the type Opaque or kubernetes.io/basic-auth"
-    } else if IDENTITY.owns(&name)
-        || labels.get(labels::PART_OF).map(String::as_str) == Some(labels::PART_OF_SIP)
-    {
+    } else if is_of_a_service(secret) {
         "must not be one of a service of a cluster"
-    } else if labels.contains_key(CLUSTER_API) {
+    } else if secret.labels().contains_key(CLUSTER_API) {
         "must not be one of Cluster API"
     } else {
         return None;
     };
     Some(format!("Secret {name} {why}"))
+}
+
+/// Why an entry cannot name a Secret as its CA. The author of the entry decides for which names it issues a certificate, so the CA must not
+/// be one by which others know a cluster.
+fn authority_refusal(secret: &Secret) -> Option<&'static str> {
+    let kind = secret.type_.as_deref().unwrap_or_default();
+    if !AUTHORITY_TYPES.contains(&kind) {
+        Some("must have the type Opaque or kubernetes.io/tls")
+    } else if is_of_a_service(secret) {
+        Some("must not be one of a service of a cluster")
+    } else if secret.labels().contains_key(CLUSTER_API) {
+        Some("must not be one of Cluster API")
+    } else {
+        None
+    }
+}
+
+/// Why an entry cannot name a Secret as its kubeconfig. Its credentials go to the server that it names itself; but the author of the
+/// entry decides which rights are bound there, so the kubeconfig must not be that of another cluster.
+fn kubeconfig_refusal(secret: &Secret, cluster: &str) -> Option<String> {
+    let kind = secret.type_.as_deref().unwrap_or_default();
+    if !KUBECONFIG_TYPES.contains(&kind) {
+        return Some("must have the type Opaque or cluster.x-k8s.io/secret".to_owned());
+    }
+    if is_of_a_service(secret) {
+        return Some("must not be one of a service of a cluster".to_owned());
+    }
+    let other = secret.labels().get(CLUSTER_API).filter(|of| *of != cluster)?;
+    let other: String = other.chars().take(63).collect();
+    Some(format!("must not be that of another cluster, {other}"))
+}
+
+/// Whether an agent has made a Secret for a service of a cluster.
+fn is_of_a_service(secret: &Secret) -> bool {
+    let part_of = secret.labels().get(labels::PART_OF).map(String::as_str);
+    IDENTITY.owns(&secret.name_any()) || part_of == Some(labels::PART_OF_SIP)
 }
 
 /// An entry that cannot be served as it is.
@@ -170,6 +242,69 @@ mod tests {
                 why.starts_with(&format!("Secret {} must", bad.name_any())),
                 "{why}"
             );
+        }
+    }
+
+    #[test]
+    fn no_certificate_is_issued_from_the_authority_of_a_cluster() {
+        let secret = |name: &str, kind: &str, labels: serde_json::Value| -> Secret {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "type": kind}))
+                .unwrap()
+        };
+        let none = json!({});
+        for kind in ["Opaque", "kubernetes.io/tls"] {
+            assert_eq!(authority_refusal(&secret("sign-in-ca", kind, none.clone())), None);
+        }
+        let of_bank = json!({"cluster.x-k8s.io/cluster-name": "bank"});
+        for bad in [
+            secret("bank-ca", "cluster.x-k8s.io/secret", of_bank.clone()),
+            secret("bank-ca", "Opaque", of_bank),
+            secret("auth-bank.keys", "Opaque", none.clone()),
+            secret("auth-bank.tls", "kubernetes.io/tls", none),
+        ] {
+            assert!(authority_refusal(&bad).is_some(), "{}", bad.name_any());
+        }
+    }
+
+    #[test]
+    fn an_entry_reaches_no_kubeconfig_of_another_cluster() {
+        let secret = |name: &str, kind: &str, labels: serde_json::Value| -> Secret {
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "type": kind}))
+                .unwrap()
+        };
+        let of = |cluster: &str| json!({"cluster.x-k8s.io/cluster-name": cluster});
+        let cluster_api = "cluster.x-k8s.io/secret";
+        for good in [
+            secret("shop-kubeconfig", cluster_api, of("shop")),
+            secret("by-hand", "Opaque", json!({})),
+        ] {
+            assert_eq!(kubeconfig_refusal(&good, "shop"), None);
+        }
+        for (bad, expected) in [
+            (
+                secret("bank-kubeconfig", cluster_api, of("bank")),
+                "another cluster, bank",
+            ),
+            (secret("copied", "Opaque", of("sh0p")), "another cluster, sh0p"),
+            (
+                secret("auth-bank.keys", "Opaque", json!({})),
+                "one of a service of a cluster",
+            ),
+            (
+                secret(
+                    "jumphost-bank",
+                    "Opaque",
+                    json!({"app.kubernetes.io/part-of": "sip"}),
+                ),
+                "one of a service of a cluster",
+            ),
+            (
+                secret("token", "kubernetes.io/service-account-token", json!({})),
+                "must have the type",
+            ),
+        ] {
+            let why = kubeconfig_refusal(&bad, "shop").unwrap();
+            assert!(why.contains(expected), "{why}");
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The Secret in which the agent keeps what it made for a provider: certificates and the password of its storage. It is read from the
 //! API server before anything is made anew, and no pod reads it.
+//!
+//! It is written on the condition that it is as it was read, and not applied: a replica that lost its Lease must not put another CA
+//! in the place of one that it has not read.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +14,9 @@ use crate::certificates::{Kept, Pair, Serving};
 /// What its name ends with, after that of the instance. No instance has a dot in its name, so no other instance's Secret is called so.
 pub const SUFFIX: &str = ".keys";
 
+/// Key of the Secret that is there once cert-manager was asked for the certificate.
+const CERT_MANAGER: &str = "cert-manager";
+
 /// What is kept for a provider.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Keys {
@@ -18,12 +24,15 @@ pub struct Keys {
     pub certificates: Kept,
     /// Of the provider's user in the storage.
     pub storage_password: Option<String>,
+    /// Whether cert-manager was asked for the certificate.
+    pub cert_manager: bool,
 }
 
 /// What is kept, by the keys of the Secret. What cannot be read counts as absent, and is made anew.
 #[must_use]
-pub fn read(secret: Option<Secret>) -> Keys {
-    let mut data = secret.and_then(|secret| secret.data).unwrap_or_default();
+pub fn read(secret: Option<&Secret>) -> Keys {
+    let data = secret.and_then(|secret| secret.data.clone());
+    let mut data = data.unwrap_or_default();
     let mut text = |key: &str| {
         let ByteString(bytes) = data.remove(key)?;
         String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
@@ -48,6 +57,7 @@ pub fn read(secret: Option<Secret>) -> Keys {
                     made_for,
                 }),
         },
+        cert_manager: text(CERT_MANAGER).is_some(),
         storage_password: text("storage-password"),
     }
 }
@@ -64,6 +74,7 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
                 serving,
             },
         storage_password,
+        cert_manager,
     } = keys;
     let mut data = BTreeMap::new();
     let mut put = |key: &str, text: Option<&String>| {
@@ -83,6 +94,7 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     put("tls.key", serving.as_ref().map(|serving| &serving.key));
     put("tls.made-for", serving.as_ref().map(|serving| &serving.made_for));
     put("storage-password", storage_password.as_ref());
+    put(CERT_MANAGER, cert_manager.then(|| "true".to_owned()).as_ref());
     let mut metadata = instance.metadata();
     metadata.name = metadata.name.map(|name| format!("{name}{SUFFIX}"));
     Secret {
@@ -108,7 +120,7 @@ mod tests {
             data: Some(data.into()),
             ..Secret::default()
         };
-        assert!(read(Some(secret)) == Keys::default());
+        assert!(read(Some(&secret)) == Keys::default());
         assert!(read(None) == Keys::default());
     }
 }

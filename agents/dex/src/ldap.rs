@@ -72,7 +72,7 @@ impl Request {
         let mut read = Vec::new();
         loop {
             if let Some(whole) = length(&read)? {
-                // Nothing was asked that the server could answer in the same breath; before TLS it would be somebody else's.
+                // The server has no other request to answer yet; before TLS, more bytes could be from an attacker.
                 if read.len() > whole {
                     return Err(Error::Nonsense);
                 }

@@ -6,17 +6,23 @@
 //! | [`run`] | the process |
 //! | `service` | the identity provider as a service of the framework |
 //! | `identity` | what the agent owns |
+//! | `material` | what a provider is made of besides its entry |
 //! | `issuer` | where a provider is reached |
-//! | `inputs` | what of the API server a provider is made of |
-//! | [`kept`] | the Secret in which the agent keeps what it made |
-//! | [`certificates`] | the provider's certificate and its CA |
+//! | `inputs` | the Secrets that an entry names |
+//! | [`kept`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
+//! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
+//! | `cert_manager` | the provider's certificate from cert-manager |
 //! | [`storage`] | the part of etcd that each provider has for itself |
 //! | `sweep` | what providers that are gone have left there |
-//! | [`checks`] | whether providers and directories answer, beside the reconciles |
-//! | [`directory`], [`discovery`], [`https`], `ldap` | how each is asked |
+//! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
+//! | [`destinations`] | where the agent connects to on behalf of tenants |
+//! | [`directory`], [`discovery`], [`https`], `ldap` | how directories and providers are queried |
+//! | [`tenant`] | the bindings of groups at the tenant's API server |
 
+mod cert_manager;
 pub mod certificates;
 pub mod checks;
+pub mod destinations;
 pub mod directory;
 pub mod discovery;
 pub mod https;
@@ -24,8 +30,11 @@ mod identity;
 mod inputs;
 mod issuer;
 pub mod kept;
+pub mod kept_secrets;
 mod ldap;
+mod material;
 pub mod run;
 mod service;
 pub mod storage;
 mod sweep;
+pub mod tenant;

@@ -1,11 +1,14 @@
 //! The process.
 
+use anyhow::Context as _;
 use kit::{
     service,
     start::{Agent, AgentArgs},
 };
+use kube::Config;
 
 use crate::{
+    destinations::Destinations,
     identity::MANAGER,
     service::Providers,
     storage::{StorageArgs, Store},
@@ -28,14 +31,25 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { agent, storage } = args;
     let version = env!("CARGO_PKG_VERSION");
+    let api_server = Config::infer().await;
+    let api_server = api_server
+        .context("the API server's configuration cannot be read")?
+        .cluster_url;
     service::run(MANAGER.0, version, &agent, |agent: &mut Agent, watches| {
-        let service = Providers::new(Store::new(storage), watches);
-        let checking = service.check_providers(watches);
-        agent.process.tasks.spawn_endless("provider checks", checking);
-        agent
-            .process
-            .tasks
-            .spawn_endless("storage sweep", service.sweep());
+        let config = agent.config.identity_providers();
+        let etcd = storage
+            .endpoints
+            .iter()
+            .filter_map(|endpoint| endpoint.parse().ok());
+        let own = etcd.chain([api_server, agent.config.scheduler().clone()]);
+        let destinations = Destinations::new(config.allowed_networks(), own);
+        let store = Store::new(storage, agent.config.site());
+        let service = Providers::new(store, config.cluster_issuer(), watches);
+        let checking = service.check_providers(destinations, watches);
+        let tasks = &mut agent.process.tasks;
+        tasks.spawn_endless("provider checks", checking);
+        tasks.spawn_endless("storage sweep", service.sweep());
+        tasks.spawn_endless("storage comparison", service.compare_storage());
         service
     })
     .await

@@ -1,42 +1,24 @@
 //! The identity provider as a service of the framework.
 
-use std::{
-    convert::Infallible,
-    num::NonZeroU16,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{convert::Infallible, num::NonZeroU16, sync::Arc, time::Duration};
 
 use api::{
-    Auth, Cluster, Endpoint, HttpsUrl, PortSet, Source,
-    conditions::{
-        auth::{
-            CERTIFICATE_INVALID, CONNECTOR_MISSING, STATIC_PASSWORDS, STORAGE_MISSING, STORAGE_UNREACHABLE,
-        },
-        ready::PROGRESSING,
-    },
+    Auth, Cluster, Endpoint, PortSet,
+    conditions::{auth::STATIC_PASSWORDS, ready::PROGRESSING},
 };
-use k8s_openapi::api::core::v1::Secret;
 use kit::service::{
     Applied, Error, Findings, Identity, Kind, Objects, Probe, Problem, Remark, Rendered, Scope, Service,
     Watches,
 };
-use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
-use render::{
-    dex::{self, Certificate, Plan, Secrets, Storage},
-    metadata::Instance,
-};
-use uuid::Uuid;
+use kube::{Client, runtime::reflector::ObjectRef};
+use render::dex::{self, Plan};
 
 use crate::{
-    certificates,
-    checks::{Checks, Key, Target},
-    directory::Bind,
+    checks::{Checks, Key},
+    destinations::Destinations,
     identity::IDENTITY,
-    inputs::{Inputs, refused},
-    issuer::{self, Reached},
-    kept,
-    storage::{self, Store},
+    material::{Material, Sources},
+    storage::Store,
     sweep,
 };
 
@@ -47,34 +29,30 @@ const RESYNC: Duration = Duration::from_secs(30);
 pub(crate) struct Providers {
     client: Client,
     store: Option<Arc<Store>>,
+    cluster_issuer: Option<String>,
     checks: Checks,
 }
 
-/// What a provider is made of besides its entry.
-pub(crate) struct Material {
-    reached: Reached,
-    secrets: Secrets,
-    storage: Storage,
-    certificate: Certificate,
-    /// The Secret in which the agent keeps what it made.
-    keys: Secret,
-}
-
 impl Providers {
-    pub(crate) fn new(store: Option<Store>, watches: &Watches) -> Self {
+    /// `cluster_issuer`: who issues certificates where an entry names nobody.
+    pub(crate) fn new(store: Option<Store>, cluster_issuer: Option<&str>, watches: &Watches) -> Self {
         Self {
             client: watches.client().clone(),
             store: store.map(Arc::new),
+            cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
         }
     }
 
-    /// Asks providers and directories without end whether they answer.
+    /// Checks without end whether providers, directories and tenants' API servers answer.
     pub(crate) fn check_providers(
         &self,
+        destinations: Destinations,
         watches: &Watches,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
-        self.checks.clone().run(watches.triggers())
+        self.checks
+            .clone()
+            .run(watches.triggers(), Arc::new(destinations))
     }
 
     /// Removes without end what providers that are gone have left in the storage.
@@ -82,17 +60,15 @@ impl Providers {
         sweep::run(self.client.clone(), self.store.clone())
     }
 
-    /// The part of the site's storage that is the provider's.
-    async fn storage(&self, cluster: &Cluster, entry: &Auth, password: &str) -> Result<Storage, Error> {
-        let Some(store) = &self.store else {
-            let why = "the site's configuration names no storage for identity providers";
-            return Err(refused(entry, STORAGE_MISSING, why));
-        };
-        let name = entry.service().object_name().as_str();
-        store
-            .part(cluster.uid(), name, password)
-            .await
-            .map_err(|error: storage::Error| refused(entry, STORAGE_UNREACHABLE, &error.to_string()))
+    /// Compares without end what was added to the storage with what it has.
+    pub(crate) fn compare_storage(&self) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
+        let store = self.store.clone();
+        async move {
+            match store {
+                Some(store) => store.compare_users().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 }
 
@@ -119,47 +95,18 @@ impl Service for Providers {
     }
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
-        let (cluster, provider) = (scope.cluster, entry.provider());
-        let name = entry.service().object_name().as_str();
-        if provider.connectors().is_empty() && provider.static_passwords().is_none() {
-            let why = "nobody could log in: set connectors";
-            return Err(refused(entry, CONNECTOR_MISSING, why));
+        let sources = Sources {
+            client: &self.client,
+            store: self.store.as_deref(),
+            cluster_issuer: self.cluster_issuer.as_deref(),
+        };
+        let material = sources.prepare(scope, entry).await?;
+        if let Some(target) = material.target(entry) {
+            let name = entry.service().object_name().as_str();
+            let object = ObjectRef::from_obj(scope.observed.object());
+            self.checks.propose(key(scope.cluster, name), object, target);
         }
-        let service = scope
-            .observed
-            .services()
-            .find(|service| service.name_any() == name);
-        let reached = issuer::reached(entry, cluster.namespace(), service).map_err(Error::Refused)?;
-        let inputs = Inputs::new(&self.client, cluster.namespace());
-        let secrets = inputs.secrets(entry).await?;
-        let given = inputs.given(entry).await?;
-        let mut keys = inputs.keys(name).await?;
-        let made = certificates::renewed(
-            keys.certificates,
-            given.as_ref(),
-            &reached.names,
-            SystemTime::now(),
-        );
-        let (certificates, certificate) =
-            made.map_err(|error| refused(entry, CERTIFICATE_INVALID, &error.to_string()))?;
-        keys.certificates = certificates;
-        let password = keys.storage_password.get_or_insert_with(password).clone();
-        let storage = self.storage(cluster, entry, &password).await?;
-        if let Some(issuer) = &reached.issuer {
-            let target = target(entry, issuer, &reached, &secrets, &certificate);
-            self.checks.propose(
-                key(cluster, name),
-                ObjectRef::from_obj(scope.observed.object()),
-                target,
-            );
-        }
-        Ok(Material {
-            reached,
-            secrets,
-            storage,
-            certificate,
-            keys: kept::secret(&Instance::new(cluster, entry.service(), "auth", "dex"), &keys),
-        })
+        Ok(material)
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Auth, material: Material) -> Rendered {
@@ -168,7 +115,8 @@ impl Service for Providers {
             secrets,
             storage,
             certificate,
-            keys,
+            tenant: _,
+            mut problems,
         } = material;
         let plan = Plan {
             cluster: scope.cluster,
@@ -188,9 +136,7 @@ impl Service for Providers {
             budget,
             digest,
         } = dex::objects(&plan);
-        // The kept Secret comes first: what pods run with must never be lost.
         let mut objects = Objects::new(service, deployment, digest)
-            .configuration(keys)
             .configuration(secret)
             .access(account)
             .guard(policy)
@@ -198,7 +144,6 @@ impl Service for Providers {
         if let Some(outputs) = outputs {
             objects = objects.configuration(outputs);
         }
-        let mut problems = Vec::new();
         let mut endpoint = Endpoint::default();
         match (&reached.issuer, entry.provider().kubectl_client()) {
             (Some(issuer), Some(client)) => {
@@ -211,7 +156,7 @@ impl Service for Providers {
             }
             _ => problems.push(Problem::new(
                 PROGRESSING,
-                "the API server or the site's load balancer has given the Service no port or address yet",
+                "the Service, or its port or address, is not there yet",
             )),
         }
         Rendered {
@@ -230,7 +175,7 @@ impl Service for Providers {
         self.checks.confirm(&key);
         let found = self.checks.found(&key);
         let problem = match found {
-            None => Some(Problem::new(PROGRESSING, "the provider was not asked yet")),
+            None => Some(Problem::new(PROGRESSING, "the provider was not checked yet")),
             Some(Ok(())) => None,
             Some(Err((reason, why))) => Some(Problem::new(reason, why)),
         };
@@ -251,36 +196,10 @@ impl Service for Providers {
     }
 }
 
-fn target(
-    entry: &Auth,
-    issuer: &HttpsUrl,
-    reached: &Reached,
-    secrets: &Secrets,
-    certificate: &Certificate,
-) -> Target {
-    let connectors = entry.provider().connectors().iter();
-    Target {
-        issuer: issuer.clone(),
-        at: reached.at,
-        bundle: certificate.bundle.clone(),
-        binds: connectors
-            .filter_map(|connector| match connector.source() {
-                Source::Ldap(ldap) => Some(Bind::new(ldap, secrets)),
-                Source::Oidc(_) | Source::Github(_) | Source::Raw(_) => None,
-            })
-            .collect(),
-    }
-}
-
 fn key(cluster: &Cluster, name: &str) -> Key {
     Key {
         namespace: cluster.namespace().to_owned(),
         uid: cluster.uid().to_owned(),
         name: name.to_owned(),
     }
-}
-
-/// 244 random bits.
-fn password() -> String {
-    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

@@ -3,22 +3,28 @@
 //! Dex stores its signing keys, codes and refresh tokens under fixed names. So providers of one namespace share nothing only if
 //! each has another prefix, and a provider cannot be made to read another's only if etcd refuses it.
 
+mod connection;
+mod names;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use etcd_client::{
-    Certificate, Client, ConnectOptions, DeleteOptions, Permission, PermissionType, TlsOptions,
-};
+use etcd_client::{Client, DeleteOptions, Permission, PermissionType};
 use render::dex::Storage;
+use tokio::time;
+
+use self::connection::{absent, admits, connect, found, present, read};
+pub use self::names::Part;
 
 /// Within this time etcd answers, or it counts as unreachable.
 const ANSWER: Duration = Duration::from_secs(5);
-/// What the names of users and roles, and every key, begin with.
-const PREFIX: &str = "sip-dex";
+/// Pause between two comparisons of the users that were added with those that etcd has.
+const COMPARE: Duration = Duration::from_secs(10);
 
 /// The site's etcd for identity providers.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +65,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// What the operating system answered.
         source: std::io::Error,
     },
     /// etcd does not answer.
@@ -87,16 +93,18 @@ fn etcd(action: &'static str) -> impl FnOnce(etcd_client::Error) -> Error {
 #[derive(Debug)]
 pub struct Store {
     args: StorageArgs,
+    site: String,
     /// Passwords by the names of users.
     known: Mutex<BTreeMap<String, String>>,
 }
 
 impl Store {
-    /// By its options; `None`: the site has none.
+    /// By its options, for the providers of this site; `None`: the site has none.
     #[must_use]
-    pub fn new(args: StorageArgs) -> Option<Self> {
+    pub fn new(args: StorageArgs, site: &str) -> Option<Self> {
         (!args.endpoints.is_empty()).then(|| Self {
             args,
+            site: site.to_owned(),
             known: Mutex::default(),
         })
     }
@@ -106,21 +114,22 @@ impl Store {
     /// # Errors
     /// When etcd does not do what it is asked.
     pub async fn part(&self, uid: &str, name: &str, password: &str) -> Result<Storage, Error> {
-        let user = format!("{PREFIX}.{uid}.{name}");
+        let part = Part {
+            uid: uid.to_owned(),
+            name: name.to_owned(),
+        };
+        let user = part.user(&self.site);
         let storage = Storage {
             endpoints: self.args.endpoints.clone(),
             authority: self.authority().await?,
-            prefix: prefix(uid, name),
+            prefix: part.keys(&self.site),
             user: user.clone(),
             password: password.to_owned(),
         };
         if self.known().get(&user).is_some_and(|known| known == password) {
             return Ok(storage);
         }
-        let admitted = Box::pin(self.admit(&storage));
-        tokio::time::timeout(ANSWER, admitted)
-            .await
-            .map_err(|_| Error::Late)??;
+        within(Box::pin(self.admit(&storage))).await?;
         self.known().insert(user, password.to_owned());
         Ok(storage)
     }
@@ -129,37 +138,85 @@ impl Store {
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn remove(&self, uid: &str, name: &str) -> Result<(), Error> {
-        let user = format!("{PREFIX}.{uid}.{name}");
+    pub async fn remove(&self, part: Part) -> Result<(), Error> {
+        let user = part.user(&self.site);
         self.known().remove(&user);
-        let removed = async {
-            let mut client = self.connect().await?;
-            absent(client.user_delete(&*user).await).map_err(etcd("delete a user"))?;
+        within(Box::pin(async {
+            let mut client = connect(&self.args).await?;
+            // Without its role a provider that still runs writes nothing. The user is last: by it the next sweep finds what
+            // this one has left.
             absent(client.role_delete(&*user).await).map_err(etcd("delete a role"))?;
             let all = DeleteOptions::new().with_prefix();
-            let deleted = client.delete(prefix(uid, name), Some(all)).await;
-            deleted.map(drop).map_err(etcd("delete keys"))
-        };
-        tokio::time::timeout(ANSWER, Box::pin(removed))
-            .await
-            .map_err(|_| Error::Late)?
+            let deleted = client.delete(part.keys(&self.site), Some(all)).await;
+            deleted.map_err(etcd("delete keys"))?;
+            absent(client.user_delete(&*user).await).map_err(etcd("delete a user"))
+        }))
+        .await
     }
 
-    /// The parts that there are, by the uid of the `SIPCluster` and the name of the provider.
+    /// The providers of this site that have a user.
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
-    pub async fn parts(&self) -> Result<Vec<(String, String)>, Error> {
-        let listed = async {
-            let mut client = self.connect().await?;
+    pub async fn parts(&self) -> Result<Vec<Part>, Error> {
+        within(Box::pin(async {
+            let mut client = connect(&self.args).await?;
             let users = client.user_list().await.map_err(etcd("list users"))?;
-            Ok(users.users().iter().filter_map(|user| part(user)).collect())
-        };
-        let listed = tokio::time::timeout(ANSWER, Box::pin(listed)).await;
-        listed.map_err(|_| Error::Late)?
+            let users = users.users().iter();
+            Ok(users.filter_map(|user| Part::of_user(&self.site, user)).collect())
+        }))
+        .await
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+    /// Compares the users that were added with those that etcd has, without end: the next pass over a provider adds again what
+    /// etcd has lost.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn compare_users(self: Arc<Self>) -> Result<(), Infallible> {
+        loop {
+            time::sleep(COMPARE).await;
+            if let Err(error) = self.forget_lost().await {
+                let error = runtime::error_chain::chain(&error);
+                tracing::warn!(error, "the users of the storage were not compared; requeued");
+            }
+        }
+    }
+
+    /// Forgets users that etcd has lost, or whose role it has lost; returns whether there were any.
+    ///
+    /// # Errors
+    /// When etcd does not do what it is asked.
+    pub async fn forget_lost(&self) -> Result<bool, Error> {
+        if self.known().is_empty() {
+            return Ok(false);
+        }
+        // One that is added meanwhile may not be listed yet.
+        let added: BTreeSet<String> = self.known().keys().cloned().collect();
+        let (users, roles) = within(Box::pin(async {
+            let mut client = connect(&self.args).await?;
+            let users = client.user_list().await.map_err(etcd("list users"))?;
+            let roles = client.role_list().await.map_err(etcd("list roles"))?;
+            let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+            Ok((set(users.users()), set(roles.roles())))
+        }))
+        .await?;
+        let lost = |user: &String| added.contains(user) && !(users.contains(user) && roles.contains(user));
+        let mut known = self.known();
+        let before = known.len();
+        known.retain(|user, _| !lost(user));
+        let count = before - known.len();
+        drop(known);
+        if count > 0 {
+            tracing::warn!(
+                count,
+                "the storage has lost users of identity providers; they are added again"
+            );
+        }
+        Ok(count > 0)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,9 +227,10 @@ impl Store {
         }
     }
 
-    /// Makes the user, and a role that admits its prefix only. Each step may have been done before.
+    /// Makes the user, and a role that admits its prefix only. Each step may have been done before, and what is as it should be is
+    /// not written again: a change of a password ends the sessions of a provider that runs.
     async fn admit(&self, storage: &Storage) -> Result<(), Error> {
-        let mut client = self.connect().await?;
+        let mut client = connect(&self.args).await?;
         let Storage {
             user,
             password,
@@ -180,103 +238,42 @@ impl Store {
             endpoints: _,
             authority: _,
         } = storage;
-        present(client.role_add(&**user).await).map_err(etcd("add a role"))?;
-        let permission = Permission::new(PermissionType::Readwrite, &**prefix).with_prefix();
-        let granted = client.role_grant_permission(&**user, permission).await;
-        granted.map_err(etcd("grant a permission"))?;
-        present(client.user_add(&**user, &**password, None).await).map_err(etcd("add a user"))?;
-        let changed = client.user_change_password(&**user, &**password).await;
-        changed.map_err(etcd("change a password"))?;
-        let granted = client.user_grant_role(&**user, &**user).await;
-        granted.map(drop).map_err(etcd("grant a role"))
-    }
-
-    /// A client with the rights to add users. An etcd that asks nobody for a password does so from now on: before, no provider is
-    /// separate from another.
-    async fn connect(&self) -> Result<Client, Error> {
-        let password = match &self.args.password {
-            Some(path) => Some(read(path).await?.trim_end_matches(['\r', '\n']).to_owned()),
-            None => None,
+        grant_prefix(&mut client, user, prefix).await?;
+        let known = found(client.user_get(&**user).await).map_err(etcd("read a user"))?;
+        let Some(known) = known else {
+            let added = client.user_add(&**user, &**password, None).await;
+            present(added).map_err(etcd("add a user"))?;
+            let granted = client.user_grant_role(&**user, &**user).await;
+            return granted.map(drop).map_err(etcd("grant a role"));
         };
-        let Some(password) = password else {
-            return self.connect_as(None).await.map_err(etcd("connect"));
-        };
-        let user = Some((self.args.user.as_str(), password.as_str()));
-        match self.connect_as(user).await {
-            Err(error) if says(&error, "authentication is not enabled") => {
-                self.require_passwords(&password).await?;
-                self.connect_as(user).await.map_err(etcd("log in"))
-            }
-            connected => connected.map_err(etcd("log in")),
+        if !known.roles().contains(user) {
+            let granted = client.user_grant_role(&**user, &**user).await;
+            granted.map_err(etcd("grant a role"))?;
         }
-    }
-
-    async fn require_passwords(&self, password: &str) -> Result<(), Error> {
-        let user = self.args.user.as_str();
-        let mut client = self.connect_as(None).await.map_err(etcd("connect"))?;
-        present(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
-        let changed = client.user_change_password(user, password).await;
-        changed.map_err(etcd("change a password"))?;
-        // etcd knows this role without anybody adding it, and turns on nothing before somebody has it.
-        let granted = client.user_grant_role(user, "root").await;
-        granted.map_err(etcd("grant a role"))?;
-        client
-            .auth_enable()
-            .await
-            .map(drop)
-            .map_err(etcd("turn on authentication"))
-    }
-
-    async fn connect_as(&self, user: Option<(&str, &str)>) -> Result<Client, etcd_client::Error> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(ANSWER)
-            .with_timeout(ANSWER);
-        if let Some((user, password)) = user {
-            options = options.with_user(user, password);
+        if !admits(&self.args, user, password).await? {
+            let changed = client.user_change_password(&**user, &**password).await;
+            changed.map_err(etcd("change a password"))?;
         }
-        if let Some(path) = &self.args.ca {
-            let authority = Certificate::from_pem(tokio::fs::read(path).await?);
-            options = options.with_tls(TlsOptions::new().ca_certificate(authority));
-        }
-        Client::connect(&self.args.endpoints, Some(options)).await
+        Ok(())
     }
 }
 
-/// Whose a user is. Neither a uid nor the name of an object has a dot.
-fn part(user: &str) -> Option<(String, String)> {
-    let (uid, name) = user.strip_prefix(PREFIX)?.strip_prefix('.')?.split_once('.')?;
-    Some((uid.to_owned(), name.to_owned()))
-}
-
-fn prefix(uid: &str, name: &str) -> String {
-    format!("{PREFIX}/{uid}/{name}/")
-}
-
-async fn read(path: &PathBuf) -> Result<String, Error> {
-    tokio::fs::read_to_string(path)
-        .await
-        .map_err(|source| Error::File {
-            path: path.clone(),
-            source,
-        })
-}
-
-/// That something is there already is as good as having added it.
-fn present<T>(added: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
-    unless(added, "already exists")
-}
-
-fn absent<T>(deleted: Result<T, etcd_client::Error>) -> Result<(), etcd_client::Error> {
-    unless(deleted, "not found")
-}
-
-fn unless<T>(result: Result<T, etcd_client::Error>, words: &str) -> Result<(), etcd_client::Error> {
-    match result {
-        Err(error) if says(&error, words) => Ok(()),
-        result => result.map(drop),
+/// A role that admits this prefix.
+async fn grant_prefix(client: &mut Client, role: &str, prefix: &str) -> Result<(), Error> {
+    let permission = Permission::new(PermissionType::Readwrite, prefix).with_prefix();
+    let known = found(client.role_get(role).await).map_err(etcd("read a role"))?;
+    if known.is_none() {
+        present(client.role_add(role).await).map_err(etcd("add a role"))?;
     }
+    let permissions = known.map(|known| known.permissions()).unwrap_or_default();
+    if permissions.contains(&permission) {
+        return Ok(());
+    }
+    let granted = client.role_grant_permission(role, permission).await;
+    granted.map(drop).map_err(etcd("grant a permission"))
 }
 
-fn says(error: &etcd_client::Error, words: &str) -> bool {
-    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(words))
+/// In bounded time.
+async fn within<T>(asking: impl Future<Output = Result<T, Error>> + Unpin) -> Result<T, Error> {
+    time::timeout(ANSWER, asking).await.map_err(|_| Error::Late)?
 }

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
     identity::IDENTITY,
-    storage::{self, Store},
+    storage::{self, Part, Store},
 };
 
 /// Pause between two sweeps.
@@ -49,25 +49,45 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     let services = Api::<CoreService>::all(client.clone());
     let services = services.list(&ListParams::default()).await?.items;
     let kept = kept(&clusters, &services);
-    for (uid, name) in parts {
-        let part = (uid, name);
-        if kept.contains(&part) || is_undecided(&clusters, &part.0) {
-            continue;
-        }
-        let (uid, name) = part;
-        store.remove(&uid, &name).await?;
-        tracing::info!(uid, name, "removed what a deleted identity provider had stored");
-    }
+    let ended = parts
+        .into_iter()
+        .filter(|part| !kept.contains(part) && !is_undecided(&clusters, &part.uid));
+    remove(ended, |part| store.remove(part)).await;
     Ok(())
 }
 
-/// Providers, by the uid of their cluster and their name, that exist or are asked for.
-fn kept(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<(String, String)> {
+/// Removes parts, each whether or not the others could be.
+async fn remove<Removing>(parts: impl Iterator<Item = Part>, by: impl Fn(Part) -> Removing)
+where
+    Removing: Future<Output = Result<(), storage::Error>>,
+{
+    for part in parts {
+        let Part { uid, name } = part.clone();
+        match by(part).await {
+            Ok(()) => tracing::info!(uid, name, "removed what a deleted identity provider had stored"),
+            Err(error) => {
+                let error = runtime::error_chain::chain(&error);
+                tracing::warn!(
+                    uid,
+                    name,
+                    error,
+                    "a deleted identity provider is still stored; requeued"
+                );
+            }
+        }
+    }
+}
+
+/// Providers that exist or are asked for.
+fn kept(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
     let asked = clusters.iter().filter_map(|object| {
         let cluster = Cluster::parse(object).ok()?;
         let entries = cluster.auth().iter().map(Auth::service);
         let uid = cluster.uid();
-        let named = entries.map(|entry| (uid.to_owned(), entry.object_name().to_string()));
+        let named = entries.map(|entry| Part {
+            uid: uid.to_owned(),
+            name: entry.object_name().to_string(),
+        });
         Some(named.collect::<Vec<_>>())
     });
     let existing = services
@@ -75,7 +95,10 @@ fn kept(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<(String, 
         .filter(|service| IDENTITY.owns(&service.name_any()));
     let existing = existing.flat_map(|service| {
         let owners = service.owner_references().iter();
-        owners.map(|owner| (owner.uid.clone(), service.name_any()))
+        owners.map(|owner| Part {
+            uid: owner.uid.clone(),
+            name: service.name_any(),
+        })
     });
     asked.flatten().chain(existing).collect()
 }
@@ -107,9 +130,32 @@ mod tests {
         };
         let clusters = [cluster("now", "dex:2"), cluster("unreadable", "")];
         let services = [service("auth-shop"), service("loadbalancer-worker-shop")];
-        let pair = |uid: &str| (uid.to_owned(), "auth-shop".to_owned());
-        assert_eq!(kept(&clusters, &services), [pair("gone"), pair("now")].into());
+        let part = |uid: &str| Part {
+            uid: uid.to_owned(),
+            name: "auth-shop".to_owned(),
+        };
+        assert_eq!(kept(&clusters, &services), [part("gone"), part("now")].into());
         assert!(is_undecided(&clusters, "unreadable") && !is_undecided(&clusters, "now"));
         assert!(!is_undecided(&clusters, "deleted"));
+    }
+
+    #[tokio::test]
+    async fn a_part_that_cannot_be_removed_holds_up_no_other() {
+        let parts = ["a", "b", "c"].map(|uid| Part {
+            uid: uid.to_owned(),
+            name: "auth-shop".to_owned(),
+        });
+        let tried = std::sync::Mutex::new(Vec::new());
+        remove(parts.into_iter(), |part| {
+            tried.lock().unwrap().push(part.uid.clone());
+            let is_first = part.uid == "a";
+            std::future::ready(if is_first {
+                Err(storage::Error::Late)
+            } else {
+                Ok(())
+            })
+        })
+        .await;
+        assert_eq!(tried.into_inner().unwrap(), ["a", "b", "c"]);
     }
 }

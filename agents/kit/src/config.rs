@@ -1,11 +1,16 @@
 //! The site's configuration: one YAML file, the same for every agent of a site.
 
+mod identity_providers;
+
 use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
 use api::{BadImage, Image};
 use http::Uri;
 use runtime::identity::{Name, Realm};
 use serde::Deserialize;
+
+pub use self::identity_providers::IdentityProviders;
+use self::identity_providers::IdentityProvidersSection;
 
 /// Where an agent works. Parsed by [`SiteConfig::read`] only.
 #[derive(Clone, Debug)]
@@ -18,6 +23,7 @@ pub struct SiteConfig {
     haproxy_sidecar_image: Option<Image>,
     jump_host_tools_image: Option<Image>,
     claims_in_flight: Duration,
+    identity_providers: IdentityProviders,
 }
 
 /// For how long a claim may be in flight where the site's configuration does not say. The longest that was seen of the real CAPM3,
@@ -61,6 +67,8 @@ struct File {
     haproxy_sidecar_image: Option<String>,
     jump_host_tools_image: Option<String>,
     claims_in_flight_seconds: Option<u64>,
+    #[serde(default)]
+    identity_providers: IdentityProvidersSection,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +137,7 @@ impl SiteConfig {
             haproxy_sidecar_image,
             jump_host_tools_image,
             claims_in_flight_seconds,
+            identity_providers,
         } = serde_saphyr::from_str(text).map_err(|source| Error::Form {
             path: path.to_owned(),
             source: source.into(),
@@ -181,6 +190,9 @@ impl SiteConfig {
                 rule,
             ));
         }
+        let identity_providers = IdentityProviders::parse(identity_providers);
+        let identity_providers =
+            identity_providers.map_err(|(field, value, rule)| bad(field, &value, rule))?;
         Ok(Self {
             realm: Realm::new(trust, region_name),
             site: site_name,
@@ -190,6 +202,7 @@ impl SiteConfig {
             haproxy_sidecar_image,
             jump_host_tools_image,
             claims_in_flight,
+            identity_providers,
         })
     }
 
@@ -228,6 +241,12 @@ impl SiteConfig {
     #[must_use]
     pub fn claims_in_flight(&self) -> Duration {
         self.claims_in_flight
+    }
+
+    /// What is set for identity providers.
+    #[must_use]
+    pub fn identity_providers(&self) -> &IdentityProviders {
+        &self.identity_providers
     }
 
     /// Image of the container that makes a running HAProxy follow its configuration. `None`: new pods start for every change
@@ -283,6 +302,16 @@ notInstalled: [jumpHost, auth]
                 "region: lab",
                 "region: lab\nhaproxySidecarImage: 'side car'",
                 "haproxySidecarImage \"side car\"",
+            ),
+            (
+                "region: lab",
+                "region: lab\nidentityProviders: {allowedNetworks: [10.0.0.0/8, ldap.example.org]}",
+                "identityProviders.allowedNetworks \"ldap.example.org\"",
+            ),
+            (
+                "region: lab",
+                "region: lab\nidentityProviders: {clusterIssuer: ''}",
+                "identityProviders.clusterIssuer \"\"",
             ),
         ] {
             let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml")

@@ -1,6 +1,7 @@
 //! Dex as a cluster's identity provider: a Secret with its configuration and certificate, a Deployment, a Service, what guards its
 //! pods, and a `ConfigMap` with what the tenant's API servers need.
 
+mod bindings;
 mod config;
 mod expansion;
 mod objects;
@@ -14,6 +15,7 @@ use api::{Auth, Cluster, HttpsUrl};
 
 use crate::metadata::Instance;
 
+pub use bindings::{GroupBindings, group_bindings};
 pub use config::Config;
 pub use expansion::DOLLAR;
 pub use objects::{CONFIG_FILE, Objects, objects};
@@ -67,8 +69,8 @@ pub struct Storage {
     pub password: String,
 }
 
-/// A certificate, its key and its CA; PEM.
-#[derive(Clone, Eq, PartialEq)]
+/// A certificate, its key and its CA; PEM. Empty as long as there is none: no pod may run then.
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct Certificate {
     /// The certificate, then those between it and the CA.
     pub chain: String,

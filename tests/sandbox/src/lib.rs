@@ -18,6 +18,7 @@
 
 pub mod audit;
 pub mod authority;
+pub mod cert_manager;
 pub mod crds;
 pub mod dex;
 pub mod etcd;

@@ -219,6 +219,10 @@ const AUTH_READY: &[Meaning] = &[
         "No certificate can be made for the provider; the message states why.",
     ),
     no(
+        Reason::CertificateNotReady,
+        "cert-manager has not issued the provider's certificate for all its names, or is not installed. What runs is left as it is.",
+    ),
+    no(
         Reason::IssuerUnknown,
         "The entry does not say where users reach the provider: it needs `hostname`, `clusterIP` or `issuer`.",
     ),
@@ -233,6 +237,23 @@ const AUTH_READY: &[Meaning] = &[
     no(
         Reason::DirectoryRefusesBind,
         "A directory refuses name or password of the account that searches.",
+    ),
+    no(
+        Reason::KubeconfigMissing,
+        "The Secret of `kubeconfigSecret` does not exist or has no key `value`, so the bindings of groups are not applied. The provider \
+         runs.",
+    ),
+    no(
+        Reason::KubeconfigInvalid,
+        "The kubeconfig of `kubeconfigSecret` cannot be used; the message names the rule. The provider runs.",
+    ),
+    no(
+        Reason::TenantUnreachable,
+        "The tenant's API server does not answer, so the bindings of groups are not applied. The provider runs.",
+    ),
+    no(
+        Reason::TenantRefuses,
+        "The tenant's API server refuses a binding of a group; the message names it. The others are applied, and the provider runs.",
     ),
     no(
         Reason::PortConflict,

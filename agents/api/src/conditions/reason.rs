@@ -62,6 +62,7 @@ reasons! {
     BadTemplate,
     Blocked,
     CertificateInvalid,
+    CertificateNotReady,
     ConnectorMissing,
     Deleting,
     DirectoryRefusesBind,
@@ -75,6 +76,7 @@ reasons! {
     IssuerUnreachable,
     KeySecretInvalid,
     KeySecretMissing,
+    KubeconfigInvalid,
     KubeconfigMissing,
     Labeled,
     NameConflict,
@@ -96,6 +98,8 @@ reasons! {
     StaticPasswords,
     StorageMissing,
     StorageUnreachable,
+    TenantRefuses,
+    TenantUnreachable,
     UnableToApplyLabels,
     UnableToDecommission,
     Unschedulable,
@@ -196,6 +200,16 @@ pub mod auth {
     pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
     /// No certificate can be made for the provider.
     pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
+    /// cert-manager has not issued the provider's certificate.
+    pub const CERTIFICATE_NOT_READY: Reason = Reason::CertificateNotReady;
+    /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
+    pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
+    /// The kubeconfig of `kubeconfigSecret` cannot be used.
+    pub const KUBECONFIG_INVALID: Reason = Reason::KubeconfigInvalid;
+    /// The tenant's API server does not answer, so that it lacks bindings of groups.
+    pub const TENANT_UNREACHABLE: Reason = Reason::TenantUnreachable;
+    /// The tenant's API server refuses a binding of a group.
+    pub const TENANT_REFUSES: Reason = Reason::TenantRefuses;
     /// The entry does not say where users reach the provider.
     pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;
     /// The discovery document is not had at the issuer's address.

@@ -18,7 +18,7 @@ pub struct AuthSpec {
     /// Labels of the site's nodes that may run the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of the network, in the hosts' networkData, from which the provider is reached.
+    /// `id` of a network in the hosts' networkData. Required, as in SIP; a provider connects to no host, so it changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service.
@@ -42,9 +42,13 @@ pub struct AuthSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
     /// Secret in the SIPCluster's namespace with a CA (`tls.crt` and `tls.key`) that the provider's certificate is issued from.
-    /// Default: a CA that the agent makes and keeps for this entry.
+    /// Default: `certificateIssuer`, else the site's issuer, else a CA that the agent makes and keeps for this entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<String>,
+    /// Name of an `Issuer` of cert-manager in the SIPCluster's namespace, which issues the provider's certificate. Not together with
+    /// `caSecret`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_issuer: Option<String>,
     /// DNS name under which users reach the provider. Default: `clusterIP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -63,6 +67,10 @@ pub struct AuthSpec {
     /// Rights of people's groups in the tenant cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupSpec>>,
+    /// Secret in the SIPCluster's namespace with a kubeconfig of the tenant cluster under the key `value`, as Cluster API writes it.
+    /// The agent applies the bindings of `groups` there. Default: they are in the `ConfigMap` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret: Option<String>,
     /// Users with a password of their own: key of a Secret with one line `EMAIL:BCRYPT` for each, with a cost of 10 to 16, as
     /// `htpasswd -nBC 12 EMAIL` writes them.
     /// For emergencies; a remark in the condition names it.

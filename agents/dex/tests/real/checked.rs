@@ -6,11 +6,15 @@ use api::{
     HttpsUrl,
     conditions::auth::{DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE},
 };
-use dex_agent::checks::{Target, check};
+use dex_agent::checks::{self, Found, Target};
 use sandbox::slapd::BIND_DN;
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, on_loopback};
+
+async fn check(target: &Target) -> Found {
+    checks::check(target, &on_loopback()).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_is_right_by_its_answers() {

@@ -6,7 +6,10 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod bindings;
 mod checked;
+mod kept;
 mod logins;
+mod lost;
 mod separate;
 mod stage;

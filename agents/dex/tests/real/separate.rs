@@ -1,5 +1,6 @@
 //! Providers share nothing, though they share etcd.
 
+use dex_agent::storage::Part;
 use etcd_client::GetOptions;
 use sandbox::login::{Login, Provider, REDIRECT};
 use serde_json::json;
@@ -53,7 +54,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     let mut client = storage_client(&shop.storage).await;
     let own = client.get(shop.storage.prefix.clone(), all()).await.unwrap();
     assert!(own.kvs().len() > 1);
-    for prefix in [bank.storage.prefix.as_str(), "sip-dex/", "\0"] {
+    for prefix in [bank.storage.prefix.as_str(), "sip-dex/lab/", "\0"] {
         let denied = client.get(prefix, all()).await.unwrap_err().to_string();
         assert!(denied.contains("permission denied"), "{prefix}: {denied}");
     }
@@ -63,10 +64,13 @@ async fn two_tenants_share_no_key_and_no_token() {
     assert!(client.user_list().await.is_err());
 
     // A provider that is removed leaves nothing, and its name can be used again.
-    let part = |uid: &str, name: &str| (uid.to_owned(), name.to_owned());
+    let part = |uid: &str, name: &str| Part {
+        uid: uid.to_owned(),
+        name: name.to_owned(),
+    };
     let parts = [part("uid-bank", "auth-bank"), part("uid-shop", "auth-shop")];
     assert_eq!(stage.store.parts().await.unwrap(), parts);
-    stage.store.remove("uid-shop", "auth-shop").await.unwrap();
+    stage.store.remove(parts[1].clone()).await.unwrap();
     let mut client = storage_client(&bank.storage).await;
     let left = client.get(bank.storage.prefix.clone(), all()).await.unwrap();
     assert!(!left.kvs().is_empty());

@@ -11,6 +11,7 @@ use api::{Cluster, HttpsUrl, SIPCluster, SecretKey, Source};
 use dex_agent::{
     certificates::{self, Kept, Names},
     checks::Target,
+    destinations::Destinations,
     directory::Bind,
     discovery, https,
     storage::{StorageArgs, Store},
@@ -48,8 +49,9 @@ pub(crate) const BOB: Person<'_> = Person {
 pub(crate) struct Stage {
     pub(crate) group: Group,
     pub(crate) directory: Directory,
-    _etcd: Etcd,
+    pub(crate) etcd: Etcd,
     pub(crate) store: Store,
+    storage: StorageArgs,
 }
 
 /// One provider, and where it is.
@@ -72,18 +74,25 @@ impl Stage {
         let etcd = Etcd::start(&group, 1).await.unwrap();
         let password = group.directory().join("storage-password");
         fs::write(&password, format!("{ROOT_PASSWORD}\n")).unwrap();
-        let store = Store::new(StorageArgs {
+        let args = StorageArgs {
             endpoints: etcd.endpoints(),
             ca: None,
             user: "root".to_owned(),
             password: Some(password),
-        });
+        };
+        let store = Store::new(args.clone(), "lab");
         Self {
             group,
             directory,
-            _etcd: etcd,
+            etcd,
             store: store.unwrap(),
+            storage: args,
         }
+    }
+
+    /// The storage as an agent finds it that was started again.
+    pub(crate) fn restarted(&self) -> Store {
+        Store::new(self.storage.clone(), "lab").unwrap()
     }
 
     /// A connector to the directory.
@@ -172,6 +181,7 @@ impl Stage {
                 at: None,
                 bundle: certificate.bundle.clone(),
                 binds: binds.collect(),
+                tenant: None,
             },
             issuer,
             storage,
@@ -207,7 +217,10 @@ impl Provider {
             loop {
                 pace.tick().await;
                 dex.process.check().unwrap();
-                if discovery::check(&self.issuer, &self.tls, None).await.is_ok() {
+                if discovery::check(&self.issuer, &self.tls, None, &on_loopback())
+                    .await
+                    .is_ok()
+                {
                     return;
                 }
             }
@@ -215,6 +228,11 @@ impl Provider {
         let answered = time::timeout(PATIENCE, answered).await;
         assert!(answered.is_ok(), "{}", dex.process.log_tail(30));
     }
+}
+
+/// Everything of a test is on loopback.
+pub(crate) fn on_loopback() -> Destinations {
+    Destinations::new(Some(&["127.0.0.0/8".parse().unwrap()]), [])
 }
 
 /// A client of etcd with a provider's own name and password.

@@ -116,7 +116,9 @@ fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
     ];
     files
         .into_iter()
-        .filter_map(|(name, text)| Some((name.to_owned(), ByteString(text?.into_bytes()))))
+        // As long as there is no certificate no pod runs.
+        .filter_map(|(name, text)| Some((name.to_owned(), text.filter(|text| !text.is_empty())?)))
+        .map(|(name, text)| (name, ByteString(text.into_bytes())))
         .collect()
 }
 

@@ -1,11 +1,10 @@
 //! What a tenant's API servers need of its provider: flags, or a structured configuration, and what groups may do.
 
-use api::{BoundRole, GroupBinding, HttpsUrl, OidcClient};
+use api::{HttpsUrl, OidcClient};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
-use super::Plan;
+use super::{Plan, group_bindings};
 
 /// What the name of the `ConfigMap` ends with, after that of the instance.
 pub const OUTPUTS_SUFFIX: &str = "-oidc";
@@ -20,7 +19,7 @@ const CLIENT_ID: &str = "client-id";
 const CA: &str = "ca.crt";
 /// What names of people and groups begin with in the tenant's cluster. Whoever writes a directory names its groups: without a prefix
 /// one could be called as a group that the cluster itself gives rights to.
-const PREFIX: &str = "oidc:";
+pub(super) const PREFIX: &str = "oidc:";
 /// Where the flags expect the CA certificates on machines of the tenant's API servers.
 const CA_FILE: &str = "/etc/kubernetes/pki/oidc-ca.crt";
 
@@ -38,7 +37,10 @@ pub fn outputs(plan: &Plan<'_>) -> Option<ConfigMap> {
         (CA, bundle.clone()),
         (FLAGS, flags(issuer, client)),
         (AUTHENTICATION, text(&authentication(issuer, client, bundle))),
-        (GROUP_BINDINGS, text(&bindings(provider.groups()))),
+        (
+            GROUP_BINDINGS,
+            text(&group_bindings(plan.cluster, plan.entry).manifest()),
+        ),
     ];
     let mut metadata = plan.instance().metadata();
     metadata.name = metadata.name.map(|name| format!("{name}{OUTPUTS_SUFFIX}"));
@@ -91,39 +93,5 @@ fn authentication(issuer: &HttpsUrl, client: &OidcClient, bundle: &str) -> Value
                 },
             ],
         }],
-    })
-}
-
-fn bindings(groups: &[GroupBinding]) -> Value {
-    let items: Vec<Value> = groups.iter().map(binding).collect();
-    json!({"apiVersion": "v1", "kind": "List", "items": items})
-}
-
-fn binding(binding: &GroupBinding) -> Value {
-    let (role_kind, role) = match binding.role() {
-        BoundRole::Cluster(name) => ("ClusterRole", name),
-        BoundRole::Namespaced(name) => ("Role", name),
-    };
-    let namespace = binding.namespace().as_deref();
-    let kind = match namespace {
-        Some(_) => "RoleBinding",
-        None => "ClusterRoleBinding",
-    };
-    // Groups have names that objects cannot have.
-    let named = json!([binding.group(), role_kind, role, namespace]).to_string();
-    let mut metadata = json!({
-        "name": format!("sip-oidc-{}", hex::encode(&Sha256::digest(named)[..8])),
-        "labels": {"app.kubernetes.io/part-of": "sip"},
-    });
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = namespace.into();
-    }
-    let api_group = "rbac.authorization.k8s.io";
-    json!({
-        "apiVersion": format!("{api_group}/v1"),
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": {"apiGroup": api_group, "kind": role_kind, "name": role},
-        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": format!("{PREFIX}{}", binding.group())}],
     })
 }

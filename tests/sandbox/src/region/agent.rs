@@ -87,6 +87,19 @@ pub struct SiteConfig {
     /// For how long claims of hosts may be in flight; without it, the agents' default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claims_in_flight_seconds: Option<u64>,
+    /// What identity providers may need besides: everything of a sandbox is on loopback.
+    pub identity_providers: IdentityProviders,
+}
+
+/// What a site's operators set for identity providers.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentityProviders {
+    /// Networks that the agent may connect to where a tenant names the host.
+    pub allowed_networks: Vec<String>,
+    /// `ClusterIssuer` of cert-manager for their certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_issuer: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -164,6 +177,12 @@ impl Region {
             host_namespaces: vec![HOSTS_NAMESPACE.to_owned()],
             not_installed: vec!["jumpHost".to_owned(), "auth".to_owned()],
             claims_in_flight_seconds: None,
+            identity_providers: IdentityProviders {
+                allowed_networks: ["127.0.0.0/8", "::1/128", "0.0.0.0/0", "::/0"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                cluster_issuer: None,
+            },
             jump_host_tools_image: JUMP_HOST_TOOLS_IMAGE.to_owned(),
             haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),
         }

@@ -36,6 +36,7 @@ mod museum;
 mod operators;
 mod orphans;
 mod outages;
+mod providers;
 mod races;
 mod real_node;
 mod real_tenant;

@@ -196,6 +196,9 @@ fn the_dex_agent_works_in_namespaces_of_tenants() {
             ("patch", "/configmaps", "kube-system", false),
             ("patch", "apps/deployments", "kube-system", false),
             ("list", "/pods", "kube-system", false),
+            ("patch", "cert-manager.io/certificates", "rights-dex", true),
+            ("list", "cert-manager.io/certificates", "rights-dex", false),
+            ("patch", "cert-manager.io/certificates", "kube-system", false),
             // Pods of providers have no right, so it gives none.
             ("patch", "rbac.authorization.k8s.io/roles", "rights-dex", false),
             (

@@ -51,6 +51,10 @@ parsed! {
         expiry: Expiry,
         /// Rights of groups.
         groups: Vec<GroupBinding>,
+        /// Secret with a kubeconfig of the tenant cluster.
+        kubeconfig_secret: Option<String>,
+        /// `Issuer` of cert-manager in the namespace.
+        certificate_issuer: Option<String>,
         /// Users with a password of their own.
         static_passwords: Option<SecretKey>,
     }

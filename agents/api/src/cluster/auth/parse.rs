@@ -36,7 +36,10 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
         clients,
         expiry,
         groups,
+        kubeconfig_secret,
+        certificate_issuer,
         static_passwords,
+        ca_secret,
         // Those of every service.
         image: _,
         node_labels: _,
@@ -47,7 +50,6 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
         network_attachments: _,
         changes: _,
         node_port: _,
-        ca_secret: _,
     } = spec;
     let before = faults.len();
     let mut at = At::new(path, faults);
@@ -88,6 +90,20 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
     let groups = groups
         .filter_map(|(index, group)| binding(group, &mut at.below(&format!("groups[{index}]"))))
         .collect();
+    let kubeconfig_secret = at.secret_name("kubeconfigSecret", kubeconfig_secret.as_deref());
+    let certificate_issuer = at.checked(
+        "certificateIssuer",
+        certificate_issuer.as_deref(),
+        dns::is_subdomain,
+        "must be the name of an Issuer: at most 253 lowercase letters, digits, '-' and '.'",
+    );
+    if let (Some(issuer), Some(_)) = (&certificate_issuer, ca_secret) {
+        at.text(
+            "certificateIssuer",
+            issuer,
+            "must not be set together with caSecret",
+        );
+    }
     let static_passwords = at.secret_key("staticPasswords", static_passwords.as_ref());
     (faults.len() == before).then(|| Provider {
         hostname,
@@ -96,6 +112,8 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
         clients,
         expiry: expiry.unwrap_or_default(),
         groups,
+        kubeconfig_secret,
+        certificate_issuer,
         static_passwords,
     })
 }

@@ -286,6 +286,8 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         clients: _,
         expiry: _,
         groups: _,
+        kubeconfig_secret: _,
+        certificate_issuer: _,
         static_passwords: _,
     } = spec;
     let common = Common {

@@ -110,6 +110,11 @@ impl<'a> At<'a> {
         Some(SecretKey::new(&name?, &key?))
     }
 
+    /// The name of a Secret, if it is there.
+    pub(super) fn secret_name(&mut self, field: &str, value: Option<&str>) -> Option<String> {
+        self.checked(field, value, dns::is_subdomain, SECRET)
+    }
+
     pub(super) fn duration(
         &mut self,
         field: &str,

@@ -163,6 +163,18 @@ fn clients_and_groups() {
             ),
         ),
         (
+            "certificateIssuer",
+            json!("tenants"),
+            format!("{AT}.certificateIssuer is \"tenants\": must not be set together with caSecret"),
+        ),
+        (
+            "kubeconfigSecret",
+            json!("Admin"),
+            format!(
+                "{AT}.kubeconfigSecret is \"Admin\": must be the name of a Secret: at most 253 lowercase letters, digits, '-' and '.'"
+            ),
+        ),
+        (
             "expiry",
             json!({"idTokens": "0s"}),
             format!("{AT}.expiry.idTokens is \"0s\": must be a duration such as 6h, from 1m to 168h"),

@@ -1,0 +1,266 @@
+//! A provider's certificate from cert-manager: a Certificate whose names are the provider's, and the Secret that cert-manager writes.
+//!
+//! Both belong to the provider's Service, so they are deleted with it by the garbage collector: the framework knows no kind that a site
+//! may lack.
+
+use std::time::SystemTime;
+
+use api::{
+    Auth, Cluster,
+    conditions::{auth::CERTIFICATE_NOT_READY, load_balancer::NAME_CONFLICT},
+};
+use k8s_openapi::{
+    api::core::v1::{Secret, Service as CoreService},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kit::{
+    apply,
+    service::{Error, Problem},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use render::{dex::Certificate, metadata::Instance};
+use serde_json::{Value, json};
+
+use crate::{
+    certificates::{self, Names, SERVING, SERVING_LEFT, only_certificates},
+    identity::MANAGER,
+    inputs::refused,
+};
+
+/// What the name of the Certificate, and of the Secret that cert-manager writes, ends with. No instance has a dot in its name.
+const SUFFIX: &str = ".tls";
+/// Characters of cert-manager's message that are shown.
+const SHOWN: usize = 200;
+
+/// Who issues a provider's certificate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Issuer<'a> {
+    /// An `Issuer` of the namespace, which the entry names.
+    Namespaced(&'a str),
+    /// A `ClusterIssuer`, which the site's operators name.
+    Cluster(&'a str),
+}
+
+/// What cert-manager has issued.
+pub(crate) struct Issued {
+    /// The certificate.
+    pub(crate) certificate: Certificate,
+    /// What it lacks of what was asked for.
+    pub(crate) lacks: Option<Problem>,
+}
+
+/// The Certificates of one namespace.
+pub(crate) struct Certificates<'a> {
+    objects: Api<DynamicObject>,
+    secrets: Api<Secret>,
+    cluster: &'a Cluster,
+    entry: &'a Auth,
+}
+
+impl<'a> Certificates<'a> {
+    pub(crate) fn new(client: &Client, cluster: &'a Cluster, entry: &'a Auth) -> Self {
+        let kind = GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "certificates");
+        let namespace = cluster.namespace();
+        Self {
+            objects: Api::namespaced_with(client.clone(), namespace, &resource),
+            secrets: Api::namespaced(client.clone(), namespace),
+            cluster,
+            entry,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}{SUFFIX}", self.entry.service().object_name())
+    }
+
+    /// Asks for a certificate with these names, and reads what was issued.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] as long as there is none that can be used: what runs is left as it is.
+    pub(crate) async fn issued(
+        &self,
+        issuer: Issuer<'_>,
+        service: &CoreService,
+        names: &Names,
+    ) -> Result<Issued, Error> {
+        let owner = owner(service);
+        let status = self.apply(issuer, &owner, names).await?;
+        let secret = self.secrets.get_opt(&self.name()).await;
+        let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
+        let not_ready = |why: &str| refused(self.entry, CERTIFICATE_NOT_READY, why);
+        let Some(secret) = secret else {
+            return Err(not_ready(&format!(
+                "cert-manager has not issued it yet: {status}"
+            )));
+        };
+        self.own(&secret, &owner).await?;
+        let certificate = read(&secret).ok_or_else(|| {
+            let why = "must have the keys tls.crt, tls.key and ca.crt in PEM: the issuer must be one that gives its CA";
+            not_ready(&format!("Secret {} {why}", secret.name_any()))
+        })?;
+        let usable = certificates::usable(&certificate, SystemTime::now());
+        usable.map_err(|why| not_ready(&format!("Secret {}: {why}: {status}", secret.name_any())))?;
+        let lacks = (!certificates::covers(&certificate, names)).then(|| {
+            let message = format!("cert-manager has not issued it for all names yet: {status}");
+            Problem::new(CERTIFICATE_NOT_READY, message)
+        });
+        Ok(Issued { certificate, lacks })
+    }
+
+    /// Deletes the Certificate and its Secret, since nobody asks for them any more.
+    ///
+    /// # Errors
+    /// When the API server does not do it.
+    pub(crate) async fn withdraw(&self) -> Result<(), Error> {
+        let (name, now) = (self.name(), DeleteParams::default());
+        // In this order: cert-manager would write the Secret again.
+        for deleted in [
+            self.objects.delete(&name, &now).await.map(drop),
+            self.secrets.delete(&name, &now).await.map(drop),
+        ] {
+            match deleted {
+                Err(error) if apply::code(&error) != Some(404) => {
+                    return Err(Error::kubernetes("delete the Certificate")(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the Certificate unless it stands; returns what cert-manager reports of it.
+    async fn apply(
+        &self,
+        issuer: Issuer<'_>,
+        owner: &OwnerReference,
+        names: &Names,
+    ) -> Result<String, Error> {
+        let name = self.name();
+        let found = self.objects.get_opt(&name).await;
+        let found = found.map_err(Error::kubernetes("read the Certificate"))?;
+        if let Some(found) = &found
+            && found
+                .owner_references()
+                .iter()
+                .all(|other| other.uid != owner.uid)
+        {
+            let why = format!("Certificate {name} was not made for this provider");
+            return Err(refused(self.entry, NAME_CONFLICT, &why));
+        }
+        let desired = self.desired(issuer, owner, names);
+        if let Some(found) = found.filter(|found| found.data.get("spec") == desired.get("spec")) {
+            return Ok(reported(&found.data));
+        }
+        let params = PatchParams::apply(MANAGER.0).force();
+        let applied = self.objects.patch(&name, &params, &Patch::Apply(&desired)).await;
+        match applied {
+            Ok(applied) => Ok(reported(&applied.data)),
+            Err(error) if apply::code(&error) == Some(404) => {
+                let why = "cert-manager is not installed in this site: it has no Certificates";
+                Err(refused(self.entry, CERTIFICATE_NOT_READY, why))
+            }
+            Err(error) if apply::is_refusal(&error) => {
+                let why = format!("the Certificate is refused: {}", apply::reason(&error));
+                Err(refused(self.entry, CERTIFICATE_NOT_READY, &why))
+            }
+            Err(error) => Err(Error::kubernetes("apply the Certificate")(error)),
+        }
+    }
+
+    fn desired(&self, issuer: Issuer<'_>, owner: &OwnerReference, names: &Names) -> Value {
+        let (kind, issuer) = match issuer {
+            Issuer::Namespaced(name) => ("Issuer", name),
+            Issuer::Cluster(name) => ("ClusterIssuer", name),
+        };
+        let name = self.name();
+        let mut metadata = Instance::new(self.cluster, self.entry.service(), "auth", "dex").metadata();
+        metadata.name = Some(name.clone());
+        metadata.owner_references = Some(vec![owner.clone()]);
+        let hours = |duration: std::time::Duration| format!("{}h0m0s", duration.as_secs() / 3600);
+        let mut spec = json!({
+            "secretName": name,
+            "secretTemplate": {"labels": metadata.labels},
+            "issuerRef": {"group": "cert-manager.io", "kind": kind, "name": issuer},
+            "duration": hours(SERVING),
+            "renewBefore": hours(SERVING_LEFT),
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "encoding": "PKCS8", "rotationPolicy": "Always"},
+            "usages": ["digital signature", "server auth"],
+            "revisionHistoryLimit": 1,
+        });
+        let Names { dns, addresses } = names;
+        if !dns.is_empty() {
+            spec["dnsNames"] = json!(dns);
+        }
+        if !addresses.is_empty() {
+            spec["ipAddresses"] = json!(addresses);
+        }
+        json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": metadata, "spec": spec})
+    }
+
+    /// Makes the Secret belong to the Service, as the Certificate does. The version makes this a change of that Secret: without it an
+    /// apply would make another one.
+    async fn own(&self, secret: &Secret, owner: &OwnerReference) -> Result<(), Error> {
+        if secret
+            .owner_references()
+            .iter()
+            .any(|other| other.uid == owner.uid)
+        {
+            return Ok(());
+        }
+        let change = json!({
+            "metadata": {"resourceVersion": secret.resource_version(), "ownerReferences": [owner]},
+        });
+        let params = PatchParams {
+            field_manager: Some(MANAGER.0.to_owned()),
+            ..PatchParams::default()
+        };
+        let owned = self
+            .secrets
+            .patch(&secret.name_any(), &params, &Patch::Merge(change))
+            .await;
+        owned
+            .map(drop)
+            .map_err(Error::kubernetes("own the Secret of cert-manager"))
+    }
+}
+
+fn owner(service: &CoreService) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Service".to_owned(),
+        name: service.name_any(),
+        uid: service.uid().unwrap_or_default(),
+        ..OwnerReference::default()
+    }
+}
+
+/// The message of the condition `Ready`.
+fn reported(certificate: &Value) -> String {
+    let conditions = certificate
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    let message = ready.and_then(|ready| ready["message"].as_str());
+    let message = message.unwrap_or("cert-manager has reported nothing yet");
+    message
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(SHOWN)
+        .collect()
+}
+
+fn read(secret: &Secret) -> Option<Certificate> {
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    Some(Certificate {
+        chain: only_certificates(&text("tls.crt")?)?,
+        key: text("tls.key")?,
+        bundle: only_certificates(&text("ca.crt")?)?,
+    })
+}

@@ -1,0 +1,103 @@
+//! What a certificate states. Pure.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use pem::{EncodeConfig, LineEnding, Pem, encode_config};
+use rcgen::KeyPair;
+use render::dex::Certificate;
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use x509_parser::{extensions::GeneralName, parse_x509_certificate};
+
+use super::Names;
+
+/// Certificates of one text.
+const CERTIFICATES: usize = 8;
+/// Longest certificate, in bytes.
+const LONGEST: usize = 8 * 1024;
+
+/// Whether a certificate of another issuer can be used now.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn usable(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
+    let Certificate { chain, key, bundle } = certificate;
+    if ends(chain).is_none_or(|end| end <= now) {
+        return Err("tls.crt must be a certificate that has not ended");
+    }
+    if ends(bundle).is_none_or(|end| end <= now) {
+        return Err("ca.crt must be a certificate that has not ended");
+    }
+    let key = KeyPair::from_pem(key).map_err(|_| "tls.key must be a private key in PKCS#8")?;
+    if !has_key(chain, &key) {
+        return Err("tls.key must be the private key of tls.crt");
+    }
+    Ok(())
+}
+
+/// Whether a certificate has all these names.
+pub(crate) fn covers(certificate: &Certificate, names: &Names) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(certificate.chain.as_bytes()) else {
+        return false;
+    };
+    let Ok((_, parsed)) = parse_x509_certificate(&der) else {
+        return false;
+    };
+    let Ok(Some(alternatives)) = parsed.subject_alternative_name() else {
+        return false;
+    };
+    let (mut dns, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    for name in &alternatives.value.general_names {
+        match name {
+            GeneralName::DNSName(name) => {
+                dns.insert((*name).to_owned());
+            }
+            GeneralName::IPAddress(bytes) => {
+                let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                let six = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
+                addresses.extend(four.or(six).ok());
+            }
+            _ => {}
+        }
+    }
+    names.dns.is_subset(&dns) && names.addresses.is_subset(&addresses)
+}
+
+/// The certificates of a text and nothing else of it, since they are published: files with a certificate often have its key too. `None`:
+/// there are none, or more than any chain has.
+pub(crate) fn only_certificates(text: &str) -> Option<String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let found = found
+        .ok()
+        .filter(|found| (1..=CERTIFICATES).contains(&found.len()))?;
+    let whole = found
+        .iter()
+        .all(|der| der.len() <= LONGEST && parse_x509_certificate(der).is_ok());
+    let pem = found.iter().map(|der| Pem::new("CERTIFICATE", der.to_vec()));
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    whole.then(|| pem.map(|pem| encode_config(&pem, config)).collect())
+}
+
+/// Whether the first certificate is a CA.
+pub(super) fn is_authority(certificate: &str) -> bool {
+    let der = CertificateDer::from_pem_slice(certificate.as_bytes());
+    der.is_ok_and(|der| parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.is_ca()))
+}
+
+/// Whether the first certificate has this key.
+pub(super) fn has_key(certificate: &str, key: &KeyPair) -> bool {
+    let der = CertificateDer::from_pem_slice(certificate.as_bytes());
+    let own = rcgen::PublicKeyData::subject_public_key_info(key);
+    der.is_ok_and(|der| parse_x509_certificate(&der).is_ok_and(|(_, parsed)| parsed.public_key().raw == own))
+}
+
+/// When the first certificate of a text ends.
+pub(super) fn ends(certificates: &str) -> Option<SystemTime> {
+    let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
+    let (_, parsed) = parse_x509_certificate(&der).ok()?;
+    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    Some(UNIX_EPOCH + Duration::from_secs(seconds))
+}

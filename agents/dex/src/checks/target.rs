@@ -1,0 +1,74 @@
+//! What is checked of one provider.
+
+use std::net::SocketAddr;
+
+use api::{
+    HttpsUrl,
+    conditions::auth::{
+        CERTIFICATE_INVALID, DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE,
+    },
+};
+use futures::future::join_all;
+
+use super::Found;
+use crate::{
+    destinations::Destinations,
+    directory::{self, Bind},
+    discovery, https,
+    tenant::Tenant,
+};
+
+/// What is checked of a provider.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Target {
+    /// Who it is.
+    pub issuer: HttpsUrl,
+    /// Where it is, if its name is not to be resolved.
+    pub at: Option<SocketAddr>,
+    /// CA certificates (PEM) that its certificate must chain to.
+    pub bundle: String,
+    /// Its directories.
+    pub binds: Vec<Bind>,
+    /// The tenant's API server, where the bindings of groups are to be; `None`: they are not applied.
+    pub tenant: Option<Tenant>,
+}
+
+/// Checks one provider, its directories and its tenant's API server concurrently. A directory's fault comes first, since nobody can log
+/// in without it, and the bindings come last.
+///
+/// # Errors
+/// Why it does not work.
+pub async fn check(target: &Target, destinations: &Destinations) -> Found {
+    let Target {
+        issuer,
+        at,
+        bundle,
+        binds,
+        tenant,
+    } = target;
+    let answers = async {
+        let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
+        discovery::check(issuer, &tls, *at, destinations)
+            .await
+            .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
+    };
+    let bound = async {
+        match tenant {
+            Some(tenant) => tenant.apply(destinations).await,
+            None => Ok(()),
+        }
+    };
+    let bind = binds.iter().map(|bind| bind.check(destinations));
+    let (binds, answers, bound) = tokio::join!(join_all(bind), answers, bound);
+    for found in binds {
+        found.map_err(|error| {
+            let reason = match &error {
+                directory::Error::Unreachable { .. } => DIRECTORY_UNREACHABLE,
+                directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
+            };
+            (reason, error.to_string())
+        })?;
+    }
+    answers?;
+    bound.map_err(|error| (error.reason(), error.to_string()))
+}

@@ -1,0 +1,112 @@
+use api::HttpsUrl;
+use futures::StreamExt as _;
+
+use super::*;
+
+fn key(namespace: &str, name: &str) -> Key {
+    Key {
+        namespace: namespace.to_owned(),
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+    }
+}
+
+fn target(host: &str, bundle: &str) -> Target {
+    Target {
+        issuer: HttpsUrl::of(host, 443, "/dex").unwrap(),
+        at: None,
+        bundle: bundle.to_owned(),
+        binds: Vec::new(),
+        tenant: None,
+    }
+}
+
+fn applied(checks: &Checks, key: &Key, target: Target) {
+    let cluster = ObjectRef::new(&key.name).within(&key.namespace);
+    checks.propose(key.clone(), cluster, target);
+    checks.confirm(key);
+}
+
+#[tokio::test]
+async fn one_that_hangs_or_panics_delays_no_other() {
+    let checks = Checks::default();
+    for host in ["hangs", "panics", "works"] {
+        applied(&checks, &key("tenants", host), target(host, "CA"));
+    }
+    let (sender, mut receiver) = mpsc::channel(8);
+    let check = |target: Arc<Target>| async move {
+        match target.issuer.host() {
+            "hangs" => std::future::pending().await,
+            "panics" => panic!("by a hostile answer"),
+            _ => Ok(()),
+        }
+    };
+    let running = tokio::spawn(checks.clone().run_by(sender, check));
+    for _ in 0..2 {
+        receiver.next().await.unwrap();
+    }
+    assert_eq!(checks.found(&key("tenants", "works")), Some(Ok(())));
+    let failed = checks.found(&key("tenants", "panics")).unwrap().unwrap_err();
+    assert_eq!(failed.0, ISSUER_UNREACHABLE);
+    assert_eq!(checks.found(&key("tenants", "hangs")), None);
+    assert!(!running.is_finished());
+    running.abort();
+}
+
+#[test]
+fn a_namespace_has_a_share_of_the_checks() {
+    let checks = Checks::default();
+    for number in 0..10 {
+        applied(&checks, &key("greedy", &format!("a{number}")), target("a", "CA"));
+    }
+    applied(&checks, &key("modest", "b"), target("b", "CA"));
+    let due = checks.due(Instant::now(), &Running::new());
+    let of = |namespace: &str| due.iter().filter(|(key, _)| key.namespace == namespace).count();
+    assert_eq!((of("greedy"), of("modest")), (OF_NAMESPACE, 1));
+}
+
+#[test]
+fn what_was_found_stays_while_the_issuer_does() {
+    let checks = Checks::default();
+    let key = key("tenants", "shop");
+    applied(&checks, &key, target("sso", "CA"));
+    assert_eq!(checks.found(&key), None);
+    let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
+    assert!(checks.store(&key, &first, Ok(())).is_some());
+    assert!(checks.due(Instant::now(), &Running::new()).is_empty());
+
+    applied(&checks, &key, target("sso", "next CA"));
+    assert_eq!(checks.found(&key), Some(Ok(())));
+    assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
+    // A late result of what was checked before tells nothing.
+    let late = Err((ISSUER_UNREACHABLE, "late".to_owned()));
+    assert!(checks.store(&key, &first, late).is_none());
+    assert_eq!(checks.found(&key), Some(Ok(())));
+
+    applied(&checks, &key, target("other", "next CA"));
+    assert_eq!(checks.found(&key), None);
+}
+
+#[test]
+fn only_what_is_applied_and_named_again_is_checked() {
+    let checks = Checks::default();
+    let (shop, heir) = (
+        key("tenants", "shop"),
+        Key {
+            uid: "heir".to_owned(),
+            ..key("tenants", "shop")
+        },
+    );
+    let cluster = ObjectRef::new("shop").within("tenants");
+    checks.propose(shop.clone(), cluster, target("sso", "CA"));
+    assert!(checks.due(Instant::now(), &Running::new()).is_empty());
+    checks.confirm(&shop);
+    let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
+    checks.store(&shop, &first, Ok(()));
+    assert_eq!(checks.found(&heir), None);
+    checks.due(Instant::now() + LASTING, &Running::new());
+    assert_eq!(checks.found(&shop), None);
+    applied(&checks, &heir, target("sso", "CA"));
+    checks.forget("tenants", "shop");
+    assert!(checks.due(Instant::now(), &Running::new()).is_empty());
+}

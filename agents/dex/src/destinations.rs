@@ -1,0 +1,264 @@
+//! Where the agent connects to on behalf of tenants. A tenant names directories, its provider's address and its API server, so without a
+//! rule it could have the agent, which is in the site's own network, try addresses that the tenant cannot reach.
+//!
+//! Names are resolved first, and the connection is made to the address that was checked: what the name means a moment later is of no
+//! importance.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use http::Uri;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use tokio::net::{TcpStream, lookup_host};
+
+/// Addresses that mean the machine itself or all machines of a link, and those at which clouds answer their machines, with credentials
+/// among other things.
+const SPECIAL: [IpNet; 13] = [
+    four([0, 0, 0, 0], 8),
+    four([127, 0, 0, 0], 8),
+    four([169, 254, 0, 0], 16),
+    four([224, 0, 0, 0], 4),
+    four([255, 255, 255, 255], 32),
+    four([100, 100, 100, 200], 32),
+    four([192, 0, 0, 192], 32),
+    six(0, 128),
+    six(1, 128),
+    six(0xfe80 << 112, 10),
+    six(0xff00 << 112, 8),
+    six((0xfd00_0ec2 << 96) | 0x254, 128),
+    six((0xfd20_00ce << 96) | 0x254, 128),
+];
+/// Addresses of a name that are tried.
+const TRIES: usize = 4;
+
+const fn four([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
+}
+
+const fn six(bits: u128, length: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::from_bits(bits), length))
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name has no address, or nobody listens.
+    #[error(transparent)]
+    Connect(#[from] io::Error),
+    /// The name has no address.
+    #[error("the name has no address")]
+    NoAddress,
+    /// No address may be connected to.
+    #[error("the agent does not connect to {address}: {rule}")]
+    Refused {
+        /// The first address.
+        address: IpAddr,
+        /// The rule.
+        rule: &'static str,
+    },
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Peer {
+    host: String,
+    port: u16,
+}
+
+/// The addresses that the agent may connect to where a tenant names the host.
+#[derive(Clone, Debug, Default)]
+pub struct Destinations {
+    allowed: Option<Vec<IpNet>>,
+    own: Vec<Peer>,
+}
+
+impl Destinations {
+    /// With the networks that the site's operators allow, if they limit them, and the servers that the agent itself depends on.
+    #[must_use]
+    pub fn new(allowed: Option<&[IpNet]>, own: impl IntoIterator<Item = Uri>) -> Self {
+        let own = own.into_iter().filter_map(|uri| {
+            let host = uri.host()?.trim_matches(['[', ']']).to_owned();
+            let port = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+            Some(Peer {
+                host,
+                port: uri.port_u16().unwrap_or(port),
+            })
+        });
+        Self {
+            allowed: allowed.map(<[IpNet]>::to_vec),
+            own: own.collect(),
+        }
+    }
+
+    /// Connects to a host, which is a DNS name or an IP address.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
+        let mut failed = Error::NoAddress;
+        for address in self.addresses(host, port).await?.into_iter().take(TRIES) {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = Error::Connect(error),
+            }
+        }
+        Err(failed)
+    }
+
+    /// The addresses of a host that the agent may connect to.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+        let own = self.own_addresses(port).await;
+        let mut refused = Error::NoAddress;
+        let mut allowed = Vec::new();
+        for address in lookup_host((host, port)).await? {
+            match self.refusal(address, &own) {
+                None => allowed.push(address),
+                Some(rule) if matches!(refused, Error::NoAddress) => {
+                    refused = Error::Refused {
+                        address: address.ip(),
+                        rule,
+                    };
+                }
+                Some(_) => {}
+            }
+        }
+        if allowed.is_empty() {
+            Err(refused)
+        } else {
+            Ok(allowed)
+        }
+    }
+
+    /// Addresses of the servers with this port that the agent itself depends on. A name that is not resolved now is one that nobody
+    /// can connect to by it.
+    async fn own_addresses(&self, port: u16) -> Vec<SocketAddr> {
+        let mut addresses = Vec::new();
+        for peer in self.own.iter().filter(|peer| peer.port == port) {
+            if let Ok(found) = lookup_host((peer.host.as_str(), port)).await {
+                addresses.extend(found);
+            }
+        }
+        addresses
+    }
+
+    /// The rule by which an address is refused.
+    fn refusal(&self, address: SocketAddr, own: &[SocketAddr]) -> Option<&'static str> {
+        let ip = canonical(address.ip());
+        let is_own = |own: &SocketAddr| canonical(own.ip()) == ip && own.port() == address.port();
+        if own.iter().any(is_own) {
+            return Some("it is that of a server of the site");
+        }
+        let special = SPECIAL.iter().find(|special| special.contains(&ip));
+        let Some(allowed) = &self.allowed else {
+            return special.map(|_| "it means this machine, its link, or a service of a cloud");
+        };
+        // A network that has other addresses too is not meant to allow special ones.
+        let allows = |network: &IpNet| {
+            network.contains(&ip) && special.is_none_or(|special| special.contains(network))
+        };
+        (!allowed.iter().any(allows)).then_some("it is in no network of identityProviders.allowedNetworks")
+    }
+}
+
+/// The address that is reached in the end: an IPv4 address may be written as an IPv6 one.
+fn canonical(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = address else {
+        return address;
+    };
+    match six.segments() {
+        // IPv4-mapped, and NAT64 (RFC 6052).
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            let [a, b] = high.to_be_bytes();
+            let [c, d] = low.to_be_bytes();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        _ => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    async fn allows(destinations: &Destinations, host: &str) -> bool {
+        destinations.addresses(host, 636).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_tenant_cannot_have_the_agent_connect_to_the_machine() {
+        let destinations = Destinations::new(None, []);
+        for host in [
+            "127.0.0.1",
+            "127.8.9.1",
+            "localhost",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "255.255.255.255",
+            "224.0.0.1",
+            "100.100.100.200",
+            "::1",
+            "::",
+            "fe80::1",
+            "ff02::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::169.254.169.254",
+            // As some resolvers read numbers.
+            "127.1",
+            "2130706433",
+            "0x7f.1",
+        ] {
+            assert!(!allows(&destinations, host).await, "{host}");
+        }
+        for host in ["192.0.2.1", "10.1.2.3", "2001:db8::1", "64:ff9b::192.0.2.1"] {
+            assert!(allows(&destinations, host).await, "{host}");
+        }
+        let error = destinations.connect("127.0.0.1", 636).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the agent does not connect to 127.0.0.1: it means this machine, its link, or a service of a cloud"
+        );
+    }
+
+    #[tokio::test]
+    async fn operators_limit_the_networks() {
+        let destinations = Destinations::new(Some(&networks(&["10.0.0.0/8", "127.0.0.2/32", "::/0"])), []);
+        for host in ["10.1.2.3", "127.0.0.2", "2001:db8::1", "::ffff:10.1.2.3"] {
+            assert!(allows(&destinations, host).await, "{host}");
+        }
+        for host in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1", "::ffff:192.0.2.1"] {
+            assert!(!allows(&destinations, host).await, "{host}");
+        }
+        let all = Destinations::new(Some(&networks(&["0.0.0.0/0", "::/0"])), []);
+        assert!(!allows(&all, "127.0.0.1").await && !allows(&all, "169.254.169.254").await);
+    }
+
+    #[tokio::test]
+    async fn servers_of_the_site_are_never_reached_for_a_tenant() {
+        let own = [
+            "https://127.0.0.1:636",
+            "https://[2001:db8::5]:636/x",
+            "http://192.0.2.9",
+        ];
+        let own = own.map(|uri| uri.parse::<Uri>().unwrap());
+        let allowed = networks(&["127.0.0.0/8", "2001:db8::/32", "192.0.2.0/24"]);
+        let destinations = Destinations::new(Some(&allowed), own);
+        for host in ["127.0.0.1", "::ffff:127.0.0.1", "2001:db8::5"] {
+            assert!(!allows(&destinations, host).await, "{host}");
+        }
+        assert!(allows(&destinations, "127.0.0.2").await);
+        assert!(destinations.addresses("127.0.0.1", 637).await.is_ok());
+        assert!(destinations.addresses("192.0.2.9", 80).await.is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! Reads and writes the Secrets in which the agent keeps what it made.
+
+use api::{Auth, Cluster, conditions::load_balancer::NAME_CONFLICT};
+use k8s_openapi::api::core::v1::{Secret, Service as CoreService};
+use kit::service::{Error, foreign_owner};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
+use render::metadata::Instance;
+use serde_json::{Value, json};
+
+use crate::{
+    identity::MANAGER,
+    inputs::refused,
+    kept::{self, Keys},
+};
+
+/// What is kept for one provider, as it was read.
+pub struct KeptSecret<'a> {
+    client: Client,
+    cluster: &'a Cluster,
+    entry: &'a Auth,
+    found: Option<Secret>,
+}
+
+impl<'a> KeptSecret<'a> {
+    /// Reads what is kept.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the Secret, or the Service of the instance, has another owner.
+    pub async fn read(client: &Client, cluster: &'a Cluster, entry: &'a Auth) -> Result<Self, Error> {
+        let name = entry.service().object_name();
+        let kept = Self {
+            client: client.clone(),
+            cluster,
+            entry,
+            found: None,
+        };
+        let found = kept.secrets().get_opt(&format!("{name}{}", kept::SUFFIX)).await;
+        let found = found.map_err(Error::kubernetes("read what is kept of a provider"))?;
+        match &found {
+            Some(secret) => kept.own(secret)?,
+            None => kept.may_make().await?,
+        }
+        Ok(Self { found, ..kept })
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        kept::read(self.found.as_ref())
+    }
+
+    /// Keeps this in its place, unless it is the same. Nothing of it may be used before.
+    ///
+    /// # Errors
+    /// When the Secret is no longer as it was read: another replica has written it.
+    pub async fn keep(&self, keys: &Keys) -> Result<(), Error> {
+        let instance = Instance::new(self.cluster, self.entry.service(), "auth", "dex");
+        let secret = kept::secret(&instance, keys);
+        let manager = Some(MANAGER.0.to_owned());
+        let written = match &self.found {
+            None => {
+                let params = PostParams {
+                    field_manager: manager,
+                    ..PostParams::default()
+                };
+                self.secrets().create(&params, &secret).await
+            }
+            Some(found) if found.data == secret.data => return Ok(()),
+            Some(found) => {
+                let params = PatchParams {
+                    field_manager: manager,
+                    ..PatchParams::default()
+                };
+                let change = change(found, &secret);
+                self.secrets()
+                    .patch(&secret.name_any(), &params, &Patch::Merge(change))
+                    .await
+            }
+        };
+        written
+            .map(drop)
+            .map_err(Error::kubernetes("keep what was made for a provider"))
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), self.cluster.namespace())
+    }
+
+    fn own(&self, secret: &Secret) -> Result<(), Error> {
+        let mut owners = secret.owner_references().iter();
+        if owners.any(|owner| owner.uid == self.cluster.uid()) {
+            return Ok(());
+        }
+        let why = format!("Secret {} was not made for this SIPCluster", secret.name_any());
+        Err(refused(self.entry, NAME_CONFLICT, &why))
+    }
+
+    /// An instance whose Service has another owner is refused later; nothing is to be left of it then.
+    async fn may_make(&self) -> Result<(), Error> {
+        let services: Api<CoreService> = Api::namespaced(self.client.clone(), self.cluster.namespace());
+        let service = services
+            .get_opt(self.entry.service().object_name().as_str())
+            .await;
+        let service = service.map_err(Error::kubernetes("read the Service"))?;
+        match service.and_then(|service| foreign_owner(&service, self.cluster.uid())) {
+            Some(why) => Err(refused(self.entry, NAME_CONFLICT, &why)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A merge that makes the data of a Secret those of another. The API server refuses it unless the Secret is as it was found.
+fn change(found: &Secret, desired: &Secret) -> Value {
+    let mut data = json!(desired.data.clone().unwrap_or_default());
+    for key in found.data.iter().flat_map(|data| data.keys()) {
+        if data.get(key).is_none() {
+            data[key] = Value::Null;
+        }
+    }
+    json!({
+        "metadata": {"uid": found.uid(), "resourceVersion": found.resource_version()},
+        "data": data,
+    })
+}

@@ -1,0 +1,193 @@
+//! What a provider is made of besides its entry.
+
+use std::time::SystemTime;
+
+use api::{
+    Auth, Cluster, Source,
+    conditions::{
+        auth::{CERTIFICATE_INVALID, CONNECTOR_MISSING, STORAGE_MISSING, STORAGE_UNREACHABLE},
+        ready::PROGRESSING,
+    },
+};
+use k8s_openapi::api::core::v1::Service as CoreService;
+use kit::service::{Error, Problem, Scope};
+use kube::{Client, ResourceExt as _};
+use render::dex::{Certificate, Secrets, Storage, group_bindings};
+use uuid::Uuid;
+
+use crate::{
+    cert_manager::{Certificates, Issued, Issuer},
+    certificates::{self, Given},
+    checks::Target,
+    directory::Bind,
+    inputs::{Inputs, refused},
+    issuer::{self, Reached},
+    kept::Keys,
+    kept_secrets::KeptSecret,
+    storage::{self, Store},
+    tenant::Tenant,
+};
+
+/// What a provider is made of besides its entry.
+pub(crate) struct Material {
+    pub(crate) reached: Reached,
+    pub(crate) secrets: Secrets,
+    pub(crate) storage: Storage,
+    pub(crate) certificate: Certificate,
+    /// Where the bindings of groups are applied.
+    pub(crate) tenant: Option<Tenant>,
+    /// What of the entry is not served as it is.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Where it comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) store: Option<&'a Store>,
+    /// Who issues certificates where an entry names nobody.
+    pub(crate) cluster_issuer: Option<&'a str>,
+}
+
+impl Material {
+    /// What is checked of the provider once it is applied.
+    pub(crate) fn target(&self, entry: &Auth) -> Option<Target> {
+        let issuer = self.reached.issuer.clone()?;
+        let connectors = entry.provider().connectors().iter();
+        let binds = connectors.filter_map(|connector| match connector.source() {
+            Source::Ldap(ldap) => Some(Bind::new(ldap, &self.secrets)),
+            Source::Oidc(_) | Source::Github(_) | Source::Raw(_) => None,
+        });
+        Some(Target {
+            issuer,
+            at: self.reached.at,
+            bundle: self.certificate.bundle.clone(),
+            binds: binds.collect(),
+            tenant: self.tenant.clone(),
+        })
+    }
+}
+
+impl Sources<'_> {
+    /// Reads and makes what the entry needs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the entry cannot be served as it is.
+    pub(crate) async fn prepare(self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
+        let (cluster, provider) = (scope.cluster, entry.provider());
+        if provider.connectors().is_empty() && provider.static_passwords().is_none() {
+            let why = "nobody could log in: set connectors";
+            return Err(refused(entry, CONNECTOR_MISSING, why));
+        }
+        let name = entry.service().object_name().as_str();
+        let service = scope
+            .observed
+            .services()
+            .find(|service| service.name_any() == name);
+        let mut reached = issuer::reached(entry, cluster.namespace(), service).map_err(Error::Refused)?;
+        let inputs = Inputs::new(self.client, cluster.namespace());
+        let secrets = inputs.secrets(entry).await?;
+        let given = inputs.given(entry).await?;
+        let mut problems = Vec::new();
+        let tenant = match inputs.kubeconfig(cluster, entry).await? {
+            None => None,
+            Some(Ok(kubeconfig)) => Some(Tenant::new(kubeconfig, group_bindings(cluster, entry))),
+            Some(Err(problem)) => {
+                problems.push(problem);
+                None
+            }
+        };
+        let kept = KeptSecret::read(self.client, cluster, entry).await?;
+        let mut keys = kept.keys();
+        let password = keys.storage_password.get_or_insert_with(password).clone();
+        let certificate = if let Some(issuer) = self.issuer(entry) {
+            keys.cert_manager = true;
+            kept.keep(&keys).await?;
+            self.issued(cluster, entry, (issuer, service), &mut reached, &mut problems)
+                .await?
+        } else {
+            let certificate = made(entry, &mut keys, given.as_ref(), &reached)?;
+            if std::mem::take(&mut keys.cert_manager) {
+                Certificates::new(self.client, cluster, entry).withdraw().await?;
+            }
+            kept.keep(&keys).await?;
+            certificate
+        };
+        let storage = self.storage(cluster, entry, &password).await?;
+        Ok(Material {
+            reached,
+            secrets,
+            storage,
+            certificate,
+            tenant,
+            problems,
+        })
+    }
+
+    /// The issuer of cert-manager; `None`: the agent issues the certificate.
+    fn issuer<'e>(&'e self, entry: &'e Auth) -> Option<Issuer<'e>> {
+        if entry.ca_secret().is_some() {
+            return None;
+        }
+        let named = entry
+            .provider()
+            .certificate_issuer()
+            .as_deref()
+            .map(Issuer::Namespaced);
+        named.or(self.cluster_issuer.map(Issuer::Cluster))
+    }
+
+    /// The certificate from cert-manager. It belongs to the Service, which therefore comes first: without it no pod runs.
+    async fn issued(
+        &self,
+        cluster: &Cluster,
+        entry: &Auth,
+        (issuer, service): (Issuer<'_>, Option<&CoreService>),
+        reached: &mut Reached,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Certificate, Error> {
+        let Some(service) = service else {
+            reached.issuer = None;
+            let why = "the certificate is asked for as soon as the Service is there";
+            problems.push(Problem::new(PROGRESSING, why));
+            return Ok(Certificate::default());
+        };
+        let certificates = Certificates::new(self.client, cluster, entry);
+        let Issued { certificate, lacks } = certificates.issued(issuer, service, &reached.names).await?;
+        problems.extend(lacks);
+        Ok(certificate)
+    }
+
+    /// The part of the site's storage that is the provider's.
+    async fn storage(&self, cluster: &Cluster, entry: &Auth, password: &str) -> Result<Storage, Error> {
+        let Some(store) = self.store else {
+            let why = "the site's configuration names no storage for identity providers";
+            return Err(refused(entry, STORAGE_MISSING, why));
+        };
+        let name = entry.service().object_name().as_str();
+        store
+            .part(cluster.uid(), name, password)
+            .await
+            .map_err(|error: storage::Error| refused(entry, STORAGE_UNREACHABLE, &error.to_string()))
+    }
+}
+
+/// The certificate that the agent issues.
+fn made(
+    entry: &Auth,
+    keys: &mut Keys,
+    given: Option<&Given>,
+    reached: &Reached,
+) -> Result<Certificate, Error> {
+    let kept = std::mem::take(&mut keys.certificates);
+    let made = certificates::renewed(kept, given, &reached.names, SystemTime::now());
+    let (certificates, certificate) =
+        made.map_err(|error| refused(entry, CERTIFICATE_INVALID, &error.to_string()))?;
+    keys.certificates = certificates;
+    Ok(certificate)
+}
+
+/// 244 random bits.
+fn password() -> String {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
+}

@@ -1,0 +1,67 @@
+//! How the user of a provider in etcd is called, and its keys. Pure.
+//!
+//! Several sites may use one etcd, so every name has the site's; and names of sites, uids and objects have no slash.
+
+/// What the names of users and roles, and every key, begin with.
+const PREFIX: &str = "sip-dex";
+
+/// A provider: that of the `SIPCluster` with this uid, and with this name.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Part {
+    /// The uid of the `SIPCluster`.
+    pub uid: String,
+    /// Name of the provider.
+    pub name: String,
+}
+
+impl Part {
+    /// Its user and its role.
+    pub(super) fn user(&self, site: &str) -> String {
+        let Self { uid, name } = self;
+        format!("{PREFIX}/{site}/{uid}/{name}")
+    }
+
+    /// What each of its keys begins with. No other's begins so: none is called as another and a slash.
+    pub(super) fn keys(&self, site: &str) -> String {
+        format!("{}/", self.user(site))
+    }
+
+    /// Whose a user is; `None`: no provider of the site.
+    pub(super) fn of_user(site: &str, user: &str) -> Option<Self> {
+        let rest = user.strip_prefix(PREFIX)?.strip_prefix('/')?;
+        let rest = rest.strip_prefix(site)?.strip_prefix('/')?;
+        let (uid, name) = rest.split_once('/')?;
+        (!name.contains('/')).then(|| Self {
+            uid: uid.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_finds_its_own_users_only() {
+        let part = Part {
+            uid: "5a1e".to_owned(),
+            name: "auth-shop".to_owned(),
+        };
+        let user = part.user("lab");
+        assert_eq!(user, "sip-dex/lab/5a1e/auth-shop");
+        assert_eq!(part.keys("lab"), "sip-dex/lab/5a1e/auth-shop/");
+        assert_eq!(Part::of_user("lab", &user), Some(part));
+        for other in ["la", "lab2", "lab/5a1e", ""] {
+            assert_eq!(Part::of_user(other, &user), None, "{other}");
+        }
+        for other in [
+            "root",
+            "sip-dex/lab/5a1e",
+            "sip-dex/lab/5a1e/auth-shop/x",
+            "sip-dexter/lab/a/b",
+        ] {
+            assert_eq!(Part::of_user("lab", other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The tenant's API server, to which the bindings of groups are applied.
+//!
+//! Its address and everything that it answers are the tenant's choice. The agent uses no credentials there but those of the same
+//! kubeconfig, connects to no address that it must not, reads bounded answers in bounded time, and shows of them one short line.
+
+mod kubeconfig;
+
+use std::{fmt::Debug, time::Duration};
+
+use api::conditions::{
+    Reason,
+    auth::{KUBECONFIG_INVALID, TENANT_REFUSES, TENANT_UNREACHABLE},
+};
+use http::Response;
+use http_body_util::Limited;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
+use kit::apply::{self, Manager};
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    client::{ClientBuilder, DynBody},
+};
+use render::dex::GroupBindings;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time;
+use tower::util::MapResponseLayer;
+
+use self::kubeconfig::Kubeconfig;
+use crate::{
+    destinations::{self, Destinations},
+    identity::MANAGER,
+};
+
+/// Within this time the bindings are as they should be.
+const ANSWER: Duration = Duration::from_secs(8);
+/// Longest answer that is read, in bytes.
+const LONGEST: usize = 1024 * 1024;
+/// Bindings that are listed: more than any provider can have.
+const LISTED: u32 = 500;
+/// Characters of an answer that are shown.
+const SHOWN: usize = 200;
+
+/// The tenant's API server, and the bindings that are to be there. It holds credentials, so it cannot be printed.
+#[derive(Clone, PartialEq)]
+pub struct Tenant {
+    kubeconfig: Vec<u8>,
+    bindings: GroupBindings,
+}
+
+// The bindings have no number that differs from itself.
+impl Eq for Tenant {}
+
+/// Why the bindings are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubeconfig cannot be used.
+    #[error("the kubeconfig of kubeconfigSecret: {0}")]
+    Kubeconfig(String),
+    /// The API server does not answer.
+    #[error("the tenant's API server {server} does not answer: {reason}")]
+    Unreachable {
+        /// Where it is.
+        server: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The API server refuses something.
+    #[error("the tenant's API server {server} refuses to {action}: {reason}")]
+    Refused {
+        /// Where it is.
+        server: String,
+        /// What was tried.
+        action: String,
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// For the condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Kubeconfig(_) => KUBECONFIG_INVALID,
+            Self::Unreachable { .. } => TENANT_UNREACHABLE,
+            Self::Refused { .. } => TENANT_REFUSES,
+        }
+    }
+}
+
+/// An object that binds a role.
+trait Binding: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {
+    /// What it binds.
+    fn role(&self) -> &RoleRef;
+    /// Whom it is bound to.
+    fn subjects(&self) -> &[Subject];
+}
+
+impl Binding for ClusterRoleBinding {
+    fn role(&self) -> &RoleRef {
+        &self.role_ref
+    }
+
+    fn subjects(&self) -> &[Subject] {
+        self.subjects.as_deref().unwrap_or_default()
+    }
+}
+
+impl Binding for RoleBinding {
+    fn role(&self) -> &RoleRef {
+        &self.role_ref
+    }
+
+    fn subjects(&self) -> &[Subject] {
+        self.subjects.as_deref().unwrap_or_default()
+    }
+}
+
+/// Calls of one API server.
+struct Calls {
+    server: String,
+    client: Client,
+}
+
+impl Tenant {
+    /// The API server of a kubeconfig, and the bindings that are to be there.
+    #[must_use]
+    pub fn new(kubeconfig: Vec<u8>, bindings: GroupBindings) -> Self {
+        Self { kubeconfig, bindings }
+    }
+
+    /// Applies the bindings that are not there or differ, and deletes those of the provider that are not asked for. One that is refused
+    /// does not hold up the others.
+    ///
+    /// # Errors
+    /// The first that went wrong.
+    pub async fn apply(&self, destinations: &Destinations) -> Result<(), Error> {
+        let kubeconfig = Kubeconfig::read(&self.kubeconfig)
+            .map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
+        let server = kubeconfig.server();
+        let applied = time::timeout(ANSWER, self.apply_by(&kubeconfig, destinations)).await;
+        applied.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", ANSWER.as_secs());
+            Err(Error::Unreachable { server, reason })
+        })
+    }
+
+    async fn apply_by(&self, kubeconfig: &Kubeconfig, destinations: &Destinations) -> Result<(), Error> {
+        let server = kubeconfig.server();
+        let unreachable = |error: &destinations::Error| Error::Unreachable {
+            server: server.clone(),
+            reason: error.to_string(),
+        };
+        let (host, port) = kubeconfig.host_and_port();
+        let addresses = destinations.addresses(host, port).await;
+        let addresses = addresses.map_err(|error| unreachable(&error))?;
+        let address = addresses.first().ok_or(destinations::Error::NoAddress);
+        let address = *address.map_err(|error| unreachable(&error))?;
+        let config = kubeconfig.config(address);
+        let config = config.map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
+        let client = ClientBuilder::try_from(config)
+            .map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?
+            .with_layer(&MapResponseLayer::new(|answer: Response<Box<DynBody>>| {
+                answer.map(|body| Limited::new(body, LONGEST))
+            }))
+            .build();
+        let calls = Calls { server, client };
+        let GroupBindings {
+            selector,
+            cluster,
+            namespaced,
+        } = &self.bindings;
+        let of_cluster = Api::<ClusterRoleBinding>::all(calls.client.clone());
+        let (in_cluster, in_namespaces) = tokio::join!(
+            calls.reconcile(of_cluster, selector, cluster, |_| Api::all(calls.client.clone())),
+            calls.reconcile(
+                Api::<RoleBinding>::all(calls.client.clone()),
+                selector,
+                namespaced,
+                |namespace| Api::namespaced(calls.client.clone(), namespace),
+            ),
+        );
+        in_cluster.and(in_namespaces)
+    }
+}
+
+impl Calls {
+    /// `all`: every object of the kind; `within`: those of one namespace.
+    async fn reconcile<K: Binding>(
+        &self,
+        all: Api<K>,
+        selector: &str,
+        desired: &[K],
+        within: impl Fn(&str) -> Api<K>,
+    ) -> Result<(), Error> {
+        let kind = K::kind(&());
+        let listing = ListParams::default().labels(selector).limit(LISTED);
+        let listed = all.list(&listing).await;
+        let listed = listed
+            .map_err(|error| self.failed(&format!("list {kind}s"), &error))?
+            .items;
+        let mut result = Ok(());
+        for found in &listed {
+            let same = |desired: &&K| is_same_object(*desired, found) && desired.role() == found.role();
+            if desired.iter().any(|desired| same(&desired)) {
+                continue;
+            }
+            let name = found.name_any();
+            let this = DeleteParams::default().preconditions(Preconditions {
+                uid: found.uid(),
+                resource_version: None,
+            });
+            let api = within(&found.namespace().unwrap_or_default());
+            match api.delete(&name, &this).await {
+                Err(error) if !matches!(apply::code(&error), Some(404 | 409)) => {
+                    result = result.and(Err(self.failed(&format!("delete {kind} {name}"), &error)));
+                }
+                _ => {}
+            }
+        }
+        for binding in desired {
+            let stands = |found: &K| {
+                is_same_object(binding, found)
+                    && binding.role() == found.role()
+                    && binding.subjects() == found.subjects()
+            };
+            if listed.iter().any(stands) {
+                continue;
+            }
+            let namespace = binding.namespace().unwrap_or_default();
+            let name = binding.name_any();
+            let Manager(manager) = MANAGER;
+            let params = PatchParams::apply(manager).force();
+            let applied = within(&namespace)
+                .patch(&name, &params, &Patch::Apply(binding))
+                .await;
+            if let Err(error) = applied {
+                let place = if namespace.is_empty() {
+                    String::new()
+                } else {
+                    format!("{namespace}/")
+                };
+                let action = format!("apply {kind} {place}{name} of role {}", binding.role().name);
+                result = result.and(Err(self.failed(&action, &error)));
+            }
+        }
+        result
+    }
+
+    fn failed(&self, action: &str, error: &kube::Error) -> Error {
+        let reason = apply::reason(error);
+        let reason = reason
+            .chars()
+            .filter(|character| !character.is_control())
+            .take(SHOWN);
+        let (server, reason) = (self.server.clone(), reason.collect());
+        match apply::code(error) {
+            Some(400..500) => Error::Refused {
+                server,
+                action: action.to_owned(),
+                reason,
+            },
+            _ => Error::Unreachable { server, reason },
+        }
+    }
+}
+
+fn is_same_object<K: Binding>(one: &K, other: &K) -> bool {
+    one.name_any() == other.name_any() && one.namespace() == other.namespace()
+}

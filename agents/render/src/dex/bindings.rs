@@ -1,0 +1,110 @@
+//! What groups may do in the tenant's cluster, as objects of that cluster.
+
+use std::collections::BTreeMap;
+
+use api::{Auth, BoundRole, Cluster, GroupBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::outputs::PREFIX;
+
+const API_GROUP: &str = "rbac.authorization.k8s.io";
+/// Label that tells the bindings of one provider from any others.
+const PROVIDER: &str = "sip.airshipit.org/identity-provider";
+
+/// The bindings of one provider.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupBindings {
+    /// The label, with its value, that they have and no others.
+    pub selector: String,
+    /// In the whole cluster, by unique names.
+    pub cluster: Vec<ClusterRoleBinding>,
+    /// In namespaces, by unique namespaces and names.
+    pub namespaced: Vec<RoleBinding>,
+}
+
+/// The bindings of a provider's groups.
+#[must_use]
+pub fn group_bindings(cluster: &Cluster, entry: &Auth) -> GroupBindings {
+    let instance = entry.service().object_name().as_str();
+    let provider = digest(&json!([cluster.namespace(), instance]));
+    let labels: BTreeMap<String, String> = [
+        (
+            api::labels::PART_OF.to_owned(),
+            api::labels::PART_OF_SIP.to_owned(),
+        ),
+        (PROVIDER.to_owned(), provider.clone()),
+    ]
+    .into();
+    let mut bindings = GroupBindings {
+        selector: format!("{PROVIDER}={provider}"),
+        ..GroupBindings::default()
+    };
+    let mut groups: Vec<&GroupBinding> = Vec::new();
+    for binding in entry.provider().groups() {
+        if !groups.contains(&binding) {
+            groups.push(binding);
+        }
+    }
+    for binding in groups {
+        let (kind, role) = match binding.role() {
+            BoundRole::Cluster(name) => ("ClusterRole", name),
+            BoundRole::Namespaced(name) => ("Role", name),
+        };
+        let namespace = binding.namespace().as_deref();
+        // Groups have names that objects cannot have. A role that is changed makes another object: that of one cannot be changed.
+        let name = digest(&json!([provider, binding.group(), kind, role, namespace]));
+        let metadata = ObjectMeta {
+            name: Some(format!("sip-oidc-{name}")),
+            namespace: namespace.map(str::to_owned),
+            labels: Some(labels.clone()),
+            ..ObjectMeta::default()
+        };
+        let role_ref = RoleRef {
+            api_group: Some(API_GROUP.to_owned()),
+            kind: kind.to_owned(),
+            name: role.clone(),
+        };
+        let subjects = Some(vec![Subject {
+            api_group: Some(API_GROUP.to_owned()),
+            kind: "Group".to_owned(),
+            name: format!("{PREFIX}{}", binding.group()),
+            namespace: None,
+        }]);
+        if namespace.is_some() {
+            bindings.namespaced.push(RoleBinding {
+                metadata,
+                role_ref,
+                subjects,
+            });
+        } else {
+            bindings.cluster.push(ClusterRoleBinding {
+                metadata,
+                role_ref,
+                subjects,
+            });
+        }
+    }
+    bindings
+}
+
+impl GroupBindings {
+    /// One List with all of them.
+    pub(super) fn manifest(&self) -> Value {
+        let Self {
+            selector: _,
+            cluster,
+            namespaced,
+        } = self;
+        let cluster = cluster.iter().map(|binding| json!(binding));
+        let namespaced = namespaced.iter().map(|binding| json!(binding));
+        let items: Vec<Value> = cluster.chain(namespaced).collect();
+        json!({"apiVersion": "v1", "kind": "List", "items": items})
+    }
+}
+
+fn digest(value: &Value) -> String {
+    hex::encode(&Sha256::digest(value.to_string())[..8])
+}

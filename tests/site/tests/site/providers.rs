@@ -1,0 +1,270 @@
+//! Identity providers whose certificates cert-manager issues, and whose groups are bound at the tenant's API server.
+
+use std::{collections::BTreeMap, fs};
+
+use api::conditions::AUTH_READY;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Secret, Service},
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use sandbox::{
+    cert_manager::CertManager,
+    dex::Dex,
+    etcd::Etcd,
+    inventory::NETWORK,
+    process::Group,
+    region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region, SiteConfig},
+    repository,
+    site::{Nodes, Site},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster};
+
+const NAMESPACE: &str = "providers";
+
+/// A site with the Dex agent and its storage. Its providers have users of their own, so no directory is needed.
+struct Scene {
+    stage: Stage,
+    _agent: AgentProcess,
+    group: Group,
+    _etcd: Etcd,
+}
+
+impl Scene {
+    async fn start(name: &str, change: impl FnOnce(&mut SiteConfig)) -> Self {
+        let group = Group::new(name).unwrap();
+        let etcd = Etcd::start(&group, 1).await.unwrap();
+        let password = group.directory().join("storage-password");
+        fs::write(&password, "password of the storage").unwrap();
+        let region = Region::start("north").await.unwrap().into();
+        let crds = repository::root().join("tests/site/samples/install/crds.yaml");
+        let site = Site::builder(name).nodes(Nodes::Kwok(2)).crds([crds]);
+        let mut stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &[]).await;
+        stage.site.create_tenant_namespace(NAMESPACE).await.unwrap();
+        let not_installed = vec!["jumpHost".to_owned(), "loadBalancer".to_owned()];
+        let sections = |config: &mut SiteConfig| config.not_installed.clone_from(&not_installed);
+        stage.start_agent_where(Agent::Cluster, sections).await;
+        let variables = [
+            ("SIP_DEX_STORAGE_ENDPOINTS", etcd.endpoints().join(",")),
+            ("SIP_DEX_STORAGE_PASSWORD_FILE", password.display().to_string()),
+        ];
+        let mut config = stage.config(&[HOSTS_NAMESPACE]);
+        change(&mut config);
+        let agent = stage
+            .region
+            .start_agent_with(&stage.site, Agent::Dex, &config, &variables);
+        let mut agent = agent.await.unwrap();
+        stage.agents_are_ready().await;
+        agent.is_ready().await.unwrap();
+        let scene = Self {
+            stage,
+            _agent: agent,
+            group,
+            _etcd: etcd,
+        };
+        let users = format!("ada@example.org:$2y$10${}", "a".repeat(53));
+        scene.write_secret("users", json!({ "users": users })).await;
+        scene
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.stage.site.client(), NAMESPACE)
+    }
+
+    async fn write_secret(&self, name: &str, data: Value) {
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        let apply = PatchParams::apply("test").force();
+        self.api::<Secret>()
+            .patch(name, &apply, &Patch::Apply(secret))
+            .await
+            .unwrap();
+    }
+
+    fn cluster(name: &str, port: u16, fields: &Value) -> Cluster {
+        let mut entry = json!({
+            "image": "dex:2", "nodeInterfaceId": NETWORK, "nodePort": port, "clusterIP": "127.0.0.1",
+            "staticPasswords": {"name": "users", "key": "users"},
+        });
+        let fields = fields.as_object().unwrap().clone();
+        entry.as_object_mut().unwrap().extend(fields);
+        cluster(NAMESPACE, name)
+            .role(Role::Worker, 0)
+            .with("/services/auth", json!([entry]))
+    }
+
+    /// What a pod of a provider would read, run by Dex.
+    async fn run(&self, instance: &str, process: &str, port: u16) -> Dex {
+        let files = self.api::<Secret>().get(instance).await.unwrap().data.unwrap();
+        let files: BTreeMap<String, Vec<u8>> = files.into_iter().map(|(name, file)| (name, file.0)).collect();
+        let environment = [("DEX_DOLLAR".to_owned(), "$".to_owned())];
+        Dex::start(&self.group, process, port, &files, &environment).unwrap()
+    }
+}
+
+async fn certificate(manager: &CertManager, is_right: impl Fn(&Value) -> bool) -> DynamicObject {
+    let certificates = manager.certificates().clone();
+    let what = "the Certificate as it should be";
+    wait::until(
+        certificates,
+        "auth-shop.tls",
+        what,
+        PATIENCE,
+        |found: &DynamicObject| is_right(&found.data["spec"]),
+    )
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn cert_manager_issues_the_certificate_of_a_provider() {
+    let scene = Scene::start("certified", |config| {
+        config.identity_providers.cluster_issuer = Some("tenants".to_owned());
+    })
+    .await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let manager = CertManager::new(&stage.site.client(), NAMESPACE, scene.group.directory()).unwrap();
+    let secrets: Api<Secret> = scene.api();
+
+    // No pod runs without a certificate.
+    let shop = Scene::cluster("shop", 31_620, &json!({}));
+    stage.create(&shop).await;
+    let why = stage.says(&shop, condition, "False", "CertificateNotReady").await;
+    assert!(
+        why.starts_with("auth-shop: cert-manager has not issued it yet"),
+        "{why}"
+    );
+    let asked = certificate(&manager, |_| true).await;
+    let spec = &asked.data["spec"];
+    assert_eq!(
+        spec["issuerRef"],
+        json!({"group": "cert-manager.io", "kind": "ClusterIssuer", "name": "tenants"})
+    );
+    let named = |field: &str, name: &str| spec[field].as_array().unwrap().contains(&json!(name));
+    assert!(
+        named("ipAddresses", "127.0.0.1") && named("dnsNames", "auth-shop.providers.svc"),
+        "{spec}"
+    );
+    let deployments: Api<Deployment> = scene.api();
+    let waiting = deployments.get_opt("auth-shop").await.unwrap();
+    assert!(waiting.is_none_or(|waiting| waiting.spec.replicas == Some(0)));
+
+    // It is issued: the provider runs with it, and its CA is published.
+    manager.issue("auth-shop.tls").await.unwrap();
+    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+    let replicas = deployments.get("auth-shop").await.unwrap().spec.replicas;
+    assert_eq!(replicas, Some(2));
+    let _dex = scene.run("auth-shop", "dex", 31_620).await;
+    stage.says(&shop, condition, "True", "StaticPasswords").await;
+    let object = stage.clusters(NAMESPACE).get("shop").await.unwrap();
+    let published = object.data.pointer("/status/endpoints/0/caBundle").cloned();
+    assert_eq!(published, Some(json!(manager.authority().unwrap())));
+
+    // It is renewed: new pods start with the new one, while the old one is still valid.
+    let before = secrets.get("auth-shop").await.unwrap().data.unwrap()["tls.crt"].clone();
+    manager.issue("auth-shop.tls").await.unwrap();
+    let what = "the renewed certificate";
+    wait::until(secrets.clone(), "auth-shop", what, PATIENCE, |secret: &Secret| {
+        secret.data.as_ref().is_some_and(|data| data["tls.crt"] != before)
+    })
+    .await
+    .unwrap();
+
+    // Another name is asked for; what runs is left as it is until it is issued.
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["hostname"] = json!("localhost");
+    stage
+        .edit(&shop, json!({"services": {"auth": [entry.clone()]}}))
+        .await;
+    certificate(&manager, |spec| {
+        spec["dnsNames"]
+            .as_array()
+            .is_some_and(|names| names.contains(&json!("localhost")))
+    })
+    .await;
+    let lacks = "has not issued it for all names yet";
+    stage
+        .says_of(&shop, condition, "False", "CertificateNotReady", lacks)
+        .await;
+    manager.issue("auth-shop.tls").await.unwrap();
+    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+
+    // With a CA of the tenant's own nobody needs cert-manager, and nothing of it is left; nor is it with the entry.
+    entry["certificateIssuer"] = json!("of-the-namespace");
+    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    certificate(&manager, |spec| spec["issuerRef"]["kind"] == "Issuer").await;
+    stage.edit(&shop, json!({"services": {"auth": null}})).await;
+    wait::until_gone(scene.api::<Service>(), "auth-shop", PATIENCE)
+        .await
+        .unwrap();
+    for name in ["auth-shop", "auth-shop.keys", "auth-shop.tls"] {
+        wait::until_gone(secrets.clone(), name, PATIENCE).await.unwrap();
+    }
+    let certificates = manager.certificates().clone();
+    wait::until_gone(certificates, "auth-shop.tls", PATIENCE)
+        .await
+        .unwrap();
+    stage.nothing_was_forbidden();
+}
+
+#[tokio::test]
+async fn groups_are_bound_at_the_tenants_api_server() {
+    let scene = Scene::start("bound", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let tenant = Site::builder("tenant").start().await.unwrap();
+    let fields = json!({
+        "kubeconfigSecret": "shop-kubeconfig", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}],
+    });
+    let shop = Scene::cluster("shop", 31_630, &fields);
+    stage.create(&shop).await;
+
+    // The provider runs before its tenant's API server does, which needs what the provider gives.
+    let why = stage.says(&shop, condition, "False", "KubeconfigMissing").await;
+    assert_eq!(
+        why,
+        "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
+    );
+    let _dex = scene.run("auth-shop", "dex", 31_630).await;
+    let file = tenant
+        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
+        .await
+        .unwrap();
+    let program = file.replace(
+        "client-certificate-data:",
+        "exec: {command: /bin/sh, apiVersion: v1}\n    x:",
+    );
+    scene
+        .write_secret("shop-kubeconfig", json!({ "value": program }))
+        .await;
+    let why = stage.says(&shop, condition, "False", "KubeconfigInvalid").await;
+    assert!(why.contains("exec: must not be set"), "{why}");
+    scene
+        .write_secret("shop-kubeconfig", json!({ "value": file }))
+        .await;
+    stage.says(&shop, condition, "True", "StaticPasswords").await;
+    let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
+    let bindings = Api::<ClusterRoleBinding>::all(tenant.client());
+    let bound = bindings.list(&ours).await.unwrap().items;
+    assert_eq!(bound.len(), 1);
+    assert_eq!(bound[0].role_ref.name, "cluster-admin");
+    assert_eq!(bound[0].subjects.as_ref().unwrap()[0].name, "oidc:admins");
+
+    // What is no longer in the spec is deleted.
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["groups"] = json!([]);
+    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    wait::until_gone(bindings, &bound[0].name_any(), PATIENCE)
+        .await
+        .unwrap();
+    stage.nothing_was_forbidden();
+}
