@@ -86,12 +86,14 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::followed -- --nocapture)
 	$(call step,a host that moves between tenants,SOAK_MOVES=$${SOAK_MOVES:-40} \
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
+	$(call step,hostile texts in identity providers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
+	    $(PROOF) --package sip-render --test hostile -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
-fuzz: setup-fuzz ## fuzzes the input of `sipctl plan` and the selectors, FUZZ_SECONDS (600) each
-	@for target in plan_input selectors; do \
-	  started=$$(date +%s); printf '\n== fuzz %s\n' "$$target"; \
-	  (cd services/sipctl && mkdir -p fuzz/corpus/$$target && \
+fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, the selectors and the configuration of Dex, FUZZ_SECONDS (600) each
+	@for target in services/sipctl/plan_input services/sipctl/selectors agents/render/dex_config; do \
+	  started=$$(date +%s); crate=$${target%/*}; target=$${target##*/}; printf '\n== fuzz %s\n' "$$target"; \
+	  (cd "$$crate" && mkdir -p fuzz/corpus/$$target && \
 	    PATH=$$(dirname "$$(../../$(SETUP) --locate | sed -n 's/^cargo-fuzz=//p')"):$$PATH $(CARGO) +nightly fuzz run "$$target" \
 	    fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1) </dev/null || exit 1; \
 	  printf '== fuzz %s: %s s, no crash\n' "$$target" "$$(($$(date +%s) - started))"; \

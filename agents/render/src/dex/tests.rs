@@ -1,14 +1,12 @@
 //! Objects as snapshots, and configuration read as Dex reads it.
 
-mod hostile;
-
 use api::{Cluster, HttpsUrl, SIPCluster, SecretKey};
 use insta::{assert_snapshot, assert_yaml_snapshot};
 use serde_json::{Value, json};
 
 use super::*;
 
-pub(super) fn cluster(entry: &Value) -> Cluster {
+fn cluster(entry: &Value) -> Cluster {
     let object = json!({
         "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
         "metadata": {"namespace": "tenants", "name": "shop", "uid": "5a1e"},
@@ -18,7 +16,7 @@ pub(super) fn cluster(entry: &Value) -> Cluster {
     Cluster::parse(&object).unwrap()
 }
 
-pub(super) fn storage() -> Storage {
+fn storage() -> Storage {
     Storage {
         endpoints: vec!["https://etcd.example.org:2379".to_owned()],
         authority: Some("CA of the storage".to_owned()),
@@ -28,7 +26,7 @@ pub(super) fn storage() -> Storage {
     }
 }
 
-pub(super) fn certificate() -> Certificate {
+fn certificate() -> Certificate {
     Certificate {
         chain: "chain".to_owned(),
         key: "key".to_owned(),
@@ -37,7 +35,7 @@ pub(super) fn certificate() -> Certificate {
 }
 
 /// Every key of a Secret has the same text.
-pub(super) fn secrets(cluster: &Cluster, text: &str) -> Secrets {
+fn secrets(cluster: &Cluster, text: &str) -> Secrets {
     let provider = cluster.auth()[0].provider();
     let values = provider.secret_keys().into_iter().map(|key: &SecretKey| {
         let value = match key.key() {
@@ -51,7 +49,7 @@ pub(super) fn secrets(cluster: &Cluster, text: &str) -> Secrets {
     Secrets::read(provider, &values.collect()).unwrap_or_else(|bad| panic!("{bad:?}"))
 }
 
-pub(super) fn everything() -> Value {
+fn everything() -> Value {
     let key = |key: &str| json!({"name": "sign-in", "key": key});
     json!({
         "image": "example.org/dex:2.13", "nodeInterfaceId": "oam", "nodePort": 30_556, "hostname": "sso.example.org",
