@@ -17,6 +17,7 @@ use crate::sip_cluster::{AuthSpec, ExpirySpec, GroupSpec, OidcClientSpec};
 const DNS_NAME: &str = "must be a DNS name: at most 253 lowercase letters, digits, '-' and '.'";
 const REDIRECT: &str =
     "must be an https URL without fragment, or an http URL of localhost, 127.0.0.1 or [::1]";
+const CLIENT_ID: &str = "must have printable ASCII characters only";
 // A provider is checked and configured as a whole, so one entry must not make work without bounds.
 const MAX_CONNECTORS: usize = 8;
 const MAX_CLIENTS: usize = 32;
@@ -125,7 +126,10 @@ fn oidc_client(spec: &OidcClientSpec, at: &mut At<'_>) -> Option<OidcClient> {
         secret,
         redirect_uris,
     } = spec;
-    let id = at.required("id", id.as_deref());
+    if id.is_none() {
+        at.absent("id", "must be set");
+    }
+    let id = at.checked("id", id.as_deref(), is_client_id, CLIENT_ID);
     let name = at.line("name", name.as_deref());
     let public = secret.is_none();
     let secret = at.secret_key("secret", secret.as_ref());
@@ -153,6 +157,11 @@ fn oidc_client(spec: &OidcClientSpec, at: &mut At<'_>) -> Option<OidcClient> {
         secret,
         redirects,
     })
+}
+
+/// As RFC 6749 has it (appendix A.1). Ids are in flags of API servers, one a line, and some characters beyond ASCII end lines.
+fn is_client_id(id: &str) -> bool {
+    id.bytes().all(|byte| (0x20..0x7f).contains(&byte))
 }
 
 fn is_redirect(uri: &str) -> bool {

@@ -163,6 +163,13 @@ fn clients_and_groups() {
             ),
         ),
         (
+            "clients",
+            json!([{"id": "a\u{2028}--anonymous-auth=true"}]),
+            format!(
+                "{AT}.clients[0].id is \"a\\u{{2028}}--anonymous-auth=true\": must have printable ASCII characters only"
+            ),
+        ),
+        (
             "certificateIssuer",
             json!("tenants"),
             format!("{AT}.certificateIssuer is \"tenants\": must not be set together with caSecret"),
