@@ -330,7 +330,7 @@ async fn whatever_happens_to_a_site_it_keeps_its_promises() {
     let seconds = number("SOAK_SITE_SECONDS").unwrap_or(15);
     let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     eprintln!("SOAK_SEED={seed} SOAK_SITE_SECONDS={seconds}");
-    let mut soak = Soak::start(seed).await;
+    let mut soak = Box::pin(Soak::start(seed)).await;
     let (begun, length) = (Instant::now(), Duration::from_secs(seconds));
     let mut settled = 0;
     while begun.elapsed() < length {
