@@ -46,10 +46,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let store = Store::new(storage, agent.config.site());
         let service = Providers::new(store, config.cluster_issuer(), watches);
         let checking = service.check_providers(destinations, watches);
+        let gate = agent.process.readiness.gate("storage");
         let tasks = &mut agent.process.tasks;
         tasks.spawn_endless("provider checks", checking);
         tasks.spawn_endless("storage sweep", service.sweep());
-        tasks.spawn_endless("storage comparison", service.compare_storage());
+        tasks.spawn_endless(
+            "storage comparison",
+            service.compare_storage(move || gate.ready()),
+        );
         service
     })
     .await

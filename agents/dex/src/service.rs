@@ -60,14 +60,18 @@ impl Providers {
         sweep::run(self.client.clone(), self.store.clone())
     }
 
-    /// Compares without end what was added to the storage with what it has.
-    pub(crate) fn compare_storage(&self) -> impl Future<Output = Result<(), Infallible>> + Send + use<> {
+    /// Compares without end what was added to the storage with what it has. `ready` is called once the storage can be used.
+    pub(crate) fn compare_storage<R: Fn() + Send>(
+        &self,
+        ready: R,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send + use<R> {
         let store = self.store.clone();
         async move {
-            match store {
-                Some(store) => store.compare_users().await,
-                None => std::future::pending().await,
+            if let Some(store) = store {
+                return store.compare_users(ready).await;
             }
+            ready();
+            std::future::pending().await
         }
     }
 }

@@ -169,28 +169,34 @@ impl Store {
     }
 
     /// Compares the users that were added with those that etcd has, without end: the next pass over a provider adds again what
-    /// etcd has lost.
+    /// etcd has lost. `ready` is called once etcd requires authentication.
     ///
     /// # Errors
     /// None.
-    pub async fn compare_users(self: Arc<Self>) -> Result<(), Infallible> {
+    pub async fn compare_users(self: Arc<Self>, ready: impl Fn() + Send) -> Result<(), Infallible> {
+        let mut is_ready = false;
         loop {
-            time::sleep(COMPARE).await;
-            if let Err(error) = self.forget_lost().await {
-                let error = runtime::error_chain::chain(&error);
-                tracing::warn!(error, "the users of the storage were not compared; requeued");
+            match self.forget_lost().await {
+                Ok(_) if is_ready => {}
+                Ok(_) => {
+                    ready();
+                    is_ready = true;
+                }
+                Err(error) => {
+                    let error = runtime::error_chain::chain(&error);
+                    tracing::warn!(error, "the users of the storage were not compared; requeued");
+                }
             }
+            time::sleep(COMPARE).await;
         }
     }
 
-    /// Forgets users that etcd has lost, or whose role it has lost; returns whether there were any.
+    /// Forgets users that etcd has lost, or whose role it has lost; returns whether there were any. An etcd that has no
+    /// authentication gets it, whether or not there are providers.
     ///
     /// # Errors
     /// When etcd does not do what it is asked.
     pub async fn forget_lost(&self) -> Result<bool, Error> {
-        if self.known().is_empty() {
-            return Ok(false);
-        }
         // One that is added meanwhile may not be listed yet.
         let added: BTreeSet<String> = self.known().keys().cloned().collect();
         let (users, roles) = within(Box::pin(async {

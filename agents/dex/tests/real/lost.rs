@@ -57,6 +57,19 @@ async fn a_lost_storage_heals_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_storage_is_closed_before_the_first_provider() {
+    let stage = Stage::start("closed").await;
+    let anybody = async || {
+        let client = etcd_client::Client::connect(stage.etcd.endpoints(), None).await;
+        client.unwrap().get("key", None).await
+    };
+    assert!(anybody().await.is_ok());
+    assert!(!stage.store.forget_lost().await.unwrap());
+    let refused = anybody().await.unwrap_err().to_string();
+    assert!(refused.contains("user name is empty"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_that_stands_is_not_written_again() {
     let stage = Stage::start("stands").await;
     let provider = stage.provider("shop", json!({})).await;
