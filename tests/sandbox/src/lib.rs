@@ -18,12 +18,14 @@
 
 pub mod audit;
 pub mod authority;
+pub mod browser;
 pub mod cert_manager;
 pub mod crds;
 pub mod dex;
 pub mod etcd;
 pub mod inventory;
 pub mod jump_host;
+pub mod kubelogin;
 pub mod login;
 pub mod node;
 mod pki;

@@ -30,6 +30,7 @@ pub enum Error {
 pub struct Provider {
     issuer: String,
     path: String,
+    bundle: String,
     client: kube::Client,
 }
 
@@ -58,6 +59,13 @@ pub enum Login {
     Again,
     /// The provider shows an error; its status and page.
     Error(u16, String),
+}
+
+/// A login form that somebody has open.
+#[derive(Clone, Debug)]
+pub struct Form {
+    target: String,
+    redirect: String,
 }
 
 /// A token, as its payload says.
@@ -113,8 +121,17 @@ impl Provider {
         Ok(Self {
             issuer: issuer.to_owned(),
             path,
+            bundle: bundle.to_owned(),
             client,
         })
+    }
+
+    /// The same for somebody else, with connections of their own.
+    ///
+    /// # Errors
+    /// As [`Provider::new`].
+    pub fn anew(&self) -> Result<Self, Error> {
+        Self::new(&self.issuer, &self.bundle)
     }
 
     /// Asks for a path below the issuer's.
@@ -142,6 +159,12 @@ impl Provider {
             .collect())
     }
 
+    /// The address at which a login with these parameters begins.
+    #[must_use]
+    pub fn authorization(&self, parameters: &[(&str, &str)]) -> String {
+        format!("{}/auth?{}", self.issuer, form(parameters))
+    }
+
     /// Logs in by the form, for a program that waits at `redirect`; `more`: parameters of the request besides the usual ones.
     ///
     /// # Errors
@@ -149,9 +172,24 @@ impl Provider {
     pub async fn log_in(
         &self,
         client: &str,
-        (redirect, more): (&str, &[(&str, &str)]),
-        (name, password): (&str, &str),
+        to: (&str, &[(&str, &str)]),
+        person: (&str, &str),
     ) -> Result<Login, Error> {
+        match self.form(client, to).await? {
+            Ok(form) => self.submit(&form, person).await,
+            Err(refused) => Ok(refused),
+        }
+    }
+
+    /// Opens the form of a login; `Err`: the provider shows an error instead.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn form(
+        &self,
+        client: &str,
+        (redirect, more): (&str, &[(&str, &str)]),
+    ) -> Result<Result<Form, Login>, Error> {
         let usual = [
             ("response_type", "code"),
             ("client_id", client),
@@ -164,13 +202,24 @@ impl Provider {
         let answer = self.ask(&target, None).await?;
         let (page, target) = self.follow(answer, target).await?;
         if page.status != 200 || !page.has_form() {
-            return Ok(Login::Error(page.status, page.body));
+            return Ok(Err(Login::Error(page.status, page.body)));
         }
-        let typed = form(&[("login", name), ("password", password)]);
-        let answer = self.ask(&target, Some(&typed)).await?;
-        let (answer, target) = self.follow(answer, target).await?;
+        Ok(Ok(Form {
+            target,
+            redirect: redirect.to_owned(),
+        }))
+    }
+
+    /// Types name and password into a form.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn submit(&self, form: &Form, (name, password): (&str, &str)) -> Result<Login, Error> {
+        let typed = self::form(&[("login", name), ("password", password)]);
+        let answer = self.ask(&form.target, Some(&typed)).await?;
+        let (answer, target) = self.follow(answer, form.target.clone()).await?;
         let code = target
-            .strip_prefix(redirect)
+            .strip_prefix(&form.redirect)
             .filter(|back| back.contains("state=xyz"));
         let code = code.and_then(|back| back.split_once("code=")?.1.split('&').next());
         Ok(match code {
@@ -178,6 +227,27 @@ impl Provider {
             None if answer.status < 500 && answer.has_form() => Login::Again,
             None => Login::Error(answer.status, answer.body),
         })
+    }
+
+    /// Logs in at an address to which a program has sent a person, and returns the one to which the provider sends them back.
+    ///
+    /// # Errors
+    /// When it does not answer, or does not let the person in.
+    pub async fn visit(&self, authorization: &str, (name, password): (&str, &str)) -> Result<String, Error> {
+        let target = authorization.strip_prefix(&self.issuer).unwrap_or_default();
+        let target = format!("{}{target}", self.path);
+        let answer = self.ask(&target, None).await?;
+        let (_, target) = self.follow(answer, target).await?;
+        let typed = form(&[("login", name), ("password", password)]);
+        let answer = self.ask(&target, Some(&typed)).await?;
+        let (answer, back) = self.follow(answer, target).await?;
+        if back.starts_with('/') {
+            return Err(Error::Answer {
+                target: back,
+                reason: format!("{}: {}", answer.status, answer.body),
+            });
+        }
+        Ok(back)
     }
 
     /// What the program gets for a code; `Err` is the provider's answer.

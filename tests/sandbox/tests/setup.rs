@@ -20,10 +20,11 @@ struct Machine {
 }
 
 /// Commands that every Debian has.
-const ESSENTIAL: [&str; 23] = [
+const ESSENTIAL: [&str; 24] = [
     "bash",
     "cat",
     "chmod",
+    "cp",
     "cut",
     "date",
     "df",
@@ -50,7 +51,7 @@ const ESSENTIAL: [&str; 23] = [
 const GO: &str = r#"#!/bin/sh
 case "$1" in
 env) echo go1.26.8 ;;
-list) case "$*" in *kwok*) echo "$FAKE_ROOT/kwok" ;; *) echo v1.36.3 ;; esac ;;
+list) case "$*" in *kwok*) echo "$FAKE_ROOT/kwok" ;; *dexidp*) echo "$FAKE_ROOT/dex" ;; *) echo v1.36.3 ;; esac ;;
 build)
   for last in "$@"; do :; done
   echo "$last" >>"$FAKE_ROOT/built"
@@ -80,6 +81,7 @@ impl Machine {
         }
         machine.install("id", "#!/bin/sh\necho 1000\n");
         machine.install("go", GO);
+        fs::create_dir_all(machine.path("dex/web")).unwrap();
         for stage in [
             "node/fast/node-initialize",
             "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -287,7 +289,7 @@ fn only_root_on_linux_is_given_what_a_real_node_is_made_of() {
         assert!(output.status.success(), "{system} {user}: {}", errors(&output));
         let asked = fs::read_to_string(machine.path("asked")).unwrap_or_default();
         let built = machine.built();
-        for program in ["kubelet", "kube-proxy"] {
+        for program in ["kubelet", "kube-proxy", "dex"] {
             assert_eq!(built.iter().any(|one| one == program), wanted, "{system} {user}");
         }
         // Others may be found in the real /usr/sbin and /usr/lib.

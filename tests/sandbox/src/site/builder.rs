@@ -1,6 +1,11 @@
 //! Bringing a site up.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -36,7 +41,7 @@ pub struct Builder {
     crds: Vec<PathBuf>,
     namespaces: Vec<String>,
     tenants: Vec<String>,
-    authentication: Option<PathBuf>,
+    api_server_flags: Vec<String>,
     say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -59,7 +64,7 @@ impl Builder {
             crds: Vec::new(),
             namespaces: Vec::new(),
             tenants: Vec::new(),
-            authentication: None,
+            api_server_flags: Vec::new(),
             say: Arc::new(|_| {}),
         }
     }
@@ -101,8 +106,14 @@ impl Builder {
 
     /// Whose tokens the API server takes besides its own: a file with an `AuthenticationConfiguration`.
     #[must_use]
-    pub fn authentication(mut self, file: PathBuf) -> Self {
-        self.authentication = Some(file);
+    pub fn authentication(self, file: &Path) -> Self {
+        self.api_server_flag(format!("--authentication-config={}", file.display()))
+    }
+
+    /// A flag of the API server.
+    #[must_use]
+    pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
+        self.api_server_flags.push(flag.into());
         self
     }
 
@@ -142,13 +153,7 @@ impl Builder {
             .map_or(Addresses::LOOPBACK, |machine| Addresses::beside(machine.block()));
         // The images are there by the time that the API server is.
         let ((mut control_plane, access), machine) = tokio::try_join!(
-            ControlPlane::start(
-                &group,
-                addresses,
-                self.nodes.any(),
-                self.authentication.as_deref(),
-                say
-            ),
+            ControlPlane::start(&group, addresses, self.nodes.any(), &self.api_server_flags, say),
             self.stock(machine),
         )?;
         control_plane.kwok = self.nodes.start_fake(&group, &access, say).await?;

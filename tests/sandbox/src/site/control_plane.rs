@@ -65,7 +65,7 @@ impl ControlPlane {
         group: &Group,
         addresses: Addresses,
         with_scheduler: bool,
-        authentication: Option<&Path>,
+        api_server_flags: &[String],
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(Self, Access), Error> {
         let directory = group.directory();
@@ -78,11 +78,8 @@ impl ControlPlane {
 
         say("etcd and kube-apiserver start");
         let mut etcd = group.spawn(etcd(directory, etcd_port, etcd_peer_port)?)?;
-        let mut program = apiserver(directory, &ca, addresses, apiserver_port, etcd_port)?;
-        if let Some(file) = authentication {
-            program = program.flag("--authentication-config", file);
-        }
-        let mut apiserver = group.spawn(program)?;
+        let program = apiserver(directory, &ca, addresses, apiserver_port, etcd_port)?;
+        let mut apiserver = group.spawn(program.args(api_server_flags))?;
         let access = Access::new(directory, ca, (addresses.api_server, apiserver_port)).await?;
         let ready = readiness::serving(&mut apiserver, &access.client(), "/readyz", PATIENCE).await;
         // The API server ends when etcd does; the first failure is the one to show.

@@ -1,6 +1,8 @@
 //! Identity providers of clusters: the agent's objects on a real API server, what they hold run by a real Dex beside it (the site's
 //! nodes are fake), and a tenant's API server that takes its tokens.
 
+mod browser;
+
 use std::{collections::BTreeMap, fs};
 
 use api::conditions::AUTH_READY;
@@ -19,7 +21,7 @@ use sandbox::{
     login::{Login, Provider, REDIRECT, Token},
     process::Group,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE},
-    site::Site,
+    site::{Answer, Site},
     slapd::{BIND_DN, Directory, Person, SUFFIX},
     wait,
 };
@@ -51,8 +53,13 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
+        Self::start_with(BIND_PASSWORD).await
+    }
+
+    /// With this password of the account that searches the directory.
+    async fn start_with(bind_password: &str) -> Self {
         let group = Group::new("sign-in").unwrap();
-        let directory = Directory::start(&group, &[ADA, BOB], BIND_PASSWORD)
+        let directory = Directory::start(&group, &[ADA, BOB], bind_password)
             .await
             .unwrap();
         let etcd = Etcd::start(&group, 1).await.unwrap();
@@ -161,6 +168,21 @@ async fn token(provider: &Provider, person: Person<'_>) -> Token {
     token.unwrap()
 }
 
+/// What kubectl gets from a tenant's API server with this token.
+async fn ask(tenant: &Site, token: &str, arguments: &[&str]) -> Answer {
+    let token = format!("--token={token}");
+    // Without the administrator's certificate.
+    let mut all = vec![
+        "--kubeconfig=/dev/null",
+        "--insecure-skip-tls-verify",
+        "--server",
+        tenant.server(),
+        &token,
+    ];
+    all.extend(arguments);
+    tenant.kubectl(&all).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_tenants_api_server_takes_the_tokens_of_its_provider() {
     let scene = Scene::start().await;
@@ -250,7 +272,7 @@ async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &s
     let file = scene.group.directory().join("authentication.json");
     fs::write(&file, &outputs["authentication-configuration.json"]).unwrap();
     let tenant = Site::builder("tenant")
-        .authentication(file)
+        .authentication(&file)
         .start()
         .await
         .unwrap();
@@ -261,20 +283,7 @@ async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &s
     let issuer = published["issuer"].as_str().unwrap();
     let shop = Provider::new(issuer, bundle).unwrap();
     let ada = token(&shop, ADA).await;
-    let ask = async |token: &Token, arguments: &[&str]| {
-        let server = tenant.server();
-        let token = format!("--token={}", token.text);
-        // Without the administrator's certificate.
-        let mut all = vec![
-            "--kubeconfig=/dev/null",
-            "--insecure-skip-tls-verify",
-            "--server",
-            server,
-            &token,
-        ];
-        all.extend(arguments);
-        tenant.kubectl(&all).await.unwrap()
-    };
+    let ask = async |token: &Token, arguments: &[&str]| ask(&tenant, &token.text, arguments).await;
     let whoami = ask(&ada, &["auth", "whoami", "--output", "json"]).await;
     assert!(whoami.success, "{}", whoami.stderr);
     let whoami: Value = serde_json::from_str(&whoami.stdout).unwrap();
