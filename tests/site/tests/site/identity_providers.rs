@@ -2,6 +2,8 @@
 //! nodes are fake), and a tenant's API server that takes its tokens.
 
 mod browser;
+mod refused;
+mod searched;
 
 use std::{collections::BTreeMap, fs};
 
