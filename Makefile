@@ -88,6 +88,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
 	$(call step,hostile texts in identity providers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
 	    $(PROOF) --package sip-render --test hostile -- --nocapture)
+	$(call step,logins while everything is changed,SOAK_LOGINS=$${SOAK_LOGINS:-50} \
+	    $(PROOF) --package sip-site-tests --test site real_node::sign_in -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
 fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, the selectors and the configuration of Dex, FUZZ_SECONDS (600) each

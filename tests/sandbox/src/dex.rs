@@ -1,10 +1,11 @@
 //! A real Dex that runs a configuration as a pod would, but for its ports and the place of its files.
 
-use std::{collections::BTreeMap, fs, io};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use serde_json::{Value, json};
 
 use crate::{
+    node::Image,
     port,
     process::{self, Group, Process, Program},
     tools,
@@ -30,6 +31,28 @@ pub enum Error {
     /// The configuration is not JSON.
     #[error("read {CONFIG}")]
     Config(#[from] serde_json::Error),
+}
+
+/// The image of Dex for a real node, with its pages where the published image has them.
+///
+/// # Errors
+/// When Dex is not built.
+pub fn image(name: &str) -> Result<Image, Error> {
+    let pages = tools::directory("dex-web")?;
+    add(Image::new(name, tools::path("dex")?), &pages, "web")
+}
+
+fn add(mut image: Image, directory: &Path, name: &str) -> Result<Image, Error> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = format!("{name}/{}", path.file_name().unwrap_or_default().display());
+        image = if path.is_dir() {
+            add(image, &path, &name)?
+        } else {
+            image.file(&name, fs::read(&path)?)
+        };
+    }
+    Ok(image)
 }
 
 /// A running Dex. It ends with its group.

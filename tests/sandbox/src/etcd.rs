@@ -1,6 +1,6 @@
 //! An etcd cluster for the ledger: real members, each of which can be paused, killed and started again.
 
-use std::{io, time::Duration};
+use std::{io, net::Ipv4Addr, time::Duration};
 
 use crate::{
     authority::Identity,
@@ -41,22 +41,23 @@ pub struct Member {
     /// Its process.
     pub process: Process,
     scheme: &'static str,
+    host: Ipv4Addr,
     port: u16,
     /// Where it says how it is, which takes no certificate.
     health: u16,
 }
 
 impl Member {
-    /// `http://127.0.0.1:PORT` for clients, with TLS `https`.
+    /// `http://ADDRESS:PORT` for clients, with TLS `https`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("{}://{}", self.scheme, self.address())
     }
 
-    /// The same as `127.0.0.1:PORT`.
+    /// The same as `ADDRESS:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.host, self.port)
     }
 
     /// Waits until it takes part in a cluster that has a leader.
@@ -74,7 +75,15 @@ impl Etcd {
     /// # Errors
     /// When etcd is not built or does not become ready.
     pub async fn start(group: &Group, members: usize) -> Result<Self, Error> {
-        Self::start_as(group, members, None).await
+        Self::start_at(group, members, Ipv4Addr::LOCALHOST).await
+    }
+
+    /// The same for clients that reach this machine by another address, such as pods of a real node.
+    ///
+    /// # Errors
+    /// When etcd is not built or does not become ready.
+    pub async fn start_at(group: &Group, members: usize, host: Ipv4Addr) -> Result<Self, Error> {
+        Self::start_as(group, members, host, None).await
     }
 
     /// The same, for clients only that show a certificate of the authority that has certified the server too.
@@ -82,10 +91,15 @@ impl Etcd {
     /// # Errors
     /// When etcd is not built or does not become ready.
     pub async fn start_with_tls(group: &Group, members: usize, server: &Identity) -> Result<Self, Error> {
-        Self::start_as(group, members, Some(server)).await
+        Self::start_as(group, members, Ipv4Addr::LOCALHOST, Some(server)).await
     }
 
-    async fn start_as(group: &Group, members: usize, server: Option<&Identity>) -> Result<Self, Error> {
+    async fn start_as(
+        group: &Group,
+        members: usize,
+        host: Ipv4Addr,
+        server: Option<&Identity>,
+    ) -> Result<Self, Error> {
         let reserve = || port::reserve().map_err(Error::Port);
         let mut ports = Vec::new();
         for index in 0..members {
@@ -99,7 +113,7 @@ impl Etcd {
         let scheme = if server.is_some() { "https" } else { "http" };
         let mut started = Vec::new();
         for (name, [port, peer, health]) in &ports {
-            let client = format!("{scheme}://127.0.0.1:{port}");
+            let client = format!("{scheme}://{host}:{port}");
             let mut program = Program::new(name, tools::path("etcd")?)
                 .flag("--name", name)
                 .flag("--data-dir", group.directory().join(name))
@@ -120,6 +134,7 @@ impl Etcd {
             started.push(Member {
                 process: group.spawn(program)?,
                 scheme,
+                host,
                 port: *port,
                 health: *health,
             });

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddrV4},
     path::PathBuf,
     time::Duration,
 };
@@ -70,27 +70,41 @@ impl Person<'_> {
 pub struct Directory {
     /// Its process.
     pub process: Process,
-    port: u16,
+    address: SocketAddrV4,
     authority: PathBuf,
     files: PathBuf,
 }
 
 impl Directory {
-    /// Starts a directory with these people. `bind_password`: of the account that searches.
+    /// Starts a directory with these people on loopback. `bind_password`: of the account that searches.
     ///
     /// # Errors
     /// When slapd is not installed or does not listen.
     pub async fn start(group: &Group, people: &[Person<'_>], bind_password: &str) -> Result<Self, Error> {
+        Self::start_at(group, Ipv4Addr::LOCALHOST, people, &[bind_password]).await
+    }
+
+    /// The same at an address of this machine, such as the one at which pods of a real node reach it. The account that searches has each
+    /// of these passwords.
+    ///
+    /// # Errors
+    /// When slapd is not installed or does not listen.
+    pub async fn start_at(
+        group: &Group,
+        address: Ipv4Addr,
+        people: &[Person<'_>],
+        bind_passwords: &[&str],
+    ) -> Result<Self, Error> {
         let files = group.directory().join("slapd");
         fs::create_dir_all(files.join("data"))?;
         let authority = CertificateAuthority::new(&files.join("pki"), "directory")?;
         let subject = Subject {
             common_name: "directory",
             organization: None,
-            names: vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST))],
+            names: vec![SanType::IpAddress(IpAddr::V4(address))],
         };
         let server = authority.issue("server", subject, Validity::DAY)?;
-        let port = port::reserve()?;
+        let address = SocketAddrV4::new(address, port::reserve()?);
         let shown = |path: &std::path::Path| path.display().to_string();
         let config = format!(
             "include /etc/ldap/schema/core.schema\ninclude /etc/ldap/schema/cosine.schema\n\
@@ -113,21 +127,21 @@ impl Directory {
                     .arg("while [ ! -e \"$0/seeded\" ]; do sleep 0.05; done; exec \"$1\" -f \"$0/slapd.conf\" -h \"$2\" -d stats")
                     .arg(shown(&files))
                     .arg(tools::path("slapd")?)
-                    .arg(format!("ldaps://127.0.0.1:{port}")),
+                    .arg(format!("ldaps://{address}")),
             )?,
-            port,
+            address,
             authority: authority.certificate().to_owned(),
             files,
         };
-        directory.seed(people, bind_password).await?;
+        directory.seed(people, bind_passwords).await?;
         directory.listens().await?;
         Ok(directory)
     }
 
-    /// `127.0.0.1:PORT`.
+    /// `ADDRESS:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// The CA certificate of its certificate (PEM).
@@ -147,7 +161,7 @@ impl Directory {
             let mut pace = time::interval(Duration::from_millis(50));
             loop {
                 pace.tick().await;
-                if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                if TcpStream::connect(self.address).await.is_ok() {
                     return;
                 }
             }
@@ -158,9 +172,9 @@ impl Directory {
     }
 
     /// Writes the people into the database, which slapd must not have open.
-    async fn seed(&self, people: &[Person<'_>], bind_password: &str) -> Result<(), Error> {
+    async fn seed(&self, people: &[Person<'_>], bind_passwords: &[&str]) -> Result<(), Error> {
         let seed = self.files.join("seed.ldif");
-        fs::write(&seed, ldif(people, bind_password))?;
+        fs::write(&seed, ldif(people, bind_passwords))?;
         let slapadd = tools::path("slapd")?.with_file_name("slapadd");
         let config = self.files.join("slapd.conf");
         let added = Command::new(slapadd)
@@ -178,15 +192,19 @@ impl Directory {
 }
 
 /// Entries in the form of `slapadd`.
-fn ldif(people: &[Person<'_>], bind_password: &str) -> String {
+fn ldif(people: &[Person<'_>], bind_passwords: &[&str]) -> String {
     let unit =
         |name: &str| format!("dn: ou={name},{SUFFIX}\nobjectClass: organizationalUnit\nou: {name}\n\n");
+    let bind_passwords = bind_passwords
+        .iter()
+        .map(|password| format!("userPassword: {password}\n"));
     let mut text = format!(
         "dn: {SUFFIX}\nobjectClass: dcObject\nobjectClass: organization\no: Example\ndc: example\n\n{}{}\
          dn: {BIND_DN}\nobjectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: search\n\
-         userPassword: {bind_password}\n\n",
+         {}\n",
         unit("people"),
         unit("groups"),
+        bind_passwords.collect::<String>(),
     );
     let mut groups: Vec<&str> = people.iter().flat_map(|person| person.groups).copied().collect();
     groups.sort_unstable();

@@ -3,6 +3,7 @@
 mod followed;
 mod jump_hosts;
 mod moves;
+mod sign_in;
 
 use std::{
     fs, io,
