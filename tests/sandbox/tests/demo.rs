@@ -12,7 +12,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use sandbox::node;
+use sandbox::{node, repository};
 
 fn demo_with_scheduler(script: &str) -> Output {
     let programs = tempfile::tempdir().unwrap();
@@ -40,6 +40,13 @@ fn a_scheduler_that_does_not_start_is_shown_with_its_log_and_fails_the_demonstra
     assert!(errors.contains("the ledger is of a newer version"), "{errors}");
 }
 
+/// Whether a line has these parts, one after the other.
+fn in_order<'a>(line: &str, mut parts: impl Iterator<Item = &'a str>) -> bool {
+    parts
+        .try_fold(line, |rest, part| rest.split_once(part).map(|(_, after)| after))
+        .is_some()
+}
+
 #[test]
 fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
     let output = Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
@@ -60,6 +67,16 @@ fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
     assert!(errors.contains(&node), "{errors}");
     let login = shown.contains("  ssh -F none -i ") && shown.contains(" -p 30101 ubuntu@");
     assert_eq!(login, node::obstacle().is_none(), "{shown}");
+    if node::obstacle().is_none() {
+        let logged_in = "ok     ada of the group admins logs in to bank/payments (";
+        assert!(errors.contains(logged_in), "{errors}");
+        let readme = fs::read_to_string(repository::root().join("README.md")).unwrap();
+        let (_, after) = readme.split_once("To log in to bank/payments\n").unwrap();
+        for line in after.lines().take_while(|line| *line != "```") {
+            let is_shown = |shown: &str| in_order(shown, line.split('…'));
+            assert!(shown.lines().any(is_shown), "{line}: {shown}");
+        }
+    }
     for expected in [
         "\nNAME        NAMESPACE  ORDINAL ",
         "\nr004-h0002  metal      ",

@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let outcome = match command {
         Command::Up(options) => up::run(options).await,
-        Command::Demo(options) => demo::run(options).await,
+        Command::Demo(options) => Box::pin(demo::run(options)).await,
         Command::Bench(options) => Box::pin(bench::run(options)).await,
     };
     match outcome {

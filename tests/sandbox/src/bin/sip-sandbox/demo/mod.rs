@@ -5,6 +5,7 @@
 
 mod check;
 mod jump_host;
+mod login;
 mod report;
 
 use std::{fs, io::IsTerminal as _, path::PathBuf, time::Duration};
@@ -15,15 +16,16 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use sandbox::{
-    crds, inventory,
+    crds, dex, inventory,
     jump_host::PowerPort,
     node::{self, Image},
-    region::{Agent, AgentProcess, Region},
+    region::{Agent, AgentProcess, Region, SiteConfig},
     repository, sip_clusters,
     site::{Nodes, Site},
     wait,
 };
 
+use self::login::SignIn;
 use crate::{interrupted::Interrupted, steps::Steps};
 
 /// Where the demonstration's hosts are.
@@ -51,6 +53,8 @@ pub(crate) struct Options {
 /// Everything that runs. The fields are dropped in this order: the agents first.
 struct Stage {
     agents: Vec<AgentProcess>,
+    /// Where there is a real node.
+    sign_in: Option<SignIn>,
     site: Site,
     region: Region,
     /// Where the jump-host agent serves power control.
@@ -131,7 +135,9 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
         .crds(crds::all())
         .on_progress(move |detail| progress.say(detail));
     let builder = if why_fake.is_none() {
-        builder.image(Image::new(HAPROXY, node::system_program("haproxy")?))
+        builder
+            .image(Image::new(HAPROXY, node::system_program("haproxy")?))
+            .image(dex::image(login::DEX)?)
     } else {
         builder
     };
@@ -149,6 +155,7 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
     };
     Ok(Stage {
         agents: Vec::new(),
+        sign_in: None,
         site,
         region,
         power,
@@ -187,6 +194,15 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
             until(stage, TOO_BIG, "refused", check::is_refused).await
         })
         .await?;
+    if let Some((address, here)) = stage
+        .site
+        .node()
+        .map(|node| (node.address(), node.host_address()))
+    {
+        let sign_in = Box::pin(SignIn::start(stage, (address, here)));
+        let sign_in = steps.step("ada of the group admins logs in to bank/payments", sign_in);
+        stage.sign_in = Some(sign_in.await?);
+    }
 
     let hosts = inventory::api(stage.site.client(), HOSTS)
         .list(&ListParams::default())
@@ -220,20 +236,20 @@ async fn play(steps: &Steps, stage: &mut Stage) -> anyhow::Result<()> {
 }
 
 async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.region.prepare_site(&stage.site).await?;
+    stage.region.import_jump_host_tools(&stage.site).await?;
+    if let Some(node) = stage.site.node() {
+        node.import(&sandbox::jump_host::image(jump_host::IMAGE)?).await?;
+    }
+    let config = site_config(stage);
     let Stage {
         agents,
         site,
         region,
         power,
+        sign_in: _,
         key: _,
     } = stage;
-    region.prepare_site(site).await?;
-    region.import_jump_host_tools(site).await?;
-    if let Some(node) = site.node() {
-        node.import(&sandbox::jump_host::image(jump_host::IMAGE)?).await?;
-    }
-    let mut config = region.site_config(site);
-    config.not_installed = vec!["auth".to_owned()];
     for agent in [Agent::Cluster, Agent::LoadBalancer] {
         agents.push(region.start_agent(site, agent, &config).await?);
     }
@@ -247,6 +263,16 @@ async fn start_agents(stage: &mut Stage) -> anyhow::Result<()> {
         agent.is_ready().await?;
     }
     Ok(())
+}
+
+/// Jump hosts are served everywhere, identity providers where pods run.
+fn site_config(stage: &Stage) -> SiteConfig {
+    let mut config = stage.region.site_config(&stage.site);
+    config.not_installed = match stage.site.node() {
+        Some(_) => Vec::new(),
+        None => vec!["auth".to_owned()],
+    };
+    config
 }
 
 async fn apply(stage: &Stage, (_, name): (&str, &str)) -> anyhow::Result<()> {

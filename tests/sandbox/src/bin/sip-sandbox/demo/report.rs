@@ -6,6 +6,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use kube::{ResourceExt as _, api::DynamicObject};
 use sandbox::{
     inventory,
+    node::Node,
     sip_clusters::{self, holder, wanted},
     tools, wait,
 };
@@ -32,14 +33,17 @@ pub(super) fn print(
             reason(cluster)
         );
     }
-    println!("\nEndpoints\n{}", endpoint_table(clusters));
-    println!("\nTo look further\n{}", lines(stage).join("\n"));
+    println!("\nEndpoints\n{}", endpoint_table(clusters, stage.site.node()));
     let jump_host::Shown { login, hosts } = jump_host;
     println!("\nThe jump host of shop/orders, and what `host list` prints there");
     if let Some(login) = login {
         println!("  {login}");
     }
     println!("{hosts}");
+    if let Some(sign_in) = &stage.sign_in {
+        println!("\nTo log in to bank/payments\n{}", sign_in.lines().join("\n"));
+    }
+    println!("\nTo look further\n{}", lines(stage).join("\n"));
 }
 
 /// The condition that explains most: what the scheduler said, if it is there.
@@ -107,7 +111,9 @@ fn cluster_table(clusters: &[DynamicObject], hosts: &[DynamicObject]) -> Table {
     table
 }
 
-fn endpoint_table(clusters: &[DynamicObject]) -> Table {
+/// What is reached at the address of the one real node is reached at any node.
+fn endpoint_table(clusters: &[DynamicObject], node: Option<&Node>) -> Table {
+    let node = node.map(|node| node.address().to_string()).unwrap_or_default();
     let mut table = table(["cluster", "endpoint", "protocol", "address", "port"]);
     for cluster in clusters {
         let endpoints = cluster
@@ -123,7 +129,7 @@ fn endpoint_table(clusters: &[DynamicObject]) -> Table {
                 Some(Value::Number(number)) => number.to_string(),
                 None | Some(_) => String::new(),
             };
-            let address = Some(text("address")).filter(|address| !address.is_empty());
+            let address = Some(text("address")).filter(|address| !address.is_empty() && *address != node);
             table.add_row([
                 wait::full_name(cluster),
                 text("name"),
@@ -139,6 +145,7 @@ fn endpoint_table(clusters: &[DynamicObject]) -> Table {
 fn lines(stage: &Stage) -> Vec<String> {
     let Stage {
         agents: _,
+        sign_in: _,
         site,
         region,
         power: _,

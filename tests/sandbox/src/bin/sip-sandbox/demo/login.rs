@@ -1,0 +1,227 @@
+//! A person logs in to bank/payments: Dex runs in pods of the real node, a directory and an etcd beside it, and an API server of its
+//! own plays the tenant's.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use sandbox::{
+    etcd::Etcd,
+    kubelogin::{self, PROMPT},
+    login::Provider,
+    process::{Group, Program},
+    programs,
+    region::{Agent, AgentProcess},
+    site::Site,
+    slapd::{BIND_DN, Directory, Person, SUFFIX},
+    tools, wait,
+};
+use serde_json::{Value, json};
+
+use super::{PATIENCE, Stage, api, site_config};
+
+/// What the entry asks for. On a real node it is made of the Dex that the set-up has built.
+pub(super) const DEX: &str = "dex:2";
+/// The cluster that people log in to.
+const CLUSTER: (&str, &str) = ("bank", "payments");
+const NODE_PORT: u16 = 30_556;
+const BIND_PASSWORD: &str = "password of the account that searches";
+const ADA: Person<'_> = Person {
+    uid: "ada",
+    password: "correct-horse",
+    groups: &["admins"],
+};
+
+/// What a login needs. It ends with this.
+pub(super) struct SignIn {
+    // In the order in which it ends.
+    _agent: AgentProcess,
+    _tenant: Site,
+    _directory: Directory,
+    _etcd: Etcd,
+    kubeconfig: PathBuf,
+    _group: Group,
+}
+
+impl SignIn {
+    /// Starts what an identity provider needs, asks for one that is reached at the node's `address`, and logs in. Pods reach this machine
+    /// at `here`.
+    pub(super) async fn start(stage: &Stage, (address, here): (Ipv4Addr, Ipv4Addr)) -> anyhow::Result<Self> {
+        let group = Group::new("sign-in")?;
+        let directory = Directory::start_at(&group, here, &[ADA], &[BIND_PASSWORD]).await?;
+        let etcd = Etcd::start_at(&group, 1, here).await?;
+        let agent = start_agent(stage, &group, &etcd).await?;
+        ask(stage, &directory, address).await?;
+        let published = published(stage).await?;
+        let tenant = start_tenant(&group, &published).await?;
+        let kubeconfig = group.directory().join("payments.kubeconfig");
+        write_kubeconfig(&kubeconfig, stage, &tenant).await?;
+        let user = whoami(&group, &kubeconfig, &published).await?;
+        ensure!(
+            user["username"] == format!("oidc:{}", ADA.email()) && user["groups"][0] == "oidc:admins",
+            "kubectl auth whoami: {user}"
+        );
+        Ok(Self {
+            _agent: agent,
+            _tenant: tenant,
+            _directory: directory,
+            _etcd: etcd,
+            kubeconfig,
+            _group: group,
+        })
+    }
+
+    /// How a reader logs in.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let path = path().unwrap_or_default();
+        vec![
+            format!(
+                "  PATH={}:$PATH kubectl --kubeconfig {} auth whoami",
+                path.display(),
+                self.kubeconfig.display()
+            ),
+            format!(
+                "  # then open the address that it prints, and log in as {} with the password {}",
+                ADA.uid, ADA.password
+            ),
+        ]
+    }
+}
+
+async fn start_agent(stage: &Stage, group: &Group, etcd: &Etcd) -> anyhow::Result<AgentProcess> {
+    let password = group.directory().join("storage-password");
+    fs::write(&password, "password of the storage")?;
+    let variables = [
+        ("SIP_DEX_STORAGE_ENDPOINTS", etcd.endpoints().join(",")),
+        ("SIP_DEX_STORAGE_PASSWORD_FILE", password.display().to_string()),
+    ];
+    let config = site_config(stage);
+    let agent = stage
+        .region
+        .start_agent_with(&stage.site, Agent::Dex, &config, &variables);
+    let mut agent = agent.await?;
+    agent.is_ready().await?;
+    Ok(agent)
+}
+
+/// Asks for an identity provider, and waits until it answers.
+async fn ask(stage: &Stage, directory: &Directory, address: Ipv4Addr) -> anyhow::Result<()> {
+    let (namespace, name) = CLUSTER;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "directory"},
+        "stringData": {"ca.crt": directory.authority()?, "password": BIND_PASSWORD},
+    });
+    let secrets: Api<Secret> = Api::namespaced(stage.site.client(), namespace);
+    let apply = PatchParams::apply("sandbox");
+    secrets.patch("directory", &apply, &Patch::Apply(secret)).await?;
+    let entry = json!({
+        "image": DEX, "nodeInterfaceId": "oam-ipv4", "nodePort": NODE_PORT, "clusterIP": address,
+        "connectors": [{"id": "ldap", "name": "Staff", "ldap": {
+            "host": directory.address(), "rootCA": {"name": "directory", "key": "ca.crt"},
+            "bindDN": BIND_DN, "bindPassword": {"name": "directory", "key": "password"},
+            "userSearch": {"baseDN": format!("ou=people,{SUFFIX}"), "username": "uid", "nameAttr": "cn"},
+            "groupSearch": {"baseDN": format!("ou=groups,{SUFFIX}")},
+        }}],
+        "groups": [{"group": "admins", "clusterRole": "cluster-admin"}],
+    });
+    let patch = Patch::Merge(json!({"spec": {"services": {"auth": [entry]}}}));
+    let clusters = api(stage, namespace);
+    clusters.patch(name, &PatchParams::default(), &patch).await?;
+    let answers = |object: &DynamicObject| wait::is_true(object, "AuthReady");
+    let what = "the identity provider of bank/payments to be ready";
+    wait::until(clusters.clone(), name, what, PATIENCE, answers).await?;
+    let ready = |object: &DynamicObject| wait::is_true(object, "Ready");
+    wait::until(clusters, name, "bank/payments to be Ready", PATIENCE, ready).await?;
+    Ok(())
+}
+
+/// What the agent publishes for the tenant's operators.
+async fn published(stage: &Stage) -> anyhow::Result<BTreeMap<String, String>> {
+    let (namespace, name) = CLUSTER;
+    let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), namespace);
+    let map = maps.get(&format!("auth-{name}-oidc")).await?;
+    Ok(map.data.unwrap_or_default())
+}
+
+fn text<'a>(published: &'a BTreeMap<String, String>, key: &str) -> anyhow::Result<&'a str> {
+    let text = published.get(key).map(String::as_str);
+    text.with_context(|| format!("the ConfigMap has no key {key}"))
+}
+
+/// Starts an API server that takes the provider's tokens, with the rights of its groups.
+async fn start_tenant(group: &Group, published: &BTreeMap<String, String>) -> anyhow::Result<Site> {
+    let file = group.directory().join("authentication.json");
+    fs::write(&file, text(published, "authentication-configuration.json")?)?;
+    let tenant = Site::builder("payments").authentication(&file).start().await?;
+    tenant.apply_yaml(text(published, "group-bindings.json")?).await?;
+    Ok(tenant)
+}
+
+async fn write_kubeconfig(file: &Path, stage: &Stage, tenant: &Site) -> anyhow::Result<()> {
+    let (namespace, name) = CLUSTER;
+    let written = tokio::process::Command::new(programs::path("sipctl")?)
+        .env("KUBECONFIG", stage.site.admin_kubeconfig())
+        .args(["kubeconfig", &format!("{namespace}/{name}")])
+        .args(["--server", tenant.server(), "--certificate-authority"])
+        .arg(tenant.directory().join("pki/ca.crt"))
+        .output()
+        .await?;
+    let errors = String::from_utf8_lossy(&written.stderr);
+    ensure!(written.status.success(), "sipctl kubeconfig: {errors}");
+    Ok(fs::write(file, written.stdout)?)
+}
+
+/// Who kubectl is to the tenant's API server, after a login by the form.
+async fn whoami(
+    group: &Group,
+    kubeconfig: &Path,
+    published: &BTreeMap<String, String>,
+) -> anyhow::Result<Value> {
+    let provider = Provider::new(text(published, "issuer")?, text(published, "ca.crt")?)?;
+    let kubectl = Program::new("kubectl", tools::path("kubectl")?)
+        .env("PATH", path()?)
+        .env("KUBECONFIG", kubeconfig)
+        .args(["auth", "whoami", "--output=json"]);
+    let mut kubectl = group.spawn(kubectl)?;
+    let prompted = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            pace.tick().await;
+            let log = fs::read_to_string(kubectl.log_path())?;
+            let prompt = log.split_once(PROMPT).and_then(|(_, rest)| rest.split_once('\n'));
+            if let Some((address, _)) = prompt {
+                return anyhow::Ok(address.trim().to_owned());
+            }
+            kubectl.check()?;
+        }
+    };
+    let address = tokio::time::timeout(PATIENCE, prompted).await??;
+    kubelogin::browse(&address, &provider, (ADA.uid, ADA.password)).await?;
+    kubectl.ended().await?;
+    let log = fs::read_to_string(kubectl.log_path())?;
+    let answer = log
+        .find('{')
+        .and_then(|begin| log.get(begin..))
+        .unwrap_or_default();
+    let answer: Value =
+        serde_json::from_str(answer).with_context(|| format!("kubectl auth whoami: {log}"))?;
+    Ok(answer["status"]["userInfo"].clone())
+}
+
+/// Where kubectl and its plugin are.
+fn path() -> anyhow::Result<OsString> {
+    let found = [tools::path("kubectl")?, programs::path("kubectl-oidc_login")?];
+    let directories = found.iter().filter_map(|program| program.parent());
+    Ok(std::env::join_paths(directories)?)
+}
