@@ -4,6 +4,7 @@
 mod bindings;
 mod config;
 mod expansion;
+mod oauth2;
 mod objects;
 mod outputs;
 mod secrets;

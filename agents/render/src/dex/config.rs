@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     HTTPS_PORT, METRICS_PORT, Storage,
     expansion::{Expanded, ExpandedMap},
+    oauth2::OAuth2,
     objects::{CERTIFICATE_FILE, CONFIG_DIRECTORY, KEY_FILE, STORAGE_AUTHORITY_FILE},
     secrets::{Secrets, StaticUser},
     yaml,
@@ -72,15 +73,6 @@ struct Web {
 #[serde(deny_unknown_fields)]
 struct Telemetry {
     http: String,
-}
-
-#[derive(Clone, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct OAuth2 {
-    /// Neither the device's nor the exchange of tokens. 2.13 does not know the key, and has no other types.
-    grant_types: Vec<String>,
-    response_types: Vec<String>,
-    skip_approval_screen: bool,
 }
 
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
@@ -297,13 +289,7 @@ impl Config {
             telemetry: Telemetry {
                 http: format!(":{METRICS_PORT}"),
             },
-            oauth2: OAuth2 {
-                grant_types: ["authorization_code", "refresh_token"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                response_types: vec!["code".to_owned()],
-                skip_approval_screen: true,
-            },
+            oauth2: OAuth2::new(provider.clients()),
             expiry: Expiry {
                 signing_keys: duration(provider.expiry().signing_keys()),
                 id_tokens: duration(provider.expiry().id_tokens()),

@@ -126,6 +126,25 @@ fn nothing_runs_before_the_issuer_is_known() {
 }
 
 #[test]
+fn pkce_is_required_where_every_client_is_public() {
+    for (clients, required) in [
+        (json!([]), true),
+        (json!([{"id": "kubernetes"}, {"id": "another"}]), true),
+        (everything()["clients"].clone(), false),
+    ] {
+        let mut entry = everything();
+        entry["clients"] = clients;
+        let cluster = cluster(&entry);
+        let provider = cluster.auth()[0].provider();
+        let issuer = HttpsUrl::of("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+        let config = Config::new(provider, &issuer, &secrets(&cluster, "secret"), &storage()).to_text();
+        let config: Value = serde_json::from_str(&config).unwrap();
+        let pkce = json!({"enforce": required, "codeChallengeMethodsSupported": ["S256"]});
+        assert_eq!(config["oauth2"]["pkce"], pkce);
+    }
+}
+
+#[test]
 fn no_printed_type_shows_a_secret() {
     let cluster = cluster(&everything());
     let secrets = secrets(&cluster, "hidden");
