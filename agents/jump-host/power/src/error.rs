@@ -234,7 +234,11 @@ impl From<Error> for Status {
             Error::NotAJumpHost { account: _, why: _ } => (Code::PermissionDenied, "NOT_A_JUMP_HOST", None),
             Error::Standby => (Code::Unavailable, "STANDBY", Some(SOON)),
             Error::Ending => (Code::Unavailable, "SHUTTING_DOWN", Some(SOON)),
-            Error::Abandoned => (Code::Aborted, "OUTCOME_UNKNOWN", None),
+            Error::Abandoned
+            | Error::NoLongerHeld {
+                host: _,
+                reset_type: _,
+            } => (Code::Aborted, "OUTCOME_UNKNOWN", None),
             Error::NotAMember { cluster: _, host: _ } => (Code::NotFound, "NOT_A_MEMBER", None),
             Error::Releasing { cluster: _, host } => {
                 precondition("RELEASING", &host);
@@ -270,10 +274,6 @@ impl From<Error> for Status {
                 metadata.insert("failure".to_owned(), failure.kind().to_owned());
                 (Code::Aborted, "OUTCOME_UNKNOWN", None)
             }
-            Error::NoLongerHeld {
-                host: _,
-                reset_type: _,
-            } => (Code::Aborted, "OUTCOME_UNKNOWN", None),
             Error::ChecksTooOld(_) => (Code::Unavailable, "TOO_LATE", Some(SOON)),
             Error::NotObserved {
                 host: _,
