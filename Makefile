@@ -7,6 +7,9 @@ FUZZ_SECONDS ?= 600
 # The path of a tool that the set-up has put into the cache.
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
+# What `proto/` must stay compatible with: the last release, or the commit before this one while there is none.
+PROTO_BASE = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HEAD^)
+
 # Where `make push` copies images to, such as registry.example/sip.
 REGISTRY ?=
 # Files with CA certificates (PEM) that programs in images trust besides those of this machine, such as a proxy's.
@@ -86,8 +89,12 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::followed -- --nocapture)
 	$(call step,a host that moves between tenants,SOAK_MOVES=$${SOAK_MOVES:-40} \
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
+	$(call step,hostile keys and names of jump hosts,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
+	    $(PROOF) --package sip-render --lib jump_host::tests::hostile -- --nocapture)
 	$(call step,hostile texts in identity providers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
 	    $(PROOF) --package sip-render --test hostile -- --nocapture)
+	$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \
+	    $(PROOF) --package sip-site-tests --test site two_sites -- --nocapture)
 	$(call step,logins while everything is changed,SOAK_LOGINS=$${SOAK_LOGINS:-50} \
 	    $(PROOF) --package sip-site-tests --test site real_node::sign_in -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
@@ -101,7 +108,7 @@ fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, the selectors and the con
 	  printf '== fuzz %s: %s s, no crash\n' "$$target" "$$(($$(date +%s) - started))"; \
 	done
 
-lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies
+lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies, and checks that no call has changed incompatibly
 
 generate: ## regenerates deploy/crd and docs/conditions.md from the types in agents/api
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
@@ -154,6 +161,11 @@ advisories: setup-checks ## checks the dependencies against the RustSec advisory
 
 proto-lint: setup-checks
 	$(call step,buf lint,$(call tool,buf) lint proto)
+	@# A clone without history has no earlier commit to compare with.
+	@if git rev-parse --quiet --verify "$(PROTO_BASE)^{commit}" >/dev/null 2>&1; then \
+	  rm -rf target/proto-base && mkdir -p target/proto-base && git archive "$(PROTO_BASE)" proto | tar -x -C target/proto-base; \
+	else echo "this clone has no $(PROTO_BASE): proto/ is compared with itself"; rm -rf target/proto-base && mkdir -p target/proto-base && cp -r proto target/proto-base/; fi
+	$(call step,buf breaking against $(PROTO_BASE),$(call tool,buf) breaking proto --against target/proto-base/proto)
 
 dependencies: setup-checks
 	$(call step,cargo deny,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph bans licenses sources)

@@ -19,6 +19,11 @@ pub const NAME: &str = "app.kubernetes.io/name";
 /// On a child of a SIPCluster: name of the object itself.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
 
+/// On a child of a SIPCluster, but not on its pods: always [`MANAGED_BY_SIP`].
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Value of [`MANAGED_BY`].
+pub const MANAGED_BY_SIP: &str = "sip";
+
 /// Value of [`PART_OF`].
 pub const PART_OF_SIP: &str = "sip";
 /// Value of [`COMPONENT`] on a load balancer.

@@ -33,7 +33,7 @@ impl fmt::Display for SecretName {
 }
 
 /// Addresses of a host, and what is wrong with the rest of its networkData. A fault in one network does not hide the
-/// others.
+/// others. Faults quote nothing of the Secret: people who may read Events may not read Secrets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NetworkData {
     addresses: BTreeMap<NetworkId, IpAddr>,
@@ -61,6 +61,21 @@ impl NetworkData {
             addresses: BTreeMap::new(),
             invalid: Some(Invalid::new(&format!("Secret {secret}"), vec![fault])),
         }
+    }
+
+    /// Without the addresses that no host of the site can have, which become faults.
+    #[must_use]
+    pub fn without_reserved(mut self, secret: &SecretName, is_reserved: impl Fn(IpAddr) -> bool) -> Self {
+        let reserved = self
+            .addresses
+            .extract_if(.., |_, address| is_reserved(address.to_canonical()));
+        let faults: Vec<Fault> = reserved.map(|_| reserved_address()).collect();
+        if !faults.is_empty() {
+            let known = self.invalid.iter().flat_map(Invalid::faults).cloned();
+            let faults = known.chain(faults).collect();
+            self.invalid = Some(Invalid::new(&format!("Secret {secret}"), faults));
+        }
+        self
     }
 
     /// The addresses, by network.
@@ -142,10 +157,10 @@ fn network_address(
     };
     let address_path = format!("{path}.ip_address");
     let Some(address) = unicast(&address) else {
-        faults.push(Fault::text(
+        faults.push(Fault::new(
             &address_path,
-            &address,
-            "must be one IPv4 or IPv6 address, without a prefix length",
+            length(&address),
+            "must be one unicast IPv4 or IPv6 address, not loopback or link-local, without a prefix length",
         ));
         return;
     };
@@ -158,22 +173,46 @@ fn network_address(
             } else {
                 error.rule
             };
-            faults.push(Fault::text(&format!("{path}.id"), &id, rule));
+            faults.push(Fault::new(&format!("{path}.id"), length(&id), rule));
             return;
         }
     };
     let first = *found.entry(id.clone()).or_insert(address);
     if first != address {
-        let rule = format!("network {id} already has the address {first}, which is used");
-        faults.push(Fault::text(&address_path, &address.to_string(), rule));
+        let rule = "must be that of the first network with the same id, which is used";
+        faults.push(Fault::new(&address_path, "another address", rule));
     }
 }
 
-/// An address that one host can have.
+/// An address at which others reach one host, and nobody else. A load balancer connects to it: a loopback address would be its own pod,
+/// a link-local one whatever its node has there, such as a metadata service.
 fn unicast(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.trim().parse().ok()?;
-    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    (!address.is_unspecified() && !address.is_multicast() && !broadcast).then_some(address)
+    // `::ffff:127.0.0.1` is connected to as the IPv4 address in it.
+    let is_usable = match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, ..] = v4.octets();
+            // 0.0.0.0/8 is this network, 240.0.0.0/4 reserved and broadcast.
+            first != 0 && first < 240 && !v4.is_loopback() && !v4.is_link_local() && !v4.is_multicast()
+        }
+        IpAddr::V6(v6) => {
+            !v6.is_unspecified() && !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_multicast()
+        }
+    };
+    is_usable.then_some(address)
+}
+
+fn reserved_address() -> Fault {
+    Fault::new(
+        &format!("data[{KEY}].networks[].ip_address"),
+        "reserved",
+        "must not be the API server's address or in reservedNetworks of the site's configuration",
+    )
+}
+
+/// The length of a text of a Secret, which a fault may show instead of the text.
+fn length(text: &str) -> String {
+    format!("{} characters", text.chars().count())
 }
 
 /// JSON first, because not every JSON is YAML (tabs). The error says only where: parsers quote what they read, and

@@ -28,6 +28,7 @@ pub use auth::{
     kind = "SIPCluster",
     plural = "sipclusters",
     shortname = "sip",
+    category = "airship",
     namespaced,
     status = "SIPClusterStatus",
     derive = "PartialEq",
@@ -162,7 +163,7 @@ pub struct LoadBalancerControlPlaneSpec {
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
-    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
@@ -205,7 +206,7 @@ pub struct LoadBalancerWorkerSpec {
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
-    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
@@ -238,11 +239,11 @@ pub struct PortRangeSpec {
     pub end: Option<i64>,
 }
 
-/// An ssh entry to the cluster's nodes.
+/// SSH access to the cluster's nodes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JumpHostSpec {
-    /// Container image with sshd.
+    /// Container image with sshd of OpenSSH 7.8 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Labels of the site's nodes that may run the pods.
@@ -263,7 +264,7 @@ pub struct JumpHostSpec {
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
-    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
@@ -271,7 +272,7 @@ pub struct JumpHostSpec {
     /// Node port that leads to sshd. Default: picked by the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i64>,
-    /// How the hosts' BMCs are reached.
+    /// Power control of the cluster's hosts through their BMCs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<BmcSpec>,
     /// Public keys that may log in, one `authorized_keys` line each.
@@ -289,13 +290,13 @@ pub struct JumpHostSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub node_ssh_private_keys: Option<String>,
-    /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it: the one of `kubectl` on
-    /// the jump host.
+    /// Secret in the SIPCluster's namespace with a kubeconfig under the key `value`, as Cluster API writes it: used by
+    /// `kubectl` on the jump host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,
 }
 
-/// How the hosts' BMCs are reached.
+/// Power control of the cluster's hosts through their BMCs.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSpec {

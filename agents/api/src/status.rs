@@ -14,7 +14,8 @@ pub struct SIPClusterStatus {
     /// Generation of the spec that the cluster agent last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the cluster agent first acted on that generation: the timeout for the other agents' answers starts then.
+    /// When the cluster agent first acted on that generation, or gave the last host of a deleted cluster back: the timeout for the other
+    /// agents' answers starts then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_since: Option<Time>,
     /// Conditions of the cluster. Every type has one owner.

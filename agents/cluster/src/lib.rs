@@ -3,12 +3,14 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`fence`] | when a host that was given back is free of late claims, and whether a policy refuses them |
+//! | [`host_events`] | Events on `BareMetalHost`s |
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
 //! | [`reconcile`] | one `SIPCluster`: observe, plan, act, report |
 //! | [`run`] | the process |
 //! | [`triggers`] | what makes a cluster be reconciled |
 
 pub mod fence;
+pub mod host_events;
 pub mod inventory;
 pub mod reconcile;
 pub mod run;

@@ -1,8 +1,9 @@
 //! The cluster agent of a site.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    cluster_agent::run::run(cluster_agent::run::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(cluster_agent::run::run(cluster_agent::run::Args::parse()))
 }

@@ -5,17 +5,19 @@ use std::{convert::Infallible, pin::pin, sync::Arc};
 use futures::StreamExt as _;
 use kit::{
     clusters,
+    config::ReservedNetworks,
     events::Events,
     placement::ObjectKey,
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
-    start::{Agent, AgentArgs},
+    start::{self, Agent, AgentArgs},
 };
 use kube::{Client, runtime::controller};
 use runtime::readiness::Gate;
 
 use crate::{
     fence::{self, Fence},
+    host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
     reconcile::{self, Context, Epochs, MANAGER, Orphans, PendingWrites},
     triggers::Triggers,
@@ -39,6 +41,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start("sip-cluster-agent", env!("CARGO_PKG_VERSION"), &args.agent).await?;
     let client = agent.kubernetes().await?;
+    let api_server = start::api_server_address().await?;
     let events = Events::new(client.clone(), MANAGER.0);
     // Before it is elected, so that the replica with the former configuration goes on; and after, because hosts may be held since.
     match checked_namespaces(&agent, &client, &events).await {
@@ -59,7 +62,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let inventory = Inventory::default();
     let triggers = Triggers::default();
-    let listed = watch(&mut agent, &client, &inventory, &triggers);
+    let reserved = agent.config.reserved_networks().clone().with(api_server);
+    let listed = watch(&mut agent, &client, &reserved, &inventory, &triggers);
 
     let reported = agent.process.readiness.gate("inventory");
     let acknowledged = Listed::default();
@@ -100,6 +104,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("releases", fence.clone().run(triggers.clone()));
 
+    let (host_events, publisher) = host_events::queue();
+    agent
+        .process
+        .tasks
+        .spawn_endless("host events", publisher.run(events.clone()));
+
     let context = Arc::new(Context {
         fence,
         client,
@@ -111,7 +121,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         epochs: Epochs::default(),
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),
+        reconciles: agent.metrics.clone(),
         events,
+        host_events,
         not_installed: agent.config.not_installed().clone(),
     });
     let orphans = Orphans::default();
@@ -149,7 +161,13 @@ async fn checked_namespaces(
 }
 
 /// Starts the watches; the returned are set when each has listed everything.
-fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &Triggers) -> Vec<Listed> {
+fn watch(
+    agent: &mut Agent,
+    client: &Client,
+    reserved: &ReservedNetworks,
+    inventory: &Inventory,
+    triggers: &Triggers,
+) -> Vec<Listed> {
     let clusters = Listed::default();
     let mut listed = vec![clusters.clone()];
     let tasks = &mut agent.process.tasks;
@@ -170,8 +188,13 @@ fn watch(agent: &mut Agent, client: &Client, inventory: &Inventory, triggers: &T
             changed,
         );
         tasks.spawn_endless(format!("watch BareMetalHosts in {namespace}"), hosts);
-        let secrets =
-            inventory::watch_network_data(client.clone(), namespace.clone(), inventory.clone(), secrets);
+        let secrets = inventory::watch_network_data(
+            client.clone(),
+            namespace.clone(),
+            reserved.clone(),
+            inventory.clone(),
+            secrets,
+        );
         tasks.spawn_endless(format!("watch Secrets in {namespace}"), secrets);
     }
     listed

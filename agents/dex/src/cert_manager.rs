@@ -3,7 +3,7 @@
 //! Both belong to the provider's Service, so they are deleted with it by the garbage collector: the framework knows no kind that a site
 //! may lack.
 
-use std::time::SystemTime;
+use std::{fmt::Debug, time::SystemTime};
 
 use api::{
     Auth, Cluster,
@@ -18,10 +18,11 @@ use kit::{
     service::{Error, Problem},
 };
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    Api, Client, Resource, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions},
 };
 use render::{dex::Certificate, metadata::Instance};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
@@ -111,25 +112,37 @@ impl<'a> Certificates<'a> {
         Ok(Issued { certificate, lacks })
     }
 
-    /// Deletes the Certificate and its Secret, since nobody asks for them any more.
+    /// Deletes the Certificate and its Secret, as far as they belong to the provider's Service: without it the garbage collector deletes
+    /// them.
     ///
     /// # Errors
     /// When the API server does not do it.
-    pub(crate) async fn withdraw(&self) -> Result<(), Error> {
-        let (name, now) = (self.name(), DeleteParams::default());
+    pub(crate) async fn withdraw(&self, service: Option<&CoreService>) -> Result<(), Error> {
+        let Some(owner) = service.map(owner) else {
+            return Ok(());
+        };
         // In this order: cert-manager would write the Secret again.
-        for deleted in [
-            self.objects.delete(&name, &now).await.map(drop),
-            self.secrets.delete(&name, &now).await.map(drop),
-        ] {
-            match deleted {
-                Err(error) if apply::code(&error) != Some(404) => {
-                    return Err(Error::kubernetes("delete the Certificate")(error));
-                }
-                _ => {}
-            }
+        self.delete_own(&self.objects, &owner).await?;
+        self.delete_own(&self.secrets, &owner).await
+    }
+
+    async fn delete_own<K>(&self, api: &Api<K>, owner: &OwnerReference) -> Result<(), Error>
+    where
+        K: Clone + DeserializeOwned + Debug + Resource,
+    {
+        let failed = || Error::kubernetes("delete the Certificate and its Secret");
+        let found = api.get_opt(&self.name()).await.map_err(failed())?;
+        let Some(found) = found.filter(|found| is_owned(found, owner)) else {
+            return Ok(());
+        };
+        let this = DeleteParams::default().preconditions(Preconditions {
+            uid: found.uid(),
+            resource_version: None,
+        });
+        match api.delete(&self.name(), &this).await {
+            Err(error) if apply::code(&error) != Some(404) => Err(failed()(error)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Applies the Certificate unless it stands; returns what cert-manager reports of it.
@@ -142,16 +155,14 @@ impl<'a> Certificates<'a> {
         let name = self.name();
         let found = self.objects.get_opt(&name).await;
         let found = found.map_err(Error::kubernetes("read the Certificate"))?;
-        if let Some(found) = &found
-            && found
-                .owner_references()
-                .iter()
-                .all(|other| other.uid != owner.uid)
-        {
+        if found.as_ref().is_some_and(|found| !is_owned(found, owner)) {
             let why = format!("Certificate {name} was not made for this provider");
             return Err(refused(self.entry, NAME_CONFLICT, &why));
         }
         let desired = self.desired(issuer, owner, names);
+        if found.is_none() {
+            self.no_foreign_secret(owner, &desired).await?;
+        }
         if let Some(found) = found.filter(|found| found.data.get("spec") == desired.get("spec")) {
             return Ok(reported(&found.data));
         }
@@ -169,6 +180,29 @@ impl<'a> Certificates<'a> {
             }
             Err(error) => Err(Error::kubernetes("apply the Certificate")(error)),
         }
+    }
+
+    /// Refuses to ask for a Certificate while a Secret of its name exists that was not made for the provider: cert-manager would overwrite
+    /// the Secret.
+    async fn no_foreign_secret(&self, owner: &OwnerReference, desired: &Value) -> Result<(), Error> {
+        let secret = self.secrets.get_opt(&self.name()).await;
+        let secret = secret.map_err(Error::kubernetes("read the Secret of cert-manager"))?;
+        let template = desired
+            .pointer("/spec/secretTemplate/labels")
+            .and_then(Value::as_object);
+        // cert-manager labels what it writes, before it belongs to the Service.
+        let labelled = |secret: &Secret| {
+            let has = |(key, value): (&String, &Value)| {
+                secret.labels().get(key).map(String::as_str) == value.as_str()
+            };
+            template.is_some_and(|template| !template.is_empty() && template.iter().all(has))
+        };
+        let is_ours = |secret: &Secret| is_owned(secret, owner) || labelled(secret);
+        if secret.is_some_and(|secret| !is_ours(&secret)) {
+            let why = format!("Secret {} was not made for this provider", self.name());
+            return Err(refused(self.entry, NAME_CONFLICT, &why));
+        }
+        Ok(())
     }
 
     fn desired(&self, issuer: Issuer<'_>, owner: &OwnerReference, names: &Names) -> Value {
@@ -204,11 +238,7 @@ impl<'a> Certificates<'a> {
     /// Makes the Secret belong to the Service, as the Certificate does. The version makes this a change of that Secret: without it an
     /// apply would make another one.
     async fn own(&self, secret: &Secret, owner: &OwnerReference) -> Result<(), Error> {
-        if secret
-            .owner_references()
-            .iter()
-            .any(|other| other.uid == owner.uid)
-        {
+        if is_owned(secret, owner) {
             return Ok(());
         }
         let change = json!({
@@ -226,6 +256,11 @@ impl<'a> Certificates<'a> {
             .map(drop)
             .map_err(Error::kubernetes("own the Secret of cert-manager"))
     }
+}
+
+fn is_owned(object: &impl Resource, owner: &OwnerReference) -> bool {
+    let mut owners = object.owner_references().iter();
+    owners.any(|other| other.uid == owner.uid)
 }
 
 fn owner(service: &CoreService) -> OwnerReference {

@@ -66,7 +66,7 @@ pub struct Serving {
 
 /// The certificates that the agent keeps for one provider.
 #[derive(Clone, Default, Eq, PartialEq)]
-pub struct Kept {
+pub struct Stored {
     /// The agent's CA, where the tenant gives none.
     pub authority: Option<Pair>,
     /// The one that follows it.
@@ -110,11 +110,11 @@ pub struct Given {
 /// # Errors
 /// When a CA cannot be used.
 pub fn renewed(
-    mut kept: Kept,
+    mut stored: Stored,
     given: Option<&Given>,
     names: &Names,
     now: SystemTime,
-) -> Result<(Kept, Certificate), Error> {
+) -> Result<(Stored, Certificate), Error> {
     let (authority, bundle) = match given {
         Some(given) => {
             if ends(&given.pair.certificate).is_none_or(|end| end <= now) {
@@ -123,23 +123,23 @@ pub fn renewed(
             let bundle = given.root.as_ref().unwrap_or(&given.pair.certificate);
             (given.pair.clone(), bundle.clone())
         }
-        None => own(&mut kept, now)?,
+        None => own(&mut stored, now)?,
     };
     let made_for = made_for(&authority, names);
-    let stands = kept.serving.as_ref().is_some_and(|serving| {
+    let stands = stored.serving.as_ref().is_some_and(|serving| {
         serving.made_for == made_for
             && ends(&serving.chain).is_some_and(|end| end > now + left(&authority.certificate, now))
     });
     if !stands {
-        kept.serving = Some(issue(&authority, given.is_some(), names, made_for, now)?);
+        stored.serving = Some(issue(&authority, given.is_some(), names, made_for, now)?);
     }
-    let certificate = kept.serving.as_ref().map(|serving| Certificate {
+    let certificate = stored.serving.as_ref().map(|serving| Certificate {
         chain: serving.chain.clone(),
         key: serving.key.clone(),
         bundle,
     });
     let certificate = certificate.ok_or(Error::Given("there is no certificate"))?;
-    Ok((kept, certificate))
+    Ok((stored, certificate))
 }
 
 /// How much time a provider's certificate has left when it is renewed: less where its CA ends soon.
@@ -149,40 +149,40 @@ fn left(authority: &str, now: SystemTime) -> Duration {
 }
 
 /// The agent's own CA that issues now, and the certificates of all that are trusted.
-fn own(kept: &mut Kept, now: SystemTime) -> Result<(Pair, String), Error> {
+fn own(stored: &mut Stored, now: SystemTime) -> Result<(Pair, String), Error> {
     let ends_within =
         |pair: &Pair, left: Duration| ends(&pair.certificate).is_none_or(|end| end <= now + left);
-    if kept
+    if stored
         .authority
         .as_ref()
         .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT))
-        && kept.next.is_none()
+        && stored.next.is_none()
     {
-        kept.next = Some(authority(now)?);
+        stored.next = Some(authority(now)?);
     }
-    if kept
+    if stored
         .authority
         .as_ref()
         .is_some_and(|authority| ends_within(authority, AUTHORITY_LEFT / 2))
-        && let Some(next) = kept.next.take()
+        && let Some(next) = stored.next.take()
     {
-        kept.previous = kept.authority.replace(next).map(|before| before.certificate);
+        stored.previous = stored.authority.replace(next).map(|before| before.certificate);
     }
-    if kept
+    if stored
         .previous
         .as_ref()
         .is_some_and(|previous| ends(previous).is_none_or(|end| end <= now))
     {
-        kept.previous = None;
+        stored.previous = None;
     }
-    let current = match &kept.authority {
+    let current = match &stored.authority {
         Some(authority) => authority.clone(),
-        None => kept.authority.insert(authority(now)?).clone(),
+        None => stored.authority.insert(authority(now)?).clone(),
     };
-    let next = kept.next.as_ref().map(|next| &next.certificate);
+    let next = stored.next.as_ref().map(|next| &next.certificate);
     let bundle = std::iter::once(&current.certificate)
         .chain(next)
-        .chain(&kept.previous);
+        .chain(&stored.previous);
     let bundle = bundle.cloned().collect();
     Ok((current, bundle))
 }

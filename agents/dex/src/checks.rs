@@ -24,8 +24,8 @@ use tokio::{
     time,
 };
 
-pub use self::target::{Target, check};
-use crate::destinations::Destinations;
+pub use self::target::{Provider, Target, check};
+use crate::{destinations::Destinations, tenant::Tenant};
 
 /// Pause between two checks of a provider.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -78,6 +78,27 @@ struct Providers {
     checked: BTreeMap<Key, Checked>,
 }
 
+impl Providers {
+    /// From now on this is checked, at once if it is not what was checked before; returns whether it is not.
+    fn check(&mut self, key: Key, cluster: ObjectRef<SIPCluster>, target: Arc<Target>) -> bool {
+        let now = Instant::now();
+        let before = self.checked.remove(&key);
+        let same = before.as_ref().is_some_and(|before| before.target == target);
+        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage.
+        let kept = before.filter(|before| before.target.issuer() == target.issuer());
+        let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
+        let checked = Checked {
+            cluster,
+            target,
+            found: kept.and_then(|before| before.found),
+            named: now,
+            due,
+        };
+        self.checked.insert(key, checked);
+        !same
+    }
+}
+
 /// What is known of all providers. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Checks {
@@ -109,21 +130,21 @@ impl Checks {
         else {
             return;
         };
-        let now = Instant::now();
-        let before = providers.checked.remove(key);
-        let same = before.as_ref().is_some_and(|before| before.target == target);
-        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage.
-        let kept = before.filter(|before| before.target.issuer == target.issuer);
-        let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
-        let checked = Checked {
-            cluster,
-            target,
-            found: kept.and_then(|before| before.found),
-            named: now,
-            due,
+        if providers.check(key.clone(), cluster, target) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// An entry whose provider cannot be prepared: its bindings are reconciled nonetheless, so that no fault keeps a right that the spec no
+    /// longer gives. A provider that runs is checked as before.
+    pub fn bind(&self, key: Key, cluster: ObjectRef<SIPCluster>, tenant: Tenant) {
+        let mut providers = self.providers();
+        let before = providers.checked.get(&key);
+        let target = Target {
+            provider: before.and_then(|before| before.target.provider.clone()),
+            tenant: Some(tenant),
         };
-        providers.checked.insert(key.clone(), checked);
-        if !same {
+        if providers.check(key, cluster, Arc::new(target)) {
             self.changed.notify_one();
         }
     }
@@ -131,7 +152,10 @@ impl Checks {
     /// What the last check of a provider has found; `None`: it was not checked yet.
     #[must_use]
     pub fn found(&self, key: &Key) -> Option<Found> {
-        self.providers().checked.get(key)?.found.clone()
+        let providers = self.providers();
+        let checked = providers.checked.get(key)?;
+        checked.target.provider.as_ref()?;
+        checked.found.clone()
     }
 
     /// A provider is deleted.

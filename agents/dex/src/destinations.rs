@@ -7,11 +7,14 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
 };
 
 use http::Uri;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use tokio::net::{TcpStream, lookup_host};
+use runtime::resolver::Resolver;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Addresses that mean the machine itself or all machines of a link, and those at which clouds answer their machines, with credentials
 /// among other things.
@@ -32,6 +35,8 @@ const SPECIAL: [IpNet; 13] = [
 ];
 /// Addresses of a name that are tried.
 const TRIES: usize = 4;
+/// Time for each of them: together they leave a check time for its answer.
+const TRY: Duration = Duration::from_secs(1);
 
 const fn four([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
@@ -68,8 +73,9 @@ struct Peer {
 }
 
 /// The addresses that the agent may connect to where a tenant names the host.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Destinations {
+    resolver: Resolver,
     allowed: Option<Vec<IpNet>>,
     own: Vec<Peer>,
 }
@@ -77,7 +83,7 @@ pub struct Destinations {
 impl Destinations {
     /// With the networks that the site's operators allow, if they limit them, and the servers that the agent itself depends on.
     #[must_use]
-    pub fn new(allowed: Option<&[IpNet]>, own: impl IntoIterator<Item = Uri>) -> Self {
+    pub fn new(resolver: Resolver, allowed: Option<&[IpNet]>, own: impl IntoIterator<Item = Uri>) -> Self {
         let own = own.into_iter().filter_map(|uri| {
             let host = uri.host()?.trim_matches(['[', ']']).to_owned();
             let port = if uri.scheme_str() == Some("http") { 80 } else { 443 };
@@ -87,6 +93,7 @@ impl Destinations {
             })
         });
         Self {
+            resolver,
             allowed: allowed.map(<[IpNet]>::to_vec),
             own: own.collect(),
         }
@@ -97,14 +104,7 @@ impl Destinations {
     /// # Errors
     /// When there is no connection.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
-        let mut failed = Error::NoAddress;
-        for address in self.addresses(host, port).await?.into_iter().take(TRIES) {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = Error::Connect(error),
-            }
-        }
-        Err(failed)
+        first_of(self.addresses(host, port).await?).await
     }
 
     /// The addresses of a host that the agent may connect to.
@@ -112,10 +112,10 @@ impl Destinations {
     /// # Errors
     /// When there are none.
     pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-        let own = self.own_addresses(port).await;
+        let own = self.own_addresses(port).await?;
         let mut refused = Error::NoAddress;
         let mut allowed = Vec::new();
-        for address in lookup_host((host, port)).await? {
+        for address in self.resolver.addresses(host, port).await? {
             match self.refusal(address, &own) {
                 None => allowed.push(address),
                 Some(rule) if matches!(refused, Error::NoAddress) => {
@@ -134,16 +134,14 @@ impl Destinations {
         }
     }
 
-    /// Addresses of the servers with this port that the agent itself depends on. A name that is not resolved now is one that nobody
-    /// can connect to by it.
-    async fn own_addresses(&self, port: u16) -> Vec<SocketAddr> {
+    /// Addresses of the servers with this port that the agent itself depends on. Without them no address with this port is allowed: it
+    /// could be one of theirs.
+    async fn own_addresses(&self, port: u16) -> Result<Vec<SocketAddr>, Error> {
         let mut addresses = Vec::new();
         for peer in self.own.iter().filter(|peer| peer.port == port) {
-            if let Ok(found) = lookup_host((peer.host.as_str(), port)).await {
-                addresses.extend(found);
-            }
+            addresses.extend(self.resolver.addresses(&peer.host, port).await?);
         }
-        addresses
+        Ok(addresses)
     }
 
     /// The rule by which an address is refused.
@@ -165,6 +163,19 @@ impl Destinations {
     }
 }
 
+/// The first of these that accepts a connection.
+async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Error> {
+    let mut failed = Error::NoAddress;
+    for address in addresses.into_iter().take(TRIES) {
+        match timeout(TRY, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = Error::Connect(error),
+            Err(elapsed) => failed = Error::Connect(elapsed.into()),
+        }
+    }
+    Err(failed)
+}
+
 /// The address that is reached in the end: an IPv4 address may be written as an IPv6 one.
 fn canonical(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else {
@@ -183,7 +194,13 @@ fn canonical(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
     use super::*;
+
+    fn resolver() -> Resolver {
+        Resolver::from_system().unwrap()
+    }
 
     fn networks(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -195,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_cannot_have_the_agent_connect_to_the_machine() {
-        let destinations = Destinations::new(None, []);
+        let destinations = Destinations::new(resolver(), None, []);
         for host in [
             "127.0.0.1",
             "127.8.9.1",
@@ -233,14 +250,18 @@ mod tests {
 
     #[tokio::test]
     async fn operators_limit_the_networks() {
-        let destinations = Destinations::new(Some(&networks(&["10.0.0.0/8", "127.0.0.2/32", "::/0"])), []);
+        let destinations = Destinations::new(
+            resolver(),
+            Some(&networks(&["10.0.0.0/8", "127.0.0.2/32", "::/0"])),
+            [],
+        );
         for host in ["10.1.2.3", "127.0.0.2", "2001:db8::1", "::ffff:10.1.2.3"] {
             assert!(allows(&destinations, host).await, "{host}");
         }
         for host in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1", "::ffff:192.0.2.1"] {
             assert!(!allows(&destinations, host).await, "{host}");
         }
-        let all = Destinations::new(Some(&networks(&["0.0.0.0/0", "::/0"])), []);
+        let all = Destinations::new(resolver(), Some(&networks(&["0.0.0.0/0", "::/0"])), []);
         assert!(!allows(&all, "127.0.0.1").await && !allows(&all, "169.254.169.254").await);
     }
 
@@ -253,12 +274,38 @@ mod tests {
         ];
         let own = own.map(|uri| uri.parse::<Uri>().unwrap());
         let allowed = networks(&["127.0.0.0/8", "2001:db8::/32", "192.0.2.0/24"]);
-        let destinations = Destinations::new(Some(&allowed), own);
+        let destinations = Destinations::new(resolver(), Some(&allowed), own);
         for host in ["127.0.0.1", "::ffff:127.0.0.1", "2001:db8::5"] {
             assert!(!allows(&destinations, host).await, "{host}");
         }
         assert!(allows(&destinations, "127.0.0.2").await);
         assert!(destinations.addresses("127.0.0.1", 637).await.is_ok());
         assert!(destinations.addresses("192.0.2.9", 80).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_never_answers_leaves_time_for_the_next() {
+        // Linux drops connections to a listener whose queue is full.
+        let full = TcpSocket::new_v4().unwrap();
+        full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = full.listen(1).unwrap();
+        let silent = full.local_addr().unwrap();
+        let mut queue = Vec::new();
+        while let Ok(Ok(waiting)) = timeout(TRY / 2, TcpStream::connect(silent)).await {
+            queue.push(waiting);
+            assert!(queue.len() < 16, "the queue is never full");
+        }
+        let live = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = live.local_addr().unwrap();
+        let stream = first_of(vec![silent, address]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), address);
+    }
+
+    #[tokio::test]
+    async fn an_unresolved_server_of_the_site_refuses_its_port() {
+        let own: Uri = "https://etcd.invalid:2379".parse().unwrap();
+        let destinations = Destinations::new(resolver(), None, [own]);
+        assert!(destinations.addresses("192.0.2.1", 2379).await.is_err());
+        assert!(allows(&destinations, "192.0.2.1").await);
     }
 }

@@ -109,7 +109,7 @@ impl Bind {
             .await
             .map_err(|error| unreachable(&error))?;
         if self.start_tls {
-            let code = Request::start_tls().ask(&mut stream).await;
+            let code = Request::start_tls().send(&mut stream).await;
             match code.map_err(|error| unreachable(&error))? {
                 0 => {}
                 code => return Err(self.unreachable(format!("it refuses StartTLS: result code {code}"))),
@@ -119,7 +119,7 @@ impl Bind {
             .connect(name, stream)
             .await
             .map_err(|error| unreachable(&error))?;
-        let code = Request::bind(account, password).ask(&mut stream).await;
+        let code = Request::bind(account, password).send(&mut stream).await;
         let code = code.map_err(|error| unreachable(&error))?;
         // The connection ends with this in any case.
         if stream.write_all(&ldap::unbind()).await.is_ok() {
@@ -150,12 +150,14 @@ mod tests {
 
     use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
+    use runtime::resolver::Resolver;
+
     use super::*;
-    use crate::certificates::{self, Kept, Names};
+    use crate::certificates::{self, Names, Stored};
 
     #[tokio::test]
     async fn a_directory_that_answers_nonsense_is_unreachable() {
-        let made = certificates::renewed(Kept::default(), None, &Names::default(), SystemTime::now());
+        let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
         let authority = made.unwrap().1.bundle;
         for (answer, expected) in [
             (&[0x30, 0x00][..], "it answers nonsense"),
@@ -184,7 +186,7 @@ mod tests {
                 account: None,
             };
             let loopback = ["127.0.0.0/8".parse().unwrap()];
-            let destinations = Destinations::new(Some(&loopback), []);
+            let destinations = Destinations::new(Resolver::from_system().unwrap(), Some(&loopback), []);
             let (checked, _stream) = tokio::join!(bind.check(&destinations), serving);
             let Err(Error::Unreachable { reason, .. }) = checked else {
                 panic!("{checked:?}");

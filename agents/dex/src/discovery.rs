@@ -36,7 +36,7 @@ pub async fn check(
     destinations: &Destinations,
 ) -> Result<(), Error> {
     let target = format!("{}{DOCUMENT}", issuer.path());
-    let answer = https::ask(issuer, &target, None, tls, at, destinations).await?;
+    let answer = https::get(issuer, &target, None, tls, at, destinations).await?;
     let document: Option<Value> = serde_json::from_str(&answer.body).ok();
     let named = document
         .as_ref()

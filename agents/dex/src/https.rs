@@ -102,7 +102,7 @@ fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn ask(
+pub async fn get(
     url: &HttpsUrl,
     target: &str,
     form: Option<&str>,

@@ -7,7 +7,7 @@ use kit::{
 };
 use render::dex::OUTPUTS_SUFFIX;
 
-use crate::kept;
+use crate::key_secret;
 
 /// Its field manager; also the name of its process.
 pub(crate) const MANAGER: Manager = Manager("sip-dex-agent");
@@ -20,13 +20,13 @@ pub(crate) const IDENTITY: &Identity = &Identity {
     // The Airship SIP operator announced identity providers, and never made one.
     sip_prefixes: &[],
     children: &[
-        Children::of(Kind::Deployment),
-        Children::of(Kind::Secret),
-        Children::with_suffix(Kind::Secret, kept::SUFFIX),
+        Children::named(Kind::Deployment),
+        Children::named(Kind::Secret),
+        Children::with_suffix(Kind::Secret, key_secret::SUFFIX),
         Children::with_suffix(Kind::ConfigMap, OUTPUTS_SUFFIX),
-        Children::of(Kind::PodDisruptionBudget),
-        Children::of(Kind::NetworkPolicy),
-        Children::of(Kind::ServiceAccount),
+        Children::named(Kind::PodDisruptionBudget),
+        Children::named(Kind::NetworkPolicy),
+        Children::named(Kind::ServiceAccount),
     ],
     pod_labels: &[],
     reports_drained: false,
@@ -39,6 +39,6 @@ mod tests {
     #[test]
     fn no_instance_has_the_name_of_anothers_keys() {
         // Names of instances are DNS labels.
-        assert!(kept::SUFFIX.contains('.'));
+        assert!(key_secret::SUFFIX.contains('.'));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn reached(
     let host = provider.hostname().clone().or_else(|| address.clone());
     let issuer = match (provider.issuer(), host) {
         (Some(issuer), _) => Some(issuer.clone()),
-        (None, Some(host)) => port.and_then(|port| HttpsUrl::of(&host, port, ISSUER_PATH)),
+        (None, Some(host)) => port.and_then(|port| HttpsUrl::from_parts(&host, port, ISSUER_PATH)),
         (None, None) if by_load_balancer => None,
         (None, None) => {
             return Err(Problem::new(

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     identity::MANAGER,
     inputs::refused,
-    kept::{self, Keys},
+    key_secret::{self, Keys},
 };
 
 /// What is kept for one provider, as it was read.
@@ -37,7 +37,10 @@ impl<'a> KeptSecret<'a> {
             entry,
             found: None,
         };
-        let found = kept.secrets().get_opt(&format!("{name}{}", kept::SUFFIX)).await;
+        let found = kept
+            .secrets()
+            .get_opt(&format!("{name}{}", key_secret::SUFFIX))
+            .await;
         let found = found.map_err(Error::kubernetes("read what is kept of a provider"))?;
         match &found {
             Some(secret) => kept.own(secret)?,
@@ -49,7 +52,7 @@ impl<'a> KeptSecret<'a> {
     /// What is kept.
     #[must_use]
     pub fn keys(&self) -> Keys {
-        kept::read(self.found.as_ref())
+        key_secret::read(self.found.as_ref())
     }
 
     /// Keeps this in its place, unless it is the same. Nothing of it may be used before.
@@ -58,7 +61,7 @@ impl<'a> KeptSecret<'a> {
     /// When the Secret is no longer as it was read: another replica has written it.
     pub async fn keep(&self, keys: &Keys) -> Result<(), Error> {
         let instance = Instance::new(self.cluster, self.entry.service(), "auth", "dex");
-        let secret = kept::secret(&instance, keys);
+        let secret = key_secret::secret(&instance, keys);
         let manager = Some(MANAGER.0.to_owned());
         let written = match &self.found {
             None => {

@@ -66,7 +66,10 @@ impl Request {
     }
 
     /// Sends the request, and reads the result code of its answer.
-    pub(crate) async fn ask(&self, stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<u32, Error> {
+    pub(crate) async fn send(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<u32, Error> {
         stream.write_all(&self.bytes).await?;
         stream.flush().await?;
         let mut read = Vec::new();
@@ -208,7 +211,7 @@ mod tests {
         let (mut ours, mut theirs) = duplex(1 << 20);
         theirs.write_all(answer).await.unwrap();
         theirs.shutdown().await.unwrap();
-        Request::bind("cn=search", "secret").ask(&mut ours).await
+        Request::bind("cn=search", "secret").send(&mut ours).await
     }
 
     fn answer(id: u8, kind: u8, code: &[u8]) -> Vec<u8> {

@@ -1,8 +1,9 @@
 //! The Dex agent of a site.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    dex_agent::run::run(dex_agent::run::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(dex_agent::run::run(dex_agent::run::Args::parse()))
 }

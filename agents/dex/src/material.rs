@@ -18,12 +18,12 @@ use uuid::Uuid;
 use crate::{
     cert_manager::{Certificates, Issued, Issuer},
     certificates::{self, Given},
-    checks::Target,
+    checks::{Provider, Target},
     directory::Bind,
     inputs::{Inputs, refused},
     issuer::{self, Reached},
-    kept::Keys,
     kept_secrets::KeptSecret,
+    key_secret::Keys,
     storage::{self, Store},
     tenant::Tenant,
 };
@@ -43,6 +43,7 @@ pub(crate) struct Material {
 /// Where it comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
+    pub(crate) site: &'a str,
     pub(crate) client: &'a Client,
     pub(crate) store: Option<&'a Store>,
     /// Who issues certificates where an entry names nobody.
@@ -59,10 +60,12 @@ impl Material {
             Source::Oidc(_) | Source::Github(_) | Source::Raw(_) => None,
         });
         Some(Target {
-            issuer,
-            at: self.reached.at,
-            bundle: self.certificate.bundle.clone(),
-            binds: binds.collect(),
+            provider: Some(Provider {
+                issuer,
+                at: self.reached.at,
+                bundle: self.certificate.bundle.clone(),
+                binds: binds.collect(),
+            }),
             tenant: self.tenant.clone(),
         })
     }
@@ -73,7 +76,12 @@ impl Sources<'_> {
     ///
     /// # Errors
     /// [`Error::Refused`] when the entry cannot be served as it is.
-    pub(crate) async fn prepare(self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
+    pub(crate) async fn prepare(
+        self,
+        scope: Scope<'_>,
+        entry: &Auth,
+        tenant: Option<Result<Tenant, Problem>>,
+    ) -> Result<Material, Error> {
         let (cluster, provider) = (scope.cluster, entry.provider());
         if provider.connectors().is_empty() && provider.static_passwords().is_none() {
             let why = "nobody could log in: set connectors";
@@ -89,9 +97,9 @@ impl Sources<'_> {
         let secrets = inputs.secrets(entry).await?;
         let given = inputs.given(entry).await?;
         let mut problems = Vec::new();
-        let tenant = match inputs.kubeconfig(cluster, entry).await? {
+        let tenant = match tenant {
             None => None,
-            Some(Ok(kubeconfig)) => Some(Tenant::new(kubeconfig, group_bindings(cluster, entry))),
+            Some(Ok(tenant)) => Some(tenant),
             Some(Err(problem)) => {
                 problems.push(problem);
                 None
@@ -108,7 +116,8 @@ impl Sources<'_> {
         } else {
             let certificate = made(entry, &mut keys, given.as_ref(), &reached)?;
             if std::mem::take(&mut keys.cert_manager) {
-                Certificates::new(self.client, cluster, entry).withdraw().await?;
+                let certificates = Certificates::new(self.client, cluster, entry);
+                certificates.withdraw(service).await?;
             }
             kept.keep(&keys).await?;
             certificate
@@ -122,6 +131,22 @@ impl Sources<'_> {
             tenant,
             problems,
         })
+    }
+
+    /// Where the bindings of the entry's groups are applied; `None`: the entry names no kubeconfig.
+    ///
+    /// # Errors
+    /// When the API server fails.
+    pub(crate) async fn tenant(
+        self,
+        cluster: &Cluster,
+        entry: &Auth,
+    ) -> Result<Option<Result<Tenant, Problem>>, Error> {
+        let inputs = Inputs::new(self.client, cluster.namespace());
+        let kubeconfig = inputs.kubeconfig(cluster, entry).await?;
+        Ok(kubeconfig.map(|kubeconfig| {
+            kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, group_bindings(self.site, cluster, entry)))
+        }))
     }
 
     /// The issuer of cert-manager; `None`: the agent issues the certificate.

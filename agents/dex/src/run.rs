@@ -6,6 +6,7 @@ use kit::{
     start::{Agent, AgentArgs},
 };
 use kube::Config;
+use runtime::resolver::Resolver;
 
 use crate::{
     destinations::Destinations,
@@ -35,6 +36,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let api_server = api_server
         .context("the API server's configuration cannot be read")?
         .cluster_url;
+    let resolver = Resolver::from_system().context("host names cannot be resolved")?;
     service::run(MANAGER.0, version, &agent, |agent: &mut Agent, watches| {
         let config = agent.config.identity_providers();
         let etcd = storage
@@ -42,9 +44,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             .iter()
             .filter_map(|endpoint| endpoint.parse().ok());
         let own = etcd.chain([api_server, agent.config.scheduler().clone()]);
-        let destinations = Destinations::new(config.allowed_networks(), own);
+        let destinations = Destinations::new(resolver, config.allowed_networks(), own);
+        let site = format!("{}/{}", agent.config.realm().region(), agent.config.site());
         let store = Store::new(storage, agent.config.site());
-        let service = Providers::new(store, config.cluster_issuer(), watches);
+        let service = Providers::new(site, store, config.cluster_issuer(), watches);
         let checking = service.check_providers(destinations, watches);
         let gate = agent.process.readiness.gate("storage");
         let tasks = &mut agent.process.tasks;

@@ -27,6 +27,7 @@ const RESYNC: Duration = Duration::from_secs(30);
 
 /// The identity providers of a site's clusters.
 pub(crate) struct Providers {
+    site: String,
     client: Client,
     store: Option<Arc<Store>>,
     cluster_issuer: Option<String>,
@@ -34,9 +35,15 @@ pub(crate) struct Providers {
 }
 
 impl Providers {
-    /// `cluster_issuer`: who issues certificates where an entry names nobody.
-    pub(crate) fn new(store: Option<Store>, cluster_issuer: Option<&str>, watches: &Watches) -> Self {
+    /// `site`: its name, which no other site has. `cluster_issuer`: who issues certificates where an entry names nobody.
+    pub(crate) fn new(
+        site: String,
+        store: Option<Store>,
+        cluster_issuer: Option<&str>,
+        watches: &Watches,
+    ) -> Self {
         Self {
+            site,
             client: watches.client().clone(),
             store: store.map(Arc::new),
             cluster_issuer: cluster_issuer.map(str::to_owned),
@@ -100,17 +107,29 @@ impl Service for Providers {
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
         let sources = Sources {
+            site: &self.site,
             client: &self.client,
             store: self.store.as_deref(),
             cluster_issuer: self.cluster_issuer.as_deref(),
         };
-        let material = sources.prepare(scope, entry).await?;
-        if let Some(target) = material.target(entry) {
-            let name = entry.service().object_name().as_str();
-            let object = ObjectRef::from_obj(scope.observed.object());
-            self.checks.propose(key(scope.cluster, name), object, target);
+        let key = key(scope.cluster, entry.service().object_name().as_str());
+        let object = ObjectRef::from_obj(scope.observed.object());
+        let tenant = sources.tenant(scope.cluster, entry).await?;
+        let bound = tenant.as_ref().and_then(|tenant| tenant.as_ref().ok()).cloned();
+        match sources.prepare(scope, entry, tenant).await {
+            Ok(material) => {
+                if let Some(target) = material.target(entry) {
+                    self.checks.propose(key, object, target);
+                }
+                Ok(material)
+            }
+            Err(error) => {
+                if let Some(tenant) = bound {
+                    self.checks.bind(key, object, tenant);
+                }
+                Err(error)
+            }
         }
-        Ok(material)
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Auth, material: Material) -> Rendered {
@@ -123,6 +142,7 @@ impl Service for Providers {
             mut problems,
         } = material;
         let plan = Plan {
+            site: &self.site,
             cluster: scope.cluster,
             entry,
             issuer: reached.issuer.as_ref(),
@@ -185,7 +205,7 @@ impl Service for Providers {
         };
         let remark = entry.provider().static_passwords().as_ref().map(|_| Remark {
             reason: STATIC_PASSWORDS,
-            text: "there are users with a password of their own in",
+            text: "there are users with a password of their own in".into(),
         });
         Probe {
             problem,

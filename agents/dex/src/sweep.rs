@@ -48,10 +48,10 @@ async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     let clusters = clusters.list(&ListParams::default()).await?.items;
     let services = Api::<CoreService>::all(client.clone());
     let services = services.list(&ListParams::default()).await?.items;
-    let kept = kept(&clusters, &services);
+    let in_use = used_parts(&clusters, &services);
     let ended = parts
         .into_iter()
-        .filter(|part| !kept.contains(part) && !is_undecided(&clusters, &part.uid));
+        .filter(|part| !in_use.contains(part) && !is_undecided(&clusters, &part.uid));
     remove(ended, |part| store.remove(part)).await;
     Ok(())
 }
@@ -79,7 +79,7 @@ where
 }
 
 /// Providers that exist or are asked for.
-fn kept(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
+fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
     let asked = clusters.iter().filter_map(|object| {
         let cluster = Cluster::parse(object).ok()?;
         let entries = cluster.auth().iter().map(Auth::service);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_or_exists_is_kept() {
+    fn requested_and_existing_parts_are_kept() {
         let cluster = |uid: &str, image: &str| -> SIPCluster {
             serde_json::from_value(json!({
                 "metadata": {"namespace": "tenants", "name": "shop", "uid": uid},
@@ -134,7 +134,10 @@ mod tests {
             uid: uid.to_owned(),
             name: "auth-shop".to_owned(),
         };
-        assert_eq!(kept(&clusters, &services), [part("gone"), part("now")].into());
+        assert_eq!(
+            used_parts(&clusters, &services),
+            [part("gone"), part("now")].into()
+        );
         assert!(is_undecided(&clusters, "unreadable") && !is_undecided(&clusters, "now"));
         assert!(!is_undecided(&clusters, "deleted"));
     }

@@ -152,10 +152,10 @@ impl Tenant {
             reason: error.to_string(),
         };
         let (host, port) = kubeconfig.host_and_port();
-        let addresses = destinations.addresses(host, port).await;
-        let addresses = addresses.map_err(|error| unreachable(&error))?;
-        let address = addresses.first().ok_or(destinations::Error::NoAddress);
-        let address = *address.map_err(|error| unreachable(&error))?;
+        // The first that accepts a connection: one of several may be down.
+        let reached = destinations.connect(host, port).await;
+        let reached = reached.and_then(|stream| Ok(stream.peer_addr()?));
+        let address = reached.map_err(|error| unreachable(&error))?;
         let config = kubeconfig.config(address);
         let config = config.map_err(|error| Error::Kubeconfig(runtime::error_chain::chain(&error)))?;
         let client = ClientBuilder::try_from(config)
@@ -248,16 +248,16 @@ impl Calls {
     }
 
     fn failed(&self, action: &str, error: &kube::Error) -> Error {
-        let reason = apply::reason(error);
-        let reason = reason
-            .chars()
-            .filter(|character| !character.is_control())
-            .take(SHOWN);
-        let (server, reason) = (self.server.clone(), reason.collect());
+        // The tenant's API server chooses the reason, and names of bindings in the action.
+        let short = |text: &str| -> String {
+            let characters = text.chars().filter(|character| !character.is_control());
+            characters.take(SHOWN).collect()
+        };
+        let (server, reason) = (self.server.clone(), short(&apply::reason(error)));
         match apply::code(error) {
             Some(400..500) => Error::Refused {
                 server,
-                action: action.to_owned(),
+                action: short(action),
                 reason,
             },
             _ => Error::Unreachable { server, reason },

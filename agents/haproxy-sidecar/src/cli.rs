@@ -1,4 +1,4 @@
-//! The socket on which HAProxy's master takes orders, for itself and for its workers.
+//! HAProxy's master socket: commands to the master and to its workers.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Connecting is immediate, or nobody is there.
+/// Connecting is immediate, or HAProxy does not run.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Ten thousand servers that are added one by one take a few seconds.
 const ANSWER: Duration = Duration::from_mins(1);
@@ -20,7 +20,7 @@ const AT_MOST: u64 = 64 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It does not run, or starts just now.
+    /// It does not run, or is starting.
     #[error("HAProxy's master does not listen on {}", socket.display())]
     Absent {
         /// The socket.
@@ -29,18 +29,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// It went away.
+    /// It ended, or executes itself again.
     #[error("HAProxy's master has closed the connection")]
     Closed(#[source] io::Error),
-    /// It is about to end, or another program.
+    /// It is ending, or is another program.
     #[error("HAProxy's master gave an unexpected answer to `{command}`: {answer:?}")]
     Unclear {
-        /// What it was asked.
+        /// The command.
         command: &'static str,
-        /// The beginning of what it said.
+        /// The beginning of the answer.
         answer: String,
     },
-    /// It does not move.
+    /// It hangs.
     #[error("HAProxy's master has not answered within {within:?}")]
     Slow {
         /// How long it had.
@@ -62,7 +62,7 @@ impl Error {
 /// Number of a worker's process, as the master sees it.
 pub type Pid = u32;
 
-/// Whom an order is for.
+/// The process that a command is for.
 #[derive(Clone, Copy, Debug)]
 enum To {
     Master,
@@ -97,19 +97,19 @@ impl Master {
         &self.socket
     }
 
-    /// Asks the master itself.
+    /// Sends one command to the master itself.
     ///
     /// # Errors
     /// When it does not answer.
-    pub async fn ask(&self, command: &str) -> Result<String, Error> {
+    pub async fn query(&self, command: &str) -> Result<String, Error> {
         self.send(lines(To::Master, [command])).await
     }
 
-    /// Gives a worker orders, one after the other, and returns what it says to all of them.
+    /// Sends commands to a worker, one after the other, and returns the answers to all of them.
     ///
     /// # Errors
-    /// When the master does not answer. What the worker refuses is in its words.
-    pub async fn tell(
+    /// When the master does not answer. Refusals by the worker are in the answers.
+    pub async fn command_worker(
         &self,
         worker: Pid,
         commands: impl IntoIterator<Item: Display>,
@@ -132,7 +132,7 @@ impl Master {
             let mut answer = Vec::new();
             let mut reading = reading.take(AT_MOST);
             let read = reading.read_to_end(&mut answer);
-            // Both at once: it stops reading while nobody reads what it says.
+            // Both at once: the master stops reading while its answers are not read.
             let write = async {
                 writing.write_all(lines.as_bytes()).await?;
                 writing.shutdown().await

@@ -15,14 +15,14 @@ use crate::wanted::Wanted;
 /// The newest configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// The newest that can be used.
+    /// The newest valid one.
     pub newest: Option<Arc<Wanted>>,
-    /// Why what is newer than that cannot be, for people.
+    /// Why the newer one in the `ConfigMap` cannot be used, for messages.
     pub unusable: Option<String>,
 }
 
 impl Source {
-    /// Takes what a `ConfigMap` holds. Whether anything is new.
+    /// Parses a `ConfigMap`; returns whether anything changed.
     pub fn take(&mut self, config_map: &ConfigMap) -> bool {
         let value = |key: &str| config_map.data.as_ref()?.get(key).map(String::as_str);
         let Some(config) = value(CONFIG_FILE) else {
@@ -48,7 +48,7 @@ impl Source {
     }
 }
 
-/// Follows the `ConfigMap`, for ever. One that is deleted counts as it was: its load balancer is not to stop by that.
+/// Watches the `ConfigMap`. A deleted one counts as it was last: the load balancer keeps its configuration.
 ///
 /// # Errors
 /// None: it tries again.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_leaves_the_configuration_before() {
+    fn an_invalid_config_map_keeps_the_previous_configuration() {
         let mut source = Source::default();
         assert!(source.take(&config_map(&[(CONFIG_FILE, "global\n")])));
         assert!(

@@ -1,11 +1,11 @@
-//! The loop: look, decide, do, tell; and look again. Every turn begins with the newest configuration and with what HAProxy says
-//! of itself, so that nothing is queued, and nothing is assumed after a restart of either.
+//! The reconcile loop: observe, decide, act, report. Every pass begins with the newest configuration and with the state that
+//! HAProxy reports, so that nothing is queued, and nothing is assumed after a restart of either.
 //!
-//! **The file is written before HAProxy is told anything**: whenever it starts anew, it starts with the newest. It may still
-//! have read the file just before that was replaced. A worker therefore says itself what it was started from
-//! ([`crate::wanted::ORIGIN_VARIABLE`], which the file sets), and that is looked at whenever the socket of its master is another
-//! one than at the last look: a worker that started from an older file is one more worker that lacks changes. The same look
-//! finds what an earlier run of this program has left half done, so nothing of that is stored.
+//! **The file is written before HAProxy gets any command**, so HAProxy always restarts with the newest configuration. It may still
+//! have read the file just before that was replaced. A worker therefore carries the configuration that it was started from
+//! ([`crate::wanted::ORIGIN_VARIABLE`], which the file sets), and this is read whenever the socket of the master has been
+//! recreated: a worker that started from an older file lacks changes like any other. The same observation
+//! finds what an earlier run of this program left half done, so none of that is stored.
 
 mod change;
 mod reload;
@@ -17,33 +17,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use render::load_balancer::MASTER_SOCKET;
-use render::load_balancer::running::Running;
-use runtime::readiness::Gate;
+use render::running::Running;
+use runtime::{readiness::Gate, sidecar::Report};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{self, Master};
+use crate::commands;
 use crate::config_map::Source;
 use crate::file::{self, ConfigFile};
-use crate::look::{self, Face, Look, look};
 pub use crate::metrics::Metrics;
-use crate::orders;
-use crate::report::Report;
-use crate::steps::{Course, Decision, Member, decide, leavers};
+use crate::observe::{self, Fingerprint, Observation, observe};
+use crate::steps::{Action, Decision, Member, decide, leavers};
 use crate::wanted::Wanted;
-use change::Told;
+use change::Sent;
 use reload::Attempt;
 use runtime::error_chain::chain;
 
-/// When to look whether HAProxy is still the one that was looked at.
+/// Time between checks that HAProxy has not restarted.
 const IDLE: Duration = Duration::from_secs(1);
-/// When to look at all of it again nonetheless.
+/// Time between full observations while nothing changes.
 const SETTLED: Duration = Duration::from_secs(30);
-/// When to look again while something is to change. A look at many servers takes its time of HAProxy: it gets ten times as much
-/// in between.
+/// Shortest and longest time between observations while changes are pending. Observing many servers costs HAProxy time, so the pause
+/// is ten times as long as the observation took.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Why a turn ended early.
+/// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -51,32 +50,32 @@ enum Error {
     #[error(transparent)]
     Cli(#[from] cli::Error),
     #[error(transparent)]
-    Look(#[from] look::Error),
+    Observation(#[from] observe::Error),
 }
 
 impl Error {
-    /// HAProxy starts, or one of its workers has ended: the next look tells more.
+    /// Whether this is normal while HAProxy starts or one of its workers ends.
     fn is_passing(&self) -> bool {
         match self {
-            Self::Cli(error) | Self::Look(look::Error::Cli(error)) => error.is_passing(),
-            Self::Look(look::Error::Answer { .. }) => true,
+            Self::Cli(error) | Self::Observation(observe::Error::Cli(error)) => error.is_passing(),
+            Self::Observation(observe::Error::Answer { .. }) => true,
             Self::File(_) => false,
         }
     }
 }
 
-/// How a turn ended.
-struct Turn {
+/// The result of one pass.
+struct Pass {
     /// Whether the newest configuration runs.
     runs: bool,
-    /// Why it will not.
+    /// Why it cannot run.
     failed: Option<String>,
-    /// When to look again.
+    /// Time until the next pass.
     pause: Duration,
 }
 
-impl Turn {
-    fn goes_on(pause: Duration) -> Self {
+impl Pass {
+    fn pending(pause: Duration) -> Self {
         Self {
             runs: false,
             failed: None,
@@ -85,39 +84,39 @@ impl Turn {
     }
 }
 
-/// Nothing was left to do.
+/// The state in which nothing was left to do.
 struct Settled {
     digest: String,
-    face: Face,
+    fingerprint: Fingerprint,
     at: Instant,
 }
 
-/// Makes HAProxy follow.
+/// Keeps HAProxy at the newest configuration.
 pub struct Follower {
     source: watch::Receiver<Source>,
     file: ConfigFile,
     master: Master,
     drain: Duration,
-    report: watch::Sender<Report>,
+    report: watch::Sender<Report<Running>>,
     metrics: Metrics,
     /// The last configuration that ran.
     good: Option<Arc<Wanted>>,
     settled: Option<Settled>,
     attempt: Option<Attempt>,
-    told: Told,
-    /// Who leaves, since when. It begins anew with this program: a member may have its time twice, and never less.
+    sent: Sent,
+    /// Members that drain, and since when. A restart of this program restarts their time: it may be longer than configured, never shorter.
     leaving: BTreeMap<Member, Instant>,
     trouble: Option<String>,
 }
 
 impl Follower {
-    /// Follows what `source` has in `directory`, and tells `report`.
+    /// Applies the configuration in `source` to the HAProxy of `directory`, and publishes the result in `report`.
     #[must_use]
     pub fn new(
         source: watch::Receiver<Source>,
         directory: &Path,
         drain: Duration,
-        report: watch::Sender<Report>,
+        report: watch::Sender<Report<Running>>,
         metrics: Metrics,
     ) -> Self {
         Self {
@@ -130,29 +129,29 @@ impl Follower {
             good: None,
             settled: None,
             attempt: None,
-            told: Told::default(),
+            sent: Sent::default(),
             leaving: BTreeMap::new(),
             trouble: None,
         }
     }
 
-    /// Follows for ever. It may be dropped wherever it waits.
+    /// Reconciles until it is dropped, which may happen at any await.
     ///
     /// # Errors
-    /// None: what goes wrong is tried again.
+    /// None: failures are retried.
     pub async fn run(mut self, gate: &Gate) -> Result<(), Infallible> {
-        // HAProxy runs already when this program alone was started again.
+        // HAProxy runs already if only this program restarted.
         if self.file.exists().await {
             self.started();
         }
         loop {
-            let pause = self.turn().await;
+            let pause = self.reconcile().await;
             if self.report.borrow().started {
                 gate.ready();
             }
             let changed = async {
                 if self.source.changed().await.is_err() {
-                    // Nobody will have anything newer; HAProxy may still start again.
+                    // The source is gone; HAProxy may still restart.
                     std::future::pending::<()>().await;
                 }
             };
@@ -163,28 +162,28 @@ impl Follower {
         }
     }
 
-    async fn turn(&mut self) -> Duration {
+    async fn reconcile(&mut self) -> Duration {
         let Source { newest, unusable } = self.source.borrow_and_update().clone();
         let Some(wanted) = newest else {
-            self.tell(None, unusable);
+            self.report_running(None, unusable);
             return IDLE;
         };
         if self.report.borrow().running.running.as_deref() != Some(wanted.digest()) {
-            self.tell(None, unusable.clone());
+            self.report_running(None, unusable.clone());
         }
-        let turn = match self.follow(&wanted).await {
-            Ok(turn) => {
+        let pass = match self.follow(&wanted).await {
+            Ok(pass) => {
                 self.trouble = None;
-                turn
+                pass
             }
-            Err(error) => self.stumble(&error),
+            Err(error) => self.failed(&error),
         };
-        let running = turn.runs.then(|| wanted.digest().to_owned());
-        self.tell(running, unusable.or(turn.failed));
-        turn.pause
+        let running = pass.runs.then(|| wanted.digest().to_owned());
+        self.report_running(running, unusable.or(pass.failed));
+        pass.pause
     }
 
-    fn stumble(&mut self, error: &Error) -> Turn {
+    fn failed(&mut self, error: &Error) -> Pass {
         self.settled = None;
         let text = chain(error);
         let failed = (!error.is_passing()).then(|| text.clone());
@@ -202,14 +201,14 @@ impl Follower {
             }
             self.trouble = Some(text);
         }
-        Turn {
+        Pass {
             runs: false,
             failed,
             pause: POLL.0,
         }
     }
 
-    fn tell(&self, running: Option<String>, failed: Option<String>) {
+    fn report_running(&self, running: Option<String>, failed: Option<String>) {
         let running = Running { running, failed };
         self.report.send_if_modified(|report| {
             let changed = report.running != running;
@@ -226,48 +225,51 @@ impl Follower {
             .send_if_modified(|report| !std::mem::replace(&mut report.started, true));
     }
 
-    async fn follow(&mut self, wanted: &Arc<Wanted>) -> Result<Turn, Error> {
+    async fn follow(&mut self, wanted: &Arc<Wanted>) -> Result<Pass, Error> {
         if !self.is_refused(wanted) {
             self.file.write(&wanted.file()).await?;
             self.started();
         }
-        let face = Face::of(&self.master).await?;
+        let fingerprint = Fingerprint::read(&self.master).await?;
         let settled = self.settled.as_ref().is_some_and(|settled| {
-            settled.digest == wanted.digest() && settled.face == face && settled.at.elapsed() < SETTLED
+            settled.digest == wanted.digest()
+                && settled.fingerprint == fingerprint
+                && settled.at.elapsed() < SETTLED
         });
         if settled {
-            return Ok(Turn {
+            return Ok(Pass {
                 runs: true,
                 failed: None,
                 pause: IDLE,
             });
         }
-        // Whatever comes now, it is not as it was: the same may be wanted again before it is all done.
+        // From here on HAProxy changes: the settled configuration may be wanted again before that is complete.
         self.settled = None;
         let asked = Instant::now();
-        let look = look(&self.master, &face.processes).await?;
+        let observed = observe(&self.master, &fingerprint.processes).await?;
         let poll = (asked.elapsed() * 10).clamp(POLL.0, POLL.1);
-        let overdue = self.overdue(&look, wanted);
-        let Decision { course, cut, runs } = decide(&look, wanted, &overdue);
+        let overdue = self.overdue(&observed, wanted);
+        let Decision { action, cut, runs } = decide(&observed, wanted, &overdue);
         for (worker, servers) in &cut {
-            orders::cut(&self.master, *worker, servers).await?;
+            commands::cut(&self.master, *worker, servers).await?;
         }
-        match (course, wanted.members()) {
-            (Course::Wait, _) => Ok(Turn::goes_on(poll)),
-            (Course::Reload(reason), _) => self.reload(wanted, face, &reason.to_string()).await,
-            (Course::Change(steps), Some(members)) if !steps.is_empty() => {
-                self.change((wanted, members), &look, face, steps, poll).await
+        match (action, wanted.members()) {
+            (Action::Wait, _) => Ok(Pass::pending(poll)),
+            (Action::Reload(reason), _) => self.reload(wanted, fingerprint, &reason.to_string()).await,
+            (Action::Change(steps), Some(members)) if !steps.is_empty() => {
+                self.change((wanted, members), &observed, fingerprint, steps, poll)
+                    .await
             }
-            (Course::Change(_), _) => {
+            (Action::Change(_), _) => {
                 if runs {
                     self.good = Some(Arc::clone(wanted));
                     self.settled = Some(Settled {
                         digest: wanted.digest().to_owned(),
-                        face,
+                        fingerprint,
                         at: Instant::now(),
                     });
                 }
-                Ok(Turn {
+                Ok(Pass {
                     runs,
                     failed: None,
                     pause: if runs { IDLE } else { poll },
@@ -276,15 +278,15 @@ impl Follower {
         }
     }
 
-    /// Those whose time is over.
-    fn overdue(&mut self, look: &Look, wanted: &Wanted) -> BTreeSet<Member> {
-        if let Some(leavers) = leavers(look, wanted) {
+    /// Members whose drain time is over.
+    fn overdue(&mut self, observed: &Observation, wanted: &Wanted) -> BTreeSet<Member> {
+        if let Some(leavers) = leavers(observed, wanted) {
             self.leaving.retain(|member, _| leavers.contains(member));
             let now = Instant::now();
             for member in leavers {
                 self.leaving.entry(member).or_insert(now);
             }
-            self.metrics.leaving(self.leaving.len());
+            self.metrics.set_draining(self.leaving.len());
         }
         let over = self
             .leaving

@@ -1,8 +1,9 @@
 //! The container beside HAProxy.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    haproxy_sidecar::run::run(haproxy_sidecar::run::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(haproxy_sidecar::run::run(haproxy_sidecar::run::Args::parse()))
 }

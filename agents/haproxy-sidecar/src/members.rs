@@ -1,4 +1,4 @@
-//! Servers that come and go while HAProxy runs, checked so that a name can be nothing but a name where HAProxy takes orders.
+//! Servers that are added and removed while HAProxy runs, checked so that a name is one word in every command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,28 +16,28 @@ pub enum Error {
     /// They are not of their form.
     #[error("it is not of its form")]
     Form(#[source] serde_json::Error),
-    /// Something would be more than one word where HAProxy's master takes orders.
+    /// A value would be more than one word of a command.
     #[error("{field}: {value:?} is not a word of letters, digits and {allowed}")]
     Word {
         /// Where it is.
         field: String,
         /// What it is.
         value: String,
-        /// What it may be made of besides letters and digits.
+        /// Characters that are allowed besides letters and digits.
         allowed: &'static str,
     },
     /// No address.
     #[error("servers[{server}].address: {value:?} is not an IP address, IPv6 in brackets")]
     Address {
-        /// Whose.
+        /// The server.
         server: String,
         /// What is there.
         value: String,
     },
-    /// A port that nobody can have.
+    /// Port 0.
     #[error("backends[{backend}].port: 0 is not a port")]
     Port {
-        /// Whose.
+        /// The server.
         backend: String,
     },
     /// Two of one name.
@@ -63,7 +63,7 @@ impl Word {
         is_word(text, b"-_.:").then(|| Self(text.into()))
     }
 
-    fn of(text: &str, field: impl FnOnce() -> String) -> Result<Self, Error> {
+    fn parse_field(text: &str, field: impl FnOnce() -> String) -> Result<Self, Error> {
         Self::parse(text).ok_or_else(|| Error::Word {
             field: field(),
             value: text.to_owned(),
@@ -196,7 +196,7 @@ impl Members {
 }
 
 fn backend(Backend { name, port }: &Backend) -> Result<(Word, u16), Error> {
-    let word = Word::of(name, || "backends[].name".to_owned())?;
+    let word = Word::parse_field(name, || "backends[].name".to_owned())?;
     if *port == 0 {
         return Err(Error::Port {
             backend: name.clone(),
@@ -206,7 +206,7 @@ fn backend(Backend { name, port }: &Backend) -> Result<(Word, u16), Error> {
 }
 
 fn server(Rendered { name, address }: &Rendered) -> Result<(Word, IpAddr), Error> {
-    let word = Word::of(name, || "servers[].name".to_owned())?;
+    let word = Word::parse_field(name, || "servers[].name".to_owned())?;
     let bare = address
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))

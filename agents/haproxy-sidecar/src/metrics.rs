@@ -1,105 +1,101 @@
-//! What is counted.
+//! Metrics of the sidecar.
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use runtime::metrics::{Definition, Kind};
 
 use crate::steps::Step;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Change {
-    change: Kind,
-}
+const CHANGE: &str = "change";
+const OUTCOME: &str = "outcome";
+const DONE: &str = "done";
+const REFUSED: &str = "refused";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Kind {
-    Add,
-    Ready,
-    Trust,
-    Drain,
-    Cut,
-    Delete,
-}
+/// Changes of servers.
+pub const SERVER_CHANGES: Definition = Definition {
+    name: "sip_haproxy_sidecar_server_changes_total",
+    kind: Kind::Counter,
+    labels: &[CHANGE],
+    help: "Changes of servers sent to the running HAProxy: add, ready, trust, drain, cut, delete",
+};
+/// Reloads.
+pub const RELOADS: Definition = Definition {
+    name: "sip_haproxy_sidecar_reloads_total",
+    kind: Kind::Counter,
+    labels: &[OUTCOME],
+    help: "Reloads of HAProxy, by outcome: done, refused (the previous configuration still runs)",
+};
+/// Draining members.
+pub const DRAINING: Definition = Definition {
+    name: "sip_haproxy_sidecar_draining_members",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Members that have left the configuration and still have connections",
+};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reload {
-    result: Outcome,
-}
+/// Every metric of the sidecar besides those of each process, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 3] = [&SERVER_CHANGES, &RELOADS, &DRAINING];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Outcome {
-    Done,
-    Refused,
-}
-
-/// What is counted.
+/// The sidecar's metrics. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    changes: Family<Change, Counter>,
-    reloads: Family<Reload, Counter>,
-    leaving: Gauge,
+    changes: Family<[(&'static str, &'static str); 1], Counter>,
+    reloads: Family<[(&'static str, &'static str); 1], Counter>,
+    draining: Gauge,
 }
 
 impl Metrics {
-    /// Counts for a process.
+    /// The metrics, registered with the process's.
     #[must_use]
     pub fn registered(metrics: &runtime::metrics::Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            let Self {
-                changes,
-                reloads,
-                leaving,
-            } = own.clone();
-            registry.register(
-                "sidecar_server_changes",
-                "Changes that the running HAProxy was told",
-                changes,
-            );
-            registry.register(
-                "sidecar_reloads",
-                "Times that HAProxy was told to read its configuration",
-                reloads,
-            );
-            registry.register(
-                "sidecar_members_leaving",
-                "Members that are not wanted and still have connections",
-                leaving,
-            );
-        });
-        own
+        let this = Self::default();
+        metrics.add(&SERVER_CHANGES, this.changes.clone());
+        metrics.add(&RELOADS, this.reloads.clone());
+        metrics.add(&DRAINING, this.draining.clone());
+        this
     }
 
-    pub(crate) fn told(&self, steps: &[Step]) {
+    pub(crate) fn count_changes(&self, steps: &[Step]) {
         for step in steps {
             let change = match step {
-                Step::Add(..) => Kind::Add,
-                Step::Ready(_) => Kind::Ready,
-                Step::Trust(_) => Kind::Trust,
-                Step::Drain(_) => Kind::Drain,
-                Step::Cut(_) => Kind::Cut,
-                Step::Delete(_) => Kind::Delete,
+                Step::Add(..) => "add",
+                Step::Ready(_) => "ready",
+                Step::Trust(_) => "trust",
+                Step::Drain(_) => "drain",
+                Step::Cut(_) => "cut",
+                Step::Delete(_) => "delete",
             };
-            self.changes.get_or_create(&Change { change }).inc();
+            self.changes.get_or_create(&[(CHANGE, change)]).inc();
         }
     }
 
     pub(crate) fn reloaded(&self, refused: bool) {
-        let result = if refused { Outcome::Refused } else { Outcome::Done };
-        self.reloads.get_or_create(&Reload { result }).inc();
+        let outcome = if refused { REFUSED } else { DONE };
+        self.reloads.get_or_create(&[(OUTCOME, outcome)]).inc();
     }
 
-    pub(crate) fn leaving(&self, members: usize) {
-        self.leaving.set(i64::try_from(members).unwrap_or(i64::MAX));
+    pub(crate) fn set_draining(&self, members: usize) {
+        self.draining.set(i64::try_from(members).unwrap_or(i64::MAX));
     }
 
-    /// How often HAProxy has read its configuration when it was told to.
+    /// How many reloads were carried out.
     #[must_use]
     pub fn reloads(&self) -> u64 {
-        let done = Reload {
-            result: Outcome::Done,
-        };
-        self.reloads.get_or_create(&done).get()
+        self.reloads.get_or_create(&[(OUTCOME, DONE)]).get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_has_this_table() {
+        let table = runtime::metrics::reference_table(&DEFINITIONS);
+        assert!(
+            include_str!("../../../docs/metrics.md").contains(&table),
+            "{table}"
+        );
     }
 }

@@ -5,15 +5,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use runtime::{Process, ProcessArgs, health::HealthArgs, telemetry::TelemetryArgs};
+use render::running::{CONFIG_PATH, STARTED_PATH};
+use runtime::{
+    Process, ProcessArgs,
+    health::HealthArgs,
+    sidecar::{self, Paths, Report},
+    telemetry::TelemetryArgs,
+};
 use tokio::sync::watch;
 
 use crate::config_map::{self, Source};
 use crate::follow::{Follower, Metrics};
-use crate::report::{self, Report};
 
 /// Work under way may be dropped anywhere: the next process looks anew.
 const DRAIN_SECONDS: u16 = 1;
+/// Where the kubelet and the load balancer agent read the report.
+const REPORTS: Paths = Paths {
+    started: STARTED_PATH,
+    running: CONFIG_PATH,
+};
 
 /// Applies changes of the `ConfigMap` with the configuration to the HAProxy of its pod, without a restart.
 #[derive(Clone, Debug, clap::Parser)]
@@ -65,8 +75,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         drain_seconds: DRAIN_SECONDS,
     };
     let (name, version) = ("sip-haproxy-sidecar", env!("CARGO_PKG_VERSION"));
-    let mut process = Process::start_answering(name, version, &process, report::routes(reported)).await?;
-    // Nobody is led here by it: HAProxy's own container says whether the pod is ready.
+    let mut process =
+        Process::start_answering(name, version, &process, sidecar::routes(REPORTS, reported)).await?;
+    // It does not make the pod ready: the readiness probe of HAProxy's container does.
     let gate = process.readiness.gate("configuration");
     let client = kit::start::kubernetes().await?;
     let (source, newest) = watch::channel(Source::default());
@@ -89,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drain_time_is_said_with_its_unit() {
+    fn the_drain_time_has_a_unit() {
         let drain = |text: &str| {
             let drain = format!("--drain={text}");
             let args = [

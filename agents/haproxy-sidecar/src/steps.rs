@@ -1,20 +1,20 @@
-//! The decision: what the workers are to do next, from what they say and what is wanted. Pure.
+//! The decision: the next steps of the workers, from their observed state and the wanted configuration. Pure.
 //!
-//! It is made anew after every look. Nothing is remembered of what was decided before, so it does not matter whether that was
-//! done, half done or undone by a restart of HAProxy, of this program or of both.
+//! It is made after every observation and keeps no state, so it does not matter whether earlier decisions were
+//! carried out, half carried out or undone by a restart of HAProxy, of this program or of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::cli::Pid;
-use crate::look::{Look, Worker};
 use crate::members::{Members, Server, Word};
+use crate::observe::{Observation, Worker};
 use crate::tables::Admin;
 use crate::wanted::Wanted;
 
-/// Whom sessions lead to: a name at an address, in whichever backend. A backend that is gone or a port that is another one
-/// does not make a member leave; another address does.
+/// Where sessions end: a name at an address, in any backend. A member has left when its name or address is gone, not when
+/// a backend is removed or a port changes.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Member {
     /// Its name.
@@ -26,37 +26,37 @@ pub struct Member {
 /// When a new server is given its first connection.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Entry {
-    /// When it has answered: a member comes before its machine runs, and connections to it would wait for nobody until
+    /// After its first successful check: a member is added before its machine runs, and connections to it would hang until
     /// `timeout connect`.
     Checked,
-    /// At once, as when HAProxy starts: nobody else in its backend is there to take them meanwhile.
+    /// At once, as when HAProxy starts: no other server of its backend could take them meanwhile.
     AtOnce,
 }
 
 /// A change in the current worker.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Step {
-    /// A server that it has not.
+    /// Add a server.
     Add(Server, SocketAddr, Entry),
-    /// A server that it has may be used.
+    /// Let a server get connections.
     Ready(Server),
-    /// A server that did not answer, or was not asked yet, is given connections until a check fails: nobody else is left.
+    /// Give connections to a server that has not passed a check yet, until one fails: no other server is left.
     Trust(Server),
-    /// A server gets no new connections.
+    /// Give a server no new connections.
     Drain(Server),
-    /// Its connections have had their time.
+    /// Close a server's connections: the drain time is over.
     Cut(Server),
-    /// A server without connections.
+    /// Delete a server without connections.
     Delete(Server),
 }
 
-/// Why orders to the current worker do not do.
+/// Why commands to the current worker are not enough.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reason {
     /// It was started from a configuration that differs in more than its servers.
     Configuration,
-    /// A server is at another address. Orders could tell HAProxy so, but its sessions at both addresses would be one number
-    /// then, and nobody could say when the last one at the old address is over. In an old worker they are by themselves.
+    /// A server has another address. A command could change it, but its sessions at both addresses would be counted together
+    /// then, and the end of the last one at the old address could not be observed. An old worker has only those.
     Moved(Server),
 }
 
@@ -69,14 +69,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What is to become of the current worker.
+/// What to do with the current worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Course {
-    /// There is none.
+pub enum Action {
+    /// There is none: wait for it.
     Wait,
-    /// Another one has to take its place.
+    /// Replace it.
     Reload(Reason),
-    /// It changes. Without steps there is nothing to do now.
+    /// Run steps in it; without steps there is nothing to do now.
     Change(Vec<Step>),
 }
 
@@ -84,18 +84,18 @@ pub enum Course {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision {
     /// In the current worker.
-    pub course: Course,
-    /// Servers of old workers whose connections have had their time.
+    pub action: Action,
+    /// Servers of old workers whose drain time is over.
     pub cut: BTreeMap<Pid, BTreeSet<Server>>,
-    /// Whether what is wanted runs, and nobody has a connection to anyone else.
+    /// Whether the wanted configuration runs, and no connection leads to a member that left.
     pub runs: bool,
 }
 
-/// Who leaves: servers of the current worker that are not wanted, and those of old ones that have connections and are not
-/// wanted. `None` while that cannot be told, since what is wanted does not run.
+/// Members that drain: servers of the current worker that are not wanted, and those of old workers that have connections and are not
+/// wanted. `None` while this is unknown because the wanted configuration does not run.
 #[must_use]
-pub fn leavers(look: &Look, wanted: &Wanted) -> Option<BTreeSet<Member>> {
-    let current = look.current.as_ref().filter(|worker| fits(worker, wanted))?;
+pub fn leavers(observed: &Observation, wanted: &Wanted) -> Option<BTreeSet<Member>> {
+    let current = observed.current.as_ref().filter(|worker| fits(worker, wanted))?;
     let staying = staying(current, wanted);
     let unwanted = current
         .servers
@@ -106,20 +106,20 @@ pub fn leavers(look: &Look, wanted: &Wanted) -> Option<BTreeSet<Member>> {
                 .is_some_and(|members| members.is_unwanted(server))
         })
         .map(|(server, seen)| member(server, seen.address));
-    let connected = look.old.iter().flat_map(|worker| leaving(worker, &staying));
+    let connected = observed.old.iter().flat_map(|worker| leaving(worker, &staying));
     let connected = connected.map(|(_, member)| member);
     Some(unwanted.chain(connected).collect())
 }
 
-/// Decides. The time of those who are `overdue` is over.
+/// Decides; the drain time of the `overdue` members is over.
 #[must_use]
-pub fn decide(look: &Look, wanted: &Wanted, overdue: &BTreeSet<Member>) -> Decision {
-    let course = course(look.current.as_ref(), wanted, overdue);
-    let leavers = leavers(look, wanted);
+pub fn decide(observed: &Observation, wanted: &Wanted, overdue: &BTreeSet<Member>) -> Decision {
+    let action = action(observed.current.as_ref(), wanted, overdue);
+    let leavers = leavers(observed, wanted);
     let mut cut = BTreeMap::new();
-    if let (Some(current), Some(_)) = (&look.current, &leavers) {
+    if let (Some(current), Some(_)) = (&observed.current, &leavers) {
         let staying = staying(current, wanted);
-        for worker in &look.old {
+        for worker in &observed.old {
             let over = leaving(worker, &staying)
                 .into_iter()
                 .filter(|(_, member)| overdue.contains(member))
@@ -130,24 +130,24 @@ pub fn decide(look: &Look, wanted: &Wanted, overdue: &BTreeSet<Member>) -> Decis
             }
         }
     }
-    // A worker that was told to stop just now may still take a connection, and lead it anywhere.
-    let taken_over = look.current.as_ref().is_some_and(|worker| !worker.stopping)
-        && look.old.iter().all(|worker| worker.stopping);
+    // A worker that was only just told to stop may still accept a connection, and connect it to any of its servers.
+    let taken_over = observed.current.as_ref().is_some_and(|worker| !worker.stopping)
+        && observed.old.iter().all(|worker| worker.stopping);
     let runs = taken_over
-        && course == Course::Change(Vec::new())
+        && action == Action::Change(Vec::new())
         && leavers.is_some_and(|leavers| leavers.is_empty());
-    Decision { course, cut, runs }
+    Decision { action, cut, runs }
 }
 
-fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>) -> Course {
+fn action(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>) -> Action {
     let Some(current) = current else {
-        return Course::Wait;
+        return Action::Wait;
     };
     if !fits(current, wanted) {
-        return Course::Reload(Reason::Configuration);
+        return Action::Reload(Reason::Configuration);
     }
     let Some(members) = wanted.members() else {
-        return Course::Change(Vec::new());
+        return Action::Change(Vec::new());
     };
     let mut steps = Vec::new();
     let served = served(current, members);
@@ -159,7 +159,7 @@ fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>)
                 steps.push(Step::Add(server, address, entry));
             }
             Some(seen) if (seen.address, seen.port) != (Some(address.ip()), address.port()) => {
-                return Course::Reload(Reason::Moved(server));
+                return Action::Reload(Reason::Moved(server));
             }
             Some(seen) => {
                 let checked = seen.checked || !members.are_checked();
@@ -169,8 +169,8 @@ fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>)
             }
         }
     }
-    // Those who come are let in before those who leave are kept out.
-    let (mut keep_out, mut losing) = (Vec::new(), BTreeSet::new());
+    // Members that join get connections before those that leave lose them.
+    let (mut removing, mut losing) = (Vec::new(), BTreeSet::new());
     for (server, seen) in &current.servers {
         if !members.is_unwanted(server) {
             continue;
@@ -179,10 +179,10 @@ fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>)
         match (seen.admin, seen.sessions) {
             (Admin::Ready, _) => {
                 losing.insert(&server.backend);
-                keep_out.push(Step::Drain(server.clone()));
+                removing.push(Step::Drain(server.clone()));
             }
-            (Admin::Drain | Admin::Maintenance, 0) => keep_out.push(Step::Delete(server.clone())),
-            (Admin::Drain | Admin::Maintenance, _) if over => keep_out.push(Step::Cut(server.clone())),
+            (Admin::Drain | Admin::Maintenance, 0) => removing.push(Step::Delete(server.clone())),
+            (Admin::Drain | Admin::Maintenance, _) if over => removing.push(Step::Cut(server.clone())),
             (Admin::Drain | Admin::Maintenance, _) => {}
         }
     }
@@ -193,11 +193,11 @@ fn course(current: Option<&Worker>, wanted: &Wanted, overdue: &BTreeSet<Member>)
             && !served.contains(&server.backend)
     });
     steps.extend(staying.map(|(server, _)| Step::Trust(server.clone())));
-    steps.extend(keep_out);
-    Course::Change(steps)
+    steps.extend(removing);
+    Action::Change(steps)
 }
 
-/// Backends in which somebody who stays answers.
+/// Backends in which a server that stays is up.
 fn served(current: &Worker, members: &Members) -> BTreeSet<Word> {
     let serving = current
         .servers
@@ -217,7 +217,7 @@ fn member(server: &Server, address: Option<IpAddr>) -> Member {
     }
 }
 
-/// Who is wanted: those whom the configuration names, or, where nobody says who that is, those whom the worker that runs it has.
+/// The wanted members: those in `membership.json`, or, without it, those of the worker that runs the configuration.
 enum Staying<'a> {
     Named(&'a Members),
     Seen(BTreeSet<Member>),

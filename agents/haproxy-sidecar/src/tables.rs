@@ -17,7 +17,7 @@ pub enum Error {
     /// It begins with something else.
     #[error("it has no column `{0}`")]
     Column(&'static str),
-    /// A row is not as the columns say.
+    /// A row does not match the columns.
     #[error("a row is not of its form")]
     Row(#[source] csv::Error),
 }
@@ -51,7 +51,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// One of which nothing is said but that it has sessions: HAProxy's own, or of a worker that lists no servers any more.
+    /// A server that is known by its sessions only: HAProxy's own, or one of a worker that no longer lists servers.
     pub(crate) const UNLISTED: Self = Self {
         address: None,
         port: 0,
@@ -92,7 +92,7 @@ struct StatisticsRow {
     sessions: Option<u64>,
 }
 
-/// Reads what `show servers state` answers. Nobody has a session yet.
+/// Parses the answer to `show servers state`. Sessions are 0 until they are counted.
 ///
 /// # Errors
 /// When it is something else.
@@ -116,7 +116,7 @@ pub fn servers(answer: &str) -> Result<BTreeMap<Server, Seen>, Error> {
         .collect())
 }
 
-/// Reads of `show stat` how many connections each of the servers has.
+/// Sets each server's connections from the answer to `show stat`.
 ///
 /// # Errors
 /// When it is something else.
@@ -137,14 +137,14 @@ fn rows<T: DeserializeOwned>(table: &str, between: u8, column: &'static str) -> 
         .flexible(true)
         .from_reader(table.as_bytes());
     let columns = reader.headers().map_err(Error::Row)?;
-    // What a worker answers that does not exist is no empty table.
+    // The answer for a worker that does not exist is not an empty table.
     if !columns.iter().any(|name| name == column) {
         return Err(Error::Column(column));
     }
     reader.deserialize().collect::<Result<_, _>>().map_err(Error::Row)
 }
 
-/// `None` for what no order can name; HAProxy has no such names.
+/// `None` for a name that no command can contain; HAProxy has no such names.
 fn server(backend: &str, name: &str) -> Option<Server> {
     Some(Server {
         backend: Word::parse(backend)?,
@@ -252,7 +252,7 @@ b,unknown,1,1,1,,2,
     }
 
     #[test]
-    fn what_a_worker_that_is_gone_answers_is_no_table_without_servers() {
+    fn the_answer_for_a_worker_that_ended_is_an_error() {
         let gone = "Can't find the target PID matching the prefix '@!99'\n\n";
         for answer in [gone, ""] {
             assert!(matches!(servers(answer), Err(Error::Column(_))), "{answer:?}");

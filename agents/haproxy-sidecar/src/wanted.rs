@@ -1,4 +1,4 @@
-//! What HAProxy is to run: read from the `ConfigMap` once, in types that need no further checks.
+//! The configuration that HAProxy is to run, parsed from the `ConfigMap` into types that need no further checks.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::members::{self, Members};
 
-/// The variable by which a worker says what it was started from: a worker that is asked for it answers with its own, whatever
-/// the file says by then.
+/// The environment variable with what a worker was started from. A worker answers with its own value, whatever the file holds
+/// by then.
 pub const ORIGIN_VARIABLE: &str = "SIP_ORIGIN";
 
 /// Why what the `ConfigMap` holds cannot be used.
@@ -24,14 +24,14 @@ pub enum Error {
 pub struct Origin {
     /// SHA-256 of the configuration's text.
     pub digest: String,
-    /// Its shape; `None` where nobody says what in it are servers.
+    /// Its shape; `None` without `membership.json`, which lists the servers.
     pub shape: Option<String>,
 }
 
 impl Origin {
     const NO_SHAPE: &str = "none";
 
-    /// Reads what a worker says.
+    /// Parses the value of [`ORIGIN_VARIABLE`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (digest, shape) = text.split_once('.')?;
@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A configuration, and which servers it has if that is known.
+/// A configuration, with its servers if they are known.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
     text: String,
@@ -136,7 +136,7 @@ mod tests {
     const OTHER: &str = r#"{"frame":"01","keywords":"check","backends":[],"servers":[]}"#;
 
     #[test]
-    fn the_file_is_the_text_and_what_its_workers_say_of_it() {
+    fn the_file_is_the_text_and_sets_the_origin() {
         for text in ["global\n  maxconn 1\n", "global\n  maxconn 1"] {
             let wanted = wanted(text, Some(SERVERS));
             let file = wanted.file();
@@ -157,7 +157,7 @@ mod tests {
         assert!(!wanted("first\n", Some(OTHER)).fits(&origin(&first)));
         assert!(template.fits(&origin(&template)));
         assert!(!wanted("second\n", None).fits(&origin(&template)));
-        // Its servers may have been changed since, and nobody could say to what.
+        // Its servers may have been changed since, and to what is unknown.
         assert!(!template.fits(&origin(&first)));
         assert!(!first.fits(&origin(&template)));
     }

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_somebody_else_is_not_ours() {
+    fn a_foreign_secret_is_not_adopted() {
         for (owner, expected) in [
             (owner("SIPCluster", "theirs", true), Some("SIPCluster x")),
             (owner("SIPCluster", "theirs", false), Some("SIPCluster x")),

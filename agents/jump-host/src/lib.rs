@@ -9,15 +9,18 @@
 //! | `host_keys` | the keys by which a jump host is recognised: made once, and kept |
 //! | `tenant_secrets` | whether the Secrets that an entry names have what they should |
 //! | `api_servers` | where the site's API server is reached |
+//! | `balancers` | where the load balancers of the tenant's API server are reached |
 //! | `rendering` | an entry's objects, and what is wrong with its keys |
 //! | `power_control` | power control of tenants' hosts, served by the Lease holder |
 //! | `pod_files` | whether the pods have the newest files |
 
 mod api_servers;
+mod balancers;
 mod host_keys;
 mod identity;
 mod pod_files;
 mod power_control;
+mod remarks;
 mod rendering;
 pub mod run;
 mod service;

@@ -1,8 +1,9 @@
 //! The jump-host agent of a site.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    jump_host_agent::run::run(jump_host_agent::run::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(jump_host_agent::run::run(jump_host_agent::run::Args::parse()))
 }

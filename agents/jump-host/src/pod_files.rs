@@ -24,10 +24,12 @@ const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
 const ASK_SILENT_AGAIN: Duration = Duration::from_secs(30);
 /// A pod that answers and does not have them after this time is reported.
 const LATE: Duration = Duration::from_secs(10);
+/// Characters of what a pod reports that the condition repeats.
+const WORDS: usize = 500;
 
 /// Asks every pod that serves.
 pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Probe {
-    let serving = pods::selected(pods, objects)
+    let serving = pods::created(pods, objects)
         .into_iter()
         .filter(|pod| pods::is_ready(pod));
     let asked = serving.map(|pod| async move {
@@ -60,7 +62,7 @@ fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
     let problem = match failed {
         Some(words) => Some(Problem::new(
             PODS_FAIL,
-            format!("pod {pod} cannot write its files: {words}"),
+            format!("pod {pod} cannot write its files: {}", printable(words)),
         )),
         None => late.then(|| {
             let message = format!("pod {pod} has not had the newest files for {} s", LATE.as_secs());
@@ -72,6 +74,12 @@ fn behind(pod: &str, failed: Option<&str>, age: Duration) -> Probe {
         requeue: Some(if late { ASK_LATE_AGAIN } else { ASK_AGAIN }),
         ..Probe::default()
     }
+}
+
+/// What a pod reports: cut off, and without line breaks and other control characters.
+fn printable(words: &str) -> String {
+    let visible = words.chars().map(|c| if c.is_control() { ' ' } else { c });
+    visible.take(WORDS).collect()
 }
 
 async fn reported(pod: &Pod) -> Option<Running> {
@@ -94,6 +102,16 @@ mod tests {
             failed: failed.map(str::to_owned),
         });
         (Arc::new(pod), running)
+    }
+
+    #[test]
+    fn words_of_a_pod_are_cut_and_have_no_control_characters() {
+        let words = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
+        let probe = judge(&[answer(Some(("old", Some(&words))))], "new", LATE);
+        let message = probe.problem.unwrap().message;
+        assert!(message.contains(": disk  [31mfull éé"), "{message}");
+        assert!(!message.contains(char::is_control), "{message}");
+        assert!(message.chars().count() < 600, "{message}");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Power control in the agent's process: the port is open on every replica, and the Lease holder serves.
 
-use kit::{scheduler::Scheduler, start::Agent};
-use kube::Client;
+use std::convert::Infallible;
+
+use api::SIPCluster;
+use futures::{SinkExt as _, stream};
+use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
+use kube::runtime::reflector::ObjectRef;
 use power::{
-    Config, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
+    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
     redfish::{Network, NetworkArgs, Patience},
 };
 
@@ -45,20 +49,42 @@ impl PowerControl {
         }))
     }
 
-    /// Serves from now on: this replica is the Lease holder.
-    pub(crate) fn lead(self, agent: &Agent, client: Client) {
+    /// Serves from now on: this replica is the Lease holder. How BMCs answer triggers passes over the clusters that it concerns.
+    pub(crate) fn lead(self, agent: &mut Agent, watches: &Watches) -> Answers {
         let Self {
             standing,
             network,
             metrics,
         } = self;
+        let (answers, mut changed) = Answers::new();
+        let (mut triggers, stop) = (watches.triggers(), agent.process.shutdown.clone());
+        agent.process.tasks.spawn("bmc-answers", async move {
+            while let Some(clusters) = stop.run_until_cancelled(changed.next()).await {
+                let mut objects = stream::iter(clusters.into_iter().map(|cluster| Ok(object(&cluster))));
+                if triggers.send_all(&mut objects).await.is_err() {
+                    break;
+                }
+            }
+            stop.cancelled().await;
+            Ok::<_, Infallible>(())
+        });
         let config = Config {
             host_namespaces: agent.config.host_namespaces().clone(),
             network,
             pace: Pace::default(),
             metrics,
+            answers: answers.clone(),
             stop: agent.process.shutdown.clone(),
         };
-        standing.lead(Power::new(client, agent.scheduler.clone(), config));
+        standing.lead(Power::new(
+            watches.client().clone(),
+            agent.scheduler.clone(),
+            config,
+        ));
+        answers
     }
+}
+
+fn object(cluster: &ClusterId) -> ObjectRef<SIPCluster> {
+    ObjectRef::new(cluster.name()).within(cluster.namespace())
 }

@@ -1,6 +1,10 @@
 //! An entry's objects, and what of the entry is not in them. Pure.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use api::{
     Endpoint, Image, JumpHost, MemberState,
@@ -25,26 +29,36 @@ use render::{
 
 /// SIP's name of the role that has API servers.
 const CONTROL_PLANE: &str = "ControlPlane";
-/// Names of load balancers in front of API servers begin so.
-const API_BALANCER: &str = "loadbalancer-controlplane-";
 /// The Secrets of tenants cannot be watched, so they are read again after this pause.
 const SECRETS_AGAIN: Duration = Duration::from_secs(30);
+
+/// What the site's configuration gives every jump host.
+#[derive(Clone, Debug)]
+pub(crate) struct OfSite {
+    /// The image with our programs.
+    pub(crate) tools: Image,
+    pub(crate) name_servers: Vec<IpAddr>,
+}
 
 /// What rendering needs of the API server.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) host_keys: HostKeys,
+    /// Of the site.
     pub(crate) api_servers: Vec<SocketAddr>,
+    /// Of the tenant.
+    pub(crate) api_balancers: Vec<SocketAddr>,
     pub(crate) power: PowerService,
     /// What is wrong with Secrets that the entry names.
     pub(crate) problems: Vec<Problem>,
 }
 
 /// The objects of a jump host.
-pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, tools: &Image, found: Found) -> Rendered {
+pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, found: Found) -> Rendered {
     let Found {
         host_keys,
         api_servers,
+        api_balancers,
         power,
         problems: of_secrets,
     } = found;
@@ -58,14 +72,15 @@ pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, tools: &Image, foun
     let plan = Plan {
         cluster: scope.cluster,
         jump_host,
-        tools,
+        tools: &site.tools,
         power: &power,
         keys,
         authorities,
         host_keys: &host_keys,
         nodes,
-        api_endpoints: api_endpoints(scope),
+        api_endpoints: api_balancers,
         site_api_servers: &api_servers,
+        name_servers: &site.name_servers,
     };
     let objects = prepared(plan.objects());
     let bad: Vec<String> = bad_keys.into_iter().chain(bad_authorities).collect();
@@ -127,19 +142,6 @@ fn numbers(members: &Members) -> BTreeMap<&HostId, u32> {
     let holders = holders.into_iter();
     holders
         .map(|((_, number), member)| (member.host(), number))
-        .collect()
-}
-
-/// Where the tenant's API server is reached by its load balancers, as far as the status has an address.
-fn api_endpoints(scope: Scope<'_>) -> Vec<SocketAddr> {
-    let status = scope.observed.object().status.as_ref();
-    let endpoints = status.into_iter().flat_map(|status| &status.endpoints);
-    let balancers = endpoints.filter(|endpoint| endpoint.name.starts_with(API_BALANCER));
-    balancers
-        .filter_map(|endpoint| {
-            let address = endpoint.address.as_ref()?.parse().ok()?;
-            Some(SocketAddr::new(address, u16::try_from(endpoint.port?).ok()?))
-        })
         .collect()
 }
 

@@ -12,6 +12,7 @@ use kit::{
 use crate::{
     identity::MANAGER,
     power_control::{PowerControl, PowerControlArgs},
+    rendering::OfSite,
     service::{JumpHosts, Power},
 };
 
@@ -51,19 +52,22 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let tools = config.jump_host_tools_image().cloned().context(
         "the site configuration names no jumpHostToolsImage: the image sip-jump-host-sidecar of this version",
     )?;
+    let site = OfSite {
+        tools,
+        name_servers: config.name_servers().to_vec(),
+    };
     let version = env!("CARGO_PKG_VERSION");
     let mut agent = Agent::start(MANAGER.0, version, &agent).await?;
     let power_control = PowerControl::start(&mut agent, &power_control).await?;
     service::run_started(agent, |agent, watches| {
-        if let Some(power_control) = power_control {
-            power_control.lead(agent, watches.client().clone());
-        }
+        let answers = power_control.map(|power_control| power_control.lead(agent, watches));
         let power = Power {
             address: power_address,
             ca: power_ca,
             namespace: watches.namespace().to_owned(),
+            answers,
         };
-        JumpHosts::new(tools, power, watches)
+        JumpHosts::new(site, power, watches)
     })
     .await
 }

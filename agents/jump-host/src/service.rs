@@ -1,23 +1,29 @@
 //! The jump host as a service of the framework.
 
-use std::{num::NonZeroU16, path::PathBuf};
+use std::{io, num::NonZeroU16, path::PathBuf, time::Duration};
 
-use api::{Cluster, Image, JumpHost, PortSet, conditions::jump_host::NO_KEYS};
+use api::{Cluster, JumpHost, PortSet};
 use http::uri::Authority;
-use kit::service::{
-    Applied, Error, Identity, Objects, Probe, Remark, Rendered, Scope, Service, Stores, Watches,
+use kit::{
+    placement::{ClusterId, Member},
+    service::{Applied, Error, Identity, Objects, Probe, Rendered, Scope, Service, Stores, Watches},
 };
 use kube::Client;
+use power::{Answers, Unanswered};
 use render::jump_host::{PowerService, plan::instance};
 
 use crate::{
-    api_servers,
+    api_servers, balancers,
     host_keys::Keeper,
     identity::{IDENTITY, MANAGER},
     pod_files,
-    rendering::{self, Found},
+    remarks::remark,
+    rendering::{self, Found, OfSite},
     tenant_secrets,
 };
+
+/// When the CA of the power service is read again, if it could not be read.
+const CA_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where pods reach the power service.
 #[derive(Clone, Debug)]
@@ -27,48 +33,69 @@ pub(crate) struct Power {
     pub(crate) ca: Option<PathBuf>,
     /// Namespace of its pods.
     pub(crate) namespace: String,
+    /// How BMCs answered it; `None` when this process does not serve it.
+    pub(crate) answers: Option<Answers>,
+}
+
+impl Power {
+    async fn ca(&self) -> io::Result<Option<String>> {
+        match &self.ca {
+            None => Ok(None),
+            Some(file) => tokio::fs::read_to_string(file).await.map(Some),
+        }
+    }
+
+    /// Why it works from no pod.
+    async fn problem(&self) -> Option<&'static str> {
+        if self.answers.is_none() {
+            return Some("the jump-host agent has no --power-listen");
+        }
+        let unreadable = self.ca().await.is_err();
+        unreadable.then_some("the jump-host agent cannot read the file of --power-ca")
+    }
+
+    /// The members of a cluster whose BMCs failed.
+    fn unanswered(&self, scope: Scope<'_>) -> Unanswered {
+        let cluster = ClusterId::for_object(scope.observed.object());
+        let answers = self.answers.as_ref();
+        answers.map_or_else(Unanswered::default, |answers| {
+            answers.unanswered(&cluster, scope.members.iter().map(Member::host))
+        })
+    }
 }
 
 /// The jump hosts of a site's clusters.
 pub(crate) struct JumpHosts {
     client: Client,
     stores: Stores,
-    tools: Image,
+    site: OfSite,
     power: Power,
     host_keys: Keeper,
 }
 
 impl JumpHosts {
-    pub(crate) fn new(tools: Image, power: Power, watches: &Watches) -> Self {
+    pub(crate) fn new(site: OfSite, power: Power, watches: &Watches) -> Self {
         Self {
             client: watches.client().clone(),
             stores: watches.stores().clone(),
-            tools,
+            site,
             power,
             host_keys: Keeper::new(watches.client().clone()),
         }
     }
 
     async fn power_service(&self) -> PowerService {
-        let Power {
-            address,
-            ca,
-            namespace,
-        } = &self.power;
-        let ca = match ca {
-            None => None,
-            Some(file) => match tokio::fs::read_to_string(file).await {
-                Ok(ca) => Some(ca),
-                Err(error) => {
-                    tracing::warn!(file = %file.display(), %error, "the CA of the power service cannot be read");
-                    None
-                }
-            },
+        let ca = match self.power.ca().await {
+            Ok(ca) => ca,
+            Err(error) => {
+                tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
+                None
+            }
         };
         PowerService {
-            address: address.clone(),
+            address: self.power.address.clone(),
             ca,
-            namespace: namespace.clone(),
+            namespace: self.power.namespace.clone(),
             app: MANAGER.0.to_owned(),
         }
     }
@@ -107,18 +134,19 @@ impl Service for JumpHosts {
         Ok(Found {
             host_keys: host_keys?,
             api_servers: api_servers?,
+            api_balancers: balancers::addresses(scope.observed.object(), &self.stores.services),
             power,
             problems: problems?,
         })
     }
 
     fn render(&self, scope: Scope<'_>, entry: &JumpHost, found: Found) -> Rendered {
-        rendering::render(scope, entry, &self.tools, found)
+        rendering::render(scope, entry, &self.site, found)
     }
 
     async fn probe(
         &self,
-        _: Scope<'_>,
+        scope: Scope<'_>,
         entry: &JumpHost,
         objects: &Objects<Applied>,
         confirmed: bool,
@@ -132,11 +160,15 @@ impl Service for JumpHosts {
         } else {
             pod_files::probe(&self.stores.pods, objects).await
         };
+        let problem = self.power.problem().await;
+        let unanswered = self.power.unanswered(scope);
+        let ca_again = problem.map(|_| CA_AGAIN);
         Probe {
-            remark: nobody.then_some(Remark {
-                reason: NO_KEYS,
-                text: "the spec names nobody who may log in to",
-            }),
+            remark: remark(nobody, problem, &unanswered),
+            requeue: [probe.requeue, unanswered.again, ca_again]
+                .into_iter()
+                .flatten()
+                .min(),
             ..probe
         }
     }

@@ -7,6 +7,8 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
+use crate::message::readable;
+
 /// Longest message that the schema of a condition admits, in bytes.
 const MESSAGE: usize = 32_768;
 
@@ -75,7 +77,7 @@ impl Finding {
             type_: kind.to_string(),
             status: status.to_owned(),
             reason: reason.to_string(),
-            message: shorten(message),
+            message: readable(&message, MESSAGE),
             observed_generation: Some(generation),
             last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
         }
@@ -105,14 +107,6 @@ pub fn is_true(conditions: &[Condition], kind: ConditionType, generation: i64) -
     find(conditions, kind).is_some_and(|condition| {
         condition.status == "True" && condition.observed_generation == Some(generation)
     })
-}
-
-fn shorten(mut message: String) -> String {
-    if message.len() > MESSAGE {
-        message.truncate(message.floor_char_boundary(MESSAGE - '…'.len_utf8()));
-        message.push('…');
-    }
-    message
 }
 
 #[cfg(test)]
@@ -147,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_at_a_character_within_the_limit_of_the_schema() {
+    fn a_message_is_truncated_at_a_character_within_the_limit() {
         let long = Finding::no(READY, ready::PROGRESSING, "é".repeat(MESSAGE)).condition(&[], 1, at(1));
         assert!(long.message.len() <= MESSAGE && long.message.ends_with('…'));
     }

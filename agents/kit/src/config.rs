@@ -1,8 +1,10 @@
 //! The site's configuration: one YAML file, the same for every agent of a site.
 
 mod identity_providers;
+mod reserved_networks;
+mod service_overrides;
 
-use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt, net::IpAddr, path::Path, time::Duration};
 
 use api::{BadImage, Image};
 use http::Uri;
@@ -10,7 +12,8 @@ use runtime::identity::{Name, Realm};
 use serde::Deserialize;
 
 pub use self::identity_providers::IdentityProviders;
-use self::identity_providers::IdentityProvidersSection;
+use self::{identity_providers::IdentityProvidersSection, service_overrides::ServiceOverridesSection};
+pub use self::{reserved_networks::ReservedNetworks, service_overrides::ServiceOverrides};
 
 /// Where an agent works. Parsed by [`SiteConfig::read`] only.
 #[derive(Clone, Debug)]
@@ -24,6 +27,9 @@ pub struct SiteConfig {
     jump_host_tools_image: Option<Image>,
     claims_in_flight: Duration,
     identity_providers: IdentityProviders,
+    service_overrides: ServiceOverrides,
+    reserved_networks: ReservedNetworks,
+    name_servers: Vec<IpAddr>,
 }
 
 /// For how long a claim may be in flight where the site's configuration does not say. The longest that was seen of the real CAPM3,
@@ -69,6 +75,12 @@ struct File {
     claims_in_flight_seconds: Option<u64>,
     #[serde(default)]
     identity_providers: IdentityProvidersSection,
+    #[serde(default)]
+    service_overrides: ServiceOverridesSection,
+    #[serde(default)]
+    reserved_networks: Vec<String>,
+    #[serde(default)]
+    name_servers: Vec<IpAddr>,
 }
 
 #[derive(Deserialize)]
@@ -138,6 +150,9 @@ impl SiteConfig {
             jump_host_tools_image,
             claims_in_flight_seconds,
             identity_providers,
+            service_overrides,
+            reserved_networks,
+            name_servers,
         } = serde_saphyr::from_str(text).map_err(|source| Error::Form {
             path: path.to_owned(),
             source: source.into(),
@@ -193,6 +208,10 @@ impl SiteConfig {
         let identity_providers = IdentityProviders::parse(identity_providers);
         let identity_providers =
             identity_providers.map_err(|(field, value, rule)| bad(field, &value, rule))?;
+        let service_overrides = ServiceOverrides::parse(service_overrides)
+            .map_err(|(field, value, rule)| bad(field, &value, rule))?;
+        let reserved_networks = ReservedNetworks::parse(reserved_networks)
+            .map_err(|(field, value, rule)| bad(field, &value, rule))?;
         Ok(Self {
             realm: Realm::new(trust, region_name),
             site: site_name,
@@ -203,6 +222,9 @@ impl SiteConfig {
             jump_host_tools_image,
             claims_in_flight,
             identity_providers,
+            service_overrides,
+            reserved_networks,
+            name_servers,
         })
     }
 
@@ -249,6 +271,24 @@ impl SiteConfig {
         &self.identity_providers
     }
 
+    /// Addresses that no host of the site has, besides those of its API server.
+    #[must_use]
+    pub fn reserved_networks(&self) -> &ReservedNetworks {
+        &self.reserved_networks
+    }
+
+    /// Name servers of the site that are no pods of its DNS, such as a cache on each node.
+    #[must_use]
+    pub fn name_servers(&self) -> &[IpAddr] {
+        &self.name_servers
+    }
+
+    /// What `override.service` of an entry may change.
+    #[must_use]
+    pub fn service_overrides(&self) -> &ServiceOverrides {
+        &self.service_overrides
+    }
+
     /// Image of the container that makes a running HAProxy follow its configuration. `None`: new pods start for every change
     /// of members.
     #[must_use]
@@ -288,7 +328,7 @@ notInstalled: [jumpHost, auth]
     }
 
     #[test]
-    fn a_bad_file_is_refused_with_its_name_the_field_the_value_and_the_rule() {
+    fn a_bad_file_is_refused_with_file_field_value_and_rule() {
         for (from, to, expected) in [
             ("site: site-a", "site: 'a/b'", "site \"a/b\""),
             ("[metal]", "[]", "hostNamespaces"),
@@ -312,6 +352,11 @@ notInstalled: [jumpHost, auth]
                 "region: lab",
                 "region: lab\nidentityProviders: {clusterIssuer: ''}",
                 "identityProviders.clusterIssuer \"\"",
+            ),
+            (
+                "region: lab",
+                "region: lab\nserviceOverrides: {labels: ['']}",
+                "serviceOverrides.labels \"\"",
             ),
         ] {
             let error = SiteConfig::parse(&GOOD.replace(from, to), "site.yaml")

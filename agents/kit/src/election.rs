@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_from_another_only_when_it_has_not_changed_for_its_own_time() {
+    fn a_lease_is_taken_only_when_unchanged_for_its_duration() {
         for (holder, seconds, unchanged, expected) in [
             (None, None, 0, true),
             (Some(""), Some(15), 0, true),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_stops_before_another_can_begin_and_asks_several_times_until_then() {
+    fn a_lease_holder_stops_before_another_can_begin() {
         for seconds in [3, 15, 255] {
             let length = Duration::from_secs(seconds);
             assert!(held(length) < length);

@@ -6,6 +6,8 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 
+use crate::message::readable;
+
 /// Longest note that the API server admits, in bytes.
 const NOTE: usize = 1024;
 
@@ -38,22 +40,41 @@ impl Events {
 
     /// Publishes an Event of type Normal.
     pub async fn normal(&self, object: &ObjectReference, reason: &str, note: &str) {
-        self.publish(object, EventType::Normal, reason, note).await;
+        self.publish(object, None, EventType::Normal, reason, note).await;
+    }
+
+    /// Publishes an Event of type Normal that names another object too.
+    pub async fn normal_related(
+        &self,
+        object: &ObjectReference,
+        related: ObjectReference,
+        reason: &str,
+        note: &str,
+    ) {
+        self.publish(object, Some(related), EventType::Normal, reason, note)
+            .await;
     }
 
     /// Publishes an Event of type Warning: a person may have to act.
     pub async fn warning(&self, object: &ObjectReference, reason: &str, note: &str) {
-        self.publish(object, EventType::Warning, reason, note).await;
+        self.publish(object, None, EventType::Warning, reason, note).await;
     }
 
     /// An Event that cannot be written is logged and dropped.
-    async fn publish(&self, object: &ObjectReference, type_: EventType, reason: &str, note: &str) {
+    async fn publish(
+        &self,
+        object: &ObjectReference,
+        secondary: Option<ObjectReference>,
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(note[..note.floor_char_boundary(NOTE)].to_owned()),
+            note: Some(readable(note, NOTE)),
             action: reason.to_owned(),
-            secondary: None,
+            secondary,
         };
         if let Err(error) = self.recorder.publish(&event, object).await {
             tracing::warn!(

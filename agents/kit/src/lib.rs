@@ -9,6 +9,7 @@
 //! | [`conditions`] | conditions that change only when something changed |
 //! | [`election`] | a Lease, so that of several replicas one acts |
 //! | [`events`] | Kubernetes Events, for what a person would want to know |
+//! | [`metrics`] | what every agent counts |
 //! | [`followed`] | one object that a program follows |
 //! | [`whole_file`] | files that are replaced as a whole |
 //! | [`service`] | the framework of service agents: watches, ownership, apply, status, the reconcile pipeline |
@@ -27,6 +28,8 @@ pub mod election;
 pub mod events;
 pub mod followed;
 pub mod load_balancers;
+mod message;
+pub mod metrics;
 pub mod placement;
 pub mod pod_http;
 pub mod retries;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_tried_again_without_end_and_never_later_than_a_few_seconds() {
+    fn a_watch_is_retried_for_ever_within_seconds() {
         let pauses: Vec<Duration> = watch_pauses().take(50).collect();
         assert_eq!(pauses.len(), 50);
         assert!(pauses[0] < pauses[49], "{pauses:?}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_per_object_up_to_a_limit_and_begin_anew_after_a_success() {
+    fn backoff_is_per_object_bounded_and_reset_by_success() {
         let retries = Retries::default();
         let pauses: Vec<Duration> = (0..20).map(|_| retries.failed(&object("a"))).collect();
         assert!(pauses[0] < pauses[19] && pauses[19] >= PAUSES.1, "{pauses:?}");

@@ -1,6 +1,6 @@
 //! A process with both clients: the site's API server and the region's scheduler.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use kube::{Client, client::ClientBuilder};
@@ -10,12 +10,15 @@ use tower::timeout::TimeoutLayer;
 use crate::{
     config::{self, SiteConfig},
     election::{Candidate, Election, ElectionArgs, Leadership},
+    metrics::AgentMetrics,
     scheduler::Scheduler,
 };
 
 /// Within this time an answer begins, or the call counts as failed: nobody reports an answer that is lost. A
 /// watch begins to answer at once, and is watched over by who reads it.
 const ANSWER: Duration = Duration::from_secs(15);
+
+const NO_CLIENT: &str = "a client of the API server cannot be made";
 
 /// Command-line options that every agent has. The API server is found as `kubectl` finds it: `KUBECONFIG`, or the pod's
 /// own `ServiceAccount`.
@@ -51,6 +54,8 @@ pub struct Agent {
     pub config: SiteConfig,
     /// The scheduler.
     pub scheduler: Scheduler,
+    /// What every agent counts.
+    pub metrics: AgentMetrics,
     name: &'static str,
     election: ElectionArgs,
 }
@@ -80,11 +85,25 @@ impl Elected {
 /// # Errors
 /// When its configuration cannot be read.
 pub async fn kubernetes() -> anyhow::Result<Client> {
-    let config = kube::Config::infer()
-        .await
-        .context("the API server's configuration cannot be read")?;
-    let client = ClientBuilder::try_from(config).context("a client of the API server cannot be made")?;
+    let client = ClientBuilder::try_from(api_server().await?).context(NO_CLIENT)?;
     Ok(client.with_layer(&TimeoutLayer::new(ANSWER)).build())
+}
+
+/// How the API server is reached.
+async fn api_server() -> anyhow::Result<kube::Config> {
+    kube::Config::infer()
+        .await
+        .context("the API server's configuration cannot be read")
+}
+
+/// The address of the API server that [`kubernetes`] connects to, where its URL has one instead of a name.
+///
+/// # Errors
+/// When its configuration cannot be read.
+pub async fn api_server_address() -> anyhow::Result<Option<IpAddr>> {
+    let config = api_server().await?;
+    let host = config.cluster_url.host().unwrap_or_default();
+    Ok(host.trim_start_matches('[').trim_end_matches(']').parse().ok())
 }
 
 impl Agent {
@@ -103,21 +122,25 @@ impl Agent {
         let mut process = Process::start(name, version, process).await?;
         let channel = process.scheduler(config.scheduler(), tls, config.realm())?;
         let scheduler = Scheduler::new(config.site(), channel);
+        let metrics = AgentMetrics::registered(&process.metrics);
         Ok(Self {
             process,
             config,
             scheduler,
+            metrics,
             name,
             election: election.clone(),
         })
     }
 
-    /// A client of the site's API server.
+    /// A client of the site's API server, whose requests are counted.
     ///
     /// # Errors
     /// When its configuration cannot be read.
     pub async fn kubernetes(&self) -> anyhow::Result<Client> {
-        kubernetes().await
+        let client = ClientBuilder::try_from(api_server().await?).context(NO_CLIENT)?;
+        let client = client.with_layer(&TimeoutLayer::new(ANSWER));
+        Ok(client.with_layer(&self.metrics).build())
     }
 
     /// The namespace that the agents are in, with what is theirs: their Leases, for one.
@@ -145,6 +168,7 @@ impl Agent {
         };
         // Everything else that makes it ready is registered by now.
         gate.ready();
+        self.metrics.set_leader();
         let ended = tokio::select! {
             biased;
             lost = leadership.keep() => return Err(lost.into()),

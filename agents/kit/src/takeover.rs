@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_wrote_by_updates_is_applied_by_us_and_nothing_else_changes() {
+    fn ownership_moves_from_updates_to_apply_without_changes() {
         let status = entry("manager", "Update", Some("status"), json!({"f:status": {}}));
         let kubectl = entry(
             "kubectl-edit",

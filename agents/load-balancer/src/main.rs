@@ -1,8 +1,11 @@
 //! The load-balancer agent of a site.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    load_balancer_agent::run::run(load_balancer_agent::run::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(load_balancer_agent::run::run(
+        load_balancer_agent::run::Args::parse(),
+    ))
 }

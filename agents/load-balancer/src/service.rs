@@ -125,7 +125,7 @@ impl Service for LoadBalancers {
             problem: follows.problem(age),
             remark: unserved.then_some(Remark {
                 reason: NO_REACHABLE_BACKEND,
-                text: "no member answers behind",
+                text: "no member answers behind".into(),
             }),
             confirmed: follows == Follows::All,
             requeue: follows.requeue(age),

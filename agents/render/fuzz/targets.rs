@@ -144,8 +144,9 @@ fn read_by_dex_as_rendered(texts: &Texts) -> Option<Value> {
     let values = provider.secret_keys().into_iter();
     let values = values.map(|key: &SecretKey| (key.clone(), password.clone().into_bytes()));
     let secrets = Secrets::read(provider, &values.collect()).ok()?;
-    let issuer = HttpsUrl::of(hostname, 30_556, ISSUER_PATH)?;
+    let issuer = HttpsUrl::from_parts(hostname, 30_556, ISSUER_PATH)?;
     let rendered = objects(&Plan {
+        site: "north/site-a",
         cluster: &cluster,
         entry: &cluster.auth()[0],
         issuer: Some(&issuer),

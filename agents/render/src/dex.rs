@@ -35,6 +35,8 @@ pub const ISSUER_PATH: &str = "/dex";
 /// Everything that one provider's objects are made of.
 #[derive(Clone, Copy)]
 pub struct Plan<'a> {
+    /// The site, by a name that no other site has.
+    pub site: &'a str,
     /// Its cluster.
     pub cluster: &'a Cluster,
     /// Its entry.

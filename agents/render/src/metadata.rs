@@ -79,10 +79,12 @@ impl<'a> Instance<'a> {
     /// Metadata of an object of its name. The owner reference is the safety net behind the agents' own deletion.
     #[must_use]
     pub fn metadata(&self) -> ObjectMeta {
+        let mut on_object = self.labels();
+        on_object.insert(labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_SIP.to_owned());
         ObjectMeta {
             name: Some(self.name().to_owned()),
             namespace: Some(self.cluster.namespace().to_owned()),
-            labels: Some(self.labels()),
+            labels: Some(on_object),
             owner_references: Some(vec![OwnerReference {
                 api_version: SIPCluster::api_version(&()).into_owned(),
                 kind: SIPCluster::kind(&()).into_owned(),

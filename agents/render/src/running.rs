@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_told_in_two_fields() {
+    fn the_running_configuration_is_reported_in_two_fields() {
         let running = Running {
             running: Some("00ff".to_owned()),
             failed: None,

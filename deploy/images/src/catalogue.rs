@@ -218,7 +218,7 @@ impl Row {
         let own = contents.programs.iter().map(Program::own);
         let others = contents.go_programs.iter().map(Program::others);
         let system = contents.system_programs.iter().map(Program::system);
-        let image = Image::of(name, own.chain(others).chain(system))
+        let image = Image::with_programs(name, own.chain(others).chain(system))
             .system_files(&contents.system_files)
             .user(self.account.map_or(NONROOT, |account| account.id));
         let image = self

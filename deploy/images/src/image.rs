@@ -163,12 +163,12 @@ impl Image {
     /// as root unless a pod or [`Image::user`] says otherwise.
     #[must_use]
     pub fn new(name: &str, program: impl Into<PathBuf>) -> Self {
-        Self::of(name, [Program::own(program)])
+        Self::with_programs(name, [Program::own(program)])
     }
 
     /// The same with several programs, each at its own place.
     #[must_use]
-    pub fn of(name: &str, programs: impl IntoIterator<Item = Program>) -> Self {
+    pub fn with_programs(name: &str, programs: impl IntoIterator<Item = Program>) -> Self {
         Self {
             name: name.to_owned(),
             programs: programs.into_iter().collect(),

@@ -66,7 +66,7 @@ fn opened(archive: &Path) -> (BTreeMap<String, Entry>, Value) {
 }
 
 #[test]
-fn the_image_has_sshd_and_its_account_and_nothing_that_gains_rights() {
+fn the_image_has_sshd_and_nothing_setuid() {
     let directory = tempfile::tempdir().unwrap();
     let archives = ["first", "second"].map(|name| directory.path().join(name));
 
@@ -121,7 +121,7 @@ fn the_image_has_sshd_and_its_account_and_nothing_that_gains_rights() {
 }
 
 #[test]
-fn the_bill_of_materials_names_the_packages_of_programs_and_libraries() {
+fn the_bill_of_materials_names_all_packages() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
 
     let text = bill::bill("sip-jump-host", "0.1.0", &workspace, &made().1).unwrap();

@@ -17,14 +17,14 @@ const SHARED: Shape = Shape {
 
 const CROWDED: Shape = Shape { racks: 16, ..PLAIN };
 
-fn asked(shape: Shape, control_plane: u32, workers: u32) -> (Site, Request) {
+fn sample(shape: Shape, control_plane: u32, workers: u32) -> (Site, Request) {
     (shape.site(), shape.request(control_plane, workers))
 }
 
 #[library_benchmark]
-#[bench::success(asked(PLAIN, 3, 20))]
-#[bench::roles_share(asked(SHARED, 3, 20))]
-#[bench::refusal(asked(CROWDED, 3, 20))]
+#[bench::success(sample(PLAIN, 3, 20))]
+#[bench::roles_share(sample(SHARED, 3, 20))]
+#[bench::refusal(sample(CROWDED, 3, 20))]
 fn decision((site, request): (Site, Request)) -> (Decision, Site) {
     (decide(black_box(&site), black_box(&request), &[]), site)
 }

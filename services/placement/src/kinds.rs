@@ -29,7 +29,7 @@ impl Ineligible {
             Self::NoAddress(_) => "no-address",
             Self::Consumed(_) => "consumed",
             Self::Orphaned => "orphaned",
-            Self::PartialLabels => "partial-labels",
+            Self::PartialLabels => "labels-partial",
             Self::Labelled(_) => "labelled",
             Self::Held {
                 cluster: _,

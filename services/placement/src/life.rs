@@ -2,7 +2,7 @@
 //!
 //! The ledger records few facts of a member ([`Member`]: how far its claim is, what it was taken for, whether its
 //! release was only asked for), and the site shows the rest (the host's marks, its consumer, whether it is there).
-//! [`Stage::of`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
+//! [`Stage::of_member`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
 //! limits of replacement count, which domains are in use and in which order members go all come from
 //! [`Stage::counts`]. `docs/replacement.md` has the same table; a test compares the two.
 //!
@@ -99,7 +99,7 @@ pub enum Goes {
 
 /// What the site shows of a member that its record does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
+pub struct SiteFacts {
     /// Why it must be replaced, the most pressing reason.
     pub failed: Option<FailReason>,
     /// A claimed member that is well is kept beside it as its replacement.
@@ -124,12 +124,12 @@ impl Stage {
 
     /// The stage of a member.
     #[must_use]
-    pub fn of(member: &Member, shown: Shown) -> Self {
-        let Shown {
+    pub fn of_member(member: &Member, facts: SiteFacts) -> Self {
+        let SiteFacts {
             failed,
             paired,
             ordinary,
-        } = shown;
+        } = facts;
         if !member.is_live() {
             return Self::Releasing;
         }

@@ -11,9 +11,9 @@ use crate::site::Site;
 
 /// When a cluster is decided among several; the smallest comes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn {
+pub struct Priority {
     /// Replacements go before growth, and growth before new clusters.
-    pub kind: TurnKind,
+    pub kind: PriorityClass,
     /// Whether the cluster's creation time is unknown; such clusters come last.
     pub undated: bool,
     /// The SIPCluster's `creationTimestamp` in seconds since 1970, 0 when unknown.
@@ -24,7 +24,7 @@ pub struct Turn {
 
 /// What a cluster waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TurnKind {
+pub enum PriorityClass {
     /// A member failed.
     Replacement,
     /// It has members, and none failed.
@@ -33,19 +33,19 @@ pub enum TurnKind {
     New,
 }
 
-impl Turn {
+impl Priority {
     /// A cluster's turn. `created` is its `creationTimestamp` in seconds since 1970.
     #[must_use]
     pub fn new(site: &Site, request: &Request, members: &[Member], created: Option<i64>) -> Self {
         let kind = if needs_replacement(site, request, members) {
-            TurnKind::Replacement
+            PriorityClass::Replacement
         } else if members
             .iter()
             .any(|member| member.state != MemberState::Releasing)
         {
-            TurnKind::Growth
+            PriorityClass::Growth
         } else {
-            TurnKind::New
+            PriorityClass::New
         };
         let (undated, created) = (created.is_none(), created.unwrap_or_default());
         Self {

@@ -6,7 +6,7 @@ use fixtures::*;
 use placement::{FailReason, Outcome, Policy, RefusalKind, ReportKind, Selector, decide};
 
 #[test]
-fn greedy_would_refuse_but_the_roles_share_hosts_and_there_is_a_placement() {
+fn roles_that_share_hosts_are_placed_where_greedy_refuses() {
     // The flexible host comes first by name; ControlPlane must leave it to Worker.
     let site = site([host("a").rack("r1").label("both", ""), host("b").rack("r2")]);
     let only_a = Selector::all([placement::Requirement::Exists(key("both"))]);
@@ -20,7 +20,7 @@ fn greedy_would_refuse_but_the_roles_share_hosts_and_there_is_a_placement() {
 }
 
 #[test]
-fn no_two_new_members_of_a_role_share_a_domain_and_an_empty_label_is_no_domain() {
+fn new_members_of_a_role_never_share_a_domain() {
     let hosts = [
         host("a").rack("r1"),
         host("b").rack("r1"),
@@ -62,7 +62,7 @@ fn a_role_without_a_topology_key_may_use_one_rack() {
 }
 
 #[test]
-fn a_quota_refuses_growth_with_a_reason_of_its_own_but_not_replacement() {
+fn a_quota_refuses_growth_but_not_replacement() {
     let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
     let mut site = site_with(
         Policy {
@@ -161,7 +161,7 @@ fn a_refusal_is_a_sentence_that_names_the_counts_and_the_key() {
 }
 
 #[test]
-fn a_refusal_is_a_proof_though_another_roles_replacement_took_the_last_host() {
+fn a_refusal_after_another_roles_replacement_is_proven() {
     let site = site([host("a").rack("r2"), host("b").rack("r2"), host("c")]);
     let members = [
         member("b", "Storage", "r2").failed(FailReason::Marked),

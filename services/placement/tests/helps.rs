@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_host_in_a_failed_members_domain_does_not_help_a_role_to_grow() {
+fn a_failed_members_domain_does_not_help_a_role_to_grow() {
     let hosts = [
         host("a").rack("r1"),
         host("b").rack("r1").paused(),

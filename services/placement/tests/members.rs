@@ -32,7 +32,7 @@ fn present_members_use_up_their_domains_and_releasing_ones_too() {
 }
 
 #[test]
-fn a_host_that_somebody_uses_before_it_is_labelled_has_failed_and_one_that_is_bound_has_not() {
+fn a_consumer_fails_a_claimed_host_but_not_a_bound_one() {
     let site = site([host("a").consumed(), host("b")]);
     let wanted = role("Worker", Selector::default(), 1);
     let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
@@ -50,7 +50,7 @@ fn a_member_that_breaks_a_rule_stays_and_is_reported() {
     let wanted = request([role("Worker", flavor_is("new"), 1)]);
     let decision = decide(&site, &wanted, &[member("a", "Worker", "r1")]);
     assert_eq!(
-        (kept(&decision), taken(&decision).len()),
+        (kept_hosts(&decision), taken(&decision).len()),
         (vec!["Worker/a".to_owned()], 0)
     );
     assert_eq!(decision.reports.len(), 2, "{:?}", decision.reports);
@@ -71,7 +71,7 @@ fn adopted_members_in_one_domain_both_stay_and_are_reported() {
         &members,
     );
     assert_eq!(
-        (kept(&decision).len(), taken(&decision)),
+        (kept_hosts(&decision).len(), taken(&decision)),
         (2, vec!["Worker/d".to_owned()])
     );
     let shared = decision
@@ -82,7 +82,7 @@ fn adopted_members_in_one_domain_both_stay_and_are_reported() {
 }
 
 #[test]
-fn shrink_takes_the_failed_first_then_the_unused_then_the_crowded_then_the_last_by_name() {
+fn a_shrink_takes_failed_then_unused_then_crowded_members() {
     let site = site([
         host("a").rack("r1"),
         host("b").rack("r2").consumed(),
@@ -237,7 +237,7 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
     let wanted = request([role("Worker", Selector::default(), 2)]);
     let first = decide(&site, &wanted, &members);
     assert_eq!(
-        (taken(&first), released(&first).len(), kept(&first).len()),
+        (taken(&first), released(&first).len(), kept_hosts(&first).len()),
         (vec!["Worker/b".to_owned()], 0, 2)
     );
     assert_eq!(first.outcome(), Outcome::Placed);
@@ -258,7 +258,7 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
     let smaller = request([role("Worker", Selector::default(), 1)]);
     let shrunk = decide(&site, &smaller, &claimed);
     assert_eq!(
-        (released(&shrunk), kept(&shrunk)),
+        (released(&shrunk), kept_hosts(&shrunk)),
         (
             vec!["Worker/a".to_owned(), "Worker/b".to_owned()],
             vec!["Worker/c".to_owned()]

@@ -4,34 +4,34 @@
 mod fixtures;
 
 use fixtures::{HostExt, MemberExt, RACK, domain, held, host, id, member, request, role, site};
-use placement::whatif::{Turn, TurnKind, lose_domain};
+use placement::whatif::{Priority, PriorityClass, lose_domain};
 use placement::{FailReason, Selector};
 
 #[test]
-fn replacements_come_before_growth_and_new_clusters_and_undated_ones_last() {
+fn replacement_before_growth_and_undated_clusters_last() {
     let site = site([host("a").rack("r1")]);
     let wanted = request([role("Worker", Selector::default(), 1)]);
     let failed = [member("a", "Worker", "r1").failed(FailReason::Marked)];
-    let turn = |members: &[placement::Member], created| Turn::new(&site, &wanted, members, created);
+    let priority = |members: &[placement::Member], created| Priority::new(&site, &wanted, members, created);
     let mut turns = [
-        turn(&[], None),
-        turn(&[], Some(7)),
-        turn(&[member("a", "Worker", "r1")], Some(9)),
-        turn(&failed, None),
+        priority(&[], None),
+        priority(&[], Some(7)),
+        priority(&[member("a", "Worker", "r1")], Some(9)),
+        priority(&failed, None),
     ];
     turns.sort();
     let kinds = turns.map(|turn| (turn.kind, turn.undated));
     let expected = [
-        (TurnKind::Replacement, true),
-        (TurnKind::Growth, false),
-        (TurnKind::New, false),
-        (TurnKind::New, true),
+        (PriorityClass::Replacement, true),
+        (PriorityClass::Growth, false),
+        (PriorityClass::New, false),
+        (PriorityClass::New, true),
     ];
     assert_eq!(kinds, expected);
 }
 
 #[test]
-fn the_loss_of_a_rack_names_the_clusters_that_lose_their_majority() {
+fn a_lost_rack_names_clusters_that_lose_quorum() {
     let mut site = site([
         host("a").rack("r1"),
         host("b").rack("r2"),

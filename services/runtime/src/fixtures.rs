@@ -111,7 +111,7 @@ impl Subject {
         }
     }
 
-    pub(crate) fn of(caller: &Caller) -> Self {
+    pub(crate) fn of_caller(caller: &Caller) -> Self {
         Self::uris(&[&realm().uri(caller)])
     }
 

@@ -1,7 +1,7 @@
 //! The health port: `/healthz`, `/readyz`, `/metrics`.
 //!
 //! Plain HTTP: kubelet and Prometheus read it, and nothing secret or changing is behind it. A process may answer more there.
-//! Anybody who reaches the port may connect, so connections share places ([`Places`]), have to send their requests in time,
+//! Anybody who reaches the port may connect, so connections share slots ([`ConnectionSlots`]), have to send their requests in time,
 //! and end after a while.
 
 use std::convert::Infallible;
@@ -26,12 +26,12 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::metrics::Metrics;
-use crate::places::{Place, Places};
 use crate::quiet::Quiet;
 use crate::readiness::Readiness;
 
-/// Connections at once. The next one takes the place of one that has asked nothing.
+/// Connections at once. The next one takes the slot of one that has asked nothing.
 const CONNECTIONS: usize = 64;
 /// How long a request may take to arrive, and a connection to ask something again.
 const HEADERS: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl Server {
 }
 
 async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
-    let places = Places::new(CONNECTIONS);
+    let slots = ConnectionSlots::new(CONNECTIONS);
     let log = Arc::new(Quiet::default());
     let mut connections = JoinSet::new();
     loop {
@@ -143,8 +143,8 @@ async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let place = places.take(address.ip());
-                    connections.spawn(connection(stream, place, routes.clone(), Arc::clone(&log)));
+                    let slot = slots.take(address.ip());
+                    connections.spawn(connection(stream, slot, routes.clone(), Arc::clone(&log)));
                 }
                 Err(error) => {
                     if let Some(withheld) = log.line() {
@@ -157,16 +157,16 @@ async fn accept(listener: &TcpListener, routes: &Router) -> Infallible {
     }
 }
 
-async fn connection(stream: TcpStream, place: Place, routes: Router, log: Arc<Quiet>) {
+async fn connection(stream: TcpStream, slot: ConnectionSlot, routes: Router, log: Arc<Quiet>) {
     let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
-        place.spoke();
+        slot.spoke();
         routes.clone().oneshot(request.map(Body::new))
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
     let served = pin!(timeout(AGE, http.serve_connection(TokioIo::new(stream), service)));
     let why = tokio::select! {
-        () = place.evicted() => "a newer connection has got its place",
+        () = slot.evicted() => "a newer connection has got its slot",
         ended = served => match ended {
             Ok(Ok(())) => return,
             Ok(Err(error)) if error.is_timeout() => "it has asked nothing in time",

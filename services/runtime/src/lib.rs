@@ -24,20 +24,26 @@
 //! | [`serving`] | how long clients stay connected, and how they are told to go |
 //! | [`telemetry`] | logs, spans, trace context over gRPC |
 //! | [`readiness`], [`health`], [`metrics`] | what the process says about itself |
+//! | [`sidecar`] | what a sidecar reports of the program beside it |
+//! | [`resolver`] | addresses of host names |
+//! | [`connection_slots`] | connections of peers that are not authenticated yet, bounded fairly |
 //! | [`quiet`] | log lines that others can cause, so many a second |
-//! | [`error_chain`] | errors with their causes, on one line |
+//! | [`error_chain`], [`exit`] | errors with their causes, on one line; how a program ends |
 //! | [`tasks`], [`shutdown`] | nothing runs unsupervised |
 
+pub mod connection_slots;
 pub mod error_chain;
+pub mod exit;
 pub mod health;
 pub mod identity;
 pub mod metrics;
-mod places;
 pub mod process;
 pub mod quiet;
 pub mod readiness;
+pub mod resolver;
 pub mod serving;
 pub mod shutdown;
+pub mod sidecar;
 pub mod tasks;
 pub mod telemetry;
 pub mod tls;

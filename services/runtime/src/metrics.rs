@@ -1,10 +1,67 @@
-//! The process's metrics, in the `OpenMetrics` text format.
+//! The process's metrics, in the `OpenMetrics` text format, and the table of those that every process has.
+
+mod definition;
+mod process;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
+
+pub use definition::{Definition, Kind};
+pub(crate) use process::ProcessCollector;
+
+/// Name and version of the program.
+pub const BUILD: Definition = Definition {
+    name: "sip_build_info",
+    kind: Kind::Info,
+    labels: &["name", "version"],
+    help: "Name and version of the program",
+};
+/// End of the own certificate's validity.
+pub const TLS_NOT_AFTER: Definition = Definition {
+    name: "sip_tls_certificate_not_after_timestamp_seconds",
+    kind: Kind::Gauge,
+    labels: &["side"],
+    help: "End of the validity of the process's own certificate, in seconds since 1970",
+};
+/// Attempts to reload certificates.
+pub const TLS_RELOADS: Definition = Definition {
+    name: "sip_tls_reloads_total",
+    kind: Kind::Counter,
+    labels: &["side", "outcome"],
+    help: "Attempts to reload changed certificate files",
+};
+/// TLS handshakes.
+pub const TLS_HANDSHAKES: Definition = Definition {
+    name: "sip_tls_handshakes_total",
+    kind: Kind::Counter,
+    labels: &["side", "outcome"],
+    help: "TLS handshakes; evicted: closed in favor of a newer connection",
+};
+
+/// Every metric that each process registers, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 11] = [
+    &BUILD,
+    &TLS_NOT_AFTER,
+    &TLS_RELOADS,
+    &TLS_HANDSHAKES,
+    &process::CPU,
+    &process::MAX_FDS,
+    &process::OPEN_FDS,
+    &process::RESIDENT_MEMORY,
+    &process::START_TIME,
+    &process::THREADS,
+    &process::VIRTUAL_MEMORY,
+];
+
+/// The rows of these definitions as the reference documentation has them.
+#[must_use]
+pub fn reference_table(definitions: &[&Definition]) -> String {
+    definitions.iter().map(|definition| definition.row()).collect()
+}
 
 /// A handle to the process's one registry. Cheap to clone.
 #[derive(Clone, Default)]
@@ -22,6 +79,16 @@ impl Metrics {
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         // A registry is only ever appended to, so one that a panic left behind is still whole.
         register(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Adds a metric under the name and with the help of its definition.
+    pub fn add(&self, definition: &Definition, metric: impl Metric) {
+        self.register(|registry| registry.register(definition.base_name(), definition.help, metric));
+    }
+
+    /// Adds metrics that are computed at each scrape.
+    pub fn collect(&self, collector: impl Collector) {
+        self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 
     /// All metrics as `OpenMetrics` text.

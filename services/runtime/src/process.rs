@@ -13,7 +13,7 @@ use tonic::service::Routes;
 
 use crate::health::{self, HealthArgs};
 use crate::identity::{Caller, Realm};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics, ProcessCollector};
 use crate::readiness::Readiness;
 use crate::serving::{self, Stay};
 use crate::shutdown::Signals;
@@ -115,9 +115,8 @@ impl Process {
         });
 
         let metrics = Metrics::default();
-        metrics.register(|registry| {
-            registry.register("build", "What is running", Info::new(Build { name, version }));
-        });
+        metrics.add(&metrics::BUILD, Info::new(Build { name, version }));
+        metrics.collect(ProcessCollector);
         let tls_metrics = TlsMetrics::registered(&metrics);
         let readiness = Readiness::default();
         let health = health::Server::bind(health, readiness.clone(), metrics.clone())

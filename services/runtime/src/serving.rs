@@ -235,7 +235,7 @@ mod tests {
             let peer = Arc::<Mutex<Option<Peer>>>::default();
             let seen = Arc::clone(&peer);
             let health = InterceptedService::new(health, move |request: Request<()>| {
-                *seen.lock().unwrap() = Some(Peer::of(&request)?.clone());
+                *seen.lock().unwrap() = Some(Peer::of_request(&request)?.clone());
                 Ok::<_, Status>(request)
             });
             let (stays, said) = watch::channel(Stay::Long);
@@ -254,7 +254,7 @@ mod tests {
         }
 
         /// Asks, and says by which connection.
-        async fn ask(&self) -> Peer {
+        async fn peer(&self) -> Peer {
             loop {
                 let mut health = self.health.clone();
                 match health.check(HealthCheckRequest::default()).await {
@@ -268,7 +268,7 @@ mod tests {
         /// How long it takes until calls, each of which is answered, come by another connection.
         async fn until_another(&self, than: &Peer) -> Duration {
             let begun = Instant::now();
-            while self.ask().await == *than {
+            while self.peer().await == *than {
                 assert!(begun.elapsed() < PATIENCE, "the connection is kept");
                 sleep(Duration::from_millis(10)).await;
             }
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_are_told_to_connect_anew_when_they_had_better_go_and_what_has_begun_goes_on() {
+    async fn clients_reconnect_on_request_and_calls_complete() {
         let served = Served::start().await;
-        let first = served.ask().await;
+        let first = served.peer().await;
         let mut health = served.health.clone();
         let asked = health.watch(HealthCheckRequest::default()).await;
         let mut watch = asked.unwrap().into_inner();
         watch.message().await.unwrap().unwrap();
-        assert_eq!(served.ask().await, first, "one connection serves all calls");
+        assert_eq!(served.peer().await, first, "one connection serves all calls");
 
         served.stays.send_replace(Stay::Brief);
         let waited = served.until_another(&first).await;
@@ -296,11 +296,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_told_to_end_when_it_has_its_age() {
+    async fn a_connection_gets_goaway_at_its_age() {
         let served = Served::start().await;
         served.stays.send_replace(Stay::Brief);
         // It may still be of the round before.
-        let before = served.ask().await;
+        let before = served.peer().await;
         served.until_another(&before).await;
         let young = served.peer.lock().unwrap().clone().unwrap();
         let waited = served.until_another(&young).await;
@@ -308,9 +308,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn serving_ends_when_it_is_told_to_and_clients_have_gone() {
+    async fn serving_ends_after_its_clients_have_gone() {
         let mut served = Served::start().await;
-        served.ask().await;
+        served.peer().await;
         served.stop.cancel();
         let ended = tokio::time::timeout(PATIENCE, served.running.join_next()).await;
         ended.unwrap().unwrap().unwrap().unwrap();

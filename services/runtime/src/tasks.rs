@@ -214,7 +214,7 @@ mod tests {
     const DRAIN: Duration = Duration::from_secs(5);
 
     #[tokio::test]
-    async fn an_endless_task_is_dropped_when_the_shutdown_begins_and_its_end_before_is_a_failure() {
+    async fn an_endless_task_may_end_only_at_shutdown() {
         let shutdown = CancellationToken::new();
         let mut tasks = Tasks::new(shutdown.clone());
         tasks.spawn_endless("watch", std::future::pending::<Result<(), io::Error>>());
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shutdown_that_was_asked_for_is_no_failure() {
+    async fn a_requested_shutdown_is_no_failure() {
         let (tasks, shutdown, ended) = supervised();
         shutdown.cancel();
         tasks.run(DRAIN, &Readiness::default()).await.unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_while_draining_is_told() {
+    async fn a_failure_while_draining_is_reported() {
         let (mut tasks, shutdown, _ended) = supervised();
         let stop = shutdown.clone();
         tasks.spawn("ledger", async move {

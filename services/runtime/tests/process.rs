@@ -18,7 +18,7 @@ struct Args {
 }
 
 #[tokio::test]
-async fn a_process_is_ready_while_its_gates_are_and_drains_when_told_to_end() {
+async fn a_process_is_ready_with_its_gates_and_drains_on_sigterm() {
     let args = Args::parse_from([
         "test",
         "--health-listen",
@@ -50,7 +50,7 @@ async fn a_process_is_ready_while_its_gates_are_and_drains_when_told_to_end() {
     let (status, metrics) = get(health, "/metrics").await;
     assert_eq!(status, 200);
     assert!(
-        metrics.contains("build_info{name=\"test\",version=\"1.2.3\"} 1\n"),
+        metrics.contains("sip_build_info{name=\"test\",version=\"1.2.3\"} 1\n"),
         "{metrics}"
     );
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");

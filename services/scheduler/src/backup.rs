@@ -16,6 +16,7 @@ use crate::{
         Error, Ledger,
         export::{Counts, Writer},
     },
+    metrics as table,
     term::{Standing, Terms},
 };
 
@@ -50,7 +51,7 @@ pub struct BackupArgs {
     pub backup_keep: u16,
 }
 
-/// How backups go. Cheap to clone.
+/// Metrics of backups. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct BackupMetrics {
     age: Gauge<f64, AtomicU64>,
@@ -64,15 +65,9 @@ impl BackupMetrics {
     pub fn registered(metrics: &Metrics) -> Self {
         let this = Self::default();
         let Self { age, written, failed } = &this;
-        metrics.register(|registry| {
-            registry.register(
-                "ledger_backup_age_seconds",
-                "Age of the newest whole export in the backup directory; infinite when there is none",
-                age.clone(),
-            );
-            registry.register("ledger_backups_written", "Exports written", written.clone());
-            registry.register("ledger_backups_failed", "Exports that failed", failed.clone());
-        });
+        metrics.add(&table::BACKUP_AGE, age.clone());
+        metrics.add(&table::BACKUPS_WRITTEN, written.clone());
+        metrics.add(&table::BACKUPS_FAILED, failed.clone());
         this
     }
 }

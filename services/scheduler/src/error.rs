@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_many_rules_is_answered_by_a_header_that_clients_take() {
+    fn many_violations_fit_the_error_header() {
         let selector = LabelSelector {
             match_expressions: vec![LabelSelectorRequirement {
                 key: "rack".to_owned(),

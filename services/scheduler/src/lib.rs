@@ -13,6 +13,7 @@
 //! | [`backup`] | exports that are written by themselves |
 //! | [`policy`] | a site's policy, from its file |
 //! | [`admission`] | what stands before every call: authorization, limits of each identity, audit |
+//! | [`metrics`] | the table of metrics |
 //! | [`load`] | deadlines, sizes of messages, panics |
 //! | [`error`] | what can go wrong, and its gRPC status |
 //!
@@ -26,6 +27,7 @@ pub mod convert;
 pub mod error;
 pub mod ledger;
 pub mod load;
+pub mod metrics;
 pub mod observed;
 pub mod policy;
 pub mod record;

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_a_stream_is_its_last_item_and_does_not_show_its_text() {
+    async fn a_panic_ends_its_stream_without_its_text() {
         let items = futures::stream::iter(0..3).map(|item| {
             assert!(item < 1, "secret");
             Ok(item)

@@ -1,5 +1,7 @@
 //! The region's placement scheduler.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
 /// What a call needs is allocated on one thread and freed on another one, where glibc's allocator takes turns: with this one the
@@ -7,7 +9,6 @@ use clap::Parser as _;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    scheduler::server::run(scheduler::server::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(scheduler::server::run(scheduler::server::Args::parse()))
 }

@@ -26,7 +26,7 @@ const EVERY: &str = "*";
 
 /// The policy of a site.
 #[must_use]
-pub fn of(policies: &Policies, site: &str) -> Policy {
+pub fn for_site(policies: &Policies, site: &str) -> Policy {
     policies
         .get(site)
         .or_else(|| policies.get(EVERY))
@@ -105,11 +105,11 @@ pub fn follow(
     ),
     Error,
 > {
-    let (told, policies) = watch::channel(read(&files)?);
-    Ok((policies, look(files, told)))
+    let (sender, policies) = watch::channel(read(&files)?);
+    Ok((policies, reload(files, sender)))
 }
 
-async fn look(files: Vec<(String, PathBuf)>, told: watch::Sender<Policies>) -> Result<(), Infallible> {
+async fn reload(files: Vec<(String, PathBuf)>, sender: watch::Sender<Policies>) -> Result<(), Infallible> {
     let mut pace = interval(LOOK);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut refused = None;
@@ -119,7 +119,7 @@ async fn look(files: Vec<(String, PathBuf)>, told: watch::Sender<Policies>) -> R
         match tokio::task::spawn_blocking(move || read(&again)).await {
             Ok(Ok(policies)) => {
                 refused = None;
-                told.send_if_modified(|current| {
+                sender.send_if_modified(|current| {
                     let changed = *current != policies;
                     *current = policies;
                     changed
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_breaks_a_rule_is_refused_with_the_site_and_the_file() {
+    fn an_invalid_policy_is_refused_with_site_and_file() {
         for text in ["hierarchie: []", "hierarchy: ['-bad-']", "- list"] {
             let file = file(text);
             let error = read(&[("a".to_owned(), file.path().to_owned())])

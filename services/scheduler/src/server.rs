@@ -19,7 +19,7 @@ use crate::{
     api::{Inventory, LedgerApi, Placements},
     backup::{BackupArgs, BackupMetrics, Backups},
     load, policy,
-    term::{LedgerArgs, Supervisor, Terms},
+    term::{LedgerArgs, Supervisor, TermCollector, TermMetrics, Terms},
 };
 
 /// The region's placement scheduler.
@@ -74,6 +74,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let place = ledger.to_string();
     let backend = ledger.backend(advertise.unwrap_or_else(|| listen.to_string()));
     let (supervisor, terms) = Supervisor::new(backend, policies, opened);
+    let supervisor = supervisor.measured(TermMetrics::registered(&process.metrics));
+    process.metrics.collect(TermCollector::new(terms.clone()));
     let shutdown = process.shutdown.clone();
     process.tasks.spawn("ledger", async move {
         let ended = supervisor.run(shutdown).await;

@@ -129,7 +129,7 @@ fn text(adoption: &Adoption) -> String {
             line(&format!("  kept      {host}"));
         }
         for remark in reported {
-            line(&format!("  reported  {}", said(remark)));
+            line(&format!("  reported  {}", sentence(remark)));
         }
         for conflict in found {
             line(&format!("  CONFLICT  {conflict}"));
@@ -138,7 +138,7 @@ fn text(adoption: &Adoption) -> String {
     if !strays.is_empty() {
         line("Hosts that are nobody's");
         for stray in strays {
-            line(&format!("  CONFLICT  {}", said(stray)));
+            line(&format!("  CONFLICT  {}", sentence(stray)));
         }
     }
     let clusters = clusters.len();
@@ -151,7 +151,7 @@ fn text(adoption: &Adoption) -> String {
     text
 }
 
-fn said(remark: &Remark) -> String {
+fn sentence(remark: &Remark) -> String {
     match &remark.host {
         Some(host) => format!("{host}: {}", remark.message),
         None => remark.message.clone(),

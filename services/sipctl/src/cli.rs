@@ -10,8 +10,8 @@ use runtime::identity::{Name, RealmArgs};
 use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
-use crate::hands::{Access, Mark, Request};
 use crate::kubeconfig;
+use crate::maintenance::{Access, Mark, Request};
 pub use crate::output::Output;
 use crate::ssh::{Ssh, Through};
 
@@ -69,10 +69,10 @@ pub enum Command {
     /// Mark a host as failed; a member on it is replaced
     #[command(after_help = HANDS_HELP)]
     MarkFailed(Request),
-    /// Print a kubeconfig by which people log in to a tenant cluster with their own name
+    /// Print a kubeconfig with which users log in to a tenant cluster at its identity provider
     #[command(after_help = KUBECONFIG_HELP)]
     Kubeconfig(kubeconfig::Request),
-    /// Print what ssh needs in its configuration to reach a cluster's jump host and nodes
+    /// Print an ssh configuration for a cluster's jump host and nodes
     SshConfig(Through),
     /// Run ssh on a cluster's jump host, or on a node through it
     Ssh(Ssh),
@@ -246,7 +246,7 @@ pub struct Lose {
 pub enum Ledger {
     /// Write the whole ledger of a running scheduler to a file; for operators only
     Export(Export),
-    /// Fill an empty ledger from an exported file; no scheduler may run on that ledger
+    /// Fill an empty ledger from an exported file or from another ledger; no scheduler may run on either
     Import(Import),
     /// Validate every record of an exported file, or of a ledger that no scheduler has open
     #[command(after_help = "Exit code: 0 if every record is valid, 2 if one is not, 1 if it cannot be read.")]
@@ -308,7 +308,7 @@ pub struct Issue {
     /// Holder of the certificate: scheduler, operator/NAME, reader/NAME or site/SITE/agent/NAME
     #[arg(value_name = "IDENTITY")]
     pub identity: String,
-    /// DNS name at which the holder serves too, such as that of the jump-host agent's power service; repeat it for each name
+    /// Additional DNS name in the certificate, such as that of the jump-host agent's power service. Can be repeated
     #[arg(long = "dns", value_name = "NAME")]
     pub dns_names: Vec<String>,
     /// Days until the certificate expires
@@ -356,8 +356,11 @@ pub struct Export {
 #[derive(Debug, clap::Args)]
 pub struct Import {
     /// File written by `sipctl ledger export`
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "from_ledger")]
+    pub file: Option<PathBuf>,
+    /// File of a ledger that no scheduler has open, in place of an exported file
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub from_ledger: Option<PathBuf>,
     /// The empty ledger.
     #[command(flatten)]
     pub ledger: LedgerArgs,

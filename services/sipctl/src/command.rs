@@ -12,7 +12,7 @@ use crate::input::Input;
 use crate::operate;
 use crate::outcome::Outcome;
 use crate::plan::{self, plan};
-use crate::{adopt, certs, files, hands, kubeconfig, ledger, loss, one_line, repair, site, ssh, table};
+use crate::{adopt, certs, files, kubeconfig, ledger, loss, maintenance, one_line, repair, site, ssh, table};
 
 /// Runs a command. `out` takes its result, `notes` what people should know beside it.
 ///
@@ -41,10 +41,10 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
             action: Site::Repair(command),
         } => print_outcome(&repair::repair(command)?, out, notes),
         Command::ReleaseOrphan(command) => print_outcome(&operate::release_orphan(command)?, out, notes),
-        Command::Cordon(command) => print_outcome(&hands::cordon(command, true)?, out, notes),
-        Command::Uncordon(command) => print_outcome(&hands::cordon(command, false)?, out, notes),
-        Command::Replace(command) => print_outcome(&hands::replace(command)?, out, notes),
-        Command::MarkFailed(command) => print_outcome(&hands::mark_failed(command)?, out, notes),
+        Command::Cordon(command) => print_outcome(&maintenance::cordon(command, true)?, out, notes),
+        Command::Uncordon(command) => print_outcome(&maintenance::cordon(command, false)?, out, notes),
+        Command::Replace(command) => print_outcome(&maintenance::replace(command)?, out, notes),
+        Command::MarkFailed(command) => print_outcome(&maintenance::mark_failed(command)?, out, notes),
         Command::Kubeconfig(request) => print_outcome(&kubeconfig::run(request)?, out, notes),
         Command::SshConfig(command) => print_outcome(&ssh::config(command)?, out, notes),
         Command::Ssh(command) => Ok(Ending::Ran(ssh::run(command)?)),

@@ -63,14 +63,14 @@ pub fn documents(paths: &[PathBuf]) -> Result<Vec<Document>, Error> {
 pub fn policy(path: &Path) -> Result<Policy, Error> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&text(path)?, options).map_err(|source| Error::Policy {
-        path: shown(path),
+        path: display(path),
         source: Box::new(source),
     })
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |source| Error::Read {
-        path: shown(path),
+        path: display(path),
         source,
     };
     if !path.is_dir() {
@@ -99,11 +99,11 @@ fn text(path: &Path) -> Result<String, Error> {
         std::fs::read_to_string(path)
     };
     text.map_err(|source| Error::Read {
-        path: shown(path),
+        path: display(path),
         source,
     })
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     one_line(&path.to_string_lossy(), SHOWN)
 }

@@ -1,16 +1,21 @@
 //! `sipctl kubeconfig`: how people reach a tenant cluster with their own name. The file names the plugin kubelogin, which opens a
 //! browser, and no secret: everybody may have it.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use api::{Endpoint, SIPCluster};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use kube::Api;
+use pem::{EncodeConfig, LineEnding, Pem, encode_config};
 use placement::ClusterName;
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 
-use crate::{executor::block_on, hands::Access, outcome::Outcome};
+use crate::{executor::block_on, maintenance::Access, outcome::Outcome};
 
 /// What the names of the endpoints of a cluster's load balancers for API servers begin with.
 const API_SERVERS: &str = "loadbalancer-controlplane-";
@@ -18,16 +23,16 @@ const API_SERVERS: &str = "loadbalancer-controlplane-";
 /// What the names of the endpoints of a cluster's identity providers begin with.
 const PROVIDERS: &str = "auth-";
 
-/// Whose kubeconfig, and what of it only the tenant knows.
+/// The cluster of a kubeconfig, and values that its status does not have.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Request {
     /// The SIPCluster
     #[arg(value_name = "NAMESPACE/NAME")]
     pub cluster: ClusterName,
-    /// URL of the tenant's API servers [default: by the address of the load balancer, as the status has it]
+    /// URL of the tenant's API servers [default: address and port of the load balancer in the status]
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// CA certificates that the tenant's API servers have theirs from (PEM) [default: those that the machine trusts]
+    /// File with the CA certificates (PEM) of the tenant's API servers [default: the CA certificates of the machine that runs kubectl]
     #[arg(long, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
     /// The site's API server.
@@ -46,10 +51,7 @@ pub fn run(request: Request) -> anyhow::Result<Outcome> {
         certificate_authority,
         access,
     } = request;
-    let authority = certificate_authority
-        .as_ref()
-        .map(|path| fs::read(path).with_context(|| format!("{} cannot be read", path.display())));
-    let authority = authority.transpose()?;
+    let authority = certificate_authority.as_deref().map(certificates).transpose()?;
     let (namespace, name) = (cluster.namespace().to_string(), cluster.name().to_string());
     let object = block_on(async {
         let clusters: Api<SIPCluster> = Api::namespaced(access.client().await?, &namespace);
@@ -67,6 +69,22 @@ pub fn run(request: Request) -> anyhow::Result<Outcome> {
         Ok(config) => Ok(Outcome::done(serde_saphyr::to_string(&config)?)),
         Err(why) => Ok(Outcome::refused(String::new(), why)),
     }
+}
+
+/// The certificates of a file, as PEM: it may also hold a private key, which the kubeconfig must not have.
+fn certificates(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let content = fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    only_certificates(&content).with_context(|| format!("{} must hold certificates in PEM", path.display()))
+}
+
+/// What of a text in PEM are certificates; `None`: nothing, or what is not whole.
+fn only_certificates(content: &[u8]) -> Option<Vec<u8>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+    let found = found.ok().filter(|found| !found.is_empty())?;
+    let certificates = found.iter().map(|der| Pem::new("CERTIFICATE", der.to_vec()));
+    let line_feeds = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let text: String = certificates.map(|pem| encode_config(&pem, line_feeds)).collect();
+    Some(text.into_bytes())
 }
 
 /// The kubeconfig of a cluster with these endpoints, or why there is none. Pure.
@@ -186,6 +204,20 @@ mod tests {
             );
             assert!(arguments.contains(&"--certificate-authority-data=Q0E=".to_owned()));
             assert_eq!(read.current_context.as_deref(), Some("shop"));
+        }
+    }
+
+    #[test]
+    fn a_private_key_beside_the_certificates_is_left_out() {
+        let section = |kind: &str, text: &str| pem::encode(&Pem::new(kind, text));
+        let (one, two) = (section("CERTIFICATE", "one"), section("CERTIFICATE", "two"));
+        let file = format!("# theirs\n{one}{}{two}", section("PRIVATE KEY", "secret"));
+        let read =
+            |text: &str| only_certificates(text.as_bytes()).map(|text| String::from_utf8(text).unwrap());
+        let plain = |text: &str| text.replace('\r', "");
+        assert_eq!(read(&file), Some(plain(&format!("{one}{two}"))));
+        for none in [section("PRIVATE KEY", "secret"), String::new(), "text".to_owned()] {
+            assert_eq!(read(&none), None);
         }
     }
 

@@ -80,15 +80,26 @@ async fn export(export: Export) -> anyhow::Result<(String, Ending)> {
 }
 
 fn import(import: Import, runtime: &tokio::runtime::Runtime) -> anyhow::Result<(String, Ending)> {
-    let Import { file, ledger } = import;
-    let mut opened = File::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
-    let report = look(&opened).with_context(|| format!("{} cannot be imported", file.display()))?;
+    let Import {
+        file,
+        from_ledger,
+        ledger,
+    } = import;
+    let (from, mut opened) = match (file, from_ledger) {
+        (_, Some(path)) => {
+            let exported = exported(&path)?;
+            (path, exported)
+        }
+        (Some(path), None) => {
+            let opened = File::open(&path).with_context(|| format!("{} cannot be opened", path.display()))?;
+            (path, opened)
+        }
+        (None, None) => bail!("neither a file nor a ledger is named"),
+    };
+    let report = verify(&opened).with_context(|| format!("{} cannot be imported", from.display()))?;
     if report.found > 0 {
         return Ok((
-            format!(
-                "{}Nothing was imported: the export is not sound.\n",
-                table(&report)
-            ),
+            format!("{}Nothing was imported: a record is not valid.\n", table(&report)),
             Ending::Damaged,
         ));
     }
@@ -133,7 +144,7 @@ fn check(check: Check) -> anyhow::Result<(String, Ending)> {
             ledger: _,
         } => {
             let opened = File::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
-            match look(&opened) {
+            match verify(&opened) {
                 Ok(report) => report,
                 Err(error @ (FileError::CutOff(_) | FileError::Damaged(_))) => {
                     return Ok((format!("{}: {error}\n", file.display()), Ending::Damaged));
@@ -147,14 +158,11 @@ fn check(check: Check) -> anyhow::Result<(String, Ending)> {
             file: None,
             ledger: Some(path),
         } => {
-            if !path.is_file() {
-                bail!("{} is no file", path.display());
-            }
-            let ledger = Redb::open(&path).with_context(|| format!("{} cannot be opened", path.display()))?;
+            let ledger = open_file(&path)?;
             let mut checker = Checker::default();
             ledger
                 .export(&mut |entry| {
-                    checker.look(&entry);
+                    checker.add(&entry);
                     Ok(())
                 })
                 .with_context(|| format!("{} cannot be read", path.display()))?;
@@ -173,10 +181,32 @@ fn check(check: Check) -> anyhow::Result<(String, Ending)> {
     Ok((table(&report), ending))
 }
 
-fn look(file: &File) -> Result<Report, FileError> {
+/// A ledger that no scheduler has open. It must exist.
+fn open_file(path: &Path) -> anyhow::Result<Redb> {
+    if !path.is_file() {
+        bail!("{} is no file", path.display());
+    }
+    Redb::open(path).with_context(|| format!("{} cannot be opened", path.display()))
+}
+
+/// An export of a ledger that no scheduler has open, in a file that nobody else sees.
+fn exported(path: &Path) -> anyhow::Result<File> {
+    let ledger = open_file(path)?;
+    let mut file = tempfile::tempfile().context("no temporary file can be made")?;
+    let mut writer = Writer::new(BufWriter::new(&file))?;
+    let written = ledger.export(&mut |entry| Ok(writer.write(&entry)?));
+    written.with_context(|| format!("{} cannot be read", path.display()))?;
+    let end = writer.counts().end();
+    writer.write(&end)?;
+    drop(writer);
+    file.rewind().context("the temporary file cannot be read")?;
+    Ok(file)
+}
+
+fn verify(file: &File) -> Result<Report, FileError> {
     let mut checker = Checker::default();
     for entry in Reader::new(BufReader::new(file))? {
-        checker.look(&entry?);
+        checker.add(&entry?);
     }
     Ok(checker.finish())
 }

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_can_hide_a_line_break_or_an_escape_sequence() {
+    fn line_breaks_and_escape_sequences_are_always_visible() {
         assert_eq!(
             one_line("a\n\u{1b}[31mb\u{202e}", 80),
             "a\\n\\u{1b}[31mb\\u{202e}"

@@ -81,6 +81,7 @@ fn fence_statement(site: &inventory::Site) -> String {
         held_hosts,
         clusters,
         last_report: _,
+        revision: _,
     } = site;
     let now = if *synced {
         "an agent reports it at present, and is cut off"

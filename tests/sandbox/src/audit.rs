@@ -39,7 +39,8 @@ pub struct Entry {
 /// Who asked.
 #[derive(Clone, Debug, Deserialize)]
 pub struct User {
-    /// Such as `system:serviceaccount:NAMESPACE:NAME`.
+    /// Such as `system:serviceaccount:NAMESPACE:NAME`; empty for a token whose `ServiceAccount` is gone.
+    #[serde(default)]
     pub username: String,
 }
 

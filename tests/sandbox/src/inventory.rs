@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fleet_is_spread_over_its_racks_with_an_address_for_each_host() {
+    fn a_fleet_is_spread_over_racks_with_unique_addresses() {
         let hosts = fleet(18, 4);
 
         let in_rack = |rack: &str| hosts.iter().filter(|host| host.labels[RACK] == rack).count();

@@ -140,7 +140,7 @@ impl Provider {
     /// When there is no answer, or it is an error.
     pub async fn get(&self, path: &str) -> Result<Value, Error> {
         let target = format!("{}{path}", self.path);
-        let answer = self.ask(&target, None).await?;
+        let answer = self.request(&target, None).await?;
         serde_json::from_str(&answer.body).map_err(|_| Error::Answer {
             target,
             reason: format!("{}: {}", answer.status, answer.body),
@@ -199,7 +199,7 @@ impl Provider {
         ];
         let fields: Vec<_> = usual.iter().chain(more).copied().collect();
         let target = format!("{}/auth?{}", self.path, form(&fields));
-        let answer = self.ask(&target, None).await?;
+        let answer = self.request(&target, None).await?;
         let (page, target) = self.follow(answer, target).await?;
         if page.status != 200 || !page.has_form() {
             return Ok(Err(Login::Error(page.status, page.body)));
@@ -216,7 +216,7 @@ impl Provider {
     /// When it does not answer.
     pub async fn submit(&self, form: &Form, (name, password): (&str, &str)) -> Result<Login, Error> {
         let typed = self::form(&[("login", name), ("password", password)]);
-        let answer = self.ask(&form.target, Some(&typed)).await?;
+        let answer = self.request(&form.target, Some(&typed)).await?;
         let (answer, target) = self.follow(answer, form.target.clone()).await?;
         let code = target
             .strip_prefix(&form.redirect)
@@ -236,10 +236,10 @@ impl Provider {
     pub async fn visit(&self, authorization: &str, (name, password): (&str, &str)) -> Result<String, Error> {
         let target = authorization.strip_prefix(&self.issuer).unwrap_or_default();
         let target = format!("{}{target}", self.path);
-        let answer = self.ask(&target, None).await?;
+        let answer = self.request(&target, None).await?;
         let (_, target) = self.follow(answer, target).await?;
         let typed = form(&[("login", name), ("password", password)]);
-        let answer = self.ask(&target, Some(&typed)).await?;
+        let answer = self.request(&target, Some(&typed)).await?;
         let (answer, back) = self.follow(answer, target).await?;
         if back.starts_with('/') {
             return Err(Error::Answer {
@@ -286,7 +286,7 @@ impl Provider {
 
     async fn token(&self, fields: &[(&str, &str)]) -> Result<Result<Token, String>, Error> {
         let target = format!("{}/token", self.path);
-        let answer = self.ask(&target, Some(&form(fields))).await?;
+        let answer = self.request(&target, Some(&form(fields))).await?;
         if answer.status != 200 {
             return Ok(Err(answer.body));
         }
@@ -307,12 +307,12 @@ impl Provider {
                 None if next.starts_with('/') => next,
                 None => return Ok((answer, next)),
             };
-            answer = self.ask(&target, None).await?;
+            answer = self.request(&target, None).await?;
         }
         Ok((answer, target))
     }
 
-    async fn ask(&self, target: &str, form: Option<&str>) -> Result<Answer, Error> {
+    async fn request(&self, target: &str, form: Option<&str>) -> Result<Answer, Error> {
         let failed = |reason: &dyn std::fmt::Display| Error::Answer {
             target: target.to_owned(),
             reason: reason.to_string(),

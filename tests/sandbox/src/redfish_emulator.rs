@@ -99,7 +99,7 @@ impl RedfishEmulator {
             },
             Validity::DAY,
         )?;
-        let port = port::reserve().map_err(Error::Port)?;
+        let port = port::reserve_on(address).map_err(Error::Port)?;
         let users = directory.join("users");
         fs::write(&users, format!("{USER}:{HASH}\n")).map_err(file(users.clone()))?;
         let described: Vec<String> = systems
@@ -129,20 +129,23 @@ impl RedfishEmulator {
             .arg("--config")
             .arg(config);
         let mut process = group.spawn(program)?;
-        let url = format!("https://{address}:{port}");
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| Error::Client(error);
-        let mut client = kube::Config::new(url.parse::<http::Uri>().map_err(|error| failed(error.into()))?);
-        client.proxy_url = None;
-        // Whether it answers is the question, not who it is.
-        client.accept_invalid_certs = true;
-        let client = kube::Client::try_from(client).map_err(|error| failed(error.into()))?;
-        readiness::serving(&mut process, &client, "/redfish/v1/", PATIENCE).await?;
+        let listens = SocketAddr::from((address, port));
+        answers(&mut process, listens).await?;
         Ok(Self {
             process,
-            listens: SocketAddr::from((address, port)),
+            listens,
             authority: ca.certificate().to_owned(),
             systems: systems.iter().map(|&name| name.to_owned()).collect(),
         })
+    }
+
+    /// Starts it again at the same address, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not become ready.
+    pub async fn restart(&mut self) -> Result<(), Error> {
+        self.process.restart().await?;
+        answers(&mut self.process, self.listens).await
     }
 
     /// The CA certificate (PEM) that its certificate chains to.
@@ -190,6 +193,19 @@ impl RedfishEmulator {
         });
         found.map(|(_, name)| name.clone())
     }
+}
+
+/// Waits until it answers.
+async fn answers(process: &mut Process, listens: SocketAddr) -> Result<(), Error> {
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| Error::Client(error);
+    let url = format!("https://{listens}").parse::<http::Uri>();
+    let mut client = kube::Config::new(url.map_err(|error| failed(error.into()))?);
+    client.proxy_url = None;
+    // Whether it answers is the question, not who it is.
+    client.accept_invalid_certs = true;
+    let client = kube::Client::try_from(client).map_err(|error| failed(error.into()))?;
+    readiness::serving(process, &client, "/redfish/v1/", PATIENCE).await?;
+    Ok(())
 }
 
 fn uuid(index: usize) -> String {

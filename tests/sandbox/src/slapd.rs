@@ -104,7 +104,7 @@ impl Directory {
             names: vec![SanType::IpAddress(IpAddr::V4(address))],
         };
         let server = authority.issue("server", subject, Validity::DAY)?;
-        let address = SocketAddrV4::new(address, port::reserve()?);
+        let address = SocketAddrV4::new(address, port::reserve_on(address)?);
         let shown = |path: &std::path::Path| path.display().to_string();
         let config = format!(
             "include /etc/ldap/schema/core.schema\ninclude /etc/ldap/schema/cosine.schema\n\

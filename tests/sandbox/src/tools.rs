@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_nobody_listed_is_named_in_the_error() {
+    fn an_unlisted_tool_is_named_in_the_error() {
         assert_eq!(
             path("minikube").unwrap_err().to_string(),
             "\"minikube\" is none of the tools that the set-up script knows"

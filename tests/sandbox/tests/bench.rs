@@ -5,7 +5,7 @@
 use std::process::Command;
 
 #[test]
-fn a_site_that_is_too_small_for_its_clusters_is_refused_before_anything_is_brought_up() {
+fn a_site_too_small_for_its_clusters_is_refused_first() {
     for (options, words) in [
         (
             &[

@@ -28,7 +28,7 @@ fn demo_with_scheduler(script: &str) -> Output {
 }
 
 #[test]
-fn a_scheduler_that_does_not_start_is_shown_with_its_log_and_fails_the_demonstration() {
+fn a_scheduler_that_does_not_start_fails_the_demonstration() {
     let output = demo_with_scheduler("#!/bin/sh\necho 'the ledger is of a newer version'\nexit 3\n");
 
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ fn in_order<'a>(line: &str, mut parts: impl Iterator<Item = &'a str>) -> bool {
 }
 
 #[test]
-fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
+fn two_clusters_get_ready_and_a_third_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
         .arg("demo")
         .stdin(Stdio::null())
@@ -89,7 +89,7 @@ fn two_clusters_become_ready_and_the_third_is_refused_with_a_reason() {
 }
 
 #[test]
-fn fake_nodes_can_be_asked_for_and_nobody_is_told_of_ports_that_nobody_serves() {
+fn with_fake_nodes_no_served_ports_are_printed() {
     let output = Command::new(env!("CARGO_BIN_EXE_sip-sandbox"))
         .args(["demo", "--fake-nodes"])
         .stdin(Stdio::null())

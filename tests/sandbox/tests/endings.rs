@@ -66,7 +66,7 @@ fn up() -> (Child, BufReader<ChildStdout>, PathBuf) {
 }
 
 #[test]
-fn a_site_is_gone_after_its_owner_was_killed_interrupted_or_terminated() {
+fn a_site_ends_with_its_owner() {
     for signal in [Signal::KILL, Signal::INT, Signal::TERM] {
         let (mut owner, _output, directory) = up();
         let running = processes_of(&directory);
@@ -145,7 +145,7 @@ async fn stop_kills_what_does_not_heed_it_and_its_children() {
 }
 
 #[tokio::test]
-async fn a_killed_process_can_be_restarted_and_its_log_goes_on() {
+async fn a_killed_process_restarts_and_continues_its_log() {
     let group = Group::new("restart").unwrap();
     let script = "echo started; sleep 3600";
     let mut process = group

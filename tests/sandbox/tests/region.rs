@@ -65,7 +65,7 @@ async fn the_scheduler_lists_its_services_to_its_own_people_only() {
 }
 
 #[tokio::test]
-async fn a_killed_scheduler_comes_back_on_the_same_port() {
+async fn a_killed_scheduler_restarts_on_the_same_port() {
     let mut region = Region::start("north").await.unwrap();
     let before = region.grpcurl(region.operator(), &["list"]).await.unwrap();
 
@@ -80,7 +80,7 @@ async fn a_killed_scheduler_comes_back_on_the_same_port() {
 }
 
 #[tokio::test]
-async fn a_scheduler_that_is_asked_to_stop_ends_by_itself() {
+async fn a_scheduler_ends_by_itself_on_sigterm() {
     let mut region = Region::start("north").await.unwrap();
 
     let ended = region.scheduler().stop(Duration::from_secs(25)).await.unwrap();

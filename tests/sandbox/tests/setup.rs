@@ -197,7 +197,7 @@ fn what_is_missing_is_named_with_how_to_get_it() {
 }
 
 #[test]
-fn two_runs_at_once_build_every_tool_once_and_a_third_builds_nothing() {
+fn concurrent_runs_build_every_tool_once() {
     let machine = Machine::new();
 
     let both =
@@ -300,7 +300,7 @@ fn only_root_on_linux_is_given_what_a_real_node_is_made_of() {
 }
 
 #[test]
-fn a_failed_build_shows_why_leaves_no_half_tool_and_is_done_again() {
+fn a_failed_tool_build_is_reported_and_repeated() {
     let machine = Machine::new();
     fs::write(machine.path("fail"), "").unwrap();
 

@@ -53,7 +53,7 @@ async fn pods_of_a_deployment_become_ready_on_fake_nodes() {
 }
 
 #[tokio::test]
-async fn a_service_account_has_the_rights_it_was_given_and_the_audit_log_tells_on_it() {
+async fn a_service_account_has_its_rights_and_is_audited() {
     const RIGHTS: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -126,7 +126,7 @@ async fn hosts_are_loaded_with_their_state_and_their_network_data() {
 }
 
 #[tokio::test]
-async fn a_restarted_api_server_has_forgotten_nothing_and_waits_see_it_come_back() {
+async fn a_restarted_api_server_keeps_its_objects() {
     let mut site = Site::builder("restart").start().await.unwrap();
     site.create_namespace("kept").await.unwrap();
     let api: Api<Secret> = Api::namespaced(site.client(), "kept");

@@ -1,6 +1,7 @@
 //! A `SIPCluster` that has been checked: everything an agent acts on.
 
 mod auth;
+mod limits;
 mod names;
 mod ports;
 mod role;
@@ -78,6 +79,12 @@ impl Cluster {
         let mut faults = Vec::new();
         let reference = reference(object, &mut faults);
         faults.extend(ClusterApiCluster::parse(object).err());
+        let excess = limits::check(&object.spec);
+        if !excess.is_empty() {
+            faults.extend(excess);
+            let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
+            return Err(Invalid::new(&object, faults));
+        }
         let SIPClusterSpec { nodes, services } = &object.spec;
         let roles = nodes
             .iter()

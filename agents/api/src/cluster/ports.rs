@@ -171,7 +171,7 @@ mod tests {
     use super::PortSet;
 
     #[test]
-    fn ports_are_shown_as_ranges() {
+    fn ports_are_printed_as_ranges() {
         for (ports, expected) in [
             (&[][..], ""),
             (&[30_001], "30001"),

@@ -94,6 +94,10 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::NameConflict,
         "Somebody else has an object of a name that is needed.",
     ),
+    no(
+        Reason::OverrideNotAllowed,
+        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
+    ),
     no(Reason::Refused, "The API server refuses an object."),
     no(
         Reason::NoAddress,
@@ -124,6 +128,15 @@ const JUMP_HOST_READY: &[Meaning] = &[
     yes(
         Reason::NoKeys,
         "All is as asked, and the spec names no key and no authority by which anybody can log in.",
+    ),
+    yes(
+        Reason::PowerServiceUnavailable,
+        "ssh works, and the command `host` does not: the agent does not serve PowerService, or cannot read the CA for it.",
+    ),
+    yes(
+        Reason::BmcUnreachable,
+        "ssh works, and the BMC of a member gave no usable answer to the last call from a jump host, less than ten minutes ago. The \
+         message names the host and what failed.",
     ),
     no(
         Reason::Progressing,
@@ -157,6 +170,10 @@ const JUMP_HOST_READY: &[Meaning] = &[
         Reason::NameConflict,
         "Somebody else has an object of a name that is needed.",
     ),
+    no(
+        Reason::OverrideNotAllowed,
+        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
+    ),
     no(Reason::Refused, "The API server refuses an object."),
     no(
         Reason::NoAddress,
@@ -165,7 +182,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(
         Reason::PodsFail,
-        "Pods end or cannot be started: for example, the image has no sshd or no user `ubuntu` with the number 1000.",
+        "Pods end or cannot be started: for example, the image has no sshd or no user `ubuntu` with the UID 1000.",
     ),
     no(
         Reason::NetworkAttachmentMissing,
@@ -262,6 +279,10 @@ const AUTH_READY: &[Meaning] = &[
     no(
         Reason::NameConflict,
         "Somebody else has an object of a name that is needed.",
+    ),
+    no(
+        Reason::OverrideNotAllowed,
+        "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
     ),
     no(Reason::Refused, "The API server refuses an object."),
     no(Reason::ImagePull, "A pod's image cannot be pulled."),

@@ -61,6 +61,7 @@ reasons! {
     Available,
     BadTemplate,
     Blocked,
+    BmcUnreachable,
     CertificateInvalid,
     CertificateNotReady,
     ConnectorMissing,
@@ -86,9 +87,11 @@ reasons! {
     NoKeys,
     NoReachableBackend,
     NotInstalled,
+    OverrideNotAllowed,
     Placed,
     PodsFail,
     PortConflict,
+    PowerServiceUnavailable,
     Progressing,
     ReconciliationSucceeded,
     Refused,
@@ -150,6 +153,8 @@ pub mod load_balancer {
     pub const PORT_CONFLICT: Reason = Reason::PortConflict;
     /// Somebody else has an object of a name that is needed.
     pub const NAME_CONFLICT: Reason = Reason::NameConflict;
+    /// The spec overrides something of a Service that the site's configuration does not list.
+    pub const OVERRIDE_NOT_ALLOWED: Reason = Reason::OverrideNotAllowed;
     /// The API server refuses an object.
     pub const REFUSED: Reason = Reason::Refused;
     /// A member has no address in the network that the entry names.
@@ -180,6 +185,10 @@ pub mod jump_host {
     pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
     /// A host key in the jump host's own Secret cannot be used. The agent changes none that is there.
     pub const HOST_KEY_INVALID: Reason = Reason::HostKeyInvalid;
+    /// `PowerService` is not served, or pods cannot verify it. The condition is True: ssh works.
+    pub const POWER_SERVICE_UNAVAILABLE: Reason = Reason::PowerServiceUnavailable;
+    /// The BMC of a member gave no usable answer to the last call. The condition is True: ssh works.
+    pub const BMC_UNREACHABLE: Reason = Reason::BmcUnreachable;
 }
 
 /// Reasons of [`super::AUTH_READY`], besides those that it shares with [`load_balancer`], [`ready::PROGRESSING`] and [`super::REMOVED`].

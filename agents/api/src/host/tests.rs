@@ -153,7 +153,7 @@ fn addresses_of_bmcs_are_kept_as_written() {
 }
 
 #[test]
-fn a_password_in_a_bmc_address_goes_nowhere() {
+fn a_password_in_a_bmc_address_is_never_reported() {
     for address in [
         "redfish://root:hunter2@192.0.2.1/redfish/v1",
         "root:hunter2@192.0.2.1",
@@ -173,7 +173,7 @@ fn a_password_in_a_bmc_address_goes_nowhere() {
 }
 
 #[test]
-fn a_bad_secret_is_a_report_of_the_host_and_the_rest_of_it_stands() {
+fn a_bad_secret_is_a_fault_of_its_host_only() {
     let secret = SecretName {
         namespace: "lab".to_owned(),
         name: "s".to_owned(),

@@ -64,28 +64,61 @@ fn a_host_without_networks_has_no_addresses_and_no_fault() {
 }
 
 #[test]
-fn faults_name_the_path_the_value_and_the_rule_and_hide_no_other_network() {
+fn addresses_that_mean_another_machine_to_each_are_faults() {
+    for address in [
+        "127.0.0.1",
+        "127.8.9.10",
+        "0.0.0.0",
+        "0.1.2.3",
+        "169.254.169.254",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+    ] {
+        let (found, faults) = read(&format!("networks: [{{id: a, ip_address: '{address}'}}]"));
+        assert_eq!((found, faults.len()), (Vec::new(), 1), "{address}: {faults:?}");
+    }
+    for address in [
+        "10.0.0.1",
+        "192.0.2.1",
+        "223.255.255.254",
+        "2001:db8::1",
+        "fd00::1",
+    ] {
+        let (found, faults) = read(&format!("networks: [{{id: a, ip_address: '{address}'}}]"));
+        assert_eq!((found, faults), (pairs(&[("a", address)]), Vec::new()));
+    }
+}
+
+#[test]
+fn faults_name_path_and_rule_and_hide_no_other_network() {
     let good = ("ok", "192.0.2.1");
     for (network, fault) in [
         (
             "{id: a, ip_address: banana}",
-            "data[networkData].networks[0].ip_address is \"banana\": must be one IPv4 or IPv6 address, without a prefix length",
+            "data[networkData].networks[0].ip_address is 6 characters: must be one unicast IPv4 or IPv6 address, not loopback or link-local, without a prefix length",
         ),
         (
             "{id: a, ip_address: 192.0.2.7/24}",
-            "data[networkData].networks[0].ip_address is \"192.0.2.7/24\": must be one IPv4 or IPv6 address, without a prefix length",
+            "data[networkData].networks[0].ip_address is 12 characters: must be one unicast IPv4 or IPv6 address, not loopback or link-local, without a prefix length",
         ),
         (
             "{id: a, ip_address: 0.0.0.0}",
-            "data[networkData].networks[0].ip_address is \"0.0.0.0\": must be one IPv4 or IPv6 address, without a prefix length",
+            "data[networkData].networks[0].ip_address is 7 characters: must be one unicast IPv4 or IPv6 address, not loopback or link-local, without a prefix length",
         ),
         (
             "{id: a, ip_address: \"192.0.2.7\\nserver evil\"}",
-            "data[networkData].networks[0].ip_address is \"192.0.2.7\\nserver evil\": must be one IPv4 or IPv6 address, without a prefix length",
+            "data[networkData].networks[0].ip_address is 21 characters: must be one unicast IPv4 or IPv6 address, not loopback or link-local, without a prefix length",
         ),
         (
             "{ip_address: 192.0.2.7}",
-            "data[networkData].networks[0].id is \"\": must not be empty or contain control characters",
+            "data[networkData].networks[0].id is 0 characters: must not be empty or contain control characters",
         ),
         (
             "[]",
@@ -98,20 +131,50 @@ fn faults_name_the_path_the_value_and_the_rule_and_hide_no_other_network() {
 }
 
 #[test]
-fn the_first_address_of_a_network_counts_and_another_is_reported() {
+fn the_first_address_of_a_network_counts() {
     let text = "networks: [{id: a, ip_address: 192.0.2.1}, {id: a, ip_address: 192.0.2.2}, {id: a, ip_address: 192.0.2.1}]";
     let (addresses, faults) = read(text);
     assert_eq!(addresses, pairs(&[("a", "192.0.2.1")]));
     assert_eq!(
         faults,
         [
-            "data[networkData].networks[1].ip_address is \"192.0.2.2\": network a already has the address 192.0.2.1, which is used"
+            "data[networkData].networks[1].ip_address is another address: must be that of the first network with the same id, which is used"
         ]
     );
 }
 
 #[test]
-fn what_is_neither_json_nor_yaml_is_reported_without_its_content() {
+fn faults_quote_nothing_of_the_secret() {
+    for network in [
+        "{id: a, ip_address: hunter2}",
+        "{id: \"hunter2\\n\", ip_address: 192.0.2.1}",
+        "{id: hunter2, ip_address: 192.0.2.1}, {id: hunter2, ip_address: 192.0.2.2}",
+    ] {
+        let (_, faults) = read(&format!("networks: [{network}]"));
+        let faults = faults.join("; ");
+        assert!(!faults.is_empty(), "{network}");
+        for quoted in ["hunter2", "192.0.2"] {
+            assert!(!faults.contains(quoted), "{faults}");
+        }
+    }
+}
+
+#[test]
+fn reserved_addresses_become_faults_and_hide_no_other_network() {
+    let text = "networks: [{id: a, ip_address: 10.96.0.1}, {id: b, ip_address: 192.0.2.1}, \
+        {id: c, ip_address: '::ffff:10.96.0.1'}, {id: d, ip_address: nowhere}]";
+    let reserved: IpAddr = "10.96.0.1".parse().unwrap();
+    let data = NetworkData::parse(&secret(), text.as_bytes())
+        .without_reserved(&secret(), |address| address == reserved);
+    let ids: Vec<_> = data.addresses().keys().map(ToString::to_string).collect();
+    assert_eq!(ids, ["b"]);
+    let invalid = data.invalid().unwrap();
+    assert_eq!(invalid.faults().len(), 3, "{invalid}");
+    assert!(!invalid.to_string().contains("10.96"), "{invalid}");
+}
+
+#[test]
+fn unparsable_content_is_reported_without_quoting_it() {
     let invalid = NetworkData::parse(&secret(), b"password: [hunter2\nnetworks: {")
         .invalid()
         .unwrap()

@@ -18,7 +18,7 @@ pub struct AuthSpec {
     /// Labels of the site's nodes that may run the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// `id` of a network in the hosts' networkData. Required, as in SIP; a provider connects to no host, so it changes nothing.
+    /// `id` of a network in the hosts' networkData. Required as in SIP, without effect: a provider connects to no host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_interface_id: Option<String>,
     /// IP address under which users reach the service.
@@ -33,7 +33,7 @@ pub struct AuthSpec {
     /// Multus networks that the pods join: names of `NetworkAttachmentDefinition`s in the namespace of the SIPCluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_attachments: Option<Vec<String>>,
-    /// Changes to what is made: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
+    /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::crd::any_object")]
@@ -55,7 +55,7 @@ pub struct AuthSpec {
     /// URL that tokens name as their issuer. Default: `https://HOST:PORT/dex` with the hostname and the port of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Where people come from. Without any, nobody can log in.
+    /// Sources of identities, each of one type. Without connectors and static passwords nobody can log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connectors: Option<Vec<ConnectorSpec>>,
     /// Programs that people log in to. Default: `kubernetes`, a public client for kubectl on `localhost`.
@@ -94,7 +94,7 @@ pub struct SecretKeySpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectorSpec {
-    /// Tells it from the others, and is part of the address that an upstream provider returns people to
+    /// Unique id of the connector, and part of the address to which an upstream provider redirects users
     /// (`ISSUER/callback`): at most 63 lowercase letters, digits and '-'.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -115,7 +115,7 @@ pub struct ConnectorSpec {
     pub raw: Option<SecretKeySpec>,
 }
 
-/// A directory that is asked by LDAP over TLS.
+/// An LDAP directory, queried over TLS.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LdapSpec {
@@ -267,10 +267,10 @@ pub struct OidcClientSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpirySpec {
-    /// After which time keys that sign are replaced, such as `6h`. Default: `6h`.
+    /// How long a signing key is used, such as `6h`. Default: `6h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing_keys: Option<String>,
-    /// For which time a token of a person is valid, such as `24h`. Default: `24h`.
+    /// How long an ID token is valid, such as `24h`. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_tokens: Option<String>,
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
-use kit::{placement::ObjectKey, retries::watch_pauses};
+use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -84,15 +84,22 @@ impl<F: Fn(ObjectKey)> Sink<BareMetalHost> for Hosts<F> {
 pub async fn watch_network_data(
     client: Client,
     namespace: String,
+    reserved: ReservedNetworks,
     inventory: Inventory,
     listed: Listed,
 ) -> Result<(), Infallible> {
     let api = Api::<Secret>::namespaced(client, &namespace);
-    run(api, listed, &Secrets { namespace, inventory }).await
+    let secrets = Secrets {
+        namespace,
+        reserved,
+        inventory,
+    };
+    run(api, listed, &secrets).await
 }
 
 struct Secrets {
     namespace: String,
+    reserved: ReservedNetworks,
     inventory: Inventory,
 }
 
@@ -100,7 +107,10 @@ impl Sink<Secret> for Secrets {
     fn put(&self, object: Secret) {
         let secret = secret(&object);
         let data = object.data.unwrap_or_default().remove(api::NETWORK_DATA_KEY);
-        let parsed = data.map(|data| NetworkData::parse(&secret, &data.0));
+        let parsed = data.map(|data| {
+            NetworkData::parse(&secret, &data.0)
+                .without_reserved(&secret, |address| self.reserved.contains(address))
+        });
         self.inventory.put_network_data(&secret, parsed.as_ref());
     }
 

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use api::{BareMetalHost, SIPCluster};
 use futures::{FutureExt as _, StreamExt as _};
-use kit::{apply, placement::ObjectKey};
+use kit::{
+    apply,
+    placement::{ClusterId, ObjectKey},
+};
 use kube::{Api, ResourceExt as _};
 
 use super::{
@@ -18,7 +21,10 @@ use super::{
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, Plan},
 };
-use crate::fence::{Evidence, Released};
+use crate::{
+    fence::{Evidence, Released},
+    host_events::HostEvent,
+};
 
 /// Host writes under way at once, for one cluster.
 const CONCURRENT: usize = 16;
@@ -44,7 +50,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
         act_on_machine(action, context, &mut outcomes).await;
     }
     if let Some(actions) = &plan.hosts {
-        let released = act_on_hosts(actions, context, &mut outcomes).await;
+        let released = act_on_hosts((&plan.cluster, actions), context, &mut outcomes).await;
         if let Err(error) = confirm(plan, released, context).await {
             outcomes.error.get_or_insert(error);
         }
@@ -85,7 +91,11 @@ enum Outcome {
 }
 
 /// Carries out the actions, several at once. Returns the releases that are on the API server.
-async fn act_on_hosts(actions: &[HostAction], context: &Context, outcomes: &mut Outcomes) -> Vec<Released> {
+async fn act_on_hosts(
+    (cluster, actions): (&ClusterId, &[HostAction]),
+    context: &Context,
+    outcomes: &mut Outcomes,
+) -> Vec<Released> {
     let before = Instant::now();
     // Boxed and collected first: the compiler cannot see that a lazily mapped stream of borrows is Send.
     let acting: Vec<_> = actions
@@ -103,10 +113,15 @@ async fn act_on_hosts(actions: &[HostAction], context: &Context, outcomes: &mut 
             });
         }
         match outcome {
-            Outcome::Done => released.extend(action.release().map(|release| Released {
-                release: release.clone(),
-                evidence: evidence(action.verb(), before),
-            })),
+            Outcome::Done => {
+                if let Some(event) = host_event(action, cluster) {
+                    context.host_events.add(event);
+                }
+                released.extend(action.release().map(|release| Released {
+                    release: release.clone(),
+                    evidence: evidence(action.verb(), before),
+                }));
+            }
             Outcome::Changed => outcomes.requeue = Some(CHANGED),
             Outcome::Refused(words) => {
                 outcomes.requeue = Some(REFUSED);
@@ -115,6 +130,26 @@ async fn act_on_hosts(actions: &[HostAction], context: &Context, outcomes: &mut 
         }
     }
     released
+}
+
+/// The Event on the host of an action that was carried out.
+fn host_event(action: &HostAction, cluster: &ClusterId) -> Option<HostEvent> {
+    let key = cluster.key();
+    let (reason, note) = match action.verb() {
+        Verb::Label => ("Labeled", format!("claimed and labelled for SIPCluster {key}")),
+        Verb::Relabel | Verb::RelabelClaimed => {
+            ("Relabeled", format!("labels of SIPCluster {key} are put back"))
+        }
+        Verb::Adopt => ("Adopted", format!("its labels mean SIPCluster {key}")),
+        Verb::Unlabel => ("Released", format!("the labels of SIPCluster {key} are removed")),
+        Verb::Confirm | Verb::ConfirmGone => return None,
+    };
+    Some(HostEvent {
+        host: action.host().clone(),
+        cluster: cluster.clone(),
+        reason,
+        note,
+    })
 }
 
 fn evidence(verb: Verb, before: Instant) -> Evidence {

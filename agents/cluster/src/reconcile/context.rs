@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use kit::{apply::Manager, config::Section, events::Events, retries::Retries, scheduler::Scheduler};
+use kit::{
+    apply::Manager, config::Section, events::Events, metrics::AgentMetrics, retries::Retries,
+    scheduler::Scheduler,
+};
 use kube::Client;
 
 use super::{epochs::Epochs, metrics::Metrics, pending_writes::PendingWrites};
-use crate::{fence::Fence, inventory::Inventory, triggers::Triggers};
+use crate::{fence::Fence, host_events::HostEvents, inventory::Inventory, triggers::Triggers};
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
@@ -33,8 +36,12 @@ pub struct Context {
     pub retries: Retries,
     /// What is counted.
     pub metrics: Metrics,
+    /// What every agent counts.
+    pub reconciles: AgentMetrics,
     /// Events.
     pub events: Events,
+    /// Events on hosts.
+    pub host_events: HostEvents,
     /// Sections that no agent of the site serves.
     pub not_installed: BTreeSet<Section>,
 }

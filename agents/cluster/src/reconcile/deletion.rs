@@ -107,7 +107,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
 }
 
 /// Sections whose agents have answered before and have not reported that their children are removed. An agent that does not
-/// answer within a minute, or has no rights in the namespace, is not waited for: the garbage collector deletes what the cluster owns.
+/// answer within a minute after the status has no members any more, or has no rights in the namespace, is not waited for: the garbage collector deletes what the cluster owns.
 fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     let Observation {
         object,
@@ -118,8 +118,8 @@ fn remaining_sections(observation: &Observation<'_>) -> Vec<Section> {
     let Ok(cluster) = Cluster::parse(object) else {
         return Vec::new();
     };
-    let deleted = object.metadata.deletion_timestamp.as_ref();
-    let waited = deleted.map_or(Duration::ZERO, |time| services::waited(time, *now));
+    let since = status::released_since(object);
+    let waited = since.map_or(Duration::ZERO, |since| services::waited(since, *now));
     if waited > services::ANSWER_WITHIN {
         return Vec::new();
     }

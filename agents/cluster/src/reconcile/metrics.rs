@@ -1,44 +1,53 @@
-//! What this agent counts. Labels are enumerations, so that their number is known.
+//! Metrics of the cluster agent besides those of every agent, in one table. `docs/metrics.md` is held to it.
 
-use std::time::Duration;
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use runtime::metrics::{Definition, Kind};
 
-use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
-    metrics::{
-        counter::Counter,
-        family::Family,
-        histogram::{Histogram, exponential_buckets},
-    },
+const OUTCOME: &str = "outcome";
+
+/// Declarations to the scheduler.
+const DECLARATIONS: Definition = Definition {
+    name: "sip_cluster_agent_declarations_total",
+    kind: Kind::Counter,
+    labels: &[OUTCOME],
+    help: "Declarations of SIPClusters to the scheduler, by its answer: placed, refused, invalid, failed",
+};
+/// Writes to hosts.
+const HOST_WRITES: Definition = Definition {
+    name: "sip_cluster_agent_host_writes_total",
+    kind: Kind::Counter,
+    labels: &[OUTCOME],
+    help: "Writes to BareMetalHosts, by outcome: done, changed (the host had changed or was gone), refused",
 };
 
-/// How a pass over a cluster ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum Pass {
-    /// All that was to be done now is done.
-    Done,
-    /// The API server did not do what was asked.
-    Kubernetes,
-    /// The scheduler did not answer, or from an older epoch.
-    Scheduler,
-}
-
 /// The scheduler's answer to a declaration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// All that is wanted is there.
+    /// The cluster holds all hosts that it wants.
     Placed,
-    /// Something is missing.
+    /// Some hosts are missing.
     Refused,
     /// The spec breaks a rule.
     Invalid,
-    /// It could not be asked.
+    /// The call failed.
     Failed,
 }
 
-/// What has come of a write to a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+impl Answer {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Placed => "placed",
+            Self::Refused => "refused",
+            Self::Invalid => "invalid",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The result of a write to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostWrite {
-    /// It is on the API server.
+    /// The API server has it.
     Done,
     /// The host had changed, or was gone.
     Changed,
@@ -46,80 +55,49 @@ pub enum HostWrite {
     Refused,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PassLabels {
-    outcome: Pass,
+impl HostWrite {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Changed => "changed",
+            Self::Refused => "refused",
+        }
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
-    outcome: Answer,
-}
+/// Counts by outcome.
+type ByOutcome = Family<[(&'static str, &'static str); 1], Counter>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HostWriteLabels {
-    outcome: HostWrite,
-}
-
-/// The agent's counts. Cheap to clone.
-#[derive(Clone, Debug)]
+/// The agent's metrics. Cheap to clone.
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    passes: Family<PassLabels, Histogram, fn() -> Histogram>,
-    answers: Family<AnswerLabels, Counter>,
-    host_writes: Family<HostWriteLabels, Counter>,
-}
-
-/// From a millisecond to 16 seconds.
-fn durations() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+    declarations: ByOutcome,
+    host_writes: ByOutcome,
 }
 
 impl Metrics {
-    /// The counts, registered with the process's.
+    /// The metrics, registered with the process's.
     #[must_use]
     pub fn registered(metrics: &runtime::metrics::Metrics) -> Self {
-        let this = Self {
-            passes: Family::new_with_constructor(durations),
-            answers: Family::default(),
-            host_writes: Family::default(),
-        };
-        let Self {
-            passes,
-            answers,
-            host_writes,
-        } = this.clone();
-        metrics.register(|registry| {
-            registry.register(
-                "cluster_look_seconds",
-                "Passes over a SIPCluster, by outcome",
-                passes,
-            );
-            registry.register(
-                "placements",
-                "Declarations to the scheduler, by its answer",
-                answers,
-            );
-            registry.register("host_writes", "Writes to BareMetalHosts, by outcome", host_writes);
-        });
+        let this = Self::default();
+        metrics.add(&DECLARATIONS, this.declarations.clone());
+        metrics.add(&HOST_WRITES, this.host_writes.clone());
         this
     }
 
-    /// A pass over a cluster has ended.
-    pub fn passed(&self, outcome: Pass, took: Duration) {
-        self.passes
-            .get_or_create(&PassLabels { outcome })
-            .observe(took.as_secs_f64());
+    /// The scheduler has answered a declaration, or the call failed.
+    pub fn declared(&self, answer: Answer) {
+        count(&self.declarations, answer.label());
     }
 
-    /// The scheduler has answered a declaration, or could not be asked.
-    pub fn answered(&self, outcome: Answer) {
-        self.answers.get_or_create(&AnswerLabels { outcome }).inc();
-    }
-
-    /// A host was written, or was to be.
+    /// A write to a host has ended.
     pub fn host_written(&self, outcome: HostWrite) {
-        self.host_writes.get_or_create(&HostWriteLabels { outcome }).inc();
+        count(&self.host_writes, outcome.label());
     }
+}
+
+fn count(metric: &ByOutcome, outcome: &'static str) {
+    metric.get_or_create(&[(OUTCOME, outcome)]).inc();
 }
 
 #[cfg(test)]
@@ -127,18 +105,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_happened_is_counted_by_outcome() {
+    fn the_reference_has_this_table() {
+        let table = runtime::metrics::reference_table(&[&DECLARATIONS, &HOST_WRITES]);
+        assert!(
+            include_str!("../../../../docs/metrics.md").contains(&table),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn answers_and_writes_are_counted_by_outcome() {
         let process = runtime::metrics::Metrics::default();
         let metrics = Metrics::registered(&process);
-        metrics.passed(Pass::Done, Duration::from_millis(3));
-        metrics.answered(Answer::Refused);
+        metrics.declared(Answer::Refused);
         metrics.host_written(HostWrite::Changed);
         metrics.host_written(HostWrite::Changed);
         let text = process.encode().unwrap();
         for line in [
-            "cluster_look_seconds_count{outcome=\"Done\"} 1",
-            "placements_total{outcome=\"Refused\"} 1",
-            "host_writes_total{outcome=\"Changed\"} 2",
+            "sip_cluster_agent_declarations_total{outcome=\"refused\"} 1",
+            "sip_cluster_agent_host_writes_total{outcome=\"changed\"} 2",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

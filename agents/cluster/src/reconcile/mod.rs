@@ -43,7 +43,7 @@ mod status_draft;
 #[cfg(test)]
 mod fixtures;
 
-use std::{sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration};
 
 use api::SIPCluster;
 use kit::placement::ObjectKey;
@@ -62,9 +62,9 @@ pub use services::is_drained;
 /// # Errors
 /// What ended the pass early.
 pub async fn reconcile(object: Arc<SIPCluster>, context: Arc<Context>) -> Result<Action, Error> {
-    let began = Instant::now();
+    let counted = context.reconciles.begin();
     let result = pass(&object, &context).await;
-    report::finish(&object, result, began, &context).await
+    report::finish(&object, result, counted, &context).await
 }
 
 async fn pass(object: &SIPCluster, context: &Context) -> Result<Option<Duration>, Error> {

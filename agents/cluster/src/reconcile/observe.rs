@@ -57,7 +57,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
     }
     let created = object.creation_timestamp();
     let answer = context.scheduler.apply(&cluster, created.as_ref()).await;
-    context.metrics.answered(match &answer {
+    context.metrics.declared(match &answer {
         Ok(placement) if placement.refusal().is_some() => Answer::Refused,
         Ok(_) => Answer::Placed,
         Err(status) if status.code() == Code::InvalidArgument => Answer::Invalid,

@@ -1,10 +1,15 @@
 //! Reports what a pass has found and done: the status, once; Events; metrics; and when the next pass is due.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::SIPCluster;
 use k8s_openapi::jiff::Timestamp;
-use kit::{apply, placement::ObjectKey, scheduler};
+use kit::{
+    apply,
+    metrics::{Outcome, Reconcile},
+    placement::ObjectKey,
+    scheduler,
+};
 use kube::{Client, Resource as _, ResourceExt as _, runtime::controller::Action};
 use tonic::Code;
 
@@ -12,7 +17,6 @@ use super::{
     context::{Context, MANAGER},
     error::Error,
     event::Event,
-    metrics::Pass,
     outcomes::Outcomes,
     pending_writes::PendingWrites,
     plan::Plan,
@@ -115,7 +119,7 @@ async fn publish(events: Vec<Event>, object: &SIPCluster, context: &Context) {
 pub(super) async fn finish(
     object: &SIPCluster,
     result: Result<Option<Duration>, Error>,
-    began: Instant,
+    counted: Reconcile<'_>,
     context: &Context,
 ) -> Result<Action, Error> {
     if let Err(Error::Scheduler(status)) = &result
@@ -134,12 +138,15 @@ pub(super) async fn finish(
         Err(Error::Gone) => Ok(None),
         other => other,
     };
-    let outcome = match &result {
-        Ok(_) => Pass::Done,
-        Err(Error::Kubernetes { .. } | Error::Drains(_) | Error::Changed | Error::Gone) => Pass::Kubernetes,
-        Err(Error::Scheduler(_) | Error::OldEpoch { .. } | Error::OldRevision { .. }) => Pass::Scheduler,
-    };
-    context.metrics.passed(outcome, began.elapsed());
+    counted.end(match &result {
+        Ok(_) => Outcome::Succeeded,
+        Err(Error::Kubernetes { .. } | Error::Drains(_) | Error::Changed | Error::Gone) => {
+            Outcome::ApiServerFailed
+        }
+        Err(Error::Scheduler(_) | Error::OldEpoch { .. } | Error::OldRevision { .. }) => {
+            Outcome::SchedulerFailed
+        }
+    });
     let requeue = result?;
     context.retries.succeeded(object);
     Ok(requeue.map_or_else(Action::await_change, Action::requeue))

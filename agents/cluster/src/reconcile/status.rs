@@ -48,6 +48,17 @@ pub(super) fn held(object: &SIPCluster) -> Option<&Placement> {
     object.status.as_ref()?.placement.as_ref()
 }
 
+/// Since when the status has asked the other agents to delete what they made for a cluster that is being deleted; `None` while it does not.
+pub(super) fn released_since(object: &SIPCluster) -> Option<&Time> {
+    let status = object.status.as_ref()?;
+    let is_empty = status
+        .placement
+        .as_ref()
+        .is_none_or(|held| held.members.is_empty());
+    let is_current = status.observed_generation == object.metadata.generation;
+    status.observed_since.as_ref().filter(|_| is_empty && is_current)
+}
+
 /// The conditions in the status.
 pub(super) fn conditions(object: &SIPCluster) -> &[Condition] {
     let status = object.status.as_ref();
@@ -81,7 +92,12 @@ fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus
     } = own;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
-    let observed_since = if before.observed_generation == Some(generation) {
+    // Once a cluster that is being deleted holds no host, the other agents have to delete what they made.
+    let has_members = |held: &Placement| !held.members.is_empty();
+    let releases_last = object.metadata.deletion_timestamp.is_some()
+        && before.placement.as_ref().is_some_and(has_members)
+        && placement.as_ref().is_some_and(|next| !has_members(next));
+    let observed_since = if before.observed_generation == Some(generation) && !releases_last {
         before.observed_since
     } else {
         Some(Time(now))

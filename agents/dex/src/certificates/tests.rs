@@ -15,13 +15,13 @@ fn count(bundle: &str) -> usize {
 #[test]
 fn nothing_is_made_anew_without_a_reason() {
     let now = SystemTime::now();
-    let (kept, first) = renewed(Kept::default(), None, &names("192.0.2.1"), now).unwrap();
-    let (same, again) = renewed(kept.clone(), None, &names("192.0.2.1"), now + 59 * DAY).unwrap();
-    assert!(kept == same && first == again);
-    let (due, renewed_in_time) = renewed(kept.clone(), None, &names("192.0.2.1"), now + 61 * DAY).unwrap();
-    assert!(due.authority == kept.authority && renewed_in_time.chain != first.chain);
+    let (stored, first) = renewed(Stored::default(), None, &names("192.0.2.1"), now).unwrap();
+    let (same, again) = renewed(stored.clone(), None, &names("192.0.2.1"), now + 59 * DAY).unwrap();
+    assert!(stored == same && first == again);
+    let (due, renewed_in_time) = renewed(stored.clone(), None, &names("192.0.2.1"), now + 61 * DAY).unwrap();
+    assert!(due.authority == stored.authority && renewed_in_time.chain != first.chain);
     assert!(renewed_in_time.bundle == first.bundle);
-    let (_, named) = renewed(kept, None, &names("sso.example.org"), now).unwrap();
+    let (_, named) = renewed(stored, None, &names("sso.example.org"), now).unwrap();
     assert!(named.chain != first.chain && named.bundle == first.bundle);
 }
 
@@ -29,18 +29,18 @@ fn nothing_is_made_anew_without_a_reason() {
 fn the_next_authority_is_trusted_before_it_issues() {
     let mut now = SystemTime::now();
     let host = names("sso.example.org");
-    let (mut kept, certificate) = renewed(Kept::default(), None, &host, now).unwrap();
+    let (mut stored, certificate) = renewed(Stored::default(), None, &host, now).unwrap();
     let mut trusted = certificate.bundle;
     // Clients that fetched the bundle within the last year trust every certificate.
     let mut widest = 0;
     for _ in 0..22 {
         now += 180 * DAY;
-        let (next, certificate) = renewed(kept, None, &host, now).unwrap();
+        let (next, certificate) = renewed(stored, None, &host, now).unwrap();
         let signer = next.authority.as_ref().unwrap().certificate.clone();
         assert!(trusted.contains(&signer), "{now:?}");
         widest = widest.max(count(&certificate.bundle));
         trusted = certificate.bundle;
-        kept = next;
+        stored = next;
     }
     assert_eq!(widest, 2);
 }
@@ -72,15 +72,15 @@ fn a_given_authority_must_be_one() {
         root: None,
     };
     let host = names("sso.example.org");
-    let (kept, certificate) = renewed(Kept::default(), Some(&given(&pair)), &host, now).unwrap();
-    assert!(certificate.bundle == pair.certificate && kept.authority.is_none());
+    let (stored, certificate) = renewed(Stored::default(), Some(&given(&pair)), &host, now).unwrap();
+    assert!(certificate.bundle == pair.certificate && stored.authority.is_none());
     let other = Pair {
         key: authority(now).unwrap().key,
         ..pair.clone()
     };
     let leaf = Pair {
-        certificate: kept.serving.as_ref().unwrap().chain.clone(),
-        key: kept.serving.as_ref().unwrap().key.clone(),
+        certificate: stored.serving.as_ref().unwrap().chain.clone(),
+        key: stored.serving.as_ref().unwrap().key.clone(),
     };
     let nothing = Pair {
         certificate: String::new(),
@@ -93,12 +93,17 @@ fn a_given_authority_must_be_one() {
     ] {
         assert!(
             matches!(
-                renewed(Kept::default(), Some(&given(&wrong)), &host, now),
+                renewed(Stored::default(), Some(&given(&wrong)), &host, now),
                 Err(Error::Given(_))
             ),
             "{name}"
         );
     }
-    let ended = renewed(Kept::default(), Some(&given(&pair)), &host, now + AUTHORITY + DAY);
+    let ended = renewed(
+        Stored::default(),
+        Some(&given(&pair)),
+        &host,
+        now + AUTHORITY + DAY,
+    );
     assert!(matches!(ended, Err(Error::Given(_))));
 }

@@ -18,9 +18,24 @@ use crate::{
     tenant::Tenant,
 };
 
-/// What is checked of a provider.
+/// What is checked of an entry, and reconciled at its tenant's API server.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Target {
+    /// The provider; `None` while it cannot be prepared: its bindings do not wait for that.
+    pub provider: Option<Provider>,
+    /// The tenant's API server, where the bindings of groups are to be; `None`: they are not applied.
+    pub tenant: Option<Tenant>,
+}
+
+impl Target {
+    pub(super) fn issuer(&self) -> Option<&HttpsUrl> {
+        self.provider.as_ref().map(|provider| &provider.issuer)
+    }
+}
+
+/// A provider that runs.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Provider {
     /// Who it is.
     pub issuer: HttpsUrl,
     /// Where it is, if its name is not to be resolved.
@@ -29,8 +44,6 @@ pub struct Target {
     pub bundle: String,
     /// Its directories.
     pub binds: Vec<Bind>,
-    /// The tenant's API server, where the bindings of groups are to be; `None`: they are not applied.
-    pub tenant: Option<Tenant>,
 }
 
 /// Checks one provider, its directories and its tenant's API server concurrently. A directory's fault comes first, since nobody can log
@@ -39,18 +52,12 @@ pub struct Target {
 /// # Errors
 /// Why it does not work.
 pub async fn check(target: &Target, destinations: &Destinations) -> Found {
-    let Target {
-        issuer,
-        at,
-        bundle,
-        binds,
-        tenant,
-    } = target;
-    let answers = async {
-        let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
-        discovery::check(issuer, &tls, *at, destinations)
-            .await
-            .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
+    let Target { provider, tenant } = target;
+    let works = async {
+        match provider {
+            Some(provider) => provider.check(destinations).await,
+            None => Ok(()),
+        }
     };
     let bound = async {
         match tenant {
@@ -58,17 +65,36 @@ pub async fn check(target: &Target, destinations: &Destinations) -> Found {
             None => Ok(()),
         }
     };
-    let bind = binds.iter().map(|bind| bind.check(destinations));
-    let (binds, answers, bound) = tokio::join!(join_all(bind), answers, bound);
-    for found in binds {
-        found.map_err(|error| {
-            let reason = match &error {
-                directory::Error::Unreachable { .. } => DIRECTORY_UNREACHABLE,
-                directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
-            };
-            (reason, error.to_string())
-        })?;
-    }
-    answers?;
+    let (works, bound) = tokio::join!(works, bound);
+    works?;
     bound.map_err(|error| (error.reason(), error.to_string()))
+}
+
+impl Provider {
+    async fn check(&self, destinations: &Destinations) -> Found {
+        let Self {
+            issuer,
+            at,
+            bundle,
+            binds,
+        } = self;
+        let answers = async {
+            let tls = https::trusting(bundle).map_err(|error| (CERTIFICATE_INVALID, error.to_string()))?;
+            discovery::check(issuer, &tls, *at, destinations)
+                .await
+                .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
+        };
+        let bind = binds.iter().map(|bind| bind.check(destinations));
+        let (binds, answers) = tokio::join!(join_all(bind), answers);
+        for found in binds {
+            found.map_err(|error| {
+                let reason = match &error {
+                    directory::Error::Unreachable { .. } => DIRECTORY_UNREACHABLE,
+                    directory::Error::Refused { .. } => DIRECTORY_REFUSES_BIND,
+                };
+                (reason, error.to_string())
+            })?;
+        }
+        answers
+    }
 }

@@ -1,5 +1,6 @@
 use api::HttpsUrl;
 use futures::StreamExt as _;
+use render::dex::GroupBindings;
 
 use super::*;
 
@@ -13,10 +14,12 @@ fn key(namespace: &str, name: &str) -> Key {
 
 fn target(host: &str, bundle: &str) -> Target {
     Target {
-        issuer: HttpsUrl::of(host, 443, "/dex").unwrap(),
-        at: None,
-        bundle: bundle.to_owned(),
-        binds: Vec::new(),
+        provider: Some(Provider {
+            issuer: HttpsUrl::from_parts(host, 443, "/dex").unwrap(),
+            at: None,
+            bundle: bundle.to_owned(),
+            binds: Vec::new(),
+        }),
         tenant: None,
     }
 }
@@ -35,7 +38,7 @@ async fn one_that_hangs_or_panics_delays_no_other() {
     }
     let (sender, mut receiver) = mpsc::channel(8);
     let check = |target: Arc<Target>| async move {
-        match target.issuer.host() {
+        match target.issuer().unwrap().host() {
             "hangs" => std::future::pending().await,
             "panics" => panic!("by a hostile answer"),
             _ => Ok(()),
@@ -63,6 +66,36 @@ fn a_namespace_has_a_share_of_the_checks() {
     let due = checks.due(Instant::now(), &Running::new());
     let of = |namespace: &str| due.iter().filter(|(key, _)| key.namespace == namespace).count();
     assert_eq!((of("greedy"), of("modest")), (OF_NAMESPACE, 1));
+}
+
+#[test]
+fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
+    let tenant = || Tenant::new(b"{}".to_vec(), GroupBindings::default());
+    let checks = Checks::default();
+    let (new, old) = (key("tenants", "new"), key("tenants", "old"));
+    let bind = |key: &Key| {
+        let cluster = ObjectRef::new(&key.name).within(&key.namespace);
+        checks.bind(key.clone(), cluster, tenant());
+    };
+    applied(&checks, &old, target("sso", "CA"));
+    let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
+    checks.store(&old, &first, Ok(()));
+    bind(&new);
+    bind(&old);
+    let due = checks.due(Instant::now(), &Running::new());
+    let due: BTreeMap<&Key, &Arc<Target>> = due.iter().map(|(key, target)| (key, target)).collect();
+    assert!(due.values().all(|target| target.tenant.is_some()));
+    assert!(due[&new].provider.is_none() && due[&old].provider == first.provider);
+    // Nothing is known of a provider that was never checked; what was found of the other stays.
+    assert!(checks.store(&new, due[&new], Ok(())).is_some());
+    assert_eq!((checks.found(&new), checks.found(&old)), (None, Some(Ok(()))));
+    bind(&new);
+    assert!(
+        !checks
+            .due(Instant::now(), &Running::new())
+            .iter()
+            .any(|(key, _)| *key == new)
+    );
 }
 
 #[test]

@@ -2,9 +2,14 @@
 
 use std::path::PathBuf;
 
-use etcd_client::{Certificate, Client, ConnectOptions, TlsOptions};
+use etcd_client::{Certificate, Client, ConnectOptions, DeleteOptions, TlsOptions};
 
-use super::{ANSWER, Error, StorageArgs, etcd};
+use super::{ANSWER, Error, StorageArgs, etcd, names::PREFIX};
+
+/// etcd's role with all rights.
+const ROOT: &str = "root";
+/// A key that exists until what etcd held before it required passwords is removed, also across a restart of the agent.
+const UNTRUSTED: &str = "sip-dex-untrusted";
 
 /// A client with the rights to add users. An etcd without authentication has it from now on: before, no provider is
 /// separate from another. It is one that was just installed, or one that has lost its data.
@@ -17,13 +22,37 @@ pub(super) async fn connect(args: &StorageArgs) -> Result<Client, Error> {
         return connect_as(args, None).await.map_err(etcd("connect"));
     };
     let user = Some((args.user.as_str(), password.as_str()));
-    match connect_as(args, user).await {
-        Err(error) if says(&error, "authentication is not enabled") => {
-            require_passwords(args, &password).await?;
-            connect_as(args, user).await.map_err(etcd("log in"))
+    let (mut client, was_open) = match connect_as(args, user).await {
+        Err(error) if mentions(&error, "authentication is not enabled") => {
+            Box::pin(require_passwords(args, &password)).await?;
+            (connect_as(args, user).await.map_err(etcd("log in"))?, true)
         }
-        connected => connected.map_err(etcd("log in")),
+        connected => (connected.map_err(etcd("log in"))?, false),
+    };
+    let untrusted = client.get(UNTRUSTED, None).await.map_err(etcd("read a key"))?;
+    if was_open || untrusted.count() > 0 {
+        Box::pin(remove_untrusted(&mut client, &args.user)).await?;
     }
+    Ok(client)
+}
+
+/// Removes what etcd held before it required passwords: every client could have added users with all rights, or keys by which a provider
+/// would sign. Each step may have been done before; the last one ends it.
+async fn remove_untrusted(client: &mut Client, own: &str) -> Result<(), Error> {
+    let users = client.user_list().await.map_err(etcd("list users"))?;
+    for user in users.users().iter().filter(|user| *user != own) {
+        tracing::warn!(user, "removing a user from before the storage required passwords");
+        absent(client.user_delete(&**user).await).map_err(etcd("delete a user"))?;
+    }
+    let roles = client.role_list().await.map_err(etcd("list roles"))?;
+    for role in roles.roles().iter().filter(|role| *role != ROOT) {
+        absent(client.role_delete(&**role).await).map_err(etcd("delete a role"))?;
+    }
+    let all = DeleteOptions::new().with_prefix();
+    let keys = client.delete(format!("{PREFIX}/"), Some(all)).await;
+    keys.map_err(etcd("delete keys"))?;
+    let done = client.delete(UNTRUSTED, None).await;
+    done.map(drop).map_err(etcd("delete a key"))
 }
 
 async fn require_passwords(args: &StorageArgs, password: &str) -> Result<(), Error> {
@@ -33,8 +62,10 @@ async fn require_passwords(args: &StorageArgs, password: &str) -> Result<(), Err
     let changed = client.user_change_password(user, password).await;
     changed.map_err(etcd("change a password"))?;
     // This role is built in, and etcd turns on authentication only when a user has it.
-    let granted = client.user_grant_role(user, "root").await;
+    let granted = client.user_grant_role(user, ROOT).await;
     granted.map_err(etcd("grant a role"))?;
+    let marked = client.put(UNTRUSTED, "", None).await;
+    marked.map_err(etcd("write a key"))?;
     client
         .auth_enable()
         .await
@@ -48,7 +79,7 @@ async fn require_passwords(args: &StorageArgs, password: &str) -> Result<(), Err
 pub(super) async fn admits(args: &StorageArgs, user: &str, password: &str) -> Result<bool, Error> {
     match connect_as(args, Some((user, password))).await {
         Ok(_) => Ok(true),
-        Err(error) if says(&error, "invalid user ID or password") => Ok(false),
+        Err(error) if mentions(&error, "invalid user ID or password") => Ok(false),
         Err(error) => Err(etcd("log in as a provider")(error)),
     }
 }
@@ -89,18 +120,18 @@ pub(super) fn absent<T>(deleted: Result<T, etcd_client::Error>) -> Result<(), et
 /// What there is; `None`: etcd does not have it.
 pub(super) fn found<T>(found: Result<T, etcd_client::Error>) -> Result<Option<T>, etcd_client::Error> {
     match found {
-        Err(error) if says(&error, "not found") => Ok(None),
+        Err(error) if mentions(&error, "not found") => Ok(None),
         found => found.map(Some),
     }
 }
 
 fn unless<T>(result: Result<T, etcd_client::Error>, words: &str) -> Result<(), etcd_client::Error> {
     match result {
-        Err(error) if says(&error, words) => Ok(()),
+        Err(error) if mentions(&error, words) => Ok(()),
         result => result.map(drop),
     }
 }
 
-fn says(error: &etcd_client::Error, words: &str) -> bool {
+fn mentions(error: &etcd_client::Error, words: &str) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(words))
 }

@@ -3,7 +3,7 @@
 //! Several sites may use one etcd, so every name has the site's; and names of sites, uids and objects have no slash.
 
 /// What the names of users and roles, and every key, begin with.
-const PREFIX: &str = "sip-dex";
+pub(super) const PREFIX: &str = "sip-dex";
 
 /// A provider: that of the `SIPCluster` with this uid, and with this name.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

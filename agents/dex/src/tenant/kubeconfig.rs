@@ -74,10 +74,10 @@ impl Kubeconfig {
             .into_iter()
             .find(|user| Some(&user.name) == context.user.as_ref());
         let user = user.and_then(|user| user.auth_info).ok_or(Error::Context)?;
-        Self::of(cluster, user)
+        Self::from_entries(cluster, user)
     }
 
-    fn of(cluster: Cluster, user: AuthInfo) -> Result<Self, Error> {
+    fn from_entries(cluster: Cluster, user: AuthInfo) -> Result<Self, Error> {
         let Cluster {
             server,
             insecure_skip_tls_verify,
@@ -222,10 +222,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::certificates::{self, Kept, Names};
+    use crate::certificates::{self, Names, Stored};
 
     fn good() -> Value {
-        let made = certificates::renewed(Kept::default(), None, &Names::default(), SystemTime::now());
+        let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
         let authority = BASE64.encode(made.unwrap().1.bundle);
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "shop-admin@shop",

@@ -10,20 +10,27 @@ use dex_agent::{destinations::Destinations, tenant::Tenant};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::{Api, ResourceExt as _, api::ListParams};
 use render::dex::{GroupBindings, group_bindings};
+use runtime::resolver::Resolver;
 use sandbox::site::Site;
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::stage::on_loopback;
 
+const SITE: &str = "north/site-a";
+
 fn bindings(name: &str, groups: &Value) -> GroupBindings {
+    bindings_from(SITE, name, groups)
+}
+
+fn bindings_from(site: &str, name: &str, groups: &Value) -> GroupBindings {
     let object: SIPCluster = serde_json::from_value(json!({
         "metadata": {"namespace": "tenants", "name": name, "uid": name},
         "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam", "groups": groups}]}},
     }))
     .unwrap();
     let cluster = Cluster::parse(&object).unwrap();
-    group_bindings(&cluster, &cluster.auth()[0])
+    group_bindings(site, &cluster, &cluster.auth()[0])
 }
 
 /// Kinds, namespaces, groups and roles of all bindings that an agent has made.
@@ -120,6 +127,12 @@ async fn a_tenant_has_the_bindings_of_its_spec_and_no_others() {
     of("shop", json!([])).apply(&here).await.unwrap();
     assert_eq!(bound(&site).await, ["oidc:tellers view"]);
 
+    // So does one of the same name in another site.
+    let elsewhere = bindings_from("north/site-b", "bank", &json!([]));
+    let elsewhere = Tenant::new(file.clone().into_bytes(), elsewhere);
+    elsewhere.apply(&here).await.unwrap();
+    assert_eq!(bound(&site).await, ["oidc:tellers view"]);
+
     // A binding that is refused holds up no other.
     let error = of(
         "shop",
@@ -167,7 +180,11 @@ async fn a_tenants_server_that_cannot_be_used_is_named() {
     assert_eq!(untrusted.reason(), TENANT_UNREACHABLE, "{untrusted}");
     let absent = apply(&with(server, "https://127.0.0.1:1".into()), &on_loopback()).await;
     assert_eq!(absent.reason(), TENANT_UNREACHABLE, "{absent}");
-    let own = apply(&file, &Destinations::new(None, [])).await;
+    let own = apply(
+        &file,
+        &Destinations::new(Resolver::from_system().unwrap(), None, []),
+    )
+    .await;
     assert!(
         own.to_string()
             .contains("the agent does not connect to 127.0.0.1"),
@@ -181,7 +198,7 @@ async fn a_tenants_server_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_never_answers_holds_up_nobody() {
+async fn a_server_that_never_answers_delays_no_other() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {

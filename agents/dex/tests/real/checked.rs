@@ -26,15 +26,22 @@ async fn a_provider_is_right_by_its_answers() {
     assert_eq!(check(&provider.target).await, Ok(()));
 
     // Another issuer at the same place, and another CA.
+    let right = provider.target.provider.clone().unwrap();
     let other = Target {
-        issuer: HttpsUrl::of("127.0.0.1", provider.issuer.port(), "/other").unwrap(),
-        ..provider.target.clone()
+        provider: Some(checks::Provider {
+            issuer: HttpsUrl::from_parts("127.0.0.1", provider.issuer.port(), "/other").unwrap(),
+            ..right.clone()
+        }),
+        tenant: None,
     };
     assert_eq!(check(&other).await.unwrap_err().0, ISSUER_UNREACHABLE);
     let bank = stage.provider("bank", json!({})).await;
     let untrusted = Target {
-        bundle: bank.certificate.bundle.clone(),
-        ..provider.target.clone()
+        provider: Some(checks::Provider {
+            bundle: bank.certificate.bundle.clone(),
+            ..right
+        }),
+        tenant: None,
     };
     let found = check(&untrusted).await.unwrap_err();
     assert!(

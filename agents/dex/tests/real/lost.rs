@@ -70,6 +70,26 @@ async fn a_new_storage_is_closed_before_the_first_provider() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_open_storage_held_gives_nobody_rights() {
+    let stage = Stage::start("open").await;
+    let open = etcd_client::Client::connect(stage.etcd.endpoints(), None).await;
+    let mut open = open.unwrap();
+    open.user_add("evil", "secret", None).await.unwrap();
+    open.user_grant_role("evil", "root").await.unwrap();
+    let keys = "sip-dex/site-a/uid-shop/auth-shop/planted";
+    open.put(keys, "a key to sign with", None).await.unwrap();
+
+    let provider = stage.provider("shop", json!({})).await;
+    let evil = etcd_client::ConnectOptions::new().with_user("evil", "secret");
+    let refused = etcd_client::Client::connect(stage.etcd.endpoints(), Some(evil)).await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("invalid user ID or password")));
+    let mut own = storage_client(&provider.storage).await;
+    let all = etcd_client::GetOptions::new().with_prefix();
+    let left = own.get(&*provider.storage.prefix, Some(all)).await.unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_user_that_stands_is_not_written_again() {
     let stage = Stage::start("stands").await;
     let provider = stage.provider("shop", json!({})).await;

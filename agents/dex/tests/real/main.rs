@@ -8,7 +8,7 @@
 
 mod bindings;
 mod checked;
-mod kept;
+mod key_secret;
 mod logins;
 mod lost;
 mod separate;

@@ -9,8 +9,8 @@ use std::{
 
 use api::{Cluster, HttpsUrl, SIPCluster, SecretKey, Source};
 use dex_agent::{
-    certificates::{self, Kept, Names},
-    checks::Target,
+    certificates::{self, Names, Stored},
+    checks::{self, Target},
     destinations::Destinations,
     directory::Bind,
     discovery, https,
@@ -18,6 +18,7 @@ use dex_agent::{
 };
 use etcd_client::{Client, ConnectOptions};
 use render::dex::{self, Certificate, Plan, Secrets, Storage};
+use runtime::resolver::Resolver;
 use rustls::ClientConfig;
 use sandbox::{
     dex::Dex,
@@ -143,15 +144,16 @@ impl Stage {
         let mut names = Names::default();
         names.add("127.0.0.1");
         let (_, certificate) =
-            certificates::renewed(Kept::default(), None, &names, SystemTime::now()).unwrap();
+            certificates::renewed(Stored::default(), None, &names, SystemTime::now()).unwrap();
         let object = entry.service().object_name().as_str();
         let storage = self
             .store
             .part(cluster.uid(), object, &format!("password-of-{name}"))
             .await
             .unwrap();
-        let issuer = HttpsUrl::of("127.0.0.1", port, "/dex").unwrap();
+        let issuer = HttpsUrl::from_parts("127.0.0.1", port, "/dex").unwrap();
         let rendered = dex::objects(&Plan {
+            site: "north/site-a",
             cluster: &cluster,
             entry,
             issuer: Some(&issuer),
@@ -177,10 +179,12 @@ impl Stage {
                 .collect(),
             environment: environment.collect(),
             target: Target {
-                issuer: issuer.clone(),
-                at: None,
-                bundle: certificate.bundle.clone(),
-                binds: binds.collect(),
+                provider: Some(checks::Provider {
+                    issuer: issuer.clone(),
+                    at: None,
+                    bundle: certificate.bundle.clone(),
+                    binds: binds.collect(),
+                }),
                 tenant: None,
             },
             issuer,
@@ -232,7 +236,11 @@ impl Provider {
 
 /// Everything of a test is on loopback.
 pub(crate) fn on_loopback() -> Destinations {
-    Destinations::new(Some(&["127.0.0.0/8".parse().unwrap()]), [])
+    Destinations::new(
+        Resolver::from_system().unwrap(),
+        Some(&["127.0.0.0/8".parse().unwrap()]),
+        [],
+    )
 }
 
 /// A client of etcd with a provider's own name and password.

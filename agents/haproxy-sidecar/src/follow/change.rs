@@ -1,24 +1,24 @@
-//! Orders to the current worker, and what to do when they do nothing.
+//! Commands to the current worker, and what follows when they have no effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Error, Follower, Turn};
+use super::{Error, Follower, Pass};
 use crate::cli::Pid;
-use crate::look::{Face, Look};
+use crate::commands;
 use crate::members::Members;
-use crate::orders;
+use crate::observe::{Fingerprint, Observation};
 use crate::steps::Step;
 use crate::wanted::Wanted;
 
-/// How often a server without connections is deleted in vain before HAProxy is reloaded to be rid of it.
+/// Failed deletions of a server without connections after which HAProxy is reloaded to remove it.
 const DELETIONS: u8 = 5;
 
-/// What a worker was told since it started.
+/// Commands that a worker got since it started.
 #[derive(Default)]
-pub(super) struct Told {
-    to: Option<(Pid, Face)>,
+pub(super) struct Sent {
+    to: Option<(Pid, Fingerprint)>,
     digest: String,
     steps: BTreeMap<Step, u8>,
     answer: String,
@@ -28,50 +28,51 @@ impl Follower {
     pub(super) async fn change(
         &mut self,
         (wanted, members): (&Arc<Wanted>, &Members),
-        look: &Look,
-        face: Face,
+        observed: &Observation,
+        fingerprint: Fingerprint,
         steps: Vec<Step>,
         poll: Duration,
-    ) -> Result<Turn, Error> {
-        let Some(worker) = look.current.as_ref().map(|worker| worker.pid) else {
-            return Ok(Turn::goes_on(poll));
+    ) -> Result<Pass, Error> {
+        let Some(worker) = observed.current.as_ref().map(|worker| worker.pid) else {
+            return Ok(Pass::pending(poll));
         };
         let same_worker = self
-            .told
+            .sent
             .to
             .as_ref()
-            .is_some_and(|(earlier, then)| *earlier == worker && !face.has_read_again_since(then));
-        if !same_worker || self.told.digest != wanted.digest() {
-            self.told = Told {
+            .is_some_and(|(earlier, then)| *earlier == worker && !fingerprint.has_read_again_since(then));
+        if !same_worker || self.sent.digest != wanted.digest() {
+            self.sent = Sent {
                 digest: wanted.digest().to_owned(),
-                to: Some((worker, face.clone())),
-                ..Told::default()
+                to: Some((worker, fingerprint.clone())),
+                ..Sent::default()
             };
         }
-        let told = |step: &Step| self.told.steps.get(step).copied().unwrap_or_default();
+        let times_sent = |step: &Step| self.sent.steps.get(step).copied().unwrap_or_default();
         let refused = |step: &&Step| match step {
-            Step::Add(..) | Step::Ready(_) | Step::Drain(_) => told(step) > 0,
+            Step::Add(..) | Step::Ready(_) | Step::Drain(_) => times_sent(step) > 0,
             // A connection may have come in between.
-            Step::Delete(_) => told(step) >= DELETIONS,
+            Step::Delete(_) => times_sent(step) >= DELETIONS,
             Step::Trust(_) | Step::Cut(_) => false,
         };
         if let Some(step) = steps.iter().find(refused) {
-            let reason = format!("HAProxy refuses {step:?}: {}", self.told.answer);
-            return self.reload(wanted, face, &reason).await;
+            let reason = format!("HAProxy refuses {step:?}: {}", self.sent.answer);
+            return self.reload(wanted, fingerprint, &reason).await;
         }
-        let any_new = steps.iter().any(|step| told(step) == 0);
+        let any_new = steps.iter().any(|step| times_sent(step) == 0);
         tracing::info!(
             worker,
             changes = steps.len(),
             digest = wanted.digest(),
             "changing servers"
         );
-        self.told.answer = orders::take(&self.master, worker, &steps, members).await?;
-        self.metrics.told(&steps);
+        self.sent.answer = commands::run(&self.master, worker, &steps, members).await?;
+        self.worker_changed();
+        self.metrics.count_changes(&steps);
         for step in steps {
-            let times = self.told.steps.entry(step).or_default();
+            let times = self.sent.steps.entry(step).or_default();
             *times = times.saturating_add(1);
         }
-        Ok(Turn::goes_on(if any_new { Duration::ZERO } else { poll }))
+        Ok(Pass::pending(if any_new { Duration::ZERO } else { poll }))
     }
 }

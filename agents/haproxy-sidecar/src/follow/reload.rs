@@ -1,49 +1,54 @@
-//! A new worker in the place of the current one, where orders do not do.
+//! Reloads: a new worker replaces the current one where commands cannot.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Error, Follower, POLL, Turn};
-use crate::look::Face;
-use crate::orders;
+use super::{Error, Follower, POLL, Pass};
+use crate::commands;
+use crate::observe::Fingerprint;
 use crate::wanted::Wanted;
 
-/// When a configuration that HAProxy has refused is tried again: what it lacks may be there by then.
+/// Time until a configuration that HAProxy refused is tried again: files that it names may exist by then.
 const REFUSED: Duration = Duration::from_mins(1);
-/// When to look again where only somebody else can help.
+/// Time between passes while only a change from outside can help.
 const HELPLESS: Duration = Duration::from_secs(5);
 
 /// The last reload.
 pub(super) struct Attempt {
     digest: String,
-    face: Face,
+    fingerprint: Fingerprint,
     refused: Option<String>,
     at: Instant,
 }
 
 impl Follower {
-    /// Whether HAProxy has refused this lately. The file holds what ran before then, so that it could start again.
+    /// Whether HAProxy refused this recently. The file then holds the configuration before, so that HAProxy can restart.
     pub(super) fn is_refused(&self, wanted: &Wanted) -> bool {
         let attempt = self.attempt.as_ref().filter(|attempt| attempt.refused.is_some());
         attempt.is_some_and(|attempt| attempt.digest == wanted.digest() && attempt.at.elapsed() < REFUSED)
     }
 
+    /// Commands have changed the worker that the last reload started: a configuration that it started with may need another reload.
+    pub(super) fn worker_changed(&mut self) {
+        self.attempt = self.attempt.take().filter(|attempt| attempt.refused.is_some());
+    }
+
     pub(super) async fn reload(
         &mut self,
         wanted: &Arc<Wanted>,
-        face: Face,
+        fingerprint: Fingerprint,
         reason: &str,
-    ) -> Result<Turn, Error> {
+    ) -> Result<Pass, Error> {
         let in_vain = self.attempt.as_ref().filter(|attempt| {
             attempt.digest == wanted.digest()
                 && attempt.at.elapsed() < REFUSED
-                && !face.has_read_again_since(&attempt.face)
+                && !fingerprint.has_read_again_since(&attempt.fingerprint)
         });
         if let Some(attempt) = in_vain {
             let unlike = || format!("HAProxy has read the configuration anew, and yet: {reason}");
-            return Ok(Turn {
+            return Ok(Pass {
                 runs: false,
                 failed: Some(attempt.refused.clone().unwrap_or_else(unlike)),
                 pause: if self.leaving.is_empty() { HELPLESS } else { POLL.1 },
@@ -51,7 +56,8 @@ impl Follower {
         }
         self.file.write(&wanted.file()).await?;
         tracing::info!(reason, digest = wanted.digest(), "reloading HAProxy");
-        let orders::Reloaded { face, refused } = orders::reload(&self.master, &face).await?;
+        let commands::Reloaded { fingerprint, refused } =
+            commands::reload(&self.master, &fingerprint).await?;
         self.metrics.reloaded(refused.is_some());
         if let Some(words) = &refused {
             tracing::warn!(
@@ -63,17 +69,17 @@ impl Follower {
                 self.file.write(&good.file()).await?;
             }
         }
-        let turn = Turn {
+        let pass = Pass {
             runs: false,
             pause: if refused.is_some() { POLL.1 } else { Duration::ZERO },
             failed: refused.clone(),
         };
         self.attempt = Some(Attempt {
             digest: wanted.digest().to_owned(),
-            face,
+            fingerprint,
             refused,
             at: Instant::now(),
         });
-        Ok(turn)
+        Ok(pass)
     }
 }

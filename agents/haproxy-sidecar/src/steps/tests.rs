@@ -91,7 +91,7 @@ enum Event {
     /// HAProxy starts anew from an older file, or from the newest.
     Crash(Option<Wish>),
     /// A turn, after which some have had their time.
-    Turn(bool),
+    Pass(bool),
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -112,19 +112,19 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..3_usize, 0..8_usize).prop_map(|(worker, server)| Event::Disconnect(worker, server)),
         1 => (0..8_usize, any::<bool>()).prop_map(|(server, up)| Event::Health(server, up)),
         1 => prop::option::of(wish()).prop_map(Event::Crash),
-        4 => any::<bool>().prop_map(Event::Turn),
+        4 => any::<bool>().prop_map(Event::Pass),
     ]
 }
 
 struct World {
     wish: Wish,
-    look: Look,
+    observed: Observation,
     next: Pid,
 }
 
 impl World {
     fn workers(&mut self) -> impl Iterator<Item = &mut Worker> {
-        self.look.current.iter_mut().chain(&mut self.look.old)
+        self.observed.current.iter_mut().chain(&mut self.observed.old)
     }
 
     fn happen(&mut self, event: &Event) {
@@ -154,7 +154,7 @@ impl World {
                 }
             }
             Event::Health(which, up) => {
-                let current = self.look.current.as_mut();
+                let current = self.observed.current.as_mut();
                 if let Some(seen) = current.and_then(|worker| worker.servers.values_mut().nth(*which)) {
                     seen.up = *up;
                 }
@@ -162,27 +162,27 @@ impl World {
             Event::Crash(older) => {
                 self.next += 1;
                 let from = older.as_ref().unwrap_or(&self.wish);
-                self.look = Look {
+                self.observed = Observation {
                     current: Some(from.worker(self.next)),
                     old: Vec::new(),
                 };
             }
-            Event::Turn(over) => {
-                self.turn(*over);
+            Event::Pass(over) => {
+                self.pass(*over);
             }
         }
     }
 
     /// Does what is decided. Whether it runs is compared with the plain account.
-    fn turn(&mut self, over: bool) -> bool {
+    fn pass(&mut self, over: bool) -> bool {
         let wanted = self.wish.wanted();
-        let leaving = leavers(&self.look, &wanted).unwrap_or_default();
+        let leaving = leavers(&self.observed, &wanted).unwrap_or_default();
         let overdue = if over { leaving } else { BTreeSet::new() };
-        let Decision { course, cut, runs } = decide(&self.look, &wanted, &overdue);
+        let Decision { action, cut, runs } = decide(&self.observed, &wanted, &overdue);
         if runs {
             self.assert_runs();
         }
-        for worker in &mut self.look.old {
+        for worker in &mut self.observed.old {
             // They are told to stop, and do so soon.
             worker.stopping = true;
             for server in cut.get(&worker.pid).into_iter().flatten() {
@@ -193,24 +193,24 @@ impl World {
                 worker.servers.get_mut(server).unwrap().sessions = 0;
             }
         }
-        self.look
+        self.observed
             .old
             .retain(|worker| worker.servers.values().any(|seen| seen.sessions > 0));
-        match course {
-            Course::Wait => self.happen(&Event::Crash(None)),
-            Course::Reload(_) => {
+        match action {
+            Action::Wait => self.happen(&Event::Crash(None)),
+            Action::Reload(_) => {
                 self.next += 1;
-                self.look
+                self.observed
                     .old
-                    .extend(self.look.current.replace(self.wish.worker(self.next)));
+                    .extend(self.observed.current.replace(self.wish.worker(self.next)));
             }
-            Course::Change(steps) => self.change(&steps, over),
+            Action::Change(steps) => self.change(&steps, over),
         }
         runs
     }
 
     fn change(&mut self, steps: &[Step], over: bool) {
-        let current = self.look.current.as_mut().unwrap();
+        let current = self.observed.current.as_mut().unwrap();
         let wish = &self.wish;
         let served = |current: &Worker, backend: &str| {
             let servers = current.servers.iter();
@@ -269,7 +269,7 @@ impl World {
     }
 
     fn assert_runs(&self) {
-        let current = self.look.current.as_ref().unwrap();
+        let current = self.observed.current.as_ref().unwrap();
         let have: BTreeMap<_, _> = current
             .servers
             .iter()
@@ -288,7 +288,7 @@ impl World {
                 .values()
                 .all(|seen| seen.admin == Admin::Ready && (seen.checked || seen.address.is_none()))
         );
-        for worker in &self.look.old {
+        for worker in &self.observed.old {
             assert!(worker.stopping, "it may still get connections");
             for (server, seen) in &worker.servers {
                 assert!(
@@ -304,17 +304,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn whatever_happens_it_runs_in_the_end_and_is_not_said_to_before(
+    fn it_converges_and_never_reports_running_too_early(
         first in wish(),
         events in prop::collection::vec(event(), 0..40),
     ) {
-        let look = Look { current: Some(first.worker(1)), old: Vec::new() };
-        let mut world = World { wish: first, look, next: 1 };
+        let observed = Observation { current: Some(first.worker(1)), old: Vec::new() };
+        let mut world = World { wish: first, observed, next: 1 };
         for event in &events {
             world.happen(event);
         }
-        let turns = (0..8).take_while(|_| !world.turn(true)).count();
-        prop_assert!(turns < 8, "it does not run after {turns} turns: {:#?}", world.look);
+        let turns = (0..8).take_while(|_| !world.pass(true)).count();
+        prop_assert!(turns < 8, "it does not run after {turns} turns: {:#?}", world.observed);
     }
 }
 
@@ -327,35 +327,35 @@ fn wish_of(members: [Option<u8>; 4]) -> Wish {
 }
 
 #[test]
-fn who_comes_is_added_while_others_still_drain() {
+fn a_new_member_is_added_while_others_drain() {
     let before = wish_of([Some(1), Some(2), None, None]);
     let after = wish_of([Some(1), None, Some(3), None]);
     let mut current = before.worker(1);
     let leaver = current.servers.get_mut(&server("p1", "b")).unwrap();
     (leaver.admin, leaver.sessions) = (Admin::Drain, 1);
-    let look = Look {
+    let observed = Observation {
         current: Some(current),
         old: Vec::new(),
     };
-    let Decision { course, cut, runs } = decide(&look, &after.wanted(), &BTreeSet::new());
+    let Decision { action, cut, runs } = decide(&observed, &after.wanted(), &BTreeSet::new());
     let address = |port| SocketAddr::from(([192, 0, 2, 3], port));
-    let expected = Course::Change(vec![
+    let expected = Action::Change(vec![
         Step::Add(server("p1", "c"), address(1), Entry::Checked),
         Step::Add(server("p2", "c"), address(2), Entry::Checked),
         Step::Drain(server("p2", "b")),
     ]);
-    assert_eq!((course, cut, runs), (expected, BTreeMap::new(), false));
+    assert_eq!((action, cut, runs), (expected, BTreeMap::new(), false));
 }
 
 #[test]
-fn a_worker_of_somebody_elses_file_is_replaced() {
+fn a_worker_started_from_another_file_is_replaced() {
     let wish = wish_of([Some(1), None, None, None]);
     let mut current = wish.worker(1);
     current.origin = None;
-    let look = Look {
+    let observed = Observation {
         current: Some(current),
         old: Vec::new(),
     };
-    let decision = decide(&look, &wish.wanted(), &BTreeSet::new());
-    assert_eq!(decision.course, Course::Reload(Reason::Configuration));
+    let decision = decide(&observed, &wish.wanted(), &BTreeSet::new());
+    assert_eq!(decision.action, Action::Reload(Reason::Configuration));
 }

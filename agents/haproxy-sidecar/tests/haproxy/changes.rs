@@ -10,7 +10,7 @@ use haproxy_sidecar::tables::Admin;
 const LONG: Duration = Duration::from_mins(10);
 
 #[tokio::test]
-async fn a_member_comes_and_one_without_connections_goes_at_once() {
+async fn members_join_and_idle_members_leave_at_once() {
     let (mut pod, first) = Pod::of_two(LONG).await;
     let front = (first.front, PORT).into();
     let worker = pod.worker().await;
@@ -35,7 +35,7 @@ async fn a_member_comes_and_one_without_connections_goes_at_once() {
         "{:?}",
         started.elapsed()
     );
-    let current = pod.look().await.current.unwrap();
+    let current = pod.observe().await.current.unwrap();
     assert_eq!(current.servers.len(), 2, "{current:#?}");
     assert_eq!(
         (current.pid, pod.metrics.reloads()),
@@ -46,7 +46,7 @@ async fn a_member_comes_and_one_without_connections_goes_at_once() {
 }
 
 #[tokio::test]
-async fn connections_to_a_member_that_left_have_their_time_and_what_runs_is_not_said_before() {
+async fn connections_drain_before_the_configuration_counts_as_running() {
     let drain = Duration::from_secs(2);
     let (pod, first) = Pod::of_two(drain).await;
     let front = (first.front, PORT).into();
@@ -73,7 +73,7 @@ async fn connections_to_a_member_that_left_have_their_time_and_what_runs_is_not_
 }
 
 #[tokio::test]
-async fn a_member_that_comes_back_while_it_drains_keeps_its_connections() {
+async fn a_member_that_returns_while_draining_keeps_its_connections() {
     let drain = Duration::from_secs(2);
     let (pod, first) = Pod::of_two(drain).await;
     let front = (first.front, PORT).into();
@@ -98,7 +98,30 @@ async fn a_member_that_comes_back_while_it_drains_keeps_its_connections() {
 }
 
 #[tokio::test]
-async fn a_member_that_moves_has_connections_at_its_old_address_for_the_drain_time() {
+async fn a_configuration_is_reloaded_again_after_commands() {
+    let (mut pod, first) = Pod::of_two(LONG).await;
+    let (one, other) = (pod.addresses.get(3), pod.addresses.get(4));
+    for address in [one, other] {
+        pod.member("c", address).await;
+    }
+    let (at_one, at_other) = (first.clone().with("c", one), first.clone().with("c", other));
+    // c moves by a reload, and leaves and returns to its first address by commands.
+    for wanted in [&at_one, &at_other, &first, &at_one] {
+        pod.want(wanted);
+        pod.runs(wanted).await;
+    }
+    assert_eq!(pod.metrics.reloads(), 1);
+
+    let started = Instant::now();
+    pod.want(&at_other);
+    pod.runs(&at_other).await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert_eq!(pod.metrics.reloads(), 2);
+}
+
+#[tokio::test]
+async fn connections_to_an_old_address_last_for_the_drain_time() {
     let drain = Duration::from_secs(2);
     let (mut pod, first) = Pod::of_two(drain).await;
     let front = (first.front, PORT).into();
@@ -125,7 +148,7 @@ async fn a_member_that_moves_has_connections_at_its_old_address_for_the_drain_ti
 }
 
 #[tokio::test]
-async fn members_that_a_template_leaves_out_are_drained_in_old_workers_too() {
+async fn members_omitted_by_a_template_drain_in_old_workers() {
     let drain = Duration::from_secs(2);
     let (pod, first) = Pod::of_two(drain).await;
     let front = (first.front, PORT).into();
@@ -151,11 +174,11 @@ async fn members_that_a_template_leaves_out_are_drained_in_old_workers_too() {
     pod.runs(&without).await;
     assert!(to_b.echoes().await, "nobody else is cut");
     assert_eq!(pod.metrics.reloads(), 2);
-    let look = pod.look().await;
+    let observed = pod.observe().await;
     assert_eq!(
-        look.old.len(),
+        observed.old.len(),
         1,
-        "the worker that has a connection to b: {look:#?}"
+        "the worker that has a connection to b: {observed:#?}"
     );
 }
 

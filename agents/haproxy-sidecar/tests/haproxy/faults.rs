@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use haproxy_sidecar::tables::Admin;
+use render::running::Running;
+use runtime::sidecar::Report;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -23,7 +25,7 @@ fn file(pod: &Pod) -> String {
 }
 
 #[tokio::test]
-async fn after_a_configuration_that_haproxy_refuses_the_one_before_goes_on() {
+async fn a_refused_configuration_leaves_the_previous_one_running() {
     let (mut pod, first) = Pod::of_two(LONG).await;
     let mut kept = Connection::open(front(&first)).await.unwrap();
     let broken = first.clone().noting("  no-such-keyword");
@@ -49,13 +51,13 @@ async fn after_a_configuration_that_haproxy_refuses_the_one_before_goes_on() {
     while Connection::open(front(&first)).await.is_err() {
         assert!(Instant::now() < deadline, "{}", pod.log());
     }
-    let refused = |report: &haproxy_sidecar::report::Report| report.running.failed.is_some();
+    let refused = |report: &Report<Running>| report.running.failed.is_some();
     pod.until("it is still refused", refused).await;
 
     let good = first.noting("# good again").without("a");
     pod.want(&good);
     pod.runs(&good).await;
-    assert_eq!(pod.look().await.current.unwrap().servers.len(), 1);
+    assert_eq!(pod.observe().await.current.unwrap().servers.len(), 1);
 }
 
 #[tokio::test]
@@ -107,7 +109,7 @@ async fn behind(newer: impl FnOnce(Configuration) -> Configuration) -> (Pod, Con
     while Connection::open(front(&first)).await.is_err() {
         assert!(Instant::now() < deadline, "{}", pod.log());
     }
-    assert_eq!(pod.look().await.current.unwrap().servers.len(), 2);
+    assert_eq!(pod.observe().await.current.unwrap().servers.len(), 2);
     pod.restart_following().await;
     pod.runs(&newest).await;
     (pod, newest)
@@ -117,22 +119,22 @@ async fn behind(newer: impl FnOnce(Configuration) -> Configuration) -> (Pod, Con
 async fn a_haproxy_that_has_read_older_servers_catches_up() {
     let elsewhere = "127.0.0.9".parse().unwrap();
     let (pod, newest) = behind(|first| first.without("a").with("c", elsewhere)).await;
-    let current = pod.look().await.current.unwrap();
+    let current = pod.observe().await.current.unwrap();
     let names = current.servers.keys().map(|server| server.name.to_string());
     assert!(names.eq(newest.members.keys().cloned()), "{current:#?}");
-    assert_eq!(pod.metrics.reloads(), 0, "orders do");
+    assert_eq!(pod.metrics.reloads(), 0, "commands do");
 }
 
 #[tokio::test]
 async fn a_haproxy_that_has_read_an_older_configuration_catches_up() {
     let (pod, newest) = behind(|first| first.without("a").noting("# newer")).await;
-    let current = pod.look().await.current.unwrap();
+    let current = pod.observe().await.current.unwrap();
     assert_eq!(current.origin.unwrap().digest, newest.digest());
     assert_eq!(current.servers.len(), 1);
 }
 
 #[tokio::test]
-async fn what_follows_goes_on_after_a_restart_in_the_middle_of_a_drain() {
+async fn a_drain_continues_after_a_restart() {
     let drain = Duration::from_secs(2);
     let (mut pod, first) = Pod::of_two(drain).await;
     let a = format!("a@{}", first.members["a"]);
@@ -179,7 +181,7 @@ async fn what_was_missed_while_nothing_followed_is_made_up_for() {
 type Misheard = &'static [(&'static str, &'static str)];
 
 /// Stands between what follows and haproxy's master, and lets others arrive instead of some orders.
-fn mishear(pod: &Pod, orders: Misheard) -> JoinSet<()> {
+fn mishear(pod: &Pod, commands: Misheard) -> JoinSet<()> {
     let behind = pod.directory.path().join("real.sock");
     let listener = UnixListener::bind(pod.socket()).unwrap();
     let mut proxy = JoinSet::new();
@@ -190,7 +192,7 @@ fn mishear(pod: &Pod, orders: Misheard) -> JoinSet<()> {
             if near.read_to_string(&mut asked).await.is_err() {
                 continue;
             }
-            for (order, misheard) in orders {
+            for (order, misheard) in commands {
                 asked = asked.replace(order, misheard);
             }
             let Ok(mut far) = UnixStream::connect(&behind).await else {
@@ -243,7 +245,7 @@ async fn a_haproxy_that_cannot_add_servers_is_reloaded() {
 }
 
 #[tokio::test]
-async fn a_haproxy_that_can_neither_add_nor_delete_servers_is_reloaded() {
+async fn an_haproxy_without_dynamic_servers_is_reloaded() {
     follows_by_reloads_alone(&[("add server", "add-server"), ("del server", "del-server")]).await;
 }
 
@@ -253,7 +255,7 @@ async fn a_haproxy_that_cannot_drain_servers_is_reloaded() {
 }
 
 #[tokio::test]
-async fn connections_in_an_old_worker_are_seen_where_its_statistics_leave_them_out() {
+async fn connections_in_an_old_worker_are_counted_by_sessions() {
     let drain = Duration::from_secs(1);
     let mut pod = Pod::empty(drain);
     let _proxy = mishear(&pod, &[("show stat -1 4 -1", "show stat 99999 4 -1")]);
@@ -301,7 +303,7 @@ async fn what_could_be_an_order_is_refused_and_nothing_changes() {
             Some(serde_json::to_string(&membership).unwrap()),
         ));
         let report = pod
-            .until("it is told", |report| {
+            .until("the failure is reported", |report| {
                 let failed = report.running.failed.as_ref();
                 failed.is_some_and(|failed| failed.contains(&format!("{name:?}")))
             })

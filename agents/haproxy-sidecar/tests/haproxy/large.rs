@@ -6,7 +6,7 @@ use crate::configuration::Configuration;
 use crate::rig::Pod;
 
 #[tokio::test]
-async fn ten_members_join_five_hundred_behind_twenty_ports_within_seconds() {
+async fn ten_members_join_five_hundred_within_seconds() {
     let mut pod = Pod::empty(Duration::from_mins(10));
     let mut first = Configuration::new(pod.addresses.get(0));
     first.ports = 20;

@@ -33,7 +33,7 @@ enum Kind {
     ControlPlane,
     Worker,
     /// Workers that are told who connects.
-    Told,
+    Sent,
 }
 
 /// The `ConfigMap`, listening on an address of the test's own.
@@ -46,7 +46,7 @@ fn config_map(kind: Kind, front: Ipv4Addr, members: &[Member]) -> ConfigMap {
     let plan = match kind {
         Kind::ControlPlane => Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]),
         Kind::Worker => Plan::worker(&cluster, &cluster.load_balancers_worker()[0]),
-        Kind::Told => Plan::worker(&cluster, &cluster.load_balancers_worker()[1]),
+        Kind::Sent => Plan::worker(&cluster, &cluster.load_balancers_worker()[1]),
     };
     let mut config_map = plan.followed_by(Some(&sidecar)).objects(members).config_map;
     let text = config_map.data.as_mut().unwrap().get_mut(CONFIG_FILE).unwrap();
@@ -81,9 +81,9 @@ async fn follows_without_a_reload(kind: Kind) {
         let config_map = config_map(kind, front, members);
         pod.put(&config_map);
         pod.runs_config_map(&config_map).await;
-        let current = pod.look().await.current.unwrap();
+        let current = pod.observe().await.current.unwrap();
         let backends = match kind {
-            Kind::ControlPlane | Kind::Told => 1,
+            Kind::ControlPlane | Kind::Sent => 1,
             Kind::Worker => 3,
         };
         assert_eq!(current.servers.len(), backends * members.len(), "{current:#?}");
@@ -93,18 +93,18 @@ async fn follows_without_a_reload(kind: Kind) {
 }
 
 #[tokio::test]
-async fn members_of_a_control_plane_come_and_go_by_orders() {
+async fn control_plane_members_change_without_reload() {
     follows_without_a_reload(Kind::ControlPlane).await;
 }
 
 #[tokio::test]
-async fn members_of_workers_come_and_go_by_orders() {
+async fn worker_members_change_without_reload() {
     follows_without_a_reload(Kind::Worker).await;
 }
 
 #[tokio::test]
-async fn members_that_are_told_who_connects_come_and_go_by_orders() {
-    follows_without_a_reload(Kind::Told).await;
+async fn members_with_proxy_protocol_change_without_reload() {
+    follows_without_a_reload(Kind::Sent).await;
 }
 
 /// What is answered to a request, as soon as anything is.
@@ -130,7 +130,7 @@ async fn answer(to: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn a_member_that_comes_by_orders_is_told_who_connects() {
+async fn an_added_member_gets_the_proxy_header() {
     let mut pod = Pod::empty(Duration::from_secs(1));
     let [front, address] = [0, 1].map(|which| pod.addresses.get(which));
     // A real receiver of the PROXY protocol, which answers with the address that it was told.
@@ -143,7 +143,7 @@ async fn a_member_that_comes_by_orders_is_told_who_connects() {
     std::fs::write(receiving.path().join("receiver.cfg"), receiver).unwrap();
     let _receiver = Haproxy::start(receiving.path(), "master.sock", "receiver.cfg");
 
-    let without = config_map(Kind::Told, front, &[]);
+    let without = config_map(Kind::Sent, front, &[]);
     pod.put(&without);
     pod.until("a configuration is written", |report| report.started)
         .await;
@@ -154,7 +154,7 @@ async fn a_member_that_comes_by_orders_is_told_who_connects() {
         name: "node-1".to_owned(),
         address: address.into(),
     };
-    let with = config_map(Kind::Told, front, &[member]);
+    let with = config_map(Kind::Sent, front, &[member]);
     pod.put(&with);
     pod.runs_config_map(&with).await;
     let answer = answer((front, 30_005).into()).await;

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use haproxy_sidecar::cli::Master;
 use haproxy_sidecar::config_map::Source;
 use haproxy_sidecar::follow::{Follower, Metrics};
-use haproxy_sidecar::look::{Face, Look, look};
-use haproxy_sidecar::report::Report;
+use haproxy_sidecar::observe::{Fingerprint, Observation, observe};
 use haproxy_sidecar::tables::Admin;
 use k8s_openapi::api::core::v1::ConfigMap;
 use render::load_balancer::MASTER_SOCKET;
+use render::running::Running;
 use runtime::readiness::Readiness;
+use runtime::sidecar::Report;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -100,7 +101,7 @@ pub(crate) struct Pod {
     pub(crate) addresses: Addresses,
     pub(crate) metrics: Metrics,
     source: watch::Sender<Source>,
-    report: watch::Sender<Report>,
+    report: watch::Sender<Report<Running>>,
     drain: Duration,
     following: JoinSet<()>,
     haproxy: Option<Haproxy>,
@@ -209,11 +210,15 @@ impl Pod {
         })
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report<Running> {
         self.report.borrow().clone()
     }
 
-    pub(crate) async fn until(&self, what: &str, is: impl FnMut(&Report) -> bool) -> Report {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        is: impl FnMut(&Report<Running>) -> bool,
+    ) -> Report<Running> {
         let mut reports = self.report.subscribe();
         let waited = tokio::time::timeout(PATIENCE, reports.wait_for(is)).await;
         match waited {
@@ -246,16 +251,16 @@ impl Pod {
     }
 
     /// What haproxy says of itself, as soon as it says anything.
-    pub(crate) async fn look(&self) -> Look {
+    pub(crate) async fn observe(&self) -> Observation {
         let master = Master::new(self.socket());
         let deadline = Instant::now() + PATIENCE;
         loop {
             let looking = async {
-                let face = Face::of(&master).await?;
-                look(&master, &face.processes).await
+                let fingerprint = Fingerprint::read(&master).await?;
+                observe(&master, &fingerprint.processes).await
             };
             match looking.await {
-                Ok(look) => return look,
+                Ok(observed) => return observed,
                 Err(error) => assert!(Instant::now() < deadline, "{error}: {}", self.log()),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -264,12 +269,12 @@ impl Pod {
 
     /// The process of the current worker.
     pub(crate) async fn worker(&self) -> u32 {
-        self.look().await.current.unwrap().pid
+        self.observe().await.current.unwrap().pid
     }
 
     /// Whether the current worker may use a member.
     pub(crate) async fn admin(&self, name: &str) -> Admin {
-        let current = self.look().await.current.unwrap();
+        let current = self.observe().await.current.unwrap();
         let servers = current.servers.into_iter();
         let mut named = servers.filter(|(server, _)| server.name.to_string() == name);
         named.next().unwrap().1.admin

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     pub(crate) output: Format,
 }
 
-/// Where the service is, and how to prove who calls. Files are read for each call: they change while a pod runs.
+/// Address of the service, and credentials of the caller. Files are read for each call: they change while a pod runs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Service")]
 pub(crate) struct ServerArguments {
@@ -63,25 +63,25 @@ pub(crate) struct ServerArguments {
         default_value = "/var/run/secrets/sip/power/token"
     )]
     pub(crate) token: PathBuf,
-    /// Seconds in which a replica must be found that serves
+    /// Seconds to wait for a replica that serves
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub(crate) wait: u16,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Lists the hosts of this cluster
     List,
     /// Prints the power state of a host, as its BMC reports it
     Status(Name),
-    /// Restarts a host, and waits until its BMC has shown the restart
+    /// Restarts a host, and waits until its BMC has reported the restart
     Reboot(Forced),
-    /// Turns a host on, and waits until its BMC shows it on
+    /// Turns a host on, and waits until its BMC reports it on
     On(Name),
-    /// Turns a host off, and waits until its BMC shows it off
+    /// Turns a host off, and waits until its BMC reports it off
     Off(Forced),
-    /// Prints which consoles the BMC of a host offers
+    /// Prints the consoles that the BMC of a host offers
     Console(Name),
     /// Prints a completion script for a shell
     Completion {
@@ -104,7 +104,7 @@ pub(crate) struct Forced {
     /// Name of the host
     #[arg(value_name = "NAME")]
     pub(crate) host: String,
-    /// At once, without a shutdown of its operating system
+    /// Act at once, without a shutdown of the operating system
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -9,7 +9,7 @@ use proto::power::v1::{
 
 use crate::{
     arguments::{Arguments, Command, Forced, Format, Name},
-    asked::Asked,
+    attempts::Attempts,
     connection::Service,
     failure::{Failure, reason},
     output::{self, Outcome},
@@ -90,9 +90,9 @@ async fn set_power(service: &Service<'_>, format: Format, host: &str, action: Ac
         idempotency_key: uuid::Uuid::new_v4().to_string(),
         term: listed.await?.term,
     };
-    let asked = Asked::default();
-    let followed = follow(service, format, &message, &asked).await;
-    followed.map_err(|failure| asked.judge(failure))
+    let attempts = Attempts::default();
+    let followed = follow(service, format, &message, &attempts).await;
+    followed.map_err(|failure| attempts.judge(failure))
 }
 
 /// Asks until the service has said how the action ended, [`REPETITIONS`] times at most.
@@ -100,14 +100,14 @@ async fn follow(
     service: &Service<'_>,
     format: Format,
     message: &SetPowerRequest,
-    asked: &Asked,
+    attempts: &Attempts,
 ) -> Result<(), Failure> {
     let mut outcome = Outcome::new(format);
     let mut lost = tonic::Status::unavailable("there is no answer");
     for _ in 0..REPETITIONS {
         let followed = service.call(async |mut client| {
             let request = service.request(message.clone())?;
-            let answer = asked.once(client.set_power(request)).await?;
+            let answer = attempts.once(client.set_power(request)).await?;
             Ok(answer.into_inner())
         });
         let mut steps = followed.await?;

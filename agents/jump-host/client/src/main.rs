@@ -1,7 +1,7 @@
 //! The command `host` of a jump host: power control of the cluster's own hosts, by `PowerService`.
 
 mod arguments;
-mod asked;
+mod attempts;
 mod commands;
 mod connection;
 mod failure;

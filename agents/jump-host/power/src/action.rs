@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_to_a_host_that_is_as_asked_or_cannot_be_so() {
+    fn nothing_is_sent_for_a_reached_or_impossible_goal() {
         for (action, power, expected) in [
             (Action::On, Power::On, Ok(None)),
             (Action::Off, Power::Off, Ok(None)),

@@ -4,15 +4,18 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::events::Events;
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use runtime::{
+    metrics::{Definition, Kind, Metrics},
+    quiet::Quiet,
+    telemetry::AUDIT,
 };
-use runtime::{metrics::Metrics, quiet::Quiet, telemetry::AUDIT};
+use tokio::time::Instant;
 use tonic::{Code, Status, metadata::MetadataMap};
 
 use crate::{action::Action, error::reason, tenant::Tenant};
@@ -23,25 +26,49 @@ pub const CLAIMED_KEY: &str = "sip-ssh-key";
 const LONGEST: usize = 256;
 /// Namespaces whose refusals are counted apart; those of others are counted together.
 const TENANTS: usize = 1024;
+/// Time without a refusal after which a namespace gives its place to another: it may have as many lines at once as a new one by then.
+const IDLE: Duration = Duration::from_mins(1);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByReason {
-    call: &'static str,
-    outcome: String,
-}
+const METHOD: &str = "method";
+const ACTION: &str = "action";
+const OUTCOME: &str = "outcome";
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByAction {
-    action: &'static str,
-    outcome: String,
-}
+/// Calls that were answered.
+pub const CALLS: Definition = Definition {
+    name: "sip_power_calls_total",
+    kind: Kind::Counter,
+    labels: &[METHOD, OUTCOME],
+    help: "Calls of PowerService that were answered, by outcome: ok, or the reason of the refusal",
+};
+/// Actions that have ended.
+pub const ACTIONS: Definition = Definition {
+    name: "sip_power_actions_total",
+    kind: Kind::Counter,
+    labels: &[ACTION, OUTCOME],
+    help: "Actions of PowerService that have ended, by outcome: ok, or the reason of the failure",
+};
+/// Actions in progress.
+pub const IN_PROGRESS: Definition = Definition {
+    name: "sip_power_actions_in_progress",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Actions of PowerService in progress",
+};
+
+/// Every metric of power control, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 3] = [&CALLS, &ACTIONS, &IN_PROGRESS];
 
 /// Metrics of power control. Cheap to clone. Callers and hosts are no labels: there may be any number of them.
 #[derive(Clone, Debug, Default)]
 pub struct PowerMetrics {
-    calls: Family<ByReason, Counter>,
-    actions: Family<ByAction, Counter>,
-    under_way: Gauge,
+    calls: Family<[(&'static str, String); 2], Counter>,
+    actions: Family<[(&'static str, String); 2], Counter>,
+    in_progress: Gauge,
+}
+
+/// An outcome as the value of a label.
+fn labelled(outcome: &str) -> (&'static str, String) {
+    (OUTCOME, outcome.to_ascii_lowercase())
 }
 
 impl PowerMetrics {
@@ -49,33 +76,14 @@ impl PowerMetrics {
     #[must_use]
     pub fn registered(metrics: &Metrics) -> Self {
         let this = Self::default();
-        let Self {
-            calls,
-            actions,
-            under_way,
-        } = &this;
-        metrics.register(|registry| {
-            registry.register(
-                "power_calls",
-                "Calls of PowerService that were answered, by outcome",
-                calls.clone(),
-            );
-            registry.register(
-                "power_actions",
-                "Actions of PowerService that have ended, by outcome",
-                actions.clone(),
-            );
-            registry.register(
-                "power_actions_under_way",
-                "Actions of PowerService that have not ended",
-                under_way.clone(),
-            );
-        });
+        metrics.add(&CALLS, this.calls.clone());
+        metrics.add(&ACTIONS, this.actions.clone());
+        metrics.add(&IN_PROGRESS, this.in_progress.clone());
         this
     }
 
     pub(crate) fn begun(&self) {
-        self.under_way.inc();
+        self.in_progress.inc();
     }
 }
 
@@ -110,7 +118,14 @@ pub(crate) struct Audit {
     /// Strangers decide how often they are refused.
     refused: Quiet,
     /// So do tenants, by namespace.
-    refused_tenants: Mutex<HashMap<String, Quiet>>,
+    refused_tenants: Mutex<HashMap<String, Refusals>>,
+}
+
+/// The refusals of one namespace.
+#[derive(Debug)]
+struct Refusals {
+    lines: Quiet,
+    last: Instant,
 }
 
 /// What a call was about.
@@ -139,11 +154,8 @@ impl Audit {
     /// A call was answered. Only refusals are logged: reads that succeed change nothing.
     pub(crate) fn answered(&self, caller: &Caller, about: About<'_>, refusal: Option<&Status>) {
         let outcome = refusal.map_or_else(|| "OK".to_owned(), reason);
-        let by = ByReason {
-            call: about.call,
-            outcome,
-        };
-        self.metrics.calls.get_or_create(&by).inc();
+        let labels = [(METHOD, about.call.to_owned()), labelled(&outcome)];
+        self.metrics.calls.get_or_create(&labels).inc();
         let Some(status) = refusal else {
             return;
         };
@@ -153,32 +165,39 @@ impl Audit {
             (None, _) => self.refused.line(),
         };
         if let Some(withheld) = withheld {
-            log(caller, about, &by.outcome, status.message(), withheld);
+            log(caller, about, &outcome, status.message(), withheld);
         }
     }
 
     /// Whether another refusal of a tenant is to be logged, and how many before it were not.
     fn line_of(&self, namespace: &str) -> Option<u64> {
+        let now = Instant::now();
         let mut tenants = self
             .refused_tenants
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS && !tenants.contains_key(namespace) {
-            return self.refused.line();
+            tenants.retain(|_, refusals| now.duration_since(refusals.last) < IDLE);
+            if tenants.len() >= TENANTS {
+                return self.refused.line();
+            }
         }
-        tenants.entry(namespace.to_owned()).or_default().line()
+        let refusals = tenants.entry(namespace.to_owned()).or_insert_with(|| Refusals {
+            lines: Quiet::default(),
+            last: now,
+        });
+        refusals.last = now;
+        refusals.lines.line()
     }
 
     /// An action has ended: counted and logged.
     pub(crate) fn acted(&self, caller: &Caller, about: About<'_>, outcome: &Result<(), Status>) {
         let why = outcome.as_ref().err().map_or("", Status::message);
         let outcome = outcome.as_ref().err().map_or_else(|| "OK".to_owned(), reason);
-        self.metrics.under_way.dec();
-        let by = ByAction {
-            action: about.action.map_or("", Action::name),
-            outcome: outcome.clone(),
-        };
-        self.metrics.actions.get_or_create(&by).inc();
+        self.metrics.in_progress.dec();
+        let action = about.action.map_or("", Action::name).to_owned();
+        let labels = [(ACTION, action), labelled(&outcome)];
+        self.metrics.actions.get_or_create(&labels).inc();
         log(caller, about, &outcome, why, 0);
     }
 
@@ -276,11 +295,15 @@ fn claimed_key(headers: &MetadataMap) -> String {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn refusals_of_one_tenant_are_logged_at_a_bounded_rate_and_counted() {
+    fn audit() -> Audit {
         let client =
             kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let audit = Audit::new(Events::new(client, "x"), PowerMetrics::default());
+        Audit::new(Events::new(client, "x"), PowerMetrics::default())
+    }
+
+    #[tokio::test]
+    async fn refusals_of_one_tenant_are_logged_at_a_bounded_rate() {
+        let audit = audit();
         let logged = (0..1000).filter_map(|_| audit.line_of("shop")).count();
         assert!((32..40).contains(&logged), "{logged}");
         assert_eq!(audit.line_of("bank"), Some(0));
@@ -288,6 +311,26 @@ mod tests {
             let _ = audit.line_of(&namespace.to_string());
         }
         assert!(audit.refused_tenants.lock().unwrap().len() <= TENANTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_namespaces_give_their_places_to_new_ones() {
+        let audit = audit();
+        for namespace in 0..TENANTS {
+            let _ = audit.line_of(&namespace.to_string());
+        }
+        tokio::time::advance(IDLE / 2).await;
+        let _ = audit.line_of("0");
+        tokio::time::advance(IDLE / 2).await;
+        // Strangers use up the lines that namespaces without a place share with them.
+        for _ in 0..1000 {
+            let _ = audit.refused.line();
+        }
+        assert_eq!(audit.line_of("new"), Some(0));
+        let tenants = audit.refused_tenants.lock().unwrap();
+        let mut names: Vec<&str> = tenants.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["0", "new"]);
     }
 
     #[test]

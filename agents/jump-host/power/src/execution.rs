@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     action::{Action, Goal, Impossible},
     bmc::Credentials,
+    bmc_locks::BmcLocks,
     convert,
     error::Error,
     host::Host,
@@ -22,7 +23,6 @@ use crate::{
     reads::Reads,
     redfish::{Client, Failure, Line, Network, Reading, System, Unsent},
     tenant::Tenant,
-    turns::Turns,
 };
 
 /// How long everything before an action may take.
@@ -52,15 +52,15 @@ impl Default for Pace {
     }
 }
 
-/// What every call works with.
+/// Reads hosts and carries actions out; shared by all calls.
 #[derive(Debug)]
-pub(crate) struct Hands<M> {
+pub(crate) struct Executor<M> {
     pub(crate) client: DebugClient,
     pub(crate) namespaces: BTreeSet<String>,
     pub(crate) network: Network,
     pub(crate) membership: M,
     pub(crate) reads: Reads,
-    pub(crate) turns: Turns,
+    pub(crate) bmc_locks: BmcLocks,
     pub(crate) pace: Pace,
     pub(crate) stop: CancellationToken,
 }
@@ -95,7 +95,7 @@ struct Prepared {
     checked: Instant,
 }
 
-impl<M: Membership> Hands<M> {
+impl<M: Membership> Executor<M> {
     /// A host as its BMC shows it, and the reset types that the BMC offers. Must not be cancelled: a session that the BMC has made
     /// would be left there. It ends within the time that a BMC has for the login, [`READ`], and the time for the logout.
     ///
@@ -109,12 +109,15 @@ impl<M: Membership> Hands<M> {
         let before = async {
             let host = Host::read(&self.client.0, &self.namespaces, id).await?;
             let (address, _) = host.bmc(tenant.bmc_proxy)?;
-            let place = self.reads.place(&address.authority()).await?;
+            let slot = self
+                .reads
+                .slot(&address.authority(), tenant.cluster.namespace())
+                .await?;
             let credentials = host.credentials(&self.client.0).await?;
-            Ok((host, place, credentials))
+            Ok((host, slot, credentials))
         };
         let before = timeout(READ, before).await.unwrap_or(Err(Error::TooLate(READ)));
-        let (host, _place, credentials) = before?;
+        let (host, _slot, credentials) = before?;
         let mut client = self.login_with(tenant, &host, &credentials).await?;
         let read = async {
             let system = client.system().await?;
@@ -157,10 +160,13 @@ impl<M: Membership> Hands<M> {
     ) -> Result<(), Error> {
         let host = Host::read(&self.client.0, &self.namespaces, id).await?;
         ending.host = Some(host.reference());
-        let (address, _) = host.bmc(tenant.bmc_proxy)?;
-        let bmc = address.authority();
-        let taking = self.turns.take(&bmc);
-        let turn = self
+        let (address, way) = host.bmc(tenant.bmc_proxy)?;
+        let (bmc, namespace) = (address.authority(), tenant.cluster.namespace());
+        let taking = async {
+            let resolved = self.network.resolve(&address, way).await;
+            self.bmc_locks.take(&bmc, &resolved, namespace).await
+        };
+        let lock = self
             .stop
             .run_until_cancelled(taking)
             .await
@@ -186,7 +192,7 @@ impl<M: Membership> Hands<M> {
         }
         operation.sending();
         let sent = client.reset_over(line, &system, reset_type).await;
-        drop(turn);
+        drop(lock);
         if let Err(unsent) = sent {
             client.logout().await;
             let name = host.name();
@@ -220,14 +226,16 @@ impl<M: Membership> Hands<M> {
         operation: &Operation,
     ) -> Result<(Host, Prepared), Error> {
         let id = earlier.id();
-        let logged_in = async {
-            let host = timeout(READ, self.reread(earlier)).await;
-            let host = host.unwrap_or(Err(Error::TooLate(READ)))?;
-            let client = self.login(tenant, &host).await?;
-            Ok((host, client))
+        let before = async {
+            let host = self.reread(earlier).await?;
+            let credentials = host.credentials(&self.client.0).await?;
+            Ok((host, credentials))
         };
-        let logged_in = self.stop.run_until_cancelled(logged_in).await;
-        let (host, mut client) = logged_in.ok_or(Error::Ending)??;
+        let before = self.stop.run_until_cancelled(timeout(READ, before)).await;
+        let before = before.ok_or(Error::Ending)?;
+        let (host, credentials) = before.unwrap_or(Err(Error::TooLate(READ)))?;
+        // As in `read`, not cancelled: a session that the BMC has made would be left there.
+        let mut client = self.login_with(tenant, &host, &credentials).await?;
         let decided = async {
             let read = async {
                 let system = client.system().await?;

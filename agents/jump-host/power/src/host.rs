@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{BareMetalHost, Bmc, OperationalStatus, ProvisioningState, annotations};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kit::placement::HostId;
+use kit::{apply, placement::HostId};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 
 use crate::{
@@ -39,8 +39,14 @@ impl Host {
             return Err(unusable("its namespace is none of the site's hostNamespaces"));
         }
         let hosts = Api::<BareMetalHost>::namespaced(client.clone(), &key.namespace);
-        let found = hosts.get_opt(&key.name).await;
-        let found = found.map_err(Error::api_server("show BareMetalHosts"))?;
+        let found = match hosts.get_opt(&key.name).await {
+            Err(error) if apply::code(&error) == Some(403) => {
+                return Err(unusable(
+                    "the jump-host agent may not read hosts in its namespace",
+                ));
+            }
+            found => found.map_err(Error::api_server("show BareMetalHosts"))?,
+        };
         let object = found
             .filter(|found| found.uid().as_deref() == Some(id.uid()))
             .ok_or_else(|| unusable("there is no BareMetalHost of its uid"))?;
@@ -235,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_being_provisioned_is_blocked_unless_an_operator_allows_it() {
+    fn a_provisioning_host_is_blocked_unless_an_operator_allows() {
         for (state, blocked) in [
             ("", false),
             ("available", false),
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_when_baremetal_operator_reverts_a_change() {
+    fn a_note_warns_when_baremetal_operator_reverts_a_change() {
         let online = json!({"spec": {"online": true}});
         assert_eq!(host(&online).notes(true).len(), 0);
         let notes = host(&online).notes(false);

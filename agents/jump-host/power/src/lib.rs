@@ -5,6 +5,7 @@
 //!
 //! | module | step |
 //! |---|---|
+//! | `accept`, `connections` | connections, and which of them end for others |
 //! | [`token`] | whose token it is, by the API server |
 //! | [`tenant`] | which cluster's jump host that is |
 //! | [`members`] | whether the cluster holds the host at this moment, by the scheduler |
@@ -13,14 +14,19 @@
 //! | [`redfish`] | the BMC |
 //! | [`observation`] | whether the effect shows. Pure |
 //! | `operations` | each action once, by its idempotency key |
-//! | `limits`, `rates`, `reads`, `turns` | how many calls, reads and actions, and how many at once |
+//! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
+//! | `answers` | which BMCs failed last, for the condition of the jump host |
 //! | [`error`] | what went wrong, as a gRPC status |
 
+mod accept;
 pub mod action;
+mod answers;
 pub mod audit;
 pub mod bmc;
+mod bmc_locks;
 mod certificate;
+mod connections;
 mod convert;
 pub mod error;
 mod execution;
@@ -32,12 +38,13 @@ mod operations;
 mod rates;
 mod reads;
 pub mod redfish;
+mod semaphores;
 mod server;
 mod service;
 pub mod tenant;
 pub mod token;
-mod turns;
 
+pub use answers::{Answers, Changes, Unanswered};
 pub use audit::PowerMetrics;
 pub use certificate::Error as CertificateError;
 pub use execution::Pace;

@@ -1,4 +1,5 @@
-//! How much one cluster may have of the service at once, and all together.
+//! How much one cluster and one namespace, which is a tenant, may have of the service. There is no limit of all together: some callers would
+//! refuse others by it.
 
 use std::{
     collections::HashMap,
@@ -15,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{error::Error, rates::Rates, token::Holder};
 
-/// Concurrent calls of all clusters.
-const CALLS: usize = 256;
+/// Concurrent calls of one namespace.
+const CALLS_IN_NAMESPACE: usize = 64;
 /// Concurrent calls of one cluster.
 const CALLS_OF_CLUSTER: usize = 16;
 /// Calls of one `ServiceAccount` a second, and how many at once: each costs several reads of the API server.
@@ -35,7 +36,8 @@ const SOON: Duration = Duration::from_millis(200);
 /// Limits of calls and actions.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    all: Arc<Semaphore>,
+    /// Of the namespaces that have calls.
+    calls: Mutex<HashMap<String, Arc<Semaphore>>>,
     accounts: Rates,
     namespaces: Rates,
     clusters: Mutex<HashMap<String, Arc<Account>>>,
@@ -50,15 +52,15 @@ struct Account {
 
 /// A place for one call, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    _all: OwnedSemaphorePermit,
-    _cluster: Option<OwnedSemaphorePermit>,
+pub(crate) struct CallSlot {
+    _namespace: OwnedSemaphorePermit,
+    _cluster: OwnedSemaphorePermit,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            all: Arc::new(Semaphore::new(CALLS)),
+            calls: Mutex::default(),
             accounts: per_second(CALLS_OF_ACCOUNT),
             namespaces: per_second(CALLS_OF_NAMESPACE),
             clusters: Mutex::default(),
@@ -68,19 +70,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A place among all calls, before it is known whose call it is.
-    ///
-    /// # Errors
-    /// [`Error::Overloaded`].
-    pub(crate) fn enter(&self) -> Result<Place, Error> {
-        let place = Arc::clone(&self.all).try_acquire_owned();
-        let place = place.map_err(|_| overloaded(format!("{CALLS} calls are in progress"), "calls"))?;
-        Ok(Place {
-            _all: place,
-            _cluster: None,
-        })
-    }
-
     /// Counts one call of a token's holder.
     ///
     /// # Errors
@@ -100,21 +89,34 @@ impl Limits {
             .map_err(overloaded(what, "calls-of-account"))
     }
 
-    /// The same place, among the calls of one cluster too.
+    /// A place among the calls of a namespace, and of a cluster (by uid) in it.
     ///
     /// # Errors
     /// [`Error::Overloaded`].
-    pub(crate) fn of_cluster(&self, place: Place, uid: &str) -> Result<Place, Error> {
-        let calls = Arc::clone(&self.account(uid).calls).try_acquire_owned();
-        let calls = calls.map_err(|_| {
+    pub(crate) fn enter(&self, namespace: &str, cluster: &str) -> Result<CallSlot, Error> {
+        let calls = {
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.retain(|_, calls| calls.available_permits() < CALLS_IN_NAMESPACE);
+            let new = || Arc::new(Semaphore::new(CALLS_IN_NAMESPACE));
+            let calls = calls.entry(namespace.to_owned()).or_insert_with(new);
+            Arc::clone(calls).try_acquire_owned()
+        };
+        let in_namespace = calls.map_err(|_| {
+            overloaded(
+                format!("{CALLS_IN_NAMESPACE} calls of namespace {namespace} are in progress"),
+                "calls-in-namespace",
+            )
+        })?;
+        let calls = Arc::clone(&self.account(cluster).calls).try_acquire_owned();
+        let of_cluster = calls.map_err(|_| {
             overloaded(
                 format!("{CALLS_OF_CLUSTER} calls of this cluster are in progress"),
                 "calls-of-cluster",
             )
         })?;
-        Ok(Place {
-            _cluster: Some(calls),
-            ..place
+        Ok(CallSlot {
+            _namespace: in_namespace,
+            _cluster: of_cluster,
         })
     }
 
@@ -192,12 +194,32 @@ mod tests {
     #[test]
     fn one_cluster_does_not_use_up_the_places_of_another() {
         let limits = Limits::default();
-        let enter = |cluster| limits.of_cluster(limits.enter()?, cluster);
-        let taken: Vec<Place> = (0..CALLS_OF_CLUSTER).map(|_| enter("a").unwrap()).collect();
+        let enter = |cluster| limits.enter("shop", cluster);
+        let taken: Vec<CallSlot> = (0..CALLS_OF_CLUSTER).map(|_| enter("a").unwrap()).collect();
         assert!(matches!(enter("a"), Err(Error::Overloaded { .. })));
         enter("b").unwrap();
         drop(taken);
         enter("a").unwrap();
+    }
+
+    #[test]
+    fn many_clusters_of_one_namespace_keep_no_other_out() {
+        let limits = Limits::default();
+        let entered = (0..100).flat_map(|cluster| {
+            let cluster = format!("shop-{cluster}");
+            let limits = &limits;
+            (0..CALLS_OF_CLUSTER).filter_map(move |_| limits.enter("shop", &cluster).ok())
+        });
+        let taken: Vec<CallSlot> = entered.collect();
+        assert_eq!(taken.len(), CALLS_IN_NAMESPACE);
+        limits.enter("bank", "billing").unwrap();
+        drop(taken);
+        limits.enter("shop", "shop-0").unwrap();
+        limits.enter("park", "rides").unwrap();
+        assert!(
+            limits.calls.lock().unwrap().len() <= 2,
+            "idle namespaces are forgotten"
+        );
     }
 
     #[test]
@@ -225,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_takes_few_actions_a_minute_whoever_asks() {
+    fn actions_on_a_host_are_rate_limited_for_all_callers() {
         let limits = Limits::default();
         for _ in 0..4 {
             limits.act("a", "h").unwrap();

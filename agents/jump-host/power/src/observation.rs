@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_restart_is_reached_by_the_time_of_the_reset_or_by_the_boot() {
+    fn a_warm_restart_is_seen_by_reset_time_or_boot() {
         let on = reading(Power::On);
         let reset = Reading {
             last_reset: Some("9".to_owned()),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_that_falls_back_after_it_was_seen_to_come_far_is_a_restart() {
+    fn a_boot_progress_that_falls_back_is_a_restart() {
         let on = reading(Power::On);
         let early = Reading {
             boot: Some("BusInitializationStarted".to_owned()),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_only_of_changes() {
+    fn only_changes_are_reported() {
         let mut observation = Observation::new(Goal::Restarted, reading(Power::On));
         let changed: Vec<bool> = [Power::On, Power::Off, Power::Off, Power::On]
             .map(|power| observation.observe(reading(power)).changed)

@@ -285,6 +285,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_key_of_another_cluster_is_another_key() {
+        let all = Arc::new(Operations::default());
+        let (operation, _) = new(begin(&all, KEY, "h"));
+        let key = || Key::parse(KEY).unwrap();
+        assert!(all.repeated("c", &key(), "h", Action::Reboot).is_some());
+        assert!(all.repeated("d", &key(), "h", Action::Reboot).is_none());
+        // A host that has moved from one cluster to the other: neither the first one's steps, nor a second action beside its own.
+        let names = ("h", "h", "h");
+        let moved = all.begin("d", key(), names, Action::Reboot, || Ok(()));
+        assert!(matches!(moved, Err(Error::UnderWay { .. })), "{moved:?}");
+        operation.end(Ok(()));
+        let _new = new(all.begin("d", key(), names, Action::Reboot, || Ok(())));
+    }
+
     #[tokio::test]
     async fn a_repetition_of_what_failed_fails_in_the_same_way() {
         let all = Arc::new(Operations::default());

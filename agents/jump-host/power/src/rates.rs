@@ -1,9 +1,9 @@
 //! Rate limits of many keys, of which a bounded number is remembered.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use governor::{
-    Quota, RateLimiter,
+    InsufficientCapacity, NotUntil, Quota, RateLimiter,
     clock::{Clock as _, DefaultClock},
     state::keyed::HashMapStateStore,
 };
@@ -25,25 +25,54 @@ impl Rates {
         Self(RateLimiter::hashmap(quota))
     }
 
+    /// Counts several uses of a key at once; more than the burst count as the burst.
+    ///
+    /// # Errors
+    /// How long to wait.
+    pub(crate) fn count_many(&self, key: &str, uses: NonZeroU32) -> Result<(), Duration> {
+        self.forget_idle();
+        let key = self.key(key);
+        let wait = |until: NotUntil<_>| until.wait_time_from(DefaultClock::default().now());
+        match self.0.check_key_n(&key, uses) {
+            Ok(counted) => counted.map_err(wait),
+            Err(InsufficientCapacity(burst)) => match NonZeroU32::new(burst) {
+                Some(burst) => self
+                    .0
+                    .check_key_n(&key, burst)
+                    .map_or(Ok(()), |counted| counted.map_err(wait)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn forget_idle(&self) {
+        if self.0.len() > KEYS {
+            self.0.retain_recent();
+        }
+    }
+
+    fn key(&self, key: &str) -> String {
+        if self.0.len() > KEYS {
+            String::new()
+        } else {
+            key.to_owned()
+        }
+    }
+
     /// Counts one use of a key.
     ///
     /// # Errors
     /// How long to wait for the next one.
     pub(crate) fn count(&self, key: &str) -> Result<(), Duration> {
-        if self.0.len() > KEYS {
-            self.0.retain_recent();
-        }
-        let key = if self.0.len() > KEYS { "" } else { key };
+        self.forget_idle();
         self.0
-            .check_key(&key.to_owned())
+            .check_key(&self.key(key))
             .map_err(|until| until.wait_time_from(DefaultClock::default().now()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     #[test]
@@ -57,6 +86,17 @@ mod tests {
             "{again:?}"
         );
         rates.count("b").unwrap();
+    }
+
+    #[test]
+    fn many_uses_count_together_and_at_most_as_the_burst() {
+        let many = |uses| NonZeroU32::new(uses).unwrap();
+        let rates = Rates::new(Quota::per_minute(many(10)));
+        rates.count_many("a", many(6)).unwrap();
+        rates.count_many("a", many(6)).unwrap_err();
+        rates.count_many("a", many(4)).unwrap();
+        rates.count_many("b", many(11)).unwrap();
+        rates.count_many("b", many(11)).unwrap_err();
     }
 
     #[test]

@@ -1,18 +1,13 @@
 //! How many reads a BMC gets: each takes one of the few sessions that it has.
 
-use std::{
-    collections::HashMap,
-    num::NonZeroU32,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use governor::Quota;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{error::Error, rates::Rates};
+use crate::{error::Error, rates::Rates, semaphores::Semaphores};
 
-/// Reads of one BMC at a time, whoever asks and however many systems it serves.
+/// Reads of one BMC at a time, however many systems it serves. A tenant has one of them: a BMC may serve hosts of several tenants.
 const AT_ONCE: usize = 2;
 /// How long a read waits for others of the same BMC.
 const WAIT: Duration = Duration::from_secs(10);
@@ -20,23 +15,37 @@ const WAIT: Duration = Duration::from_secs(10);
 const OF_HOST: NonZeroU32 = NonZeroU32::new(30).unwrap();
 /// Reads of one cluster's hosts a minute.
 const OF_CLUSTER: NonZeroU32 = NonZeroU32::new(120).unwrap();
+/// Hosts that the lists of one namespace may read from the API server a second, and how many at once: as many as a cluster can have.
+const LISTED: NonZeroU32 = NonZeroU32::new(100).unwrap();
+const LISTED_AT_ONCE: NonZeroU32 = NonZeroU32::new(2_000).unwrap();
 /// When to retry while a BMC is being read.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The reads that are under way, and how many there were.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    bmcs: Mutex<HashMap<String, Arc<Semaphore>>>,
+    bmcs: Semaphores<String>,
+    tenants_of_bmcs: Semaphores<(String, String)>,
     hosts: Rates,
     clusters: Rates,
+    lists: Rates,
+}
+
+/// The right to read from a BMC, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ReadSlot {
+    _bmc: OwnedSemaphorePermit,
+    _tenant: OwnedSemaphorePermit,
 }
 
 impl Default for Reads {
     fn default() -> Self {
         Self {
-            bmcs: Mutex::default(),
+            bmcs: Semaphores::default(),
+            tenants_of_bmcs: Semaphores::default(),
             hosts: Rates::new(Quota::per_minute(OF_HOST)),
             clusters: Rates::new(Quota::per_minute(OF_CLUSTER)),
+            lists: Rates::new(Quota::per_second(LISTED).allow_burst(LISTED_AT_ONCE)),
         }
     }
 }
@@ -58,20 +67,40 @@ impl Reads {
             .map_err(overloaded(of_cluster, "reads-of-cluster"))
     }
 
-    /// Waits for a place among the reads of a BMC (host and port).
+    /// Counts a list of so many hosts for a namespace.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`].
+    pub(crate) fn count_list(&self, namespace: &str, hosts: usize) -> Result<(), Error> {
+        let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
+        let counted = NonZeroU32::new(hosts).map_or(Ok(()), |hosts| self.lists.count_many(namespace, hosts));
+        counted.map_err(|again| Error::Overloaded {
+            what: format!("lists of a namespace may read {LISTED} hosts a second"),
+            limit: "reads-of-lists",
+            again,
+        })
+    }
+
+    /// Waits for the right to read from a BMC (host and port), as one of a namespace.
     ///
     /// # Errors
     /// [`Error::Overloaded`] after [`WAIT`].
-    pub(crate) async fn place(&self, bmc: &str) -> Result<OwnedSemaphorePermit, Error> {
-        let places = {
-            let mut bmcs = self.bmcs.lock().unwrap_or_else(PoisonError::into_inner);
-            bmcs.retain(|_, places| Arc::strong_count(places) > 1);
-            let new = || Arc::new(Semaphore::new(AT_ONCE));
-            Arc::clone(bmcs.entry(bmc.to_owned()).or_insert_with(new))
+    pub(crate) async fn slot(&self, bmc: &str, namespace: &str) -> Result<ReadSlot, Error> {
+        let taking = async {
+            let own = self
+                .tenants_of_bmcs
+                .get((bmc.to_owned(), namespace.to_owned()), 1);
+            let of_tenant = own.acquire_owned().await.ok()?;
+            let all = self.bmcs.get(bmc.to_owned(), AT_ONCE);
+            let of_bmc = all.acquire_owned().await.ok()?;
+            Some(ReadSlot {
+                _bmc: of_bmc,
+                _tenant: of_tenant,
+            })
         };
-        let place = tokio::time::timeout(WAIT, places.acquire_owned()).await;
-        place.ok().and_then(Result::ok).ok_or_else(|| Error::Overloaded {
-            what: format!("{AT_ONCE} reads of the BMC {bmc} are in progress"),
+        let slot = tokio::time::timeout(WAIT, taking).await;
+        slot.ok().flatten().ok_or_else(|| Error::Overloaded {
+            what: format!("other reads of the BMC {bmc} take more than {WAIT:?}"),
             limit: "reads-of-bmc",
             again: SOON,
         })
@@ -87,9 +116,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_bmc_is_read_twice_at_a_time() {
         let reads = Reads::default();
-        let first = reads.place("a").await.unwrap();
-        let _second = reads.place("a").await.unwrap();
-        let error = reads.place("a").await.unwrap_err();
+        let first = reads.slot("a", "orders").await.unwrap();
+        let _second = reads.slot("a", "billing").await.unwrap();
+        let error = reads.slot("a", "rides").await.unwrap_err();
         assert!(
             matches!(
                 error,
@@ -100,13 +129,24 @@ mod tests {
             ),
             "{error}"
         );
-        assert!(reads.place("b").now_or_never().unwrap().is_ok());
+        assert!(reads.slot("b", "orders").now_or_never().unwrap().is_ok());
         drop(first);
-        assert!(reads.place("a").now_or_never().unwrap().is_ok());
+        assert!(reads.slot("a", "rides").now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn reads_of_one_tenant_leave_room_for_another() {
+        let reads = Reads::default();
+        let _first = reads.slot("a", "orders").await.unwrap();
+        let mut queue: Vec<_> = (0..30).map(|_| Box::pin(reads.slot("a", "orders"))).collect();
+        for waiting in &mut queue {
+            assert!(waiting.now_or_never().is_none());
+        }
+        assert!(reads.slot("a", "billing").now_or_never().unwrap().is_ok());
     }
 
     #[test]
-    fn a_host_is_read_so_often_a_minute_and_a_refusal_says_when_again() {
+    fn reads_of_a_host_are_rate_limited_with_a_retry_time() {
         let reads = Reads::default();
         for _ in 0..OF_HOST.get() {
             reads.count("c", "h").unwrap();

@@ -1,48 +1,27 @@
-//! The gRPC port: TLS without client certificates, bounded in connections of each address and of all.
+//! The gRPC port: TLS without client certificates, bounded in what a connection can make it keep.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    io,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use futures::{Stream, stream};
 use proto::power::v1::power_service_server::PowerServiceServer;
-use runtime::{quiet::Quiet, serving::grpc_server};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::{sleep, timeout},
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use runtime::serving::grpc_server;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tonic::{service::Routes, transport::server::Connected};
+use tonic::service::Routes;
 
 use crate::{
+    accept::incoming,
     certificate::{self, Certificate, Files},
     members::Membership,
     service::{Api, Standing},
 };
 
-/// Connections of all addresses.
-const CONNECTIONS: usize = 512;
-/// Connections of one address.
-const CONNECTIONS_OF_ADDRESS: usize = 16;
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long to leave the listener alone when the system is out of file descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-/// Calls of one connection at once.
-const CALLS: usize = 32;
+/// Calls of one connection at once. More wait in the client, so the headers of so many are kept at most.
+const CALLS: u16 = 16;
 /// Largest request, in bytes.
 const MESSAGE: usize = 16 << 10;
+/// Bytes of a connection's requests that are kept before they are read.
+const WINDOW: u32 = 64 << 10;
 
 /// Options of the port.
 #[derive(Clone, Debug, clap::Args)]
@@ -101,10 +80,6 @@ pub struct Server<M> {
     certificate: Arc<Certificate>,
     standing: Standing<M>,
 }
-
-/// Where a caller connects from; in the extensions of every request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
 impl<M: Membership> Server<M> {
     /// Opens the port; `None` where the arguments ask for none.
@@ -168,7 +143,10 @@ impl<M: Membership> Server<M> {
         let routes = Routes::new(service).add_service(reflection);
         tracing::info!(%address, "serving PowerService");
         let serving = grpc_server()
-            .concurrency_limit_per_connection(CALLS)
+            .max_concurrent_streams(u32::from(CALLS))
+            .concurrency_limit_per_connection(CALLS.into())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming(listener, acceptor), stop.cancelled_owned());
         tokio::select! {
@@ -179,178 +157,5 @@ impl<M: Membership> Server<M> {
             power.drained().await;
         }
         Ok(())
-    }
-}
-
-/// Connections, counted by address.
-#[derive(Debug, Default)]
-struct Places(Mutex<HashMap<IpAddr, usize>>);
-
-/// A place for a connection, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
-    address: IpAddr,
-}
-
-impl Places {
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = taken.values().sum();
-        let own = taken.get(&address).copied().unwrap_or_default();
-        if all >= CONNECTIONS || own >= CONNECTIONS_OF_ADDRESS {
-            return None;
-        }
-        taken.insert(address, own + 1);
-        Some(Place {
-            places: Arc::clone(self),
-            address,
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.address);
-            }
-        }
-    }
-}
-
-struct Accepting {
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    places: Arc<Places>,
-    handshakes: JoinSet<Option<Connection>>,
-    refused: Quiet,
-    failed: Quiet,
-}
-
-/// Connections with their handshake done.
-fn incoming(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-) -> impl Stream<Item = Result<Connection, Infallible>> + Send {
-    let accepting = Accepting {
-        listener,
-        acceptor,
-        places: Arc::default(),
-        handshakes: JoinSet::new(),
-        refused: Quiet::default(),
-        failed: Quiet::default(),
-    };
-    stream::unfold(accepting, async |mut accepting| {
-        let connection = accepting.next().await;
-        Some((Ok(connection), accepting))
-    })
-}
-
-impl Accepting {
-    async fn next(&mut self) -> Connection {
-        loop {
-            tokio::select! {
-                Some(done) = self.handshakes.join_next() => if let Ok(Some(connection)) = done {
-                    return connection;
-                },
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, address)) => self.accepted(stream, address),
-                    Err(error) => {
-                        if let Some(withheld) = self.failed.line() {
-                            tracing::error!(%error, withheld, "connections to PowerService cannot be accepted");
-                        }
-                        sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-    }
-
-    fn accepted(&mut self, stream: TcpStream, address: SocketAddr) {
-        let Some(place) = self.places.take(address.ip().to_canonical()) else {
-            if let Some(withheld) = self.refused.line() {
-                tracing::warn!(%address, withheld, "closed: there are too many connections to PowerService");
-            }
-            return;
-        };
-        let acceptor = self.acceptor.clone();
-        self.handshakes.spawn(async move {
-            // Whoever asks one small thing is not to wait for more bytes of it.
-            let _ = stream.set_nodelay(true);
-            let io = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(io)) => io,
-                Ok(Err(error)) => {
-                    tracing::debug!(%address, %error, "the TLS handshake failed");
-                    return None;
-                }
-                Err(_elapsed) => return None,
-            };
-            Some(Connection {
-                io: Box::new(io),
-                address,
-                _place: place,
-            })
-        });
-    }
-}
-
-/// A connection, as tonic wants it.
-struct Connection {
-    io: Box<TlsStream<TcpStream>>,
-    address: SocketAddr,
-    _place: Place,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = PeerAddress;
-
-    fn connect_info(&self) -> PeerAddress {
-        PeerAddress(self.address)
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_has_a_bounded_share_of_the_connections() {
-        let places = Arc::<Places>::default();
-        let address = |last| IpAddr::from([192, 0, 2, last]);
-        let taken: Vec<_> = (0..CONNECTIONS_OF_ADDRESS)
-            .map(|_| places.take(address(1)).unwrap())
-            .collect();
-        assert!(places.take(address(1)).is_none());
-        assert!(places.take(address(2)).is_some());
-        drop(taken);
-        assert!(places.take(address(1)).is_some());
-        assert!(places.0.lock().unwrap().is_empty());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
     pin::Pin,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -21,20 +20,21 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
     action::Action,
+    answers::Answers,
     audit::{About, Audit, Caller, PowerMetrics},
+    bmc_locks::BmcLocks,
+    connections::{Call, Peer},
     convert,
     error::{Error, clipped},
-    execution::{DebugClient, Ending, Hands, Pace, READ},
+    execution::{DebugClient, Ending, Executor, Pace, READ},
     host::Host,
-    limits::{Limits, Place},
+    limits::{CallSlot, Limits},
     members::{Member, Membership, named},
     operations::{Begun, Key, Operations},
     reads::Reads,
     redfish::{Network, System},
-    server::PeerAddress,
     tenant::{Tenant, tenant},
     token::Reviews,
-    turns::Turns,
 };
 
 /// How long a list may take.
@@ -55,6 +55,8 @@ pub struct Config {
     pub pace: Pace,
     /// What is counted.
     pub metrics: PowerMetrics,
+    /// Where it is noted which BMCs fail.
+    pub answers: Answers,
     /// Cancelled when the process ends: actions that were not sent are not sent any more.
     pub stop: CancellationToken,
 }
@@ -62,10 +64,11 @@ pub struct Config {
 /// Power control, for the replica that acts.
 #[derive(Debug)]
 pub struct Power<M> {
-    hands: Hands<M>,
+    executor: Executor<M>,
     reviews: Reviews,
     limits: Limits,
     operations: Arc<Operations>,
+    answers: Answers,
     audit: Audit,
     tasks: TaskTracker,
     term: String,
@@ -80,20 +83,22 @@ impl<M: Membership> Power<M> {
             network,
             pace,
             metrics,
+            answers,
             stop,
         } = config;
         Self {
             reviews: Reviews::new(client.clone()),
             limits: Limits::default(),
             operations: Arc::default(),
+            answers,
             audit: Audit::new(Events::new(client.clone(), CONTROLLER), metrics),
-            hands: Hands {
+            executor: Executor {
                 client: DebugClient(client),
                 namespaces: host_namespaces,
                 network,
                 membership,
                 reads: Reads::default(),
-                turns: Turns::default(),
+                bmc_locks: BmcLocks::default(),
                 pace,
                 stop,
             },
@@ -146,7 +151,8 @@ struct Admitted<M> {
     power: Arc<Power<M>>,
     caller: Caller,
     tenant: Tenant,
-    place: Place,
+    /// What it has of the service while it lasts.
+    held: (CallSlot, Call),
     call: &'static str,
     host: String,
     action: Option<Action>,
@@ -155,28 +161,29 @@ struct Admitted<M> {
 impl<M: Membership> Api<M> {
     async fn admit(
         &self,
-        (address, headers): (SocketAddr, &MetadataMap),
+        (peer, headers): (&Peer, &MetadataMap),
         call: &'static str,
         host: &str,
     ) -> Result<Admitted<M>, Status> {
         let power = self.0.power().ok_or(Error::Standby)?;
-        let mut caller = Caller::new(address, headers);
+        let mut caller = Caller::new(peer.address(), headers);
         let host = clipped(host);
         let admitted = async {
-            let place = power.limits.enter()?;
-            let holder = power.reviews.holder(headers, address.ip()).await?;
+            let holder = power.reviews.holder(headers, peer.address().ip()).await?;
             power.limits.call(&holder)?;
-            let tenant = tenant(&power.hands.client.0, &holder).await?;
+            let tenant = tenant(&power.executor.client.0, &holder).await?;
             caller.is(&tenant);
-            let place = power.limits.of_cluster(place, tenant.cluster.uid())?;
-            Ok::<_, Error>((tenant, place))
+            let namespace = tenant.cluster.namespace();
+            let place = power.limits.enter(namespace, tenant.cluster.uid())?;
+            let held = (place, peer.call(namespace));
+            Ok::<_, Error>((tenant, held))
         };
         match admitted.await {
-            Ok((tenant, place)) => Ok(Admitted {
+            Ok((tenant, held)) => Ok(Admitted {
                 power,
                 caller,
                 tenant,
-                place,
+                held,
                 call,
                 host,
                 action: None,
@@ -213,13 +220,20 @@ impl<M: Membership> Admitted<M> {
     }
 
     async fn member(&self) -> Result<Member, Error> {
-        let members = self.power.hands.membership.members(&self.tenant.cluster).await?;
+        let members = self
+            .power
+            .executor
+            .membership
+            .members(&self.tenant.cluster)
+            .await?;
         named(&members, &self.tenant.cluster, &self.host).cloned()
     }
 
     async fn list(&self) -> Result<ListHostsResponse, Error> {
-        let hands = &self.power.hands;
-        let mut members = hands.membership.members(&self.tenant.cluster).await?;
+        let executor = &self.power.executor;
+        let mut members = executor.membership.members(&self.tenant.cluster).await?;
+        let namespace = self.tenant.cluster.namespace();
+        executor.reads.count_list(namespace, members.len())?;
         members.sort_by(|a, b| {
             let key = |member: &Member| {
                 (
@@ -230,7 +244,7 @@ impl<M: Membership> Admitted<M> {
             key(a).cmp(&key(b))
         });
         let hosts = stream::iter(members).map(async |member| {
-            match Host::read(&hands.client.0, &hands.namespaces, &member.host).await {
+            match Host::read(&executor.client.0, &executor.namespaces, &member.host).await {
                 Ok(host) => Ok(convert::host(&member, Ok((&host, host.last_power())))),
                 Err(error @ Error::BmcUnusable { .. }) => Ok(convert::host(&member, Err(&error.to_string()))),
                 Err(error) => Err(error),
@@ -248,11 +262,12 @@ impl<M: Membership> Admitted<M> {
     async fn read(&self, member: &Member) -> Result<(Host, System, Option<Vec<String>>), Error> {
         let power = Arc::clone(&self.power);
         let (tenant, id) = (self.tenant.clone(), member.host.clone());
-        power.hands.reads.count(tenant.cluster.uid(), id.uid())?;
-        let reading = self
-            .power
-            .tasks
-            .spawn(async move { power.hands.read(&tenant, &id).await });
+        power.executor.reads.count(tenant.cluster.uid(), id.uid())?;
+        let reading = self.power.tasks.spawn(async move {
+            let read = power.executor.read(&tenant, &id).await;
+            power.answers.note(&tenant.cluster, &id, &read);
+            read
+        });
         match timeout(READ, reading).await {
             Ok(read) => read.unwrap_or(Err(Error::Ending)),
             Err(_elapsed) => Err(Error::TooLate(READ)),
@@ -312,7 +327,7 @@ impl<M: Membership> Admitted<M> {
             return Ok(Begun::Known(follower));
         }
         let member = self.member().await?;
-        self.power.hands.still_held(&self.tenant, &member.host).await?;
+        self.power.executor.still_held(&self.tenant, &member.host).await?;
         let (host, name) = (member.host.uid(), member.host.to_string());
         let begun = operations.begin(cluster, key, (host, &name, &self.host), action, || {
             self.power.limits.act(cluster, host)
@@ -331,9 +346,10 @@ impl<M: Membership> Admitted<M> {
         power.audit.metrics().begun();
         self.power.tasks.spawn(async move {
             let Ending { host, did, outcome } = power
-                .hands
+                .executor
                 .carry_out(&tenant, &member.host, action, &operation)
                 .await;
+            power.answers.note(&tenant.cluster, &member.host, &outcome);
             let outcome = outcome.map_err(Status::from);
             let name = member.host.to_string();
             let about = About {
@@ -354,10 +370,10 @@ impl<M: Membership> Admitted<M> {
     }
 }
 
-fn caller<T>(request: &Request<T>) -> Result<(SocketAddr, &MetadataMap), Status> {
-    let address = request.extensions().get::<PeerAddress>();
-    let address = address.ok_or_else(|| Status::internal("the connection of this request has no address"))?;
-    Ok((address.0, request.metadata()))
+fn caller<T>(request: &Request<T>) -> Result<(&Peer, &MetadataMap), Status> {
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.ok_or_else(|| Status::internal("the connection of this request is not known"))?;
+    Ok((peer, request.metadata()))
 }
 
 #[tonic::async_trait]
@@ -390,10 +406,10 @@ impl<M: Membership> PowerService for Api<M> {
             .await?;
         let begun = admitted.begin(request.get_ref()).await;
         let (Begun::Known(follower) | Begun::New(_, follower)) = admitted.answer(begun)?;
-        let place = admitted.place;
+        let held = admitted.held;
         // The call has its place until its last step.
         let steps = follower.steps().inspect(move |_| {
-            let _ = &place;
+            let _ = &held;
         });
         Ok(Response::new(Box::pin(steps)))
     }

@@ -11,15 +11,16 @@ use std::{
     time::Duration,
 };
 
-use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::HashMapStateStore};
+use governor::Quota;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use kit::placement::ObjectKey;
 use kube::{Api, Client, api::PostParams};
+use runtime::connection_slots::network;
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 use tonic::metadata::MetadataMap;
 
-use crate::error::Error;
+use crate::{error::Error, rates::Rates, semaphores::Semaphores};
 
 /// The audience that a token must be made for.
 pub const AUDIENCE: &str = "sip-power";
@@ -28,13 +29,13 @@ pub const AUDIENCE: &str = "sip-power";
 const KEPT: Duration = Duration::from_secs(5);
 /// Most answers that are kept.
 const MOST: usize = 1024;
-/// Concurrent reviews.
-const REVIEWS: usize = 16;
+/// Concurrent reviews, of all addresses.
+const REVIEWS: usize = 64;
+/// Concurrent reviews of one address: slow reviews of some leave room for others.
+const OF_ADDRESS: usize = 2;
 /// Reviews a second that one address may cause, and how many at once.
 const RATE: NonZeroU32 = NonZeroU32::new(10).unwrap();
 const BURST: NonZeroU32 = NonZeroU32::new(20).unwrap();
-/// Addresses that are remembered.
-const ADDRESSES: usize = 4096;
 /// Longest token, in bytes.
 const LONGEST: usize = 8 << 10;
 /// When to retry after a limit.
@@ -61,8 +62,9 @@ pub struct Holder {
 pub struct Reviews {
     client: Client,
     kept: Mutex<HashMap<[u8; 32], (Instant, Holder)>>,
-    places: Semaphore,
-    rate: RateLimiter<IpAddr, HashMapStateStore<IpAddr>, DefaultClock>,
+    all: Semaphore,
+    addresses: Semaphores<IpAddr>,
+    rates: Rates,
 }
 
 impl std::fmt::Debug for Reviews {
@@ -78,8 +80,9 @@ impl Reviews {
         Self {
             client,
             kept: Mutex::default(),
-            places: Semaphore::new(REVIEWS),
-            rate: RateLimiter::hashmap(Quota::per_second(RATE).allow_burst(BURST)),
+            all: Semaphore::new(REVIEWS),
+            addresses: Semaphores::default(),
+            rates: Rates::new(Quota::per_second(RATE).allow_burst(BURST)),
         }
     }
 
@@ -90,7 +93,7 @@ impl Reviews {
     pub async fn holder(&self, headers: &MetadataMap, from: IpAddr) -> Result<Holder, Error> {
         let token = bearer(headers)?;
         let digest: [u8; 32] = Sha256::digest(token).into();
-        if let Some(holder) = self.kept(&digest) {
+        if let Some(holder) = self.cached(&digest) {
             return Ok(holder);
         }
         let overloaded = |what: String, limit| Error::Overloaded {
@@ -98,17 +101,23 @@ impl Reviews {
             limit,
             again: SOON,
         };
-        if self.rate.len() > ADDRESSES {
-            self.rate.retain_recent();
-        }
-        if self.rate.check_key(&from).is_err() {
+        let network = network(from);
+        if self.rates.count(&network.to_string()).is_err() {
             let what = format!("{from} presents more than {RATE} new tokens a second");
             return Err(overloaded(what, "tokens"));
         }
-        let place = tokio::time::timeout(SOON, self.places.acquire()).await;
-        let Ok(Ok(_place)) = place else {
+        let permits = async {
+            let own = self
+                .addresses
+                .get(network, OF_ADDRESS)
+                .acquire_owned()
+                .await
+                .ok()?;
+            Some((own, self.all.acquire().await.ok()?))
+        };
+        let Ok(Some(_permits)) = tokio::time::timeout(SOON, permits).await else {
             return Err(overloaded(
-                format!("{REVIEWS} tokens are being reviewed"),
+                format!("{OF_ADDRESS} tokens from {from}, or {REVIEWS} in all, are being reviewed"),
                 "reviews",
             ));
         };
@@ -148,7 +157,7 @@ impl Reviews {
         holder(status.user.unwrap_or_default())
     }
 
-    fn kept(&self, digest: &[u8; 32]) -> Option<Holder> {
+    fn cached(&self, digest: &[u8; 32]) -> Option<Holder> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, holder) = kept.get(digest)?;
         (*until > Instant::now()).then(|| holder.clone())
@@ -256,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_in_one_form() {
+    fn only_bearer_tokens_are_accepted() {
         let with = |value: &str| {
             let mut headers = MetadataMap::new();
             headers.insert("authorization", value.parse().unwrap());

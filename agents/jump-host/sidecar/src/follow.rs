@@ -9,21 +9,31 @@ use k8s_openapi::{
 };
 use kit::followed;
 use kube::{Api, Client};
-use render::jump_host::{files::digest, node_keys::NodeKeys};
+use render::{
+    jump_host::{files::digest, node_keys::NodeKeys},
+    running::{CONFIG_PATH, Running, STARTED_PATH},
+};
 use runtime::{
-    Process, ProcessArgs, error_chain::chain, health::HealthArgs, readiness::Gate, telemetry::TelemetryArgs,
+    Process, ProcessArgs,
+    error_chain::chain,
+    health::HealthArgs,
+    readiness::Gate,
+    sidecar::{self, Paths, Report},
+    telemetry::TelemetryArgs,
 };
 use tokio::{sync::watch, time::sleep};
 
-use crate::{
-    files::{Error, Files},
-    report::{self, Report},
-};
+use crate::files::{Error, Files};
 
 /// Work under way may be dropped anywhere: the next process writes all files again.
 const DRAIN_SECONDS: u16 = 1;
 /// Pause after which a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Where the kubelet and the agent read the report.
+const REPORTS: Paths = Paths {
+    started: STARTED_PATH,
+    running: CONFIG_PATH,
+};
 
 /// What is followed, and where the files are.
 #[derive(Clone, Debug, clap::Args)]
@@ -75,7 +85,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         drain_seconds: DRAIN_SECONDS,
     };
     let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
-    let mut process = Process::start_answering(name, version, &process, report::routes(reported)).await?;
+    let mut process =
+        Process::start_answering(name, version, &process, sidecar::routes(REPORTS, reported)).await?;
     let gate = process.readiness.gate("files");
     let client = kit::start::kubernetes().await?;
     let (source, newest) = watch::channel(Source::default());
@@ -148,13 +159,13 @@ async fn follow_node_keys(
 pub async fn write(
     mut source: watch::Receiver<Source>,
     files: &Files,
-    report: &watch::Sender<Report>,
+    report: &watch::Sender<Report<Running>>,
     gate: &Gate,
 ) -> Result<(), Infallible> {
     loop {
         let newest = source.borrow_and_update().clone();
         let failed = write_once(&newest, files, report).await;
-        if report.borrow().is_started() {
+        if report.borrow().started {
             gate.ready();
         }
         if let Some(error) = failed {
@@ -171,7 +182,11 @@ pub async fn write(
 
 /// Writes what is known, and reports it. Returns why something cannot be written. Who may log in does not depend on the keys for the nodes,
 /// which the tenant provides.
-async fn write_once(newest: &Source, files: &Files, report: &watch::Sender<Report>) -> Option<String> {
+async fn write_once(
+    newest: &Source,
+    files: &Files,
+    report: &watch::Sender<Report<Running>>,
+) -> Option<String> {
     let Source {
         files: data,
         node_keys,
@@ -192,7 +207,7 @@ async fn write_once(newest: &Source, files: &Files, report: &watch::Sender<Repor
     let failed = (!errors.is_empty()).then(|| errors.join("; "));
     report.send_if_modified(|report| {
         let before = report.clone();
-        report.node_keys |= keys.unwrap_or(false);
+        report.started |= matches!((&configuration, &keys), (Ok(Some(_)), Ok(true)));
         if let Ok(Some(digest)) = configuration {
             report.running.running = Some(digest);
         }
@@ -219,10 +234,7 @@ async fn write_node_keys(data: &BTreeMap<String, ByteString>, files: &Files) -> 
 
 #[cfg(test)]
 mod tests {
-    use render::{
-        jump_host::files::{AUTHORIZED_KEYS, SSHD_CONFIG},
-        running::Running,
-    };
+    use render::jump_host::files::{AUTHORIZED_KEYS, SSHD_CONFIG};
 
     use super::*;
 
@@ -247,7 +259,7 @@ mod tests {
             let written = std::fs::read_to_string(directory.path().join(AUTHORIZED_KEYS)).unwrap();
             assert_eq!(written, keys);
             let expected = Report {
-                node_keys: false,
+                started: false,
                 running: Running {
                     running: newest.files.as_ref().map(digest),
                     failed: Some(failed),
@@ -257,7 +269,7 @@ mod tests {
         }
         std::fs::remove_file(directory.path().join("ssh-private-keys")).unwrap();
         assert_eq!(write_once(&newest("ana\n"), &files, &report).await, None);
-        assert!(reported.borrow().is_started());
+        assert!(reported.borrow().started);
         assert_eq!(reported.borrow().running.failed, None);
     }
 

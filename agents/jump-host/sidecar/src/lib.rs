@@ -6,24 +6,24 @@
 //! | [`install`] | copies programs to where the container of sshd finds them |
 //! | [`follow`] | keeps the files that sshd and ssh read as the `ConfigMap` and the Secret have them |
 //! | [`files`] | these files |
-//! | [`report`] | answers which files are written |
 //! | [`sshd`] | runs sshd, and makes it read its configuration again |
 //! | [`reload`] | when sshd is to read it again |
 //! | [`lines`] | lines of bounded length, as sshd writes them |
 //! | [`account`] | the account that people log in to |
 //! | [`sessions`] | who logged in, by what sshd writes |
+//! | [`connections`] | TCP connections of the pod |
 //! | [`orphans`] | processes whose parent has ended |
 //!
 //! Why so is in `docs/decisions/2026-11-23-sshd-runs-as-its-users.md`.
 
 pub mod account;
 pub mod command;
+pub mod connections;
 pub mod files;
 pub mod follow;
 pub mod install;
 pub mod lines;
 pub mod orphans;
 pub mod reload;
-pub mod report;
 pub mod sessions;
 pub mod sshd;

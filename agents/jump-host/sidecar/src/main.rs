@@ -1,8 +1,11 @@
 //! What runs in every pod of a jump host besides sshd.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    jump_host_sidecar::command::run(jump_host_sidecar::command::Args::parse()).await
+fn main() -> ExitCode {
+    runtime::exit::run(jump_host_sidecar::command::run(
+        jump_host_sidecar::command::Args::parse(),
+    ))
 }

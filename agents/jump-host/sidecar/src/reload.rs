@@ -18,11 +18,11 @@ type Configuration = Option<Vec<u8>>;
 #[derive(Clone, Debug)]
 pub struct Reload {
     read: Configuration,
-    asked: Option<Asked>,
+    request: Option<Request>,
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     configuration: Configuration,
     again: Instant,
     pause: Duration,
@@ -32,24 +32,24 @@ impl Reload {
     /// sshd starts with this one.
     #[must_use]
     pub fn new(read: Configuration) -> Self {
-        Self { read, asked: None }
+        Self { read, request: None }
     }
 
     /// Whether sshd is to be asked now, when the file has this.
     #[must_use]
     pub fn is_due(&self, configuration: &Configuration, now: Instant) -> bool {
-        match &self.asked {
-            Some(asked) => asked.configuration != *configuration || now >= asked.again,
+        match &self.request {
+            Some(request) => request.configuration != *configuration || now >= request.again,
             None => self.read != *configuration,
         }
     }
 
     /// sshd is asked to read this one.
-    pub fn asked(&mut self, configuration: Configuration, now: Instant) {
-        let before = self.asked.take();
-        let before = before.filter(|asked| asked.configuration == configuration);
-        let pause = before.map_or(AGAIN, |asked| (asked.pause * 2).min(LONGEST));
-        self.asked = Some(Asked {
+    pub fn requested(&mut self, configuration: Configuration, now: Instant) {
+        let before = self.request.take();
+        let before = before.filter(|request| request.configuration == configuration);
+        let pause = before.map_or(AGAIN, |request| (request.pause * 2).min(LONGEST));
+        self.request = Some(Request {
             configuration,
             again: now + pause,
             pause,
@@ -66,7 +66,7 @@ impl Reload {
         if !line.starts_with(ANSWER) {
             return false;
         }
-        if let Some(Asked { configuration, .. }) = self.asked.take() {
+        if let Some(Request { configuration, .. }) = self.request.take() {
             self.read = configuration;
         }
         true
@@ -94,16 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn sshd_is_asked_until_it_answers() {
+    fn sshd_is_signalled_until_it_reloads() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut reload = Reload::new(Some(bytes("a")));
         assert!(!reload.is_due(&Some(bytes("a")), begin));
         assert!(reload.is_due(&Some(bytes("b")), begin));
-        reload.asked(Some(bytes("b")), begin);
+        reload.requested(Some(bytes("b")), begin);
         assert!(!reload.is_due(&Some(bytes("b")), at(1)));
         assert!(reload.is_due(&Some(bytes("b")), at(2)));
-        reload.asked(Some(bytes("b")), at(2));
+        reload.requested(Some(bytes("b")), at(2));
         assert!(!reload.is_due(&Some(bytes("b")), at(5)));
         assert!(reload.is_due(&Some(bytes("b")), at(6)));
         assert!(!reload.observe("Server listening on :: port 2222."));
@@ -111,7 +111,7 @@ mod tests {
         assert!(reload.observe("Received SIGHUP; restarting."));
         assert!(!reload.is_due(&Some(bytes("b")), at(7)));
         // A change while sshd is asked does not wait.
-        reload.asked(Some(bytes("c")), at(8));
+        reload.requested(Some(bytes("c")), at(8));
         assert!(reload.is_due(&Some(bytes("d")), at(8)));
         reload.refused(Some(bytes("d")));
         assert!(!reload.is_due(&Some(bytes("d")), at(90)));

@@ -5,11 +5,15 @@
 pub mod metrics;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
 use regex::{Captures, Regex};
+
+use crate::connections::Remote;
 
 /// Sessions that are kept at most. sshd ends with each of them, so there are never as many.
 const OPEN: usize = 10_000;
@@ -21,6 +25,15 @@ pub struct Peer {
     pub address: String,
     /// Port.
     pub port: u16,
+}
+
+impl Peer {
+    /// As connections are listed; `None` if sshd has written no IP address. sshd names the zone of a link-local address, the list does not.
+    fn remote(&self) -> Option<Remote> {
+        let address = self.address.split('%').next()?;
+        let ip: IpAddr = address.parse().ok()?;
+        Some((ip.to_canonical(), self.port))
+    }
 }
 
 /// By what somebody has logged in.
@@ -54,6 +67,14 @@ pub enum Event {
 struct Session {
     login: Login,
     since: Instant,
+    /// The last check found no connection of it.
+    disconnected: bool,
+}
+
+impl Session {
+    fn closed(self, peer: Peer, now: Instant) -> Event {
+        Event::Closed(peer, self.login, now.saturating_duration_since(self.since))
+    }
 }
 
 /// The sessions that are open.
@@ -93,6 +114,28 @@ impl Sessions {
         self.open.len()
     }
 
+    /// No session is left, whatever sshd has reported: every one that was open ends now.
+    pub fn cut(&mut self, now: Instant) -> Vec<Event> {
+        let open = mem::take(&mut self.open).into_iter();
+        open.map(|(peer, session)| session.closed(peer, now)).collect()
+    }
+
+    /// Ends each session that has no connection now and had none in the check before: its process was killed, and sshd reports nothing. One
+    /// check alone may miss a connection, since the kernel lists them while they change.
+    pub fn end_disconnected(&mut self, connected: &BTreeSet<Remote>, now: Instant) -> Vec<Event> {
+        let mut ended = Vec::new();
+        self.open.retain(|peer, session| {
+            let is_connected = peer.remote().is_none_or(|remote| connected.contains(&remote));
+            let ends = session.disconnected && !is_connected;
+            session.disconnected = !is_connected;
+            if ends {
+                ended.push(session.clone().closed(peer.clone(), now));
+            }
+            !ends
+        });
+        ended
+    }
+
     /// Reads a line of sshd, which it wrote now.
     pub fn observe(&mut self, line: &str, now: Instant) -> Option<Event> {
         if let Some(found) = self.accepted.captures(line) {
@@ -102,6 +145,7 @@ impl Sessions {
                 let session = Session {
                     login: login.clone(),
                     since: now,
+                    disconnected: false,
                 };
                 self.open.insert(peer.clone(), session);
             }
@@ -109,8 +153,8 @@ impl Sessions {
         }
         if let Some(found) = self.closed.captures(line) {
             let peer = peer(&found)?;
-            let Session { login, since } = self.open.remove(&peer)?;
-            return Some(Event::Closed(peer, login, now.saturating_duration_since(since)));
+            let session = self.open.remove(&peer)?;
+            return Some(session.closed(peer, now));
         }
         let found = self.refused.captures(line)?;
         Some(Event::Refused(peer(&found)?))
@@ -199,6 +243,37 @@ mod tests {
             assert_eq!(sessions.observe(line, at), expected, "{line}");
         }
         assert_eq!(sessions.open(), 0);
+    }
+
+    #[test]
+    fn session_without_connection_ends_at_the_second_check() {
+        let mut sessions = Sessions::new().unwrap();
+        let begin = Instant::now();
+        for peer in [
+            "192.0.2.1 port 1",
+            "192.0.2.1 port 2",
+            "fe80::7%eth0 port 3",
+            "UNKNOWN port 4",
+        ] {
+            let line = format!("Accepted publickey for ubuntu from {peer} ssh2: ED25519 SHA256:a");
+            assert!(sessions.observe(&line, begin).is_some());
+        }
+        let remote = |address: &str, port| -> Remote { (address.parse().unwrap(), port) };
+        let some = BTreeSet::from([remote("192.0.2.1", 2), remote("fe80::7", 3)]);
+        let all: BTreeSet<Remote> = some.iter().copied().chain([remote("192.0.2.1", 1)]).collect();
+        // A check that misses a connection, between others that find it, ends nothing.
+        for connected in [&some, &all, &some] {
+            assert_eq!(sessions.end_disconnected(connected, begin), []);
+        }
+        let end = begin + Duration::from_secs(9);
+        let key = Login::Key("SHA256:a".to_owned());
+        let closed = Event::Closed(peer("192.0.2.1", 1), key, Duration::from_secs(9));
+        assert_eq!(sessions.end_disconnected(&some, end), [closed]);
+        assert_eq!(sessions.end_disconnected(&some, end), []);
+        assert_eq!(sessions.open(), 3);
+        // A line that comes afterwards reports nothing twice.
+        let late = "Connection closed by 192.0.2.1 port 1";
+        assert_eq!(sessions.observe(late, end), None);
     }
 
     #[test]

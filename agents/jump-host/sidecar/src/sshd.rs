@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    account,
+    account, connections,
     lines::Lines,
     orphans,
     reload::{Reload, handles},
@@ -31,6 +31,8 @@ use crate::{
 const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
 /// How often the configuration is compared with the one that sshd has read.
 const COMPARE: Duration = Duration::from_millis(500);
+/// How often sessions are compared with the connections that there are.
+const CHECK: Duration = Duration::from_secs(5);
 /// How long the process may take to end after its sessions.
 const AFTER_SESSIONS: u16 = 3;
 
@@ -132,22 +134,33 @@ pub struct Server {
 }
 
 impl Server {
-    /// Runs until the shutdown, and then until no session is left or the time to drain is over.
+    /// Runs until the shutdown, and then until no session and no login is left or the time to drain is over. Sessions that are open then end
+    /// with the container, and are reported as closed.
     ///
     /// # Errors
     /// When sshd refuses its first configuration, cannot be started, or ends.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let mut sessions = Sessions::new()?;
+        let ended = self.serve(&mut sessions, shutdown).await;
+        for event in sessions.cut(Instant::now()) {
+            self.metrics.record(&event, sessions.open());
+        }
+        ended
+    }
+
+    async fn serve(&self, sessions: &mut Sessions, shutdown: CancellationToken) -> Result<(), Error> {
         let mut reload = Reload::new(self.configuration().await);
         self.check().await?;
         let (mut child, mut output) = self.start()?;
-        let mut sessions = Sessions::new()?;
         let mut pace = time::interval(COMPARE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = time::interval(CHECK);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 line = output.next() => match line {
                     Some(line) if reload.observe(&line) => tracing::info!("sshd reads its configuration again"),
-                    Some(line) => self.observe(&mut sessions, &line),
+                    Some(line) => self.observe(sessions, &line),
                     None => return Err(Error::Ended(self.ended(&mut child).await?)),
                 },
                 ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
@@ -155,6 +168,7 @@ impl Server {
                     orphans::reap(&own(&child));
                     self.reload(&mut reload, &child).await;
                 }
+                _ = checks.tick() => self.end_disconnected(sessions),
                 () = shutdown.cancelled() => break,
             }
         }
@@ -221,7 +235,7 @@ impl Server {
             return;
         }
         signal(child, Signal::HUP);
-        reload.asked(configuration, Instant::now());
+        reload.requested(configuration, Instant::now());
     }
 
     fn observe(&self, sessions: &mut Sessions, line: &str) {
@@ -233,15 +247,25 @@ impl Server {
         }
     }
 
-    /// No new connection; the sessions that are open may end by themselves.
-    async fn drain(&self, mut child: Child, mut output: Output, mut sessions: Sessions) {
+    /// A process of sshd that is killed writes no line, so its session would stay open.
+    fn end_disconnected(&self, sessions: &mut Sessions) {
+        match connections::remotes() {
+            Ok(remotes) => {
+                for event in sessions.end_disconnected(&remotes, Instant::now()) {
+                    self.metrics.record(&event, sessions.open());
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the connections of the pod cannot be read"),
+        }
+    }
+
+    /// No new connection; sessions that are open, and logins under way, may end by themselves.
+    async fn drain(&self, mut child: Child, mut output: Output, sessions: &mut Sessions) {
         signal(&child, Signal::TERM);
         let ending = async {
-            while sessions.open() > 0 {
-                match output.next().await {
-                    Some(line) => self.observe(&mut sessions, &line),
-                    None => break,
-                }
+            // Each process of sshd writes to it, those of logins too: it ends with the last of them.
+            while let Some(line) = output.next().await {
+                self.observe(sessions, &line);
             }
             // An error means that it has ended before.
             let _ = child.wait().await;
@@ -280,8 +304,9 @@ mod tests {
 
     use super::*;
 
-    /// Does not handle SIGHUP at first, misses the first one, and answers the second one as sshd does.
-    const LATE: &str = r#"#!/bin/sh
+    /// Does not handle SIGHUP at first, misses the first one, and answers the second one as sshd does. A shell cannot handle a
+    /// signal that was ignored when it started, as under `nohup`; sshd can.
+    const LATE: &str = r#"#!/usr/bin/env -S --default-signal=HUP sh
 [ "$1" = -t ] && exit 0
 # sshd -D -e -f FILE
 FILE=$4
@@ -293,7 +318,7 @@ while :; do sleep 0.1; done
 "#;
 
     #[tokio::test]
-    async fn a_change_right_after_the_start_is_read_once_sshd_handles_signals() {
+    async fn a_change_at_start_is_read_once_sshd_handles_signals() {
         let directory = tempfile::tempdir().unwrap();
         let (program, config) = (directory.path().join("sshd"), directory.path().join("config"));
         fs::write(&program, LATE).unwrap();

@@ -13,23 +13,24 @@ use super::{
     last_applied::Unchanged,
     node_ports,
     objects::{Applied, Exposed, Objects, Prepared},
+    observed::Observed,
     ownership::{self, Claim},
     problem::{NAME_CONFLICT, Problem},
     pruning,
     site::Site,
 };
-use crate::apply::apply;
+use crate::apply::{apply, code};
 
 /// Applies Service and configuration, unless they stand as they were applied last. The Service comes first, since it is what can be
 /// refused; conflicts that are known are found before anything is applied.
 pub(super) async fn expose(
     site: &Site,
-    object: &SIPCluster,
+    observed: &Observed<'_>,
     objects: Objects<Prepared>,
 ) -> Result<Result<Objects<Exposed>, Problem>, Error> {
     let unchanged = match site.last_applied.exposure(&site.stores, &objects) {
         Some(unchanged) => unchanged,
-        None => match apply_exposure(site, object, &objects).await? {
+        None => match apply_exposure(site, observed, &objects).await? {
             Ok(applied) => applied,
             Err(problem) => return Ok(Err(problem)),
         },
@@ -40,9 +41,10 @@ pub(super) async fn expose(
 
 async fn apply_exposure(
     site: &Site,
-    object: &SIPCluster,
+    observed: &Observed<'_>,
     objects: &Objects<Prepared>,
 ) -> Result<Result<Unchanged, Problem>, Error> {
+    let object = observed.object();
     let rendered = objects.service();
     if let Some(problem) = node_ports::conflict(site, object, rendered) {
         return Ok(Err(problem));
@@ -52,15 +54,16 @@ async fn apply_exposure(
         Claim::Ours(service) => *service,
         Claim::Foreign(message) => return Ok(Err(Problem::new(NAME_CONFLICT, message))),
         Claim::Refused(words) => {
-            let problem = node_ports::explain(&site.client, rendered, &words).await?;
-            return Ok(Err(problem));
+            return Ok(Err(node_ports::explain(site, rendered, &words)));
         }
     };
     let mut versions = Vec::new();
     let (uid, name) = (object.uid().unwrap_or_default(), object.name_any());
     let cluster = (&*uid, &*name);
+    let mut last = site.last_applied.configuration(objects).into_iter();
     for child in objects.configuration_children() {
-        match ownership::apply_child(site, cluster, child).await {
+        let last = last.next().flatten();
+        match apply_configuration(site, cluster, observed, child, last).await {
             Ok(Ok(version)) => versions.push(version),
             Ok(Err(problem)) => return Ok(Err(problem)),
             Err(error) => {
@@ -73,6 +76,35 @@ async fn apply_exposure(
     let at = Instant::now();
     site.last_applied.record_exposure(objects, &service, versions, at);
     Ok(Ok(Unchanged { service, at }))
+}
+
+/// Applies what pods read. A `ConfigMap` that exists is replaced only as it was when the pass began, before members were read, or as this
+/// process has written it: the API server refuses a write that a deposed replica sends late, which could put back a member that has left.
+async fn apply_configuration(
+    site: &Site,
+    cluster: (&str, &str),
+    observed: &Observed<'_>,
+    child: &Child,
+    last: Option<String>,
+) -> kube::Result<Result<Option<String>, Problem>> {
+    let name = child.metadata().name.as_deref().unwrap_or_default();
+    let seen = match child.kind() {
+        Kind::ConfigMap => observed.config_map_version(name),
+        _ => None,
+    };
+    let Some(seen) = seen else {
+        return ownership::apply_child(site, cluster, child).await;
+    };
+    // The watch may not have shown the last write yet.
+    if let Some(last) = last.filter(|last| last != seen) {
+        let applied = child.apply_to(&site.client, site.identity.manager, &last).await;
+        match applied {
+            Err(error) if code(&error) == Some(409) => {}
+            applied => return applied.map(Ok),
+        }
+    }
+    let applied = child.apply_to(&site.client, site.identity.manager, seen);
+    applied.await.map(Ok)
 }
 
 /// An instance after what runs it was applied.
@@ -118,12 +150,13 @@ async fn apply_workload(
         let (namespace, name) = (objects.namespace(), objects.deployment().name_any());
         let found = Kind::Deployment.find(client, &namespace, &name).await;
         let found = found.map_err(Error::kubernetes("read the Deployment"))?;
-        let foreign = found
-            .and_then(|found| ownership::foreign_child(site.identity, cluster, Kind::Deployment, &found));
-        if let Some(message) = foreign {
-            return Ok(Err(Problem::new(NAME_CONFLICT, message)));
+        if let Some(found) = found {
+            if let Some(message) = ownership::foreign_child(site.identity, cluster, Kind::Deployment, &found)
+            {
+                return Ok(Err(Problem::new(NAME_CONFLICT, message)));
+            }
+            ownership::take_over::<Deployment>(site, &namespace, &found).await?;
         }
-        ownership::take_over::<Deployment>(site, &namespace, &name).await?;
     }
     // Pods cannot be created without their account.
     let mut versions = match grant(site, cluster, objects.access_children()).await {

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use super::{label_priority::LabelPriority, site::Site};
-use crate::{events::Events, retries::Retries, scheduler::Scheduler};
+use crate::{events::Events, metrics::AgentMetrics, retries::Retries, scheduler::Scheduler};
 
 /// Everything that a pass over a cluster needs.
 pub(super) struct Context<S> {
@@ -15,5 +15,6 @@ pub(super) struct Context<S> {
     pub(super) listed: watch::Receiver<bool>,
     pub(super) label_priority: LabelPriority,
     pub(super) retries: Retries,
+    pub(super) metrics: AgentMetrics,
     pub(super) events: Events,
 }

@@ -16,7 +16,9 @@ use super::{
     watches::{Running, Watches},
 };
 use crate::{
+    config::ServiceOverrides,
     events::Events,
+    metrics::AgentMetrics,
     retries::{Retries, watch_pauses},
     scheduler::Scheduler,
 };
@@ -30,6 +32,8 @@ pub async fn run<S: Service>(
     service: S,
     watches: Watches,
     scheduler: Scheduler,
+    overrides: ServiceOverrides,
+    metrics: AgentMetrics,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
@@ -49,11 +53,13 @@ pub async fn run<S: Service>(
             stores: stores.clone(),
             last_applied: LastApplied::default(),
             node_ports: S::node_ports,
+            overrides,
         },
         scheduler,
         listed,
         label_priority: LabelPriority::default(),
         retries: Retries::default(),
+        metrics,
         events: Events::new(client, S::IDENTITY.manager.0),
     };
     let passes = controller

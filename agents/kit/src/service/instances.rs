@@ -13,7 +13,7 @@ use super::{
     objects::{Applied, Exposed, Objects},
     observed::Observed,
     outcome::{Findings, Instance, Outcome, Probe, Rendered},
-    pods,
+    overrides, pods,
     problem::Problem,
     readiness,
 };
@@ -27,13 +27,16 @@ pub(super) struct ExposedInstance {
     findings: Findings,
 }
 
-/// What rendering needs of the API server: the service's own step, then the networks that pods join.
+/// What rendering needs: whether the site allows the entry's overrides, the service's own step, then the networks that pods join.
 pub(super) async fn prepare<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
     entries: &[S::Entry],
 ) -> Result<Vec<OrRefused<S::Prepared>>, Error> {
     let preparing = entries.iter().map(|entry| async move {
+        if let Some(problem) = overrides::refused(&context.site.overrides, S::common(entry)) {
+            return Ok(Err(problem));
+        }
         let prepared = match context.service.prepare(scope, entry).await {
             Err(Error::Refused(problem)) => return Ok(Err(problem)),
             prepared => prepared?,
@@ -62,13 +65,12 @@ pub(super) async fn expose<S: Service>(
     observed: &Observed<'_>,
     rendered: Vec<OrRefused<Rendered>>,
 ) -> Result<Vec<OrRefused<ExposedInstance>>, Error> {
-    let object = observed.object();
     let exposing = rendered.into_iter().map(|rendered| async move {
         let Rendered { objects, findings } = match rendered {
             Ok(rendered) => rendered,
             Err(problem) => return Ok(Err(problem)),
         };
-        let exposed = apply::expose(&context.site, object, objects).await?;
+        let exposed = apply::expose(&context.site, observed, objects).await?;
         Ok(exposed.map(|objects| ExposedInstance { objects, findings }))
     });
     try_join_all(exposing.collect::<Vec<_>>()).await

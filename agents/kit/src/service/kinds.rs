@@ -98,6 +98,23 @@ macro_rules! kinds {
                 }
             }
 
+            /// Applies it on the condition that the API server still has this resource version.
+            pub(super) async fn apply_to(
+                &self,
+                client: &Client,
+                manager: Manager,
+                resource_version: &str,
+            ) -> kube::Result<Option<String>> {
+                match self {
+                    $(Self::$kind(object) => {
+                        let mut conditional = object.clone();
+                        conditional.metadata.resource_version = Some(resource_version.to_owned());
+                        let applied = apply::apply::<$kind>(client, manager, &conditional).await;
+                        applied.map(|applied| version(&applied))
+                    })*
+                }
+            }
+
             /// Its metadata, as it was rendered.
             pub(super) fn metadata(&self) -> &ObjectMeta {
                 match self { $(Self::$kind(object) => &object.metadata,)* }
@@ -130,7 +147,7 @@ pub struct Children {
 impl Children {
     /// One of this kind, named as the instance is.
     #[must_use]
-    pub const fn of(kind: Kind) -> Self {
+    pub const fn named(kind: Kind) -> Self {
         Self { kind, suffix: "" }
     }
 

@@ -69,6 +69,13 @@ impl LastApplied {
         })
     }
 
+    /// The versions of the configuration of an instance when it was applied last, in the order of its children.
+    pub(super) fn configuration(&self, objects: &Objects<Prepared>) -> Vec<Option<String>> {
+        let last = self.last();
+        let last = last.get(&key(objects));
+        last.map(|last| last.configuration.clone()).unwrap_or_default()
+    }
+
     /// The Deployment of an instance, if everything that runs it stands as it was applied last.
     pub(super) fn workload<State>(&self, stores: &Stores, objects: &Objects<State>) -> Option<Deployment> {
         let deployment = stores.deployment(objects)?;

@@ -16,7 +16,7 @@
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members` | a cluster as it was observed |
-//! | `ownership`, `node_ports`, `network_attachments` | what must not be applied |
+//! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
@@ -42,6 +42,7 @@ mod node_ports;
 mod objects;
 mod observed;
 mod outcome;
+mod overrides;
 mod ownership;
 pub mod pods;
 mod problem;

@@ -1,22 +1,25 @@
-//! Node ports that another Service has, or that an older cluster has asked for.
+//! Node ports that another Service has, or that an older cluster with hosts has asked for.
 
 use std::collections::BTreeMap;
 
 use api::{Cluster, PortSet, SIPCluster};
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{Api, Client, ResourceExt as _, api::ListParams, runtime::reflector::ObjectRef};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
-    error::Error,
+    observed::is_placed,
     problem::{PORT_CONFLICT, Problem, REFUSED},
     site::Site,
 };
 
 /// Owners that a message names; each with all of its ports.
 const NAMED: usize = 10;
+/// The owner of ports in a message to a tenant who may not know it: names of another namespace are not shown.
+const ELSEWHERE: &str = "another namespace";
 
-/// The conflict that is known before anything is applied: with ports of other Services, and with ports that older clusters ask for,
-/// whether they have them yet or not. The ports that the Service has already are its own.
+/// The conflict that is known before anything is applied: with ports of other Services, and with ports that older placed clusters ask
+/// for, whether they have them yet or not. A cluster that is not placed may wait for ever, and reserves nothing. The ports that the
+/// Service has already are its own.
 pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> Option<Problem> {
     let held = site.stores.services.get(&ObjectRef::from_obj(service));
     let held = held.as_deref().map(node_ports).unwrap_or_default();
@@ -31,7 +34,10 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     let mut taken = taken(&wanted, service, services.iter().map(AsRef::as_ref));
     for other in site.stores.clusters.state() {
         // The ports of a cluster that is being deleted end with its Services.
-        if other.metadata.deletion_timestamp.is_some() || precedence(&other) >= precedence(object) {
+        if !is_placed(&other)
+            || other.metadata.deletion_timestamp.is_some()
+            || precedence(&other) >= precedence(object)
+        {
             continue;
         }
         let Ok(other) = Cluster::parse(&other) else {
@@ -43,26 +49,29 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
             .values()
             .any(|held| ports.iter().all(|port| held.contains(port)));
         if !ports.is_empty() && !by_service {
-            let owner = format!(
-                "SIPCluster {}/{}, which is older",
-                other.namespace(),
-                other.name()
-            );
-            taken.insert(owner, ports);
+            let owner = if Some(other.namespace()) == service.namespace().as_deref() {
+                format!(
+                    "SIPCluster {}/{}, which is older",
+                    other.namespace(),
+                    other.name()
+                )
+            } else {
+                ELSEWHERE.to_owned()
+            };
+            let by_owner = taken.entry(owner).or_default();
+            ports.iter().for_each(|port| by_owner.add(port));
         }
     }
     problem(service, &taken)
 }
 
-/// Why the API server refuses a Service: who has its node ports, or else the API server's words.
-pub(super) async fn explain(client: &Client, service: &Service, words: &str) -> Result<Problem, Error> {
-    let all = Api::<Service>::all(client.clone())
-        .list(&ListParams::default())
-        .await;
-    let all = all.map_err(Error::kubernetes("list Services"))?;
-    let taken = taken(&node_ports(service), service, all.items.iter());
+/// Why the API server refuses a Service: who has its node ports, as the watch of Services has shown them, or else the API server's words.
+/// A list of all Services for every refusal would let one tenant load the API server.
+pub(super) fn explain(site: &Site, service: &Service, words: &str) -> Problem {
+    let all = site.stores.services.state();
+    let taken = taken(&node_ports(service), service, all.iter().map(AsRef::as_ref));
     let refused = || Problem::new(REFUSED, format!("the API server refuses the Service: {words}"));
-    Ok(problem(service, &taken).unwrap_or_else(refused))
+    problem(service, &taken).unwrap_or_else(refused)
 }
 
 fn problem(service: &Service, taken: &BTreeMap<String, PortSet>) -> Option<Problem> {
@@ -96,7 +105,13 @@ fn taken<'a>(
     let mut taken: BTreeMap<String, PortSet> = BTreeMap::new();
     for other in all.filter(|other| (other.namespace(), other.name_any()) != own) {
         for port in node_ports(other).iter().filter(|port| wanted.contains(*port)) {
-            taken.entry(owner(other)).or_default().add(port);
+            let is_near = other.namespace() == own.0;
+            let owner = if is_near {
+                owner(other)
+            } else {
+                ELSEWHERE.to_owned()
+            };
+            taken.entry(owner).or_default().add(port);
         }
     }
     taken

@@ -1,6 +1,9 @@
 //! A cluster as it was observed: its status, and the instances that exist for it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{Applied, Drained, Endpoint, Placement, SIPCluster, conditions::SCHEDULED};
 use k8s_openapi::{
@@ -9,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::{identity::Identity, stores::Stores};
+use super::{identity::Identity, kinds::Kind, stores::Stores};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -19,13 +22,27 @@ pub struct Observed<'a> {
     identity: &'static Identity,
     services: Vec<Arc<Service>>,
     names: BTreeSet<String>,
+    /// The resource versions of the instances' `ConfigMap`s, by name.
+    config_maps: BTreeMap<String, String>,
 }
 
 impl<'a> Observed<'a> {
     /// A cluster, with what the watches have shown of its instances.
     pub(super) fn new(object: &'a SIPCluster, identity: &'static Identity, stores: &Stores) -> Self {
         let deployments = stores.deployments.within(&object.namespace().unwrap_or_default());
-        Self::among(object, identity, stores.services.state(), &deployments)
+        let mut observed = Self::among(object, identity, stores.services.state(), &deployments);
+        let namespace = observed.namespace();
+        let suffixes = identity.children.iter();
+        let suffixes = suffixes.filter(|children| children.kind == Kind::ConfigMap);
+        for suffix in suffixes.map(|children| children.suffix) {
+            let names = observed.names.iter().map(|name| format!("{name}{suffix}"));
+            let versions = names.filter_map(|name| {
+                let version = stores.config_map_version(&namespace, &name)?;
+                Some((name, version))
+            });
+            observed.config_maps.extend(versions);
+        }
+        observed
     }
 
     /// A Service is made before everything else of its instance, and deleted after it. Of a name that the Airship SIP operator
@@ -51,6 +68,7 @@ impl<'a> Observed<'a> {
             identity,
             services,
             names,
+            config_maps: BTreeMap::new(),
         }
     }
 
@@ -75,6 +93,11 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn names(&self) -> &BTreeSet<String> {
         &self.names
+    }
+
+    /// The resource version that a `ConfigMap` of an instance had when the pass began.
+    pub(super) fn config_map_version(&self, name: &str) -> Option<&str> {
+        self.config_maps.get(name).map(String::as_str)
     }
 
     /// Whether the cluster is being deleted.
@@ -135,6 +158,13 @@ impl<'a> Observed<'a> {
 pub(super) fn is_decided(object: &SIPCluster) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| find(&status.conditions, SCHEDULED).is_some())
+}
+
+/// Whether every role has its hosts, as the cluster agent has reported it.
+pub(super) fn is_placed(object: &SIPCluster) -> bool {
+    let status = object.status.as_ref();
+    let scheduled = status.and_then(|status| find(&status.conditions, SCHEDULED));
+    scheduled.is_some_and(|condition| condition.status == "True")
 }
 
 /// Whether this incarnation of the cluster owns it, and it is an instance's of this agent.

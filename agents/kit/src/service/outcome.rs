@@ -1,6 +1,6 @@
 //! What the steps of a pass find of one instance, and of the hosts that leave.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use api::{Drained, Endpoint, conditions::Reason};
 use k8s_openapi::api::core::v1::Service;
@@ -57,12 +57,12 @@ pub struct Probe {
 }
 
 /// What is worth a reason of its own though an instance is available. The condition stays True.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Remark {
     /// Reason for the condition.
     pub reason: Reason,
     /// For people; the names of the instances follow.
-    pub text: &'static str,
+    pub text: Cow<'static, str>,
 }
 
 /// Whether anything may still route to the hosts that leave a cluster.

@@ -62,7 +62,12 @@ pub(super) async fn apply(
     if let Some(message) = foreign(site, object, &name).await? {
         return Ok(Claim::Foreign(message));
     }
-    take_over::<Service>(site, &object.namespace().unwrap_or_default(), &name).await?;
+    let namespace = object.namespace().unwrap_or_default();
+    let services = Api::<Service>::namespaced(client.clone(), &namespace);
+    let found = services.get_metadata_opt(&name).await;
+    if let Some(found) = found.map_err(Error::kubernetes("read the Service"))? {
+        take_over::<Service>(site, &namespace, &found.metadata).await?;
+    }
     claim(apply::apply(client, manager, service).await)
 }
 
@@ -76,15 +81,16 @@ fn claim(applied: kube::Result<Service>) -> Result<Claim, Error> {
 
 /// The fields that SIP wrote to an object of this name become ours, so that those that we do not ask for are removed: a node selector
 /// that no node of the site matches any more, an init container, mounts of single files.
-pub(super) async fn take_over<K: Object>(site: &Site, namespace: &str, name: &str) -> Result<(), Error> {
+pub(super) async fn take_over<K: Object>(
+    site: &Site,
+    namespace: &str,
+    found: &ObjectMeta,
+) -> Result<(), Error> {
     let objects = Api::<K>::namespaced(site.client.clone(), namespace);
-    let failed = || Error::kubernetes("take over what SIP made");
-    if let Some(object) = objects.get_metadata_opt(name).await.map_err(failed())? {
-        takeover::take_over(&objects, &object.metadata, SIP, site.identity.manager)
-            .await
-            .map_err(failed())?;
-    }
-    Ok(())
+    let taken = takeover::take_over(&objects, found, SIP, site.identity.manager).await;
+    taken
+        .map(drop)
+        .map_err(Error::kubernetes("take over what SIP made"))
 }
 
 fn is_owned_by(service: &Service, uid: &str) -> bool {

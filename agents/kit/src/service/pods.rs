@@ -52,7 +52,7 @@ pub(super) fn trim(pod: &mut Pod, more: &[&str]) {
     };
 }
 
-/// The pods of an instance, by name: those that its Deployment selects.
+/// The pods of an instance, by name: those that its Deployment selects, whoever created them. Services send traffic to all of them.
 #[must_use]
 pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let namespace = objects.namespace();
@@ -72,9 +72,30 @@ pub fn selected<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec
     own
 }
 
-/// The pods of an instance that are not being deleted, by name.
-pub(super) fn lasting<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+/// The pods of an instance that its Deployment has created, by name. Whoever may create pods in the namespace can label others alike: nothing
+/// that such a pod reports concerns the instance. One whose owner is forged too counts until a controller of Kubernetes deletes it.
+#[must_use]
+pub fn created<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
     let mut own = selected(pods, objects);
+    own.retain(|pod| is_of_deployment(pod, &objects.name()));
+    own
+}
+
+/// Whether the controller of a pod is a `ReplicaSet` of a Deployment: the name of one is the Deployment's and a hash, which has no hyphen.
+fn is_of_deployment(pod: &Pod, deployment: &str) -> bool {
+    let mut owners = pod.owner_references().iter();
+    owners.any(|owner| {
+        let prefix = owner.name.rsplit_once('-').map(|(prefix, _hash)| prefix);
+        owner.controller == Some(true)
+            && owner.api_version == "apps/v1"
+            && owner.kind == "ReplicaSet"
+            && prefix == Some(deployment)
+    })
+}
+
+/// The pods of an instance that its Deployment has created and that are not being deleted, by name.
+pub(super) fn lasting<State>(pods: &TenantStore<Pod>, objects: &Objects<State>) -> Vec<Arc<Pod>> {
+    let mut own = created(pods, objects);
     own.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     own
 }
@@ -101,6 +122,49 @@ mod tests {
 
     use super::{super::watches::trim_deployment, *};
 
+    fn rendered(selector: &Value) -> (Service, Deployment) {
+        let metadata = json!({"namespace": "tenant", "name": "lb"});
+        let service = json!({"metadata": metadata});
+        let deployment = json!({"metadata": metadata, "spec": {"selector": selector, "template": {}}});
+        (
+            serde_json::from_value(service).unwrap(),
+            serde_json::from_value(deployment).unwrap(),
+        )
+    }
+
+    #[test]
+    fn only_pods_of_the_deployment_count_as_created() {
+        let (tenant, mut writer) = store::<Pod>();
+        let read = TenantStore::default();
+        read.set("tenant", tenant);
+        let owner = |kind: &str, name: &str, controller: bool| {
+            json!([{
+                "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": controller,
+            }])
+        };
+        let labels = json!({ labels::INSTANCE: "lb", labels::NAME: "haproxy" });
+        for (name, owners) in [
+            ("lb-5d4f-a", owner("ReplicaSet", "lb-5d4f", true)),
+            ("forged", json!([])),
+            ("adopted", owner("ReplicaSet", "lb-5d4f", false)),
+            ("daemon", owner("DaemonSet", "lb-5d4f", true)),
+            ("other", owner("ReplicaSet", "lb-more-5d4f", true)),
+        ] {
+            let metadata =
+                json!({"namespace": "tenant", "name": name, "labels": labels, "ownerReferences": owners});
+            let mut pod: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            trim(&mut pod, &[]);
+            writer.apply_watcher_event(&Event::Apply(pod));
+        }
+        let (service, deployment) = rendered(&json!({"matchLabels": labels}));
+        let objects = Objects::new(service, deployment, String::new());
+        assert_eq!(selected(&read, &objects).len(), 5);
+        for found in [created(&read, &objects), lasting(&read, &objects)] {
+            let names: Vec<_> = found.iter().map(|pod| pod.name_any()).collect();
+            assert_eq!(names, ["lb-5d4f-a"]);
+        }
+    }
+
     #[test]
     fn pods_of_other_instances_are_not_selected() {
         let (tenant, elsewhere) = (store::<Pod>(), store::<Pod>());
@@ -119,13 +183,9 @@ mod tests {
             writers[writer].apply_watcher_event(&Event::Apply(serde_json::from_value(pod).unwrap()));
         }
 
-        let metadata = json!({"namespace": "tenant", "name": "lb"});
         let selector =
             json!({"matchLabels": {labels::INSTANCE: "lb", labels::NAME: "haproxy", labels::PART_OF: "sip"}});
-        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        let spec = json!({"selector": selector, "template": {}});
-        let rendered: Value = json!({"metadata": metadata, "spec": spec});
-        let rendered: Deployment = serde_json::from_value(rendered).unwrap();
+        let (service, rendered) = rendered(&selector);
         let mut watched = rendered.clone();
         trim_deployment(&mut watched);
         for deployment in [rendered.clone(), watched] {

@@ -34,12 +34,15 @@ pub async fn run_started<S: Service>(
     let gate = agent.process.readiness.gate("controller");
     let shutdown = agent.process.shutdown.clone();
     let scheduler = agent.scheduler.clone();
+    let metrics = agent.metrics.clone();
+    let overrides = agent.config.service_overrides().clone();
     let namespace = agent.namespace(&client);
     let mut watches = Watches::new(client, namespace, S::IDENTITY);
     let service = build(&mut agent, &mut watches);
     agent.process.tasks.spawn("controller", async move {
         let ready = || gate.ready();
-        controller::run(service, watches, scheduler, ready, shutdown.cancelled_owned()).await;
+        let shutdown = shutdown.cancelled_owned();
+        controller::run(service, watches, scheduler, overrides, metrics, ready, shutdown).await;
         Ok::<_, Infallible>(())
     });
     agent.run(Some(elected)).await

@@ -23,7 +23,10 @@ use super::{
     status::{self, Status},
     tenant_watches::Access,
 };
-use crate::conditions::{Finding, REMOVED};
+use crate::{
+    conditions::{Finding, REMOVED},
+    metrics,
+};
 
 /// Pause after which a placement that the scheduler does not know is asked for again.
 const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
@@ -53,7 +56,13 @@ pub(super) async fn reconcile<S: Service>(
     object: Arc<SIPCluster>,
     context: Arc<Context<S>>,
 ) -> Result<Action, Error> {
+    let counted = context.metrics.begin();
     let outcome = pass(&object, &context).await;
+    counted.end(match &outcome {
+        Ok(_) => metrics::Outcome::Succeeded,
+        Err(Error::Kubernetes { .. } | Error::Refused(_)) => metrics::Outcome::ApiServerFailed,
+        Err(Error::Scheduler(_)) => metrics::Outcome::SchedulerFailed,
+    });
     let may_lack_rights = match &outcome {
         Ok(pass) => pass.refused,
         Err(error) => error.is_forbidden(),

@@ -24,7 +24,7 @@ pub(super) fn status(
 ) -> Status {
     let (mut applied, mut reached) = (Vec::new(), Vec::new());
     let (mut refused, mut failing, mut progressing) = (Vec::new(), Vec::new(), Vec::new());
-    let mut remarks: Vec<(Remark, &str)> = Vec::new();
+    let mut remarks: Vec<(&Remark, &str)> = Vec::new();
     for outcome in outcomes {
         let instance = match outcome {
             Outcome::Applied(instance) => instance,
@@ -44,7 +44,7 @@ pub(super) fn status(
             requeue: _,
             endpoint,
         } = &**instance;
-        remarks.extend(remark.map(|remark| (remark, name.as_str())));
+        remarks.extend(remark.as_ref().map(|remark| (remark, name.as_str())));
         applied.push(Applied {
             service: name.clone(),
             epoch: held.epoch,
@@ -87,7 +87,7 @@ fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
 }
 
 /// Available, with the first remark and the names of all instances that it is about.
-fn available(identity: &Identity, remarks: &[(Remark, &str)]) -> Finding {
+fn available(identity: &Identity, remarks: &[(&Remark, &str)]) -> Finding {
     let Some((first, _)) = remarks.first() else {
         return Finding::yes(identity.condition, AVAILABLE, "");
     };
@@ -181,7 +181,7 @@ mod tests {
             substitutes: Vec::new(),
             remark: unserved.then_some(Remark {
                 reason: NO_REACHABLE_BACKEND,
-                text: "no member answers behind",
+                text: "no member answers behind".into(),
             }),
             requeue: None,
             endpoint: Endpoint::default(),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_first_then_failures_then_progress() {
+    fn refusals_rank_before_failures_and_progress() {
         let waits = || applied("a", Some(Problem::new(PROGRESSING, "0 of 2 pods")), true);
         let pull = |name| applied(name, Some(Problem::new(IMAGE_PULL, "no such image")), false);
         let refused = || Outcome::Refused(Problem::new(PORT_CONFLICT, "d: taken"));

@@ -4,6 +4,7 @@ use api::{Cluster, PortSet};
 use kube::Client;
 
 use super::{identity::Identity, last_applied::LastApplied, stores::Stores};
+use crate::config::ServiceOverrides;
 
 /// A site's API server as one service agent sees it.
 pub(super) struct Site {
@@ -13,4 +14,5 @@ pub(super) struct Site {
     pub(super) last_applied: LastApplied,
     /// The node ports that the agent's section of a spec asks for.
     pub(super) node_ports: fn(&Cluster) -> PortSet,
+    pub(super) overrides: ServiceOverrides,
 }

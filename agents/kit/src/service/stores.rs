@@ -95,6 +95,11 @@ impl Stores {
         child.version_in(&self.versions(namespace, child.kind())?)
     }
 
+    /// The resource version of a `ConfigMap`, as the watch of the agent's objects shows it.
+    pub(super) fn config_map_version(&self, namespace: &str, name: &str) -> Option<String> {
+        self.versions(namespace, Kind::ConfigMap)?.by_name(name)
+    }
+
     fn versions(&self, namespace: &str, kind: Kind) -> Option<Versions> {
         self.versions.get(&kind)?.value(namespace)
     }

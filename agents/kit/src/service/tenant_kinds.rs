@@ -36,27 +36,27 @@ pub(super) trait TenantKind: Send + Sync {
 
 /// The watch of one kind in one namespace.
 pub(super) struct TenantWatch {
-    pub(super) events: BoxStream<'static, watcher::Result<Shown>>,
+    pub(super) events: BoxStream<'static, watcher::Result<Observed>>,
     /// Lets others find what the watch has shown. To be called when it has shown a complete list.
     pub(super) publish: Box<dyn FnOnce() + Send>,
 }
 
 /// What an event of a watch means to the clusters of its namespace.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum Observed {
     /// An object that concerns these has changed, or is part of a list.
     Changed(Vec<ObjectRef<SIPCluster>>),
     /// The list is complete.
     Listed,
 }
 
-fn shown<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPCluster>>) -> Shown {
+fn observed<K>(event: Event<K>, concerned: impl Fn(&K) -> Vec<ObjectRef<SIPCluster>>) -> Observed {
     match event {
-        Event::Init => Shown::Changed(Vec::new()),
+        Event::Init => Observed::Changed(Vec::new()),
         Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) => {
-            Shown::Changed(concerned(&object))
+            Observed::Changed(concerned(&object))
         }
-        Event::InitDone => Shown::Listed,
+        Event::InitDone => Observed::Listed,
     }
 }
 
@@ -98,7 +98,7 @@ where
                 trim(object);
             })
             .reflect(writer)
-            .map_ok(move |event| shown(event, &concerned));
+            .map_ok(move |event| observed(event, &concerned));
         let (stores, namespace) = (self.stores.clone(), namespace.to_owned());
         TenantWatch {
             events: events.boxed(),
@@ -149,7 +149,7 @@ impl<K: Object + Send + Sync + 'static> TenantKind for OwnedVersions<K> {
         let events = watcher::watcher(api, self.config.clone())
             .backoff(watch_pauses())
             .inspect_ok(move |event| observing.observe(event))
-            .map_ok(|event| shown(event, owners));
+            .map_ok(|event| observed(event, owners));
         let (versions, namespace) = (self.versions.clone(), namespace.to_owned());
         TenantWatch {
             events: events.boxed(),

@@ -33,7 +33,7 @@ use tokio::{
 
 use super::{
     by_namespace::ByNamespace,
-    tenant_kinds::{Shown, TenantKind, TenantWatch},
+    tenant_kinds::{Observed, TenantKind, TenantWatch},
     tenants::Tenants,
 };
 use crate::apply;
@@ -212,13 +212,13 @@ impl TenantWatches {
                 }
             };
             match shown {
-                Ok(Shown::Changed(clusters)) => {
+                Ok(Observed::Changed(clusters)) => {
                     for cluster in clusters {
                         // It fails only when the controller has ended.
                         let _ = triggers.send(cluster).await;
                     }
                 }
-                Ok(Shown::Listed) => {
+                Ok(Observed::Listed) => {
                     open.listed.insert(index);
                     open.start(self, namespace, self.kinds.len());
                     if open.is_listed(self) {
@@ -261,7 +261,7 @@ impl TenantWatches {
 #[derive(Default)]
 struct OpenWatches {
     /// With the index of the kind.
-    events: SelectAll<BoxStream<'static, (usize, watcher::Result<Shown>)>>,
+    events: SelectAll<BoxStream<'static, (usize, watcher::Result<Observed>)>>,
     /// Of the kinds in their order.
     publishers: Vec<Box<dyn FnOnce() + Send>>,
     started: usize,

@@ -39,7 +39,12 @@ impl Versions {
 
     /// The version of the object with the name of this one; `None` if there is none.
     pub(super) fn get(&self, object: &impl Resource) -> Option<String> {
-        self.known().objects.get(&object.name_any()).cloned()
+        self.by_name(&object.name_any())
+    }
+
+    /// The version of the object of a name; `None` if there is none.
+    pub(super) fn by_name(&self, name: &str) -> Option<String> {
+        self.known().objects.get(name).cloned()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -58,7 +58,7 @@ pub(crate) fn on(address: Ipv4Addr, config: &str) -> String {
 }
 
 /// One question, one answer of this many bytes, over a connection of its own.
-pub(crate) fn ask(address: SocketAddr, answer: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn request(address: SocketAddr, answer: &mut [u8]) -> std::io::Result<()> {
     let mut connection = TcpStream::connect(address)?;
     connection.write_all(b"?")?;
     connection.read_exact(answer)

@@ -59,7 +59,7 @@ fn rate(config: &str) -> f64 {
                 scope.spawn(|| {
                     let (mut count, mut answer) = (0, vec![0; ANSWER.len()]);
                     while !ended.load(Ordering::Relaxed) {
-                        haproxy::ask(front, &mut answer).expect("an answer");
+                        haproxy::request(front, &mut answer).expect("an answer");
                         count += 1;
                     }
                     count

@@ -25,11 +25,12 @@ pub struct GroupBindings {
     pub namespaced: Vec<RoleBinding>,
 }
 
-/// The bindings of a provider's groups.
+/// The bindings of a provider's groups. `site`: its name, which no other site has. Two sites may have a provider of the same name, and their
+/// clusters may name the same API server: each has bindings of its own there.
 #[must_use]
-pub fn group_bindings(cluster: &Cluster, entry: &Auth) -> GroupBindings {
+pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindings {
     let instance = entry.service().object_name().as_str();
-    let provider = digest(&json!([cluster.namespace(), instance]));
+    let provider = digest(&json!([site, cluster.namespace(), instance]));
     let labels: BTreeMap<String, String> = [
         (
             api::labels::PART_OF.to_owned(),

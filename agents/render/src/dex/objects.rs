@@ -94,6 +94,7 @@ pub fn objects(plan: &Plan<'_>) -> Objects {
 
 fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
     let Plan {
+        site: _,
         cluster: _,
         entry,
         issuer,

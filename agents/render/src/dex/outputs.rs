@@ -39,7 +39,7 @@ pub fn outputs(plan: &Plan<'_>) -> Option<ConfigMap> {
         (AUTHENTICATION, text(&authentication(issuer, client, bundle))),
         (
             GROUP_BINDINGS,
-            text(&group_bindings(plan.cluster, plan.entry).manifest()),
+            text(&group_bindings(plan.site, plan.cluster, plan.entry).manifest()),
         ),
     ];
     let mut metadata = plan.instance().metadata();

@@ -79,9 +79,10 @@ fn everything() -> Value {
 #[test]
 fn the_objects_of_a_provider() {
     let cluster = cluster(&everything());
-    let issuer = HttpsUrl::of("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+    let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
     let secrets = secrets(&cluster, "secret$value");
     let plan = Plan {
+        site: "north/site-a",
         cluster: &cluster,
         entry: &cluster.auth()[0],
         issuer: Some(&issuer),
@@ -112,6 +113,7 @@ fn the_objects_of_a_provider() {
 fn nothing_runs_before_the_issuer_is_known() {
     let cluster = cluster(&everything());
     let plan = Plan {
+        site: "north/site-a",
         cluster: &cluster,
         entry: &cluster.auth()[0],
         issuer: None,
@@ -136,7 +138,7 @@ fn pkce_is_required_where_every_client_is_public() {
         entry["clients"] = clients;
         let cluster = cluster(&entry);
         let provider = cluster.auth()[0].provider();
-        let issuer = HttpsUrl::of("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+        let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
         let config = Config::new(provider, &issuer, &secrets(&cluster, "secret"), &storage()).to_text();
         let config: Value = serde_json::from_str(&config).unwrap();
         let pkce = json!({"enforce": required, "codeChallengeMethodsSupported": ["S256"]});

@@ -15,6 +15,9 @@ use super::plan::Plan;
 use crate::guards;
 
 const DNS_PORT: u16 = 53;
+/// Where Kubernetes has the pods of its DNS, and the label that they have, also those of `CoreDNS`.
+const DNS_NAMESPACE: &str = "kube-system";
+const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
 /// By this label the API server knows a namespace by its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
@@ -49,36 +52,52 @@ fn egress(plan: &Plan<'_>) -> Vec<NetworkPolicyEgressRule> {
     addresses.sort_unstable();
     addresses.dedup();
     let mut rules: Vec<_> = addresses.into_iter().map(to_address).collect();
-    let names = [("UDP", DNS_PORT), ("TCP", DNS_PORT)].map(|(protocol, number)| port(protocol, number));
     rules.push(NetworkPolicyEgressRule {
-        ports: Some(names.into()),
-        to: None,
+        ports: Some(["UDP", "TCP"].map(|protocol| port(protocol, DNS_PORT)).into()),
+        to: Some(name_servers(plan.name_servers)),
     });
     rules.push(NetworkPolicyEgressRule {
         ports: Some(vec![port("TCP", plan.power.port())]),
-        to: Some(vec![NetworkPolicyPeer {
-            namespace_selector: Some(labelled(NAMESPACE_NAME, &plan.power.namespace)),
-            pod_selector: Some(labelled(labels::NAME, &plan.power.app)),
-            ..NetworkPolicyPeer::default()
-        }]),
+        to: Some(vec![pods(&plan.power.namespace, labels::NAME, &plan.power.app)]),
     });
     rules
 }
 
-fn to_address(address: SocketAddr) -> NetworkPolicyEgressRule {
-    let bits = match address.ip() {
+/// Only those of the site: a server elsewhere that is reached at this port could be anything.
+fn name_servers(addresses: &[IpAddr]) -> Vec<NetworkPolicyPeer> {
+    let (key, value) = DNS_LABEL;
+    let of_kubernetes = pods(DNS_NAMESPACE, key, value);
+    std::iter::once(of_kubernetes)
+        .chain(addresses.iter().copied().map(address))
+        .collect()
+}
+
+fn pods(namespace: &str, key: &str, value: &str) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        namespace_selector: Some(labelled(NAMESPACE_NAME, namespace)),
+        pod_selector: Some(labelled(key, value)),
+        ..NetworkPolicyPeer::default()
+    }
+}
+
+fn to_address(to: SocketAddr) -> NetworkPolicyEgressRule {
+    NetworkPolicyEgressRule {
+        ports: Some(vec![port("TCP", to.port())]),
+        to: Some(vec![address(to.ip())]),
+    }
+}
+
+fn address(ip: IpAddr) -> NetworkPolicyPeer {
+    let bits = match ip {
         IpAddr::V4(_) => 32,
         IpAddr::V6(_) => 128,
     };
-    NetworkPolicyEgressRule {
-        ports: Some(vec![port("TCP", address.port())]),
-        to: Some(vec![NetworkPolicyPeer {
-            ip_block: Some(IPBlock {
-                cidr: format!("{}/{bits}", address.ip()),
-                except: None,
-            }),
-            ..NetworkPolicyPeer::default()
-        }]),
+    NetworkPolicyPeer {
+        ip_block: Some(IPBlock {
+            cidr: format!("{ip}/{bits}"),
+            except: None,
+        }),
+        ..NetworkPolicyPeer::default()
     }
 }
 

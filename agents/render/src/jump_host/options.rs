@@ -59,12 +59,12 @@ pub fn parse(text: &str) -> Result<String, Error> {
         };
         let Some(value) = value else {
             let flag = FLAGS.into_iter().find(|flag| flag.eq_ignore_ascii_case(name));
-            parsed.push(flag.ok_or_else(|| Error::Forbidden(shown(name)))?.to_owned());
+            parsed.push(flag.ok_or_else(|| Error::Forbidden(printable(name)))?.to_owned());
             continue;
         };
         let mut known = VALUES.into_iter();
         let Some((name, is_value)) = known.find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
-            return Err(Error::Forbidden(shown(name)));
+            return Err(Error::Forbidden(printable(name)));
         };
         let inner = value
             .strip_prefix('"')
@@ -82,7 +82,7 @@ pub fn parse(text: &str) -> Result<String, Error> {
 }
 
 /// A hostile name is long, too.
-fn shown(name: &str) -> String {
+fn printable(name: &str) -> String {
     name.chars().take(40).collect()
 }
 

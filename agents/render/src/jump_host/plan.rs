@@ -1,6 +1,6 @@
 //! A jump host: what its entry asks for, and what it leads to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use api::{Cluster, Image, JumpHost, labels};
 use http::uri::Authority as Address;
@@ -52,6 +52,8 @@ pub struct Plan<'a> {
     pub api_endpoints: Vec<SocketAddr>,
     /// Where the API server of the site is reached.
     pub site_api_servers: &'a [SocketAddr],
+    /// Name servers of the site that are no pods of its DNS.
+    pub name_servers: &'a [IpAddr],
 }
 
 impl Plan<'_> {

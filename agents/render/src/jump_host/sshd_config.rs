@@ -33,7 +33,9 @@ PermitTunnel no
 GatewayPorts no
 AllowTcpForwarding local
 PermitListen none
-LoginGraceTime 30
+LoginGraceTime 20
+# With sshd's own 10:30:100 a few silent connections keep users out.
+MaxStartups 100:30:200
 MaxAuthTries 10
 ClientAliveInterval 60
 ClientAliveCountMax 3

@@ -198,7 +198,7 @@ fn the_resources_of_the_spec_replace_our_own() {
 }
 
 #[test]
-fn connections_go_to_who_has_the_fewest_and_members_are_told_the_clients_address_where_that_is_asked_for() {
+fn least_connections_and_proxy_header_are_rendered() {
     let cluster = cluster(&fixtures::otherwise());
     let api_servers = control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &members()).config;
     let workers = worker(&cluster, &cluster.load_balancers_worker()[0], &members()).config;
@@ -210,7 +210,7 @@ fn connections_go_to_who_has_the_fewest_and_members_are_told_the_clients_address
 }
 
 #[test]
-fn what_the_spec_changes_in_the_service_leaves_selector_and_owner_alone() {
+fn service_overrides_leave_selector_and_owner_alone() {
     let changed = fixtures::SITE.replace(
         "replicas: 3",
         "replicas: 3

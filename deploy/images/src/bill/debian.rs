@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_nobody_is_left_out() {
+    fn a_file_of_no_package_is_left_out() {
         assert_eq!(parts(&[PathBuf::from("/nowhere/lib.so")]).unwrap(), []);
     }
 }

@@ -25,7 +25,7 @@ fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
 struct Opened(BTreeMap<String, Vec<u8>>);
 
 impl Opened {
-    fn of(image: &Image) -> Self {
+    fn written(image: &Image) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let archive = directory.path().join("archive");
         image.write(&archive).unwrap();
@@ -63,7 +63,7 @@ fn an_image_holds_its_programs_with_their_libraries() {
         .program("/bin/true")
         .arg("-x");
 
-    let opened = Opened::of(&image);
+    let opened = Opened::written(&image);
 
     let index = opened.index();
     assert_eq!(
@@ -120,7 +120,7 @@ fn an_image_for_sites_has_a_user_labels_and_no_shell() {
         .stripped("strip")
         .compressed(Compression::Gzip);
 
-    let opened = Opened::of(&image);
+    let opened = Opened::written(&image);
 
     let (manifest, config) = (opened.manifest(), opened.config());
     assert_eq!(config["config"]["User"], "65532:65532");

@@ -22,7 +22,7 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<LabelKey, LabelValue> {
 }
 
 #[test]
-fn each_operator_follows_kubernetes_also_for_a_host_without_the_label() {
+fn each_operator_matches_as_in_kubernetes() {
     let table: [(&str, &[&str], bool, bool, bool); 4] = [
         ("In", &["a", "b"], true, false, false),
         ("NotIn", &["a", "b"], false, true, true),
@@ -43,7 +43,7 @@ fn each_operator_follows_kubernetes_also_for_a_host_without_the_label() {
 }
 
 #[test]
-fn an_empty_selector_selects_all_and_an_empty_value_only_the_empty_value() {
+fn an_empty_selector_matches_all_an_empty_value_only_itself() {
     assert!(Selector::default().matches(&labels(&[])));
     let empty = BTreeMap::from([("k".to_owned(), String::new())]);
     let selector = Selector::compile(&empty, &[]).expect("valid");

@@ -10,7 +10,7 @@ use super::pairs::Pairs;
 use super::quota;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
-use crate::life::{Occupies, Quota, Shown, Stage};
+use crate::life::{Occupies, Quota, SiteFacts, Stage};
 use crate::request::{Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
@@ -193,7 +193,7 @@ impl<'a> Draft<'a> {
         known.sort_by(|a, b| a.member.host.cmp(&b.member.host));
         let (live, releasing): (Vec<_>, Vec<_>) = known.into_iter().partition(|known| known.member.is_live());
         let mut used: BTreeSet<LabelValue> = releasing.into_iter().filter_map(|known| known.domain).collect();
-        let pairs = Pairs::of(&live);
+        let pairs = Pairs::among(&live);
         let mut places: Vec<Place<'a>> = Vec::with_capacity(live.len());
         let mut outgoing: BTreeMap<&HostId, Known<'a>> = BTreeMap::new();
         for mut known in live {
@@ -204,9 +204,9 @@ impl<'a> Draft<'a> {
             }
             let by = pairs.outgoing.get(&known.member.host);
             known.replaces = pairs.replaces(&known);
-            known.stage = Stage::of(
+            known.stage = Stage::of_member(
                 known.member,
-                Shown {
+                SiteFacts {
                     failed: known.failed,
                     paired: by.is_some(),
                     ordinary: pairs.ordinary.contains(&known.member.host),
@@ -216,14 +216,14 @@ impl<'a> Draft<'a> {
                 Some(by) => {
                     outgoing.insert(by, known);
                 }
-                None => places.push(Place::of(known)),
+                None => places.push(Place::filled_by(known)),
             }
         }
         for place in &mut places {
             place.beside = outgoing.remove(&place.filled_by.member.host);
         }
         // A chain of pairs: no decision makes one, and each of its members stays.
-        places.extend(outgoing.into_values().map(Place::of));
+        places.extend(outgoing.into_values().map(Place::filled_by));
         Self { role, places, used }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
 
-use super::score::{Drawbacks, Score};
+use super::score::{Packed, Score};
 use crate::site::{Column, Slot, Value, at};
 
 /// Asks each domain that is not closed for the best of its hosts. `ideal` is what none of them has less of:
@@ -13,7 +13,7 @@ pub(crate) fn asked_for(
     column: &Column,
     hosts: &FixedBitSet,
     closed: &BTreeSet<Value>,
-    ideal: Drawbacks,
+    ideal: Packed,
     score: impl Fn(Slot) -> Score,
 ) -> Option<Vec<(Value, Score)>> {
     let best = |domain: &[Slot]| {
@@ -82,6 +82,7 @@ impl Best {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::score::Drawbacks;
     use super::*;
     use crate::site::Site;
     use crate::{Host, HostId, HostName, LabelKey, LabelValue, Policy, Uid};
@@ -98,11 +99,13 @@ mod tests {
         host
     }
 
-    fn matches(roles: u8) -> Drawbacks {
+    fn matches(roles: u8) -> Packed {
+        let scarce = roles;
         Drawbacks {
-            scarce: roles,
+            scarce,
             ..Drawbacks::NONE
         }
+        .packed()
     }
 
     proptest! {
@@ -143,7 +146,7 @@ mod tests {
             let mut best = Best::new(column.width(), &closed);
             let values = site.values(key);
             for host in hosts.ones().map(super::super::flow::id) {
-                best.add(values.of(host), score(host));
+                best.add(values.get(host), score(host));
             }
             let mut read = best.domains();
             prop_assert_eq!(asked.is_none(), large);

@@ -92,7 +92,7 @@ fn make_eligible<'a>(
     let account = &inputs.accounts.roles[role];
     let by_reason = by_only_reason(inputs, request, role);
     by_reason.into_iter().filter_map(move |(reason, hosts)| {
-        let mut demands = solution.asked().to_vec();
+        let mut demands = solution.demands().to_vec();
         // They may fit other roles too, and let one of their members be moved first.
         let roles = inputs.accounts.roles.iter().zip(inputs.stages);
         for ((account, stages), demand) in roles.zip(&mut demands) {
@@ -182,7 +182,7 @@ fn can_be_mended(reason: &Ineligible) -> bool {
 fn add(inputs: &Inputs<'_>, account: &Account<'_>, demand: &mut Demand, host: Slot) {
     let site = inputs.site;
     let offer = Score {
-        drawbacks: Drawbacks::NONE,
+        drawbacks: Drawbacks::NONE.packed(),
         rank: site.rank(host),
         host,
     };

@@ -3,7 +3,7 @@
 use vocabulary::{LabelKey, LabelValue};
 
 use crate::host::Consumer;
-use crate::life::{Quota, Shown, Stage};
+use crate::life::{Quota, SiteFacts, Stage};
 use crate::request::{FailReason, Member, Replaces};
 use crate::site::{Site, Slot};
 
@@ -43,9 +43,9 @@ impl<'a> Known<'a> {
             domain: domain.filter(|value| !value.is_empty()),
             failed,
             consumer: row.and_then(|row| row.consumer.as_deref().cloned()),
-            stage: Stage::of(
+            stage: Stage::of_member(
                 member,
-                Shown {
+                SiteFacts {
                     failed,
                     paired: false,
                     ordinary: false,

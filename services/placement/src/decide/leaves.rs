@@ -145,7 +145,7 @@ mod tests {
                 domain: host,
                 leaf: leaf.checked_sub(1).unwrap_or(ROOT),
                 gate: if gated { Gate::Lost } else { Gate::Open },
-                best: Score { drawbacks: Drawbacks::NONE, rank, host },
+                best: Score { drawbacks: Drawbacks::NONE.packed(), rank, host },
             }).collect();
             let mut leaves = Leaves::keeping(keep);
             for one in &all {

@@ -94,7 +94,7 @@ fn spoilt_by_moves<'a>(
     role: usize,
 ) -> impl Iterator<Item = LabelValue> + 'a {
     let account = &inputs.accounts.roles[role];
-    let spots = solution.asked()[role].pool.spots.iter();
+    let spots = solution.demands()[role].pool.spots.iter();
     let free = spots.filter_map(|spot| account.domain(inputs.site, spot.domain));
     let domains: BTreeSet<LabelValue> = free.chain(account.gates.keys().cloned()).collect();
     domains
@@ -121,7 +121,7 @@ fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, 
             );
         }
     };
-    let mut demands = solution.asked().to_vec();
+    let mut demands = solution.demands().to_vec();
     offer_to(&mut demands, role);
     run(demands.clone(), solution.levels).is_complete()
         && (0..demands.len())
@@ -159,7 +159,7 @@ fn only_failing(inputs: &Inputs<'_>, tight: &Tight, role: usize) -> bool {
 /// Whether everything is found with new hosts for these roles, whatever other roles the hosts fit. A host that fits a role
 /// whose move comes earlier is used for that move, and the move that is made now waits.
 fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
-    let mut demands = solution.asked().to_vec();
+    let mut demands = solution.demands().to_vec();
     // Slots are given from 0 on, so these are no host's.
     let mut slots = (0..=Slot::MAX).rev();
     let mut new = Vec::new();
@@ -184,7 +184,7 @@ fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
 /// A host that is not there yet, in a domain of its own.
 fn new_host(slot: Slot, gate: Gate) -> Spot {
     let offer = Score {
-        drawbacks: Drawbacks::NONE,
+        drawbacks: Drawbacks::NONE.packed(),
         rank: u64::MAX - u64::from(Slot::MAX - slot),
         host: slot,
     };

@@ -186,7 +186,7 @@ impl Gates {
     }
 
     /// The one that leads to spots of this kind.
-    fn of(&self, gate: Gate) -> Option<Way> {
+    fn way(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,
             Gate::Chain => self.lost,
@@ -220,7 +220,7 @@ impl<'a> Branches<'a> {
 
     /// The node above a spot.
     fn above(&mut self, builder: &mut Builder, spot: &Spot) -> u32 {
-        match self.gates.of(spot.gate) {
+        match self.gates.way(spot.gate) {
             Some(gate) => gate.node,
             None => self.branch(builder, spot.leaf),
         }
@@ -249,7 +249,7 @@ impl<'a> Branches<'a> {
 
     /// What the hierarchy would cost for a spot that is not below it.
     fn detour(&self, spot: &Spot) -> Price {
-        if self.gates.of(spot.gate).is_none() {
+        if self.gates.way(spot.gate).is_none() {
             return 0;
         }
         let domains = self.demand.tree.upwards(spot.leaf);

@@ -8,7 +8,7 @@ use vocabulary::{LabelKey, Namespace};
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
 use super::leaves::{Candidate, Leaves, Spot};
-use super::score::{Drawbacks, Score};
+use super::score::{Drawbacks, Packed, Score};
 use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
@@ -145,7 +145,7 @@ pub(crate) fn pool(
         let mut best = Best::new(column.width(), &closed);
         let values = site.values(number);
         each_offer(site, &mask, scope, |offer| {
-            best.add(values.of(offer.host), offer);
+            best.add(values.get(offer.host), offer);
         });
         best.domains()
     });
@@ -180,7 +180,7 @@ pub(crate) fn pool(
 const FEWER: usize = 2;
 
 /// What each of these hosts has at least.
-fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Drawbacks {
+fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
     let all = |bits: &FixedBitSet| hosts.is_subset(bits);
     Drawbacks {
         outside: u8::from(scope.outside.is_some_and(all)),
@@ -189,6 +189,7 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Drawbacks {
         uninspected: u8::from(all(site.uninspected())),
         unpowered: u8::from(all(site.unpowered())),
     }
+    .packed()
 }
 
 /// So many are kept in order by inserting; more are sorted at the end.
@@ -215,6 +216,7 @@ fn best_of(offers: impl Iterator<Item = Score>, keep: usize) -> Vec<Score> {
 }
 
 /// How good one host is.
+#[inline]
 fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
     let bit = |bits: &FixedBitSet| bits.contains(at(host));
     let drawbacks = Drawbacks {
@@ -225,7 +227,7 @@ fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
         unpowered: u8::from(bit(site.unpowered())),
     };
     Score {
-        drawbacks,
+        drawbacks: drawbacks.packed(),
         rank: site.rank(host),
         host,
     }
@@ -269,7 +271,7 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
                 unpowered: u8::from(bit(unpowered, shift)),
             };
             call(Score {
-                drawbacks,
+                drawbacks: drawbacks.packed(),
                 rank: site.rank(host),
                 host,
             });

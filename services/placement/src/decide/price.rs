@@ -51,7 +51,7 @@ impl Prices {
         let offers = demands.iter().flat_map(|demand| &demand.pool.spots);
         let any_outside = offers
             .flat_map(|spot| &spot.offers)
-            .any(|offer| offer.drawbacks.outside > 0);
+            .any(|offer| offer.drawbacks.unpacked().outside > 0);
         Self::with_units(&Most::new(demands, hosts), levels, any_outside)
     }
 
@@ -93,7 +93,7 @@ impl Prices {
 
     /// The price of a host, whose place is `rank` in the order of names.
     pub(super) fn host(&self, score: &Score, rank: usize) -> Price {
-        self.weigh(score.drawbacks) + Price::from(count(rank))
+        self.weigh(score.drawbacks.unpacked()) + Price::from(count(rank))
     }
 
     fn weigh(&self, drawbacks: Drawbacks) -> Price {
@@ -143,7 +143,7 @@ mod tests {
             prop_assert!(units.spread[1] > units.scarce && units.unpowered > 0);
             for (a, b) in one.iter().zip(&other) {
                 prop_assert_eq!(prices.weigh(*a).cmp(&prices.weigh(*b)), a.cmp(b));
-                prop_assert!(Drawbacks::NONE <= *a && *a < Score::WORST.drawbacks);
+                prop_assert!(Drawbacks::NONE <= *a && a.packed() < Score::WORST.drawbacks);
             }
             let sum = |all: &[Drawbacks]| {
                 let mut sum = Preferences::<u32, ()>::default();

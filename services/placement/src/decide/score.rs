@@ -3,7 +3,7 @@
 use super::preferences::Preferences;
 use crate::site::Slot;
 
-/// What is better avoided in one host. Small, since it is compared in the innermost loop.
+/// What is better avoided in one host.
 pub(crate) type Drawbacks = Preferences<u8, ()>;
 
 impl Drawbacks {
@@ -15,19 +15,42 @@ impl Drawbacks {
         uninspected: 0,
         unpowered: 0,
     };
-    /// No host's: it is outside at most once.
-    const MOST: Self = Self {
-        outside: u8::MAX,
-        spread: (),
-        scarce: u8::MAX,
-        uninspected: u8::MAX,
-        unpowered: u8::MAX,
-    };
 
     /// So many other roles match the host; more than 255 are no worse.
     #[inline]
     pub(crate) fn roles(others: impl Iterator<Item = bool>) -> u8 {
-        others.fold(0, |roles: u8, matches| roles.saturating_add(u8::from(matches)))
+        let roles: usize = others.map(usize::from).sum();
+        u8::try_from(roles).unwrap_or(u8::MAX)
+    }
+
+    /// The same as one number.
+    #[inline]
+    pub(crate) const fn packed(self) -> Packed {
+        let Self {
+            outside,
+            spread: (),
+            scarce,
+            uninspected,
+            unpowered,
+        } = self;
+        Packed(u32::from_be_bytes([outside, scarce, uninspected, unpowered]))
+    }
+}
+
+/// [`Drawbacks`] as one number in the same order: it is compared in the innermost loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Packed(u32);
+
+impl Packed {
+    pub(crate) const fn unpacked(self) -> Drawbacks {
+        let [outside, scarce, uninspected, unpowered] = self.0.to_be_bytes();
+        Drawbacks {
+            outside,
+            spread: (),
+            scarce,
+            uninspected,
+            unpowered,
+        }
     }
 }
 
@@ -35,7 +58,7 @@ impl Drawbacks {
 /// importance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
-    pub(crate) drawbacks: Drawbacks,
+    pub(crate) drawbacks: Packed,
     /// The order of names; settles the rest, so that equal input gives equal output.
     pub(crate) rank: u64,
     /// Which host; no two have the same rank.
@@ -45,14 +68,39 @@ pub(crate) struct Score {
 impl Score {
     /// Nothing is better.
     pub(crate) const BEST: Self = Self {
-        drawbacks: Drawbacks::NONE,
+        drawbacks: Drawbacks::NONE.packed(),
         rank: 0,
         host: 0,
     };
     /// Everything is better.
     pub(crate) const WORST: Self = Self {
-        drawbacks: Drawbacks::MOST,
+        drawbacks: Packed(u32::MAX),
         rank: u64::MAX,
         host: Slot::MAX,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drawbacks() -> impl Strategy<Value = Drawbacks> {
+        any::<[u8; 4]>().prop_map(|[outside, scarce, uninspected, unpowered]| Drawbacks {
+            outside,
+            spread: (),
+            scarce,
+            uninspected,
+            unpowered,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn packed_drawbacks_have_the_order_of_preferences(one in drawbacks(), other in drawbacks()) {
+            prop_assert_eq!(one.packed().cmp(&other.packed()), one.cmp(&other));
+            prop_assert_eq!(one.packed().unpacked(), one);
+        }
+    }
 }

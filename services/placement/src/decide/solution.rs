@@ -44,7 +44,7 @@ pub(crate) struct Solution {
 
 impl Solution {
     /// What would be asked again with other hosts.
-    pub(crate) fn asked(&self) -> &[Demand] {
+    pub(crate) fn demands(&self) -> &[Demand] {
         self.with_moves.as_ref().unwrap_or(&self.demands)
     }
 
@@ -123,7 +123,7 @@ impl Solution {
                     scarce,
                     uninspected,
                     unpowered,
-                } = offer.drawbacks;
+                } = offer.drawbacks.unpacked();
                 quality.outside += u32::from(outside);
                 quality.scarce += u32::from(scarce);
                 quality.uninspected += u32::from(uninspected);

@@ -18,7 +18,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn of(filled_by: Known<'a>) -> Self {
+    pub(crate) fn filled_by(filled_by: Known<'a>) -> Self {
         Self {
             filled_by,
             beside: None,

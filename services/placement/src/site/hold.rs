@@ -12,7 +12,7 @@ impl Site {
     /// host's absence, and another host of the same name (another uid) is not held by it.
     pub fn hold(&mut self, id: &HostId, holder: Holder) {
         self.count(Some(&holder), true);
-        let claim = Claim::of(Some(&holder));
+        let claim = Claim::held_by(Some(&holder));
         let before = self.holders.insert(id.clone(), holder);
         self.count(before.as_ref(), false);
         self.index_claim_of(id, claim);

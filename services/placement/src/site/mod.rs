@@ -64,7 +64,7 @@ enum Claim {
 }
 
 impl Claim {
-    fn of(holder: Option<&Holder>) -> Self {
+    fn held_by(holder: Option<&Holder>) -> Self {
         match holder {
             None => Self::None,
             Some(Holder::Cluster { .. }) => Self::Held,
@@ -192,7 +192,7 @@ impl Site {
         assign(&mut self.unpowered, number, !host.powered_on);
         assign(&mut self.sound, number, own_reasons(&host).is_empty());
         assign(&mut self.unlabelled, number, host.sip_labels == SipLabels::None);
-        let claim = Claim::of(self.holders.get(&host.id));
+        let claim = Claim::held_by(self.holders.get(&host.id));
         debug_assert_eq!(
             self.is_claimable(number, claim),
             claim == Claim::Held || claim_reasons(&host, self.holders.get(&host.id)).is_none()

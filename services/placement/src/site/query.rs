@@ -18,7 +18,7 @@ pub(crate) struct Values<'a> {
 
 impl Values<'_> {
     /// [`NONE`] without the label.
-    pub(crate) fn of(&self, host: Slot) -> Value {
+    pub(crate) fn get(&self, host: Slot) -> Value {
         match self.of {
             Some(of) => of.get(at(host)).copied().unwrap_or(NONE),
             None => self.site.value(self.key, host),

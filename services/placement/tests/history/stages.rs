@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use placement::life::{By, Shown, Stage, TRANSITIONS, Transition};
+use placement::life::{By, SiteFacts, Stage, TRANSITIONS, Transition};
 use placement::{FailReason, HostId, MemberState, Replaces};
 
 use crate::event::Event;
@@ -11,7 +11,7 @@ use crate::world::{Mem, Tenant, World};
 /// Stages by cluster and host.
 pub(crate) type Stages = BTreeMap<(usize, HostId), Stage>;
 
-pub(crate) fn of(world: &World) -> Stages {
+pub(crate) fn all(world: &World) -> Stages {
     let tenants = world.tenants.iter().enumerate();
     let members = tenants.flat_map(|(index, tenant)| {
         let stage = move |mem: &Mem| ((index, mem.record.host.clone()), stage(world, tenant, mem));
@@ -35,21 +35,21 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
         other.record.role == record.role
             && other.record.replaces == Some(Replaces::Beside(record.host.clone()))
             && matches!(other.record.failed, None | Some(FailReason::ReplaceRequested))
-            && Stage::of(
+            && Stage::of_member(
                 &other.record,
-                Shown {
+                SiteFacts {
                     failed: None,
                     paired: false,
                     ordinary: false,
                 },
             ) != Stage::Releasing
     };
-    let shown = Shown {
+    let facts = SiteFacts {
         failed: record.failed,
         paired: waits && tenant.members.iter().any(comes),
         ordinary: replaces_nobody(world, tenant, mem),
     };
-    Stage::of(record, shown)
+    Stage::of_member(record, facts)
 }
 
 /// Whether it was claimed beside a member that is not to be moved any more.

@@ -101,16 +101,16 @@ impl World {
 
     /// Lets it happen, and each cluster decide after it.
     pub(crate) fn happen(&mut self, event: &Event) -> Result<(), String> {
-        let before = stages::of(self);
+        let before = stages::all(self);
         self.take_place(event);
         (0..self.tenants.len()).for_each(|index| self.observe(index));
-        let mut seen = stages::of(self);
+        let mut seen = stages::all(self);
         if let Some(makers) = stages::makers(event) {
             stages::follow(&before, &seen, makers)?;
         }
         for index in 0..self.tenants.len() {
             self.decide(index)?;
-            let decided = stages::of(self);
+            let decided = stages::all(self);
             stages::follow(&seen, &decided, &[By::Decision])?;
             seen = decided;
         }

@@ -23,7 +23,7 @@ fn a_host_taken_again_is_a_member_like_any_other() {
 
     let without = decide(&site, &larger, &members);
     assert_eq!(
-        (released(&without), kept(&without).len()),
+        (released(&without), kept_hosts(&without).len()),
         (vec![], 2),
         "no host can replace it"
     );
@@ -57,5 +57,5 @@ fn a_host_taken_again_is_moved_like_any_other() {
         (released(&decision), replaced(&decision)),
         (vec![], vec![Some(id("a"))])
     );
-    assert_eq!(kept(&decision).len(), 2, "it stays until c is bound");
+    assert_eq!(kept_hosts(&decision).len(), 2, "it stays until c is bound");
 }

@@ -6,7 +6,7 @@ use crate::fixtures::*;
 use crate::{marked_to_move, workers};
 
 #[test]
-fn asking_for_less_counts_failed_members_that_cannot_be_replaced() {
+fn a_smaller_count_includes_failed_members() {
     let site = site([
         host("a").rack("a").marked_failed(),
         host("b").rack("b").marked_failed(),
@@ -25,7 +25,7 @@ fn asking_for_less_counts_failed_members_that_cannot_be_replaced() {
     assert_eq!(less, [1]);
     let followed = decide(&site, &workers(1), &members);
     assert_eq!(
-        (followed.refusal.clone(), kept(&followed)),
+        (followed.refusal.clone(), kept_hosts(&followed)),
         (None, vec!["Worker/c".to_owned()])
     );
 }

@@ -41,7 +41,7 @@ fn moving_a_claimed_replacement_releases_no_well_member() {
     let decision = decide(&site, &workers(5), &members);
 
     assert_eq!((released(&decision), taken(&decision)), (vec![], vec![]));
-    assert_eq!(kept(&decision).len(), 6);
+    assert_eq!(kept_hosts(&decision).len(), 6);
 }
 
 #[test]
@@ -74,13 +74,13 @@ fn a_withdrawn_moves_newcomer_may_stay_if_it_is_needed() {
     ];
     let decision = decide(&site, &workers(3), &members);
     assert_eq!(
-        (released(&decision), taken(&decision), kept(&decision).len()),
+        (released(&decision), taken(&decision), kept_hosts(&decision).len()),
         (vec![], vec![], 3)
     );
 }
 
 #[test]
-fn a_move_waits_while_nobody_knows_of_its_host() {
+fn a_move_waits_until_its_host_is_reported() {
     // b is paused and gone for less than the grace: it has not failed, and its mark cannot be seen.
     let site = site(hosts(&["a", "c"]));
     let members = [
@@ -90,7 +90,7 @@ fn a_move_waits_while_nobody_knows_of_its_host() {
     ];
     let decision = decide(&site, &workers(2), &members);
     assert_eq!(
-        (released(&decision), taken(&decision), kept(&decision).len()),
+        (released(&decision), taken(&decision), kept_hosts(&decision).len()),
         (vec![], vec![], 3)
     );
 }
@@ -115,7 +115,7 @@ fn a_replacement_that_fails_beside_the_old_one_is_given_back() {
         ReleaseReason::Failed(FailReason::Marked)
     );
     assert_eq!(replaced(&decision), [Some(id("a"))]);
-    assert_eq!(kept(&decision), ["Worker/a", "Worker/c"]);
+    assert_eq!(kept_hosts(&decision), ["Worker/a", "Worker/c"]);
 }
 
 #[test]

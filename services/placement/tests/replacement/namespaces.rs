@@ -12,7 +12,7 @@ fn two_namespaces(names: &[&str]) -> Vec<Host> {
 }
 
 #[test]
-fn a_replacement_stays_in_the_namespace_if_all_members_have_failed() {
+fn a_replacement_stays_in_the_namespace_of_failed_members() {
     let site = site(two_namespaces(&["metal/a", "lab/b", "metal/c"]));
     let members = [member("metal/a", "Worker", "metal-a").failed(FailReason::Marked)];
     let decision = decide(&site, &workers(1), &members);

@@ -53,7 +53,11 @@ fn a_shrink_that_is_taken_back_respects_the_quota() {
 
     let decision = decide(&site, &workers(2), &members);
     assert_eq!(
-        (kept(&decision).len(), decision.release.len(), decision.refusal),
+        (
+            kept_hosts(&decision).len(),
+            decision.release.len(),
+            decision.refusal
+        ),
         (2, 1, None)
     );
 }

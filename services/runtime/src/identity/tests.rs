@@ -26,7 +26,7 @@ fn every_kind_of_caller_is_what_its_id_says() {
 }
 
 #[test]
-fn an_id_that_names_nobody_here_is_refused_with_what_was_expected() {
+fn a_foreign_id_is_refused_with_the_expected_form() {
     let long = format!("spiffe://example.org/region/north/operator/{}", "x".repeat(2048));
     let cases = [
         ("", "`` is not a SPIFFE id: cannot be empty"),

@@ -3,7 +3,7 @@
 //! tonic's own TLS can neither reload certificates nor name a peer by its URI, so connections are accepted
 //! here and handed over with the handshake done.
 //!
-//! Until its handshake is done a peer is a stranger. Strangers share the handshake places ([`Places`]); identities share the
+//! Until its handshake is done a peer is a stranger. Strangers share the handshake slots ([`ConnectionSlots`]); identities share the
 //! connections ([`Connections`]), each of which belongs to the one that has proven to be it.
 
 use std::convert::Infallible;
@@ -26,8 +26,8 @@ use super::connections::Connections;
 use super::refusal::readable;
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
 use super::{Error, ServerTls, ServerTlsArgs};
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::identity::Realm;
-use crate::places::{Place, Places};
 use crate::quiet::Quiet;
 
 /// A client that takes longer is gone or means harm.
@@ -124,7 +124,7 @@ impl Listener {
         let accepting = Accepting {
             tcp,
             tls,
-            places: Places::new(handshakes),
+            slots: ConnectionSlots::new(handshakes),
             connections: Connections::new(connections),
             log: Arc::default(),
             handshakes: JoinSet::new(),
@@ -149,7 +149,7 @@ struct Log {
 struct Accepting {
     tcp: TcpListener,
     tls: Option<ServerTls>,
-    places: Places,
+    slots: ConnectionSlots,
     connections: Connections,
     log: Arc<Log>,
     handshakes: JoinSet<Option<Connection>>,
@@ -170,9 +170,9 @@ impl Accepting {
                 (stream, address) = accept(&self.tcp, &self.log) => match &self.tls {
                     None => Connection::plaintext(stream, address),
                     Some(tls) => {
-                        let place = self.places.take(address.ip());
+                        let slot = self.slots.take(address.ip());
                         let (tls, log) = (tls.clone(), Arc::clone(&self.log));
-                        self.handshakes.spawn(handshake(tls, stream, address, place, log));
+                        self.handshakes.spawn(handshake(tls, stream, address, slot, log));
                         continue;
                     }
                 },
@@ -229,19 +229,19 @@ async fn handshake(
     tls: ServerTls,
     stream: TcpStream,
     address: SocketAddr,
-    place: Place,
+    slot: ConnectionSlot,
     log: Arc<Log>,
 ) -> Option<Connection> {
     let finished = async {
         // Until it says something it costs nothing but the socket. An error is found again by the handshake.
         if stream.peek(&mut [0]).await.is_ok() {
-            place.spoke();
+            slot.spoke();
         }
         finish(&tls, stream, address, &log).await
     };
     let (outcome, connection) = tokio::select! {
         biased;
-        () = place.evicted() => {
+        () = slot.evicted() => {
             if let Some(withheld) = log.evicted.line() {
                 tracing::info!(%address, withheld, "closed in favour of a newer connection: no handshake was in progress");
             }

@@ -116,7 +116,7 @@ impl Connection {
         let Validity {
             not_before: _,
             not_after,
-        } = Validity::of(&leaf)?;
+        } = Validity::parse(&leaf)?;
         let rest = not_after.duration_since(SystemTime::now()).unwrap_or_default();
         let withdrawn = Box::pin(tls.clone().withdrawn(changes, chain));
         Ok(Self {
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_is_cut_at_its_age_or_for_a_cause_whatever_its_client_does() {
+    async fn a_connection_ends_at_its_age_whatever_its_client_does() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (soon, never) = (Duration::from_millis(20), Duration::from_hours(1));

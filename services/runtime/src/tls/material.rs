@@ -87,7 +87,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, crate::identity::Error> {
+    pub(super) fn parse(certificate: &CertificateDer<'_>) -> Result<Self, crate::identity::Error> {
         let parsed = parse(certificate)?;
         let validity = parsed.validity();
         Ok(Self {
@@ -144,7 +144,7 @@ impl Material {
             source,
         })?;
         let identity = realm.caller_of(leaf).map_err(unnamed)?;
-        let validity = Validity::of(leaf).map_err(unnamed)?;
+        let validity = Validity::parse(leaf).map_err(unnamed)?;
         if !validity.contains(now) {
             let Validity {
                 not_before,

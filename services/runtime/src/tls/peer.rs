@@ -36,7 +36,7 @@ impl Peer {
     ///
     /// # Errors
     /// `INTERNAL` when the request did not come through a [`Listener`](super::Listener).
-    pub fn of<T>(request: &Request<T>) -> Result<&Self, Status> {
+    pub fn of_request<T>(request: &Request<T>) -> Result<&Self, Status> {
         let missing = || Status::internal("the connection of this request was not identified");
         request.extensions().get().ok_or_else(missing)
     }

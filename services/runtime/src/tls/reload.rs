@@ -1,12 +1,12 @@
 //! New files take effect without a restart; bad ones do not.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,25 +17,45 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::material::{Files, Fingerprint, Material, Validity, unix_seconds};
 use crate::identity::{Caller, Realm};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TLS_HANDSHAKES, TLS_NOT_AFTER, TLS_RELOADS};
 use crate::readiness::Gate;
 use crate::tasks::BoxError;
 
 /// Which side of connections a certificate is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Side {
     Server,
     Client,
 }
 
 /// How a handshake or a reload went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
     Ok,
     Failed,
     TimedOut,
     /// A newer connection has got its place.
     Evicted,
+}
+
+impl EncodeLabelValue for Side {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        })
+    }
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Evicted => "evicted",
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -67,19 +87,9 @@ impl TlsMetrics {
             reloads,
             handshakes,
         } = &this;
-        metrics.register(|registry| {
-            registry.register(
-                "tls_certificate_not_after_seconds",
-                "End of the own certificate's validity, in seconds since 1970",
-                not_after.clone(),
-            );
-            registry.register(
-                "tls_reloads",
-                "Attempts to reload changed certificate files",
-                reloads.clone(),
-            );
-            registry.register("tls_handshakes", "TLS handshakes", handshakes.clone());
-        });
+        metrics.add(&TLS_NOT_AFTER, not_after.clone());
+        metrics.add(&TLS_RELOADS, reloads.clone());
+        metrics.add(&TLS_HANDSHAKES, handshakes.clone());
         this
     }
 
@@ -260,7 +270,7 @@ impl Reloader {
         let Self { target, every } = self;
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut said = Said::default();
+        let mut said = Logged::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -289,12 +299,12 @@ impl fmt::Debug for Reloader {
 
 /// What has been logged already: a state that lasts is logged once, not at every look.
 #[derive(Debug, Default)]
-struct Said {
+struct Logged {
     failure: Option<String>,
     overdue: Option<SystemTime>,
 }
 
-impl Said {
+impl Logged {
     fn report(&mut self, refreshed: &Result<Refresh, Error>) {
         match refreshed {
             Ok(Refresh::Unchanged) => self.failure = None,

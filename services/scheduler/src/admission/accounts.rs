@@ -41,7 +41,7 @@ enum Group {
 }
 
 impl Group {
-    fn of(identity: &PeerIdentity) -> Self {
+    fn new(identity: &PeerIdentity) -> Self {
         match identity {
             PeerIdentity::Verified(caller) => match &**caller {
                 Caller::Agent { site, name: _ } => Self::Site(site.clone()),
@@ -102,8 +102,8 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::Limited`] when too many others of its group are at work.
-    pub(super) fn of(&self, identity: &PeerIdentity) -> Result<Arc<Account>, Error> {
-        let group = Group::of(identity);
+    pub(super) fn account(&self, identity: &PeerIdentity) -> Result<Arc<Account>, Error> {
+        let group = Group::new(identity);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let members = groups.entry(group).or_default();
         if let Some(account) = members.get(identity) {
@@ -293,24 +293,24 @@ mod tests {
     fn places_are_of_one_identity_and_one_kind() {
         let accounts = Accounts::new(Limits::of_each_kind(2));
         let (own, other) = (agent("a", "cluster"), agent("b", "cluster"));
-        let account = accounts.of(&own).unwrap();
+        let account = accounts.account(&own).unwrap();
         let taken: Vec<_> = (0..2).map(|_| account.enter(Places::Reads).unwrap()).collect();
         let refused = account.enter(Places::Reads).unwrap_err();
         assert_eq!(limit(&refused), Limit::Places(Places::Reads));
         assert!(refused.to_string().contains("site/a/agent/cluster"), "{refused}");
         let _ = account.enter(Places::Writes).unwrap();
-        let _ = accounts.of(&other).unwrap().enter(Places::Reads).unwrap();
+        let _ = accounts.account(&other).unwrap().enter(Places::Reads).unwrap();
         drop(taken);
-        let _ = accounts.of(&own).unwrap().enter(Places::Reads).unwrap();
+        let _ = accounts.account(&own).unwrap().enter(Places::Reads).unwrap();
     }
 
     #[test]
-    fn a_rate_is_refused_with_when_to_come_again() {
+    fn a_rate_refusal_carries_a_retry_time() {
         let limits = Limits {
             rate: NonZeroU32::new(1),
             ..Limits::default()
         };
-        let account = Accounts::new(limits).of(&agent("a", "cluster")).unwrap();
+        let account = Accounts::new(limits).account(&agent("a", "cluster")).unwrap();
         for _ in 0..2 {
             let _ = account.enter(Places::Reads).unwrap();
         }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn bytes_are_counted_until_they_are_dropped() {
         let account = Accounts::new(Limits::default())
-            .of(&agent("a", "cluster"))
+            .account(&agent("a", "cluster"))
             .unwrap();
         let first = account.charge();
         first.add(account.limits.buffer).unwrap();
@@ -348,13 +348,13 @@ mod tests {
             ..Limits::default()
         };
         let accounts = Accounts::new(limits);
-        let busy = accounts.of(&agent("a", "one")).unwrap();
-        accounts.of(&agent("a", "two")).unwrap();
-        let another = accounts.of(&agent("a", "three")).unwrap();
-        let refused = accounts.of(&agent("a", "four")).unwrap_err();
+        let busy = accounts.account(&agent("a", "one")).unwrap();
+        accounts.account(&agent("a", "two")).unwrap();
+        let another = accounts.account(&agent("a", "three")).unwrap();
+        let refused = accounts.account(&agent("a", "four")).unwrap_err();
         assert_eq!(limit(&refused), Limit::Identities);
-        accounts.of(&agent("b", "one")).unwrap();
+        accounts.account(&agent("b", "one")).unwrap();
         drop((busy, another));
-        accounts.of(&agent("a", "four")).unwrap();
+        accounts.account(&agent("a", "four")).unwrap();
     }
 }

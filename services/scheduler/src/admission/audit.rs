@@ -75,7 +75,7 @@ impl Record {
     }
 
     /// The account of its caller.
-    pub(super) fn of(&mut self, account: &Arc<Account>) {
+    pub(super) fn set_account(&mut self, account: &Arc<Account>) {
         self.account = Some(Arc::clone(account));
     }
 
@@ -132,7 +132,7 @@ impl Record {
             return;
         }
         let (call, code) = (self.call.name(), status.code());
-        self.metrics.ended(self.call, name(code));
+        self.metrics.ended(self.call, code);
         let denied = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
         if denied {
             self.metrics.denied(call);

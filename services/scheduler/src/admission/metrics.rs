@@ -1,27 +1,28 @@
-//! How many calls there were, and what became of them.
+//! Counts calls by method and status code.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 use runtime::metrics::Metrics;
+use tonic::Code;
 
-use crate::call::Call;
+use crate::{call::Call, metrics as table};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCode {
-    call: &'static str,
+    method: &'static str,
     code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCall {
-    call: &'static str,
+struct ByMethod {
+    method: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByLimit {
-    call: &'static str,
+    method: &'static str,
     limit: &'static str,
 }
 
@@ -29,8 +30,8 @@ struct ByLimit {
 #[derive(Clone, Debug, Default)]
 pub struct CallMetrics {
     ended: Family<ByCode, Counter>,
-    under_way: Family<ByCall, Gauge>,
-    denied: Family<ByCall, Counter>,
+    in_progress: Family<ByMethod, Gauge>,
+    denied: Family<ByMethod, Counter>,
     shed: Family<ByLimit, Counter>,
 }
 
@@ -41,51 +42,57 @@ impl CallMetrics {
         let this = Self::default();
         let Self {
             ended,
-            under_way,
+            in_progress,
             denied,
             shed,
         } = &this;
-        metrics.register(|registry| {
-            registry.register(
-                "calls",
-                "Calls and streams that have ended, by status code",
-                ended.clone(),
-            );
-            registry.register(
-                "calls_under_way",
-                "Calls and streams under way",
-                under_way.clone(),
-            );
-            registry.register(
-                "calls_denied",
-                "Calls that their identity may not make",
-                denied.clone(),
-            );
-            registry.register(
-                "calls_shed",
-                "Calls that were refused because their identity was at a limit",
-                shed.clone(),
-            );
-        });
+        metrics.add(&table::CALLS, ended.clone());
+        metrics.add(&table::CALLS_IN_PROGRESS, in_progress.clone());
+        metrics.add(&table::CALLS_DENIED, denied.clone());
+        metrics.add(&table::CALLS_SHED, shed.clone());
         this
     }
 
     pub(super) fn begun(&self, call: Call) {
-        let by = ByCall { call: call.name() };
-        self.under_way.get_or_create(&by).inc();
+        let by = ByMethod { method: call.name() };
+        self.in_progress.get_or_create(&by).inc();
     }
 
-    pub(super) fn ended(&self, call: Call, code: &'static str) {
-        let call = call.name();
-        self.under_way.get_or_create(&ByCall { call }).dec();
-        self.ended.get_or_create(&ByCode { call, code }).inc();
+    pub(super) fn ended(&self, call: Call, code: Code) {
+        let code = label(code);
+        let method = call.name();
+        self.in_progress.get_or_create(&ByMethod { method }).dec();
+        self.ended.get_or_create(&ByCode { method, code }).inc();
     }
 
-    pub(super) fn denied(&self, call: &'static str) {
-        self.denied.get_or_create(&ByCall { call }).inc();
+    pub(super) fn denied(&self, method: &'static str) {
+        self.denied.get_or_create(&ByMethod { method }).inc();
     }
 
-    pub(super) fn shed(&self, call: &'static str, limit: &'static str) {
-        self.shed.get_or_create(&ByLimit { call, limit }).inc();
+    pub(super) fn shed(&self, method: &'static str, limit: &'static str) {
+        self.shed.get_or_create(&ByLimit { method, limit }).inc();
+    }
+}
+
+/// A status code as the value of a label.
+fn label(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "ok",
+        Code::Cancelled => "cancelled",
+        Code::Unknown => "unknown",
+        Code::InvalidArgument => "invalid_argument",
+        Code::DeadlineExceeded => "deadline_exceeded",
+        Code::NotFound => "not_found",
+        Code::AlreadyExists => "already_exists",
+        Code::PermissionDenied => "permission_denied",
+        Code::ResourceExhausted => "resource_exhausted",
+        Code::FailedPrecondition => "failed_precondition",
+        Code::Aborted => "aborted",
+        Code::OutOfRange => "out_of_range",
+        Code::Unimplemented => "unimplemented",
+        Code::Internal => "internal",
+        Code::Unavailable => "unavailable",
+        Code::DataLoss => "data_loss",
+        Code::Unauthenticated => "unauthenticated",
     }
 }

@@ -131,11 +131,11 @@ impl Admission {
         let Some(peer) = peer else {
             return Err(Box::new(record.refused(Error::Unauthenticated)));
         };
-        let account = match accounts.of(peer.identity()) {
+        let account = match accounts.account(peer.identity()) {
             Ok(account) => account,
             Err(error) => return Err(Box::new(record.refused(error))),
         };
-        record.of(&account);
+        record.set_account(&account);
         if let Err(error) = authorize(peer, call, &account) {
             return Err(Box::new(record.refused(error)));
         }

@@ -8,21 +8,24 @@ use proto::inventory::v1::{
     self as wire, ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse,
     GetHostRequest, GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse,
     ListSitesRequest, ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest,
-    ReportHostsResponse, ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity,
+    ReportHostsResponse, ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
     inventory_service_server::InventoryService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    authorizer::{Authorized, Authorizer},
     capacity,
-    door::{Asked, Door},
-    page, reports,
+    page::{self, Listing},
+    reports,
 };
 use crate::{
+    call::Call,
     convert,
     error::Error,
     ledger::Fence,
     load,
+    region::SiteState,
     site::{Repaired, Site, Summary},
     term::Terms,
     violation::{LISTED, Violation},
@@ -34,7 +37,7 @@ const COPIES: u32 = 1000;
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    door: Door,
+    authorizer: Authorizer,
 }
 
 impl Inventory {
@@ -42,12 +45,12 @@ impl Inventory {
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self {
-            door: Door::new(terms),
+            authorizer: Authorizer::new(terms),
         }
     }
 
-    fn list(asked: Asked<ListHostsRequest>) -> Result<ListHostsResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    fn list(authorized: Authorized<ListHostsRequest>) -> Result<ListHostsResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let ListHostsRequest {
             site,
             label_selector,
@@ -55,17 +58,27 @@ impl Inventory {
             page_token,
         } = request;
         let size = page::size(page_size)?;
+        let listing = Listing::new(
+            Call::ListHosts,
+            &ListHostsRequest {
+                site: site.clone(),
+                label_selector: label_selector.clone(),
+                page_size: 0,
+                page_token: String::new(),
+            },
+        );
         let mut violations = Vec::new();
         let selector =
             label_selector.and_then(|wire| convert::parse_selector(&wire, "label_selector", &mut violations));
         if !violations.is_empty() {
             return Err(Error::Invalid(violations));
         }
-        let from = match page::parse::<2>(&page_token)? {
+        let from = match listing.parse::<2>(&page_token)? {
             Some([namespace, name]) => Bound::Excluded(host_name(&namespace, &name, "page_token")?),
             None => Bound::Unbounded,
         };
-        let shared = terms.region()?.site(&site)?;
+        let region = terms.region()?;
+        let shared = region.site(&site)?;
         let site = shared.read();
         let selected = |name: &HostName| match (&selector, site.model().get(name)) {
             (None, _) => true,
@@ -81,7 +94,7 @@ impl Inventory {
         let more = names.len() > size;
         names.truncate(size);
         let next_page_token = match names.last() {
-            Some(last) if more => page::token(&[last.namespace().as_str(), last.name()]),
+            Some(last) if more => listing.token(&[last.namespace().as_str(), last.name()]),
             _ => String::new(),
         };
         let hosts = names
@@ -91,35 +104,45 @@ impl Inventory {
         Ok(ListHostsResponse {
             hosts,
             next_page_token,
+            site_state: Some(region.state(&site).into()),
         })
     }
 
-    fn sites(asked: Asked<ListSitesRequest>) -> Result<ListSitesResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
-        let size = page::size(request.page_size)?;
-        let from = match page::parse::<1>(&request.page_token)? {
+    fn sites(authorized: Authorized<ListSitesRequest>) -> Result<ListSitesResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
+        let ListSitesRequest {
+            page_size,
+            page_token,
+        } = request;
+        let size = page::size(page_size)?;
+        let listing = Listing::new(Call::ListSites, &ListSitesRequest::default());
+        let from = match listing.parse::<1>(&page_token)? {
             Some([name]) => Bound::Excluded(name),
             None => Bound::Unbounded,
         };
-        let sites = terms.durable()?.sites();
+        let region = terms.durable()?;
+        let sites = region.sites();
         let mut found: Vec<_> = sites.range((from, Bound::Unbounded)).take(size + 1).collect();
         let more = found.len() > size;
         found.truncate(size);
         let next_page_token = match found.last() {
-            Some((name, _)) if more => page::token(&[name]),
+            Some((name, _)) if more => listing.token(&[name]),
             _ => String::new(),
         };
         Ok(ListSitesResponse {
             sites: found
                 .iter()
-                .map(|(_, site)| summary(site.read().summary()))
+                .map(|(_, site)| {
+                    let site = site.read();
+                    summary(site.summary(), &region.state(&site))
+                })
                 .collect(),
             next_page_token,
         })
     }
 
-    fn capacity(asked: Asked<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    fn capacity(authorized: Authorized<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let FindCapacityRequest {
             spec,
             namespace,
@@ -134,27 +157,34 @@ impl Inventory {
         })
         .map_err(|error| invalid("namespace", error))?;
         let most = max_copies.clamp(1, COPIES);
-        let mut sites = Vec::new();
-        for (name, shared) in terms.region()?.sites() {
+        let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
+        let region = terms.region()?;
+        for (name, shared) in region.sites() {
             let locked = shared.read();
-            if locked.require_synced().is_err() {
+            if let Err(error) = locked.require_synced() {
+                unsynced.push(UnsyncedSite {
+                    site: name,
+                    reason: error.to_string(),
+                });
                 continue;
             }
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
             let model = locked.model().clone();
+            let revision = region.state(&locked).position.into();
             drop(locked);
             let (copies, limit) = capacity::count(model, &spec, &namespace, most)?;
             sites.push(SiteCapacity {
                 site: name,
                 copies,
                 limit,
+                revision: Some(revision),
             });
         }
-        Ok(FindCapacityResponse { sites })
+        Ok(FindCapacityResponse { sites, unsynced })
     }
 
-    fn explain(asked: Asked<ExplainHostRequest>) -> Result<ExplainHostResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    fn explain(authorized: Authorized<ExplainHostRequest>) -> Result<ExplainHostResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let ExplainHostRequest {
             site,
             namespace,
@@ -182,7 +212,8 @@ impl Inventory {
         let Some(role) = role.filter(|_| violations.is_empty()) else {
             return Err(Error::Invalid(violations));
         };
-        let shared = terms.region()?.site(&site)?;
+        let region = terms.region()?;
+        let shared = region.site(&site)?;
         let site = shared.read();
         if !site.hosts().contains_key(&host) {
             return Err(not_found(&host, site.name()));
@@ -200,16 +231,23 @@ impl Inventory {
                 message: reason.to_string(),
             })
             .collect();
-        Ok(ExplainHostResponse { reasons })
+        Ok(ExplainHostResponse {
+            reasons,
+            site_state: Some(region.state(&site).into()),
+        })
     }
 
-    fn get(asked: Asked<GetHostRequest>) -> Result<GetHostResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    fn get(authorized: Authorized<GetHostRequest>) -> Result<GetHostResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let name = host_name(&request.namespace, &request.name, "name")?;
-        let shared = terms.region()?.site(&request.site)?;
+        let region = terms.region()?;
+        let shared = region.site(&request.site)?;
         let site = shared.read();
         let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
-        Ok(GetHostResponse { host: Some(host) })
+        Ok(GetHostResponse {
+            host: Some(host),
+            site_state: Some(region.state(&site).into()),
+        })
     }
 }
 
@@ -231,7 +269,7 @@ fn host_record(site: &Site, name: &HostName) -> Option<HostRecord> {
     })
 }
 
-fn summary(summary: Summary) -> wire::Site {
+fn summary(summary: Summary, state: &SiteState) -> wire::Site {
     let Summary {
         name,
         synced,
@@ -248,6 +286,7 @@ fn summary(summary: Summary) -> wire::Site {
         held_hosts: count(held_hosts),
         clusters: count(clusters),
         last_report: last_report.map(Into::into),
+        revision: Some(state.position.into()),
     }
 }
 
@@ -273,7 +312,7 @@ impl InventoryService for Inventory {
         &self,
         request: Request<Streaming<ReportHostsRequest>>,
     ) -> Result<Response<Self::ReportHostsStream>, Status> {
-        let (hello, requests) = self.door.enter_reports(request).await?;
+        let (hello, requests) = self.authorizer.authorize_reports(request).await?;
         let answers = reports::stream(hello, requests).await?;
         Ok(Response::new(Box::pin(load::contained(answers))))
     }
@@ -282,39 +321,41 @@ impl InventoryService for Inventory {
         &self,
         request: Request<ListHostsRequest>,
     ) -> Result<Response<ListHostsResponse>, Status> {
-        Ok(Response::new(Self::list(self.door.enter(request)?)?))
+        Ok(Response::new(Self::list(self.authorizer.authorize(request)?)?))
     }
 
     async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
-        Ok(Response::new(Self::get(self.door.enter(request)?)?))
+        Ok(Response::new(Self::get(self.authorizer.authorize(request)?)?))
     }
 
     async fn list_sites(
         &self,
         request: Request<ListSitesRequest>,
     ) -> Result<Response<ListSitesResponse>, Status> {
-        Ok(Response::new(Self::sites(self.door.enter(request)?)?))
+        Ok(Response::new(Self::sites(self.authorizer.authorize(request)?)?))
     }
 
     async fn find_capacity(
         &self,
         request: Request<FindCapacityRequest>,
     ) -> Result<Response<FindCapacityResponse>, Status> {
-        Ok(Response::new(Self::capacity(self.door.enter(request)?)?))
+        Ok(Response::new(Self::capacity(
+            self.authorizer.authorize(request)?,
+        )?))
     }
 
     async fn explain_host(
         &self,
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
-        Ok(Response::new(Self::explain(self.door.enter(request)?)?))
+        Ok(Response::new(Self::explain(self.authorizer.authorize(request)?)?))
     }
 
     async fn reset_site_fence(
         &self,
         request: Request<ResetSiteFenceRequest>,
     ) -> Result<Response<ResetSiteFenceResponse>, Status> {
-        let (request, caller, terms) = self.door.enter(request)?.into_parts();
+        let (request, caller, terms) = self.authorizer.authorize(request)?.into_parts();
         let fence = terms.region()?.reset_fence(&request.site, &caller).await?;
         let (lease_uid, lease_transitions) = fence
             .map(|Fence { lease, transitions }| (lease, transitions))
@@ -329,7 +370,7 @@ impl InventoryService for Inventory {
         &self,
         request: Request<RepairSiteRequest>,
     ) -> Result<Response<RepairSiteResponse>, Status> {
-        let (request, caller, terms) = self.door.enter(request)?.into_parts();
+        let (request, caller, terms) = self.authorizer.authorize(request)?.into_parts();
         let RepairSiteRequest { site, dry_run } = request;
         let repaired = terms.region()?.repair(&site, dry_run, &caller).await?;
         let Repaired {

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tonic::{Request, Response, Status};
 
-use super::door::Door;
+use super::authorizer::Authorizer;
 use crate::{
     error::Error,
     ledger::{self, export::Counts},
@@ -35,7 +35,7 @@ const STALL: Duration = Duration::from_secs(30);
 /// The service on whatever ledger there is.
 #[derive(Clone, Debug)]
 pub struct LedgerApi {
-    door: Door,
+    authorizer: Authorizer,
 }
 
 impl LedgerApi {
@@ -43,7 +43,7 @@ impl LedgerApi {
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self {
-            door: Door::new(terms),
+            authorizer: Authorizer::new(terms),
         }
     }
 }
@@ -110,7 +110,7 @@ impl LedgerService for LedgerApi {
     type ExportLedgerStream = Export;
 
     async fn export_ledger(&self, request: Request<ExportLedgerRequest>) -> Result<Response<Export>, Status> {
-        let (ExportLedgerRequest {}, _, terms) = self.door.enter(request)?.into_parts();
+        let (ExportLedgerRequest {}, _, terms) = self.authorizer.authorize(request)?.into_parts();
         // Watched before the ledger is taken: whatever comes after ends the export.
         let mut standing = terms.watch();
         standing.mark_unchanged();

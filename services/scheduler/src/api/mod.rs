@@ -1,7 +1,7 @@
 //! The gRPC services: parse at the door, ask the region, answer.
 
+mod authorizer;
 mod capacity;
-mod door;
 mod inventory;
 mod ledger;
 mod log;

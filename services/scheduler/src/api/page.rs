@@ -1,8 +1,13 @@
 //! Pages: sizes and opaque tokens.
 
+use std::fmt::Write as _;
+
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::{error::Error, violation::Violation};
+use prost::Message;
+use sha2::{Digest as _, Sha256};
+
+use crate::{call::Call, error::Error, violation::Violation};
 
 /// Entries in a page when the caller names no size.
 const USUAL: usize = 100;
@@ -24,52 +29,110 @@ pub(crate) fn size(asked: i32) -> Result<usize, Error> {
     }
 }
 
-/// A token after the entry that `parts` name. Opaque to callers.
-pub(crate) fn token(parts: &[&str]) -> String {
-    URL_SAFE_NO_PAD.encode(parts.join("\n"))
+/// What a list is of: a method, and the fields of its request that select entries. Its tokens are of no use to another list.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    method: &'static str,
+    filter: String,
 }
 
-/// The parts of a token that [`token`] made of `N` parts; `None` for the first page.
-///
-/// # Errors
-/// When the token is none of ours.
-pub(crate) fn parse<const N: usize>(token: &str) -> Result<Option<[String; N]>, Error> {
-    if token.is_empty() {
-        return Ok(None);
+impl Listing {
+    /// The list that `filter` asks for: a request without its `page_size`, which may change from page to page, and without its
+    /// `page_token`.
+    pub(crate) fn new(call: Call, filter: &impl Message) -> Self {
+        let digest = Sha256::digest(filter.encode_to_vec());
+        let filter = digest.iter().take(16).fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        Self {
+            method: call.name(),
+            filter,
+        }
     }
-    URL_SAFE_NO_PAD
-        .decode(token)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .and_then(|text| {
-            text.split('\n')
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-                .try_into()
-                .ok()
-        })
-        .map(Some)
-        .ok_or_else(|| {
-            Error::Invalid(vec![Violation::new(
-                "page_token",
-                "is not a token of this method's",
-            )])
-        })
+
+    /// A token after the entry that `parts` name. Opaque to callers.
+    pub(crate) fn token(&self, parts: &[&str]) -> String {
+        let Self { method, filter } = self;
+        let parts = [&[*method, filter.as_str()], parts].concat();
+        URL_SAFE_NO_PAD.encode(parts.join("\n"))
+    }
+
+    /// The parts of a token that [`Listing::token`] made of `N` parts; `None` for the first page.
+    ///
+    /// # Errors
+    /// When the token is not one of this list.
+    pub(crate) fn parse<const N: usize>(&self, token: &str) -> Result<Option<[String; N]>, Error> {
+        if token.is_empty() {
+            return Ok(None);
+        }
+        let decoded = URL_SAFE_NO_PAD.decode(token).ok();
+        let text = decoded
+            .and_then(|bytes| String::from_utf8(bytes).ok())
+            .ok_or_else(|| self.foreign())?;
+        let mut parts = text.split('\n').map(str::to_owned);
+        if parts.next().as_deref() != Some(self.method) {
+            return Err(self.foreign());
+        }
+        if parts.next().as_ref() != Some(&self.filter) {
+            return Err(refused(
+                "was issued for another filter: repeat the other fields of the first page's request, or begin without a token",
+            ));
+        }
+        let parts = parts.collect::<Vec<_>>().try_into();
+        parts.map(Some).map_err(|_| self.foreign())
+    }
+
+    /// Refuses a token that this method has not issued.
+    pub(crate) fn foreign(&self) -> Error {
+        refused(format_args!(
+            "was not issued by {}: begin without a token",
+            self.method
+        ))
+    }
+}
+
+fn refused(rule: impl std::fmt::Display) -> Error {
+    Error::Invalid(vec![Violation::new("page_token", rule)])
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::placement::v1::ListPlacementsRequest;
+
     use super::*;
 
+    fn listing(site: &str) -> Listing {
+        let filter = ListPlacementsRequest {
+            site: site.to_owned(),
+            ..ListPlacementsRequest::default()
+        };
+        Listing::new(Call::ListPlacements, &filter)
+    }
+
     #[test]
-    fn a_token_gives_back_its_parts_and_strange_ones_are_refused() {
+    fn a_token_gives_back_its_parts() {
+        let list = listing("a");
+
+        let token = list.token(&["a", "b c"]);
+
         assert_eq!(
-            parse(&token(&["a", "b c"])).unwrap(),
+            list.parse(&token).unwrap(),
             Some(["a".to_owned(), "b c".to_owned()])
         );
-        assert_eq!(parse::<2>("").unwrap(), None);
-        assert!(parse::<3>(&token(&["a", "b"])).is_err());
-        assert!(parse::<1>("~").is_err());
+        assert_eq!(list.parse::<2>("").unwrap(), None);
+    }
+
+    #[test]
+    fn a_token_of_another_list_or_length_is_refused() {
+        let token = listing("a").token(&["a", "b"]);
+        let other_method = Listing::new(Call::ListDecisions, &ListPlacementsRequest::default());
+
+        assert!(listing("a").parse::<3>(&token).is_err());
+        assert!(listing("b").parse::<2>(&token).is_err());
+        assert!(other_method.parse::<2>(&token).is_err());
+        assert!(listing("a").parse::<1>("~").is_err());
     }
 
     #[test]

@@ -17,15 +17,18 @@ use proto::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    door::{Asked, Door},
-    log, page, watch,
+    authorizer::{Authorized, Authorizer},
+    log,
+    page::{self, Listing},
+    watch,
 };
 use crate::{
+    call::Call,
     convert,
     error::Error,
     ledger::{Commit, Page},
     load,
-    region::Told,
+    region::DurablePlacement,
     site::Apply,
     spec::Spec,
     term::Terms,
@@ -35,7 +38,7 @@ use crate::{
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
 pub struct Placements {
-    door: Door,
+    authorizer: Authorizer,
 }
 
 impl Placements {
@@ -43,12 +46,12 @@ impl Placements {
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self {
-            door: Door::new(terms),
+            authorizer: Authorizer::new(terms),
         }
     }
 
-    async fn apply(asked: Asked<ApplyClusterRequest>) -> Result<ApplyClusterResponse, Error> {
-        let (request, caller, terms) = asked.into_parts();
+    async fn apply(authorized: Authorized<ApplyClusterRequest>) -> Result<ApplyClusterResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let ApplyClusterRequest {
             site,
             cluster,
@@ -63,17 +66,18 @@ impl Placements {
             created: convert::time(created),
             spec: self::spec(spec)?,
         };
-        let told = terms.region()?.apply(&site, apply, &caller).await?;
+        let durable = terms.region()?.apply(&site, apply, &caller).await?;
         Ok(ApplyClusterResponse {
-            placement: self::placement(&site, &told),
+            placement: self::placement(&site, &durable),
         })
     }
 
-    fn plan(asked: Asked<PlanClusterRequest>) -> Result<PlanClusterResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    fn plan(authorized: Authorized<PlanClusterRequest>) -> Result<PlanClusterResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let PlanClusterRequest { site, cluster, spec } = request;
         let cluster = convert::cluster(cluster.as_ref(), "cluster")?;
-        let shared = terms.region()?.site(&site)?;
+        let region = terms.region()?;
+        let shared = region.site(&site)?;
         let site = shared.read();
         site.require_synced()?;
         let spec = match spec {
@@ -83,11 +87,12 @@ impl Placements {
                 None => return Err(invalid("spec", format!("is missing, and {cluster} is not known"))),
             },
         };
-        Ok(convert::plan(&site.plan(&cluster, spec, SystemTime::now())))
+        let decision = site.plan(&cluster, spec, SystemTime::now());
+        Ok(convert::plan(&decision, region.state(&site)))
     }
 
-    async fn get(asked: Asked<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    async fn get(authorized: Authorized<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let GetPlacementRequest {
             site,
             cluster,
@@ -96,14 +101,15 @@ impl Placements {
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = cluster.map(|cluster| cluster.uid).unwrap_or_default();
         let at_least = at_least.map(Into::into);
-        let told = terms.durable()?.placement(&site, &name, &uid, at_least).await?;
+        let (durable, state) = terms.durable()?.placement(&site, &name, &uid, at_least).await?;
         Ok(GetPlacementResponse {
-            placement: self::placement(&site, &told),
+            placement: self::placement(&site, &durable),
+            site_state: Some(state.into()),
         })
     }
 
-    async fn list(asked: Asked<ListPlacementsRequest>) -> Result<ListPlacementsResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    async fn list(authorized: Authorized<ListPlacementsRequest>) -> Result<ListPlacementsResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let ListPlacementsRequest {
             site,
             namespace,
@@ -111,11 +117,23 @@ impl Placements {
             page_token,
         } = request;
         let size = page::size(page_size)?;
-        let after = match page::parse::<3>(&page_token)? {
-            Some([site, namespace, name]) => Some((site, cluster_name(&namespace, &name)?)),
+        let listing = Listing::new(
+            Call::ListPlacements,
+            &ListPlacementsRequest {
+                site: site.clone(),
+                namespace: namespace.clone(),
+                page_size: 0,
+                page_token: String::new(),
+            },
+        );
+        let after = match listing.parse::<3>(&page_token)? {
+            Some([site, namespace, name]) => {
+                let cluster = ClusterName::new(&namespace, name).map_err(|_| listing.foreign())?;
+                Some((site, cluster))
+            }
             None => None,
         };
-        let mut found = Vec::new();
+        let (mut found, mut site_states) = (Vec::new(), Vec::new());
         let region = terms.durable()?;
         let resets = region.resets();
         for (name, shared) in region.sites() {
@@ -129,6 +147,7 @@ impl Placements {
                 .map(|(_, cluster)| cluster.clone());
             let from = lower.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let locked = shared.read();
+            site_states.push(region.state(&locked).into());
             let epoch = locked.history().epoch();
             let records = locked
                 .records()
@@ -150,7 +169,7 @@ impl Placements {
         found.truncate(size);
         let next_page_token = match found.last() {
             Some((site, _, last)) if more => {
-                page::token(&[site, last.cluster.namespace().as_str(), last.cluster.name()])
+                listing.token(&[site, last.cluster.namespace().as_str(), last.cluster.name()])
             }
             _ => String::new(),
         };
@@ -165,22 +184,23 @@ impl Placements {
         Ok(ListPlacementsResponse {
             placements,
             next_page_token,
+            site_states,
         })
     }
 
-    async fn release(asked: Asked<ReleaseClusterRequest>) -> Result<ReleaseClusterResponse, Error> {
-        let (request, caller, terms) = asked.into_parts();
+    async fn release(authorized: Authorized<ReleaseClusterRequest>) -> Result<ReleaseClusterResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let ReleaseClusterRequest { site, cluster } = request;
         let name = convert::cluster(cluster.as_ref(), "cluster")?;
         let uid = convert::uid(cluster.as_ref())?;
-        let told = terms.region()?.release(&site, &name, &uid, &caller).await?;
+        let durable = terms.region()?.release(&site, &name, &uid, &caller).await?;
         Ok(ReleaseClusterResponse {
-            placement: self::placement(&site, &told),
+            placement: self::placement(&site, &durable),
         })
     }
 
-    async fn confirm(asked: Asked<ConfirmHostsRequest>) -> Result<ConfirmHostsResponse, Error> {
-        let (request, caller, terms) = asked.into_parts();
+    async fn confirm(authorized: Authorized<ConfirmHostsRequest>) -> Result<ConfirmHostsResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let ConfirmHostsRequest {
             site,
             cluster,
@@ -194,28 +214,30 @@ impl Placements {
                 .map_err(|error| invalid(&format!("released[{index}].host"), error.to_string()))?;
             confirmed.insert(id, revision);
         }
-        let told = terms
+        let durable = terms
             .region()?
             .confirm(&site, &name, &uid, &confirmed, &caller)
             .await?;
         Ok(ConfirmHostsResponse {
-            placement: self::placement(&site, &told),
+            placement: self::placement(&site, &durable),
         })
     }
 
-    async fn release_orphan(asked: Asked<ReleaseOrphanRequest>) -> Result<ReleaseOrphanResponse, Error> {
-        let (request, caller, terms) = asked.into_parts();
+    async fn release_orphan(
+        authorized: Authorized<ReleaseOrphanRequest>,
+    ) -> Result<ReleaseOrphanResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let ReleaseOrphanRequest { site, host } = request;
         let host = convert::host_id(&host.unwrap_or_default())
             .map_err(|error| invalid("host", error.to_string()))?;
-        let told = terms.region()?.release_orphan(&site, &host, &caller).await?;
+        let durable = terms.region()?.release_orphan(&site, &host, &caller).await?;
         Ok(ReleaseOrphanResponse {
-            placement: self::placement(&site, &told),
+            placement: self::placement(&site, &durable),
         })
     }
 
-    async fn log(asked: Asked<ListDecisionsRequest>) -> Result<ListDecisionsResponse, Error> {
-        let (request, _, terms) = asked.into_parts();
+    async fn log(authorized: Authorized<ListDecisionsRequest>) -> Result<ListDecisionsResponse, Error> {
+        let (request, _, terms) = authorized.into_parts();
         let ListDecisionsRequest {
             site,
             cluster,
@@ -223,11 +245,17 @@ impl Placements {
             page_token,
         } = request;
         let size = page::size(page_size)?;
-        let before = match page::parse::<1>(&page_token)? {
-            Some([commit]) => commit
-                .parse()
-                .map(Commit::new)
-                .map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))?,
+        let listing = Listing::new(
+            Call::ListDecisions,
+            &ListDecisionsRequest {
+                site: site.clone(),
+                cluster: cluster.clone(),
+                page_size: 0,
+                page_token: String::new(),
+            },
+        );
+        let before = match listing.parse::<1>(&page_token)? {
+            Some([commit]) => commit.parse().map(Commit::new).map_err(|_| listing.foreign())?,
             None => Commit::MAX,
         };
         let wanted = move |decision: &api::Decision| {
@@ -249,7 +277,7 @@ impl Placements {
             next
         };
         let next_page_token = next
-            .map(|next| page::token(&[&next.to_string()]))
+            .map(|next| listing.token(&[&next.to_string()]))
             .unwrap_or_default();
         Ok(ListDecisionsResponse {
             decisions,
@@ -276,15 +304,11 @@ fn spec(wire: Option<inventory::ClusterSpec>) -> Result<Spec, Error> {
     convert::declared_spec(wire, "spec").map_err(Error::Invalid)
 }
 
-fn cluster_name(namespace: &str, name: &str) -> Result<ClusterName, Error> {
-    ClusterName::new(namespace, name)
-        .map_err(|_| invalid("page_token", "is not a token of this method's".to_owned()))
-}
-
-fn placement(site: &str, told: &Told) -> Option<api::Placement> {
-    told.record
+fn placement(site: &str, durable: &DurablePlacement) -> Option<api::Placement> {
+    durable
+        .record
         .as_ref()
-        .map(|record| convert::placement(site, told.epoch, record))
+        .map(|record| convert::placement(site, durable.epoch, record))
 }
 
 #[tonic::async_trait]
@@ -295,35 +319,41 @@ impl PlacementService for Placements {
         &self,
         request: Request<ApplyClusterRequest>,
     ) -> Result<Response<ApplyClusterResponse>, Status> {
-        Ok(Response::new(Self::apply(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::apply(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn plan_cluster(
         &self,
         request: Request<PlanClusterRequest>,
     ) -> Result<Response<PlanClusterResponse>, Status> {
-        Ok(Response::new(Self::plan(self.door.enter(request)?)?))
+        Ok(Response::new(Self::plan(self.authorizer.authorize(request)?)?))
     }
 
     async fn get_placement(
         &self,
         request: Request<GetPlacementRequest>,
     ) -> Result<Response<GetPlacementResponse>, Status> {
-        Ok(Response::new(Self::get(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::get(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn list_placements(
         &self,
         request: Request<ListPlacementsRequest>,
     ) -> Result<Response<ListPlacementsResponse>, Status> {
-        Ok(Response::new(Self::list(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::list(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn watch_placements(
         &self,
         request: Request<WatchPlacementsRequest>,
     ) -> Result<Response<Self::WatchPlacementsStream>, Status> {
-        let (request, _, terms) = self.door.enter(request)?.into_parts();
+        let (request, _, terms) = self.authorizer.authorize(request)?.into_parts();
         let WatchPlacementsRequest { site, resume } = request;
         let events = watch::stream(&terms.durable()?, &site, resume.map(Into::into))?;
         Ok(Response::new(Box::pin(load::contained(events))))
@@ -333,14 +363,18 @@ impl PlacementService for Placements {
         &self,
         request: Request<ReleaseClusterRequest>,
     ) -> Result<Response<ReleaseClusterResponse>, Status> {
-        Ok(Response::new(Self::release(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::release(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn confirm_hosts(
         &self,
         request: Request<ConfirmHostsRequest>,
     ) -> Result<Response<ConfirmHostsResponse>, Status> {
-        Ok(Response::new(Self::confirm(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::confirm(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn release_orphan(
@@ -348,7 +382,7 @@ impl PlacementService for Placements {
         request: Request<ReleaseOrphanRequest>,
     ) -> Result<Response<ReleaseOrphanResponse>, Status> {
         Ok(Response::new(
-            Self::release_orphan(self.door.enter(request)?).await?,
+            Self::release_orphan(self.authorizer.authorize(request)?).await?,
         ))
     }
 
@@ -356,6 +390,8 @@ impl PlacementService for Placements {
         &self,
         request: Request<ListDecisionsRequest>,
     ) -> Result<Response<ListDecisionsResponse>, Status> {
-        Ok(Response::new(Self::log(self.door.enter(request)?).await?))
+        Ok(Response::new(
+            Self::log(self.authorizer.authorize(request)?).await?,
+        ))
     }
 }

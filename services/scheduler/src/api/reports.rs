@@ -7,7 +7,7 @@ use proto::inventory::v1::{
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status, Streaming};
 
-use super::door::Asked;
+use super::authorizer::Authorized;
 use crate::{
     convert,
     error::Error,
@@ -31,10 +31,10 @@ struct Reports {
 /// # Errors
 /// When the reporter is not let in.
 pub(super) async fn stream(
-    asked: Asked<Hello>,
+    authorized: Authorized<Hello>,
     requests: Streaming<ReportHostsRequest>,
 ) -> Result<impl Stream<Item = Result<ReportHostsResponse, Status>> + Send, Status> {
-    let (hello, caller, terms) = asked.into_parts();
+    let (hello, caller, terms) = authorized.into_parts();
     let region = terms.region()?;
     let Hello {
         site,

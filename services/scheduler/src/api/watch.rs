@@ -33,7 +33,7 @@ struct Watcher {
     /// Read and not sent yet.
     ready: VecDeque<WatchPlacementsResponse>,
     /// Everything up to here was told, `Synced` included; `None` before the first time.
-    told: Option<u64>,
+    sent: Option<u64>,
 }
 
 /// The events of a site, from a revision or from the beginning.
@@ -56,7 +56,7 @@ pub(super) fn stream(
         durable,
         ending: region.committer().ending().clone(),
         ready: VecDeque::new(),
-        told: None,
+        sent: None,
     };
     if resumed.is_none() {
         watcher.reset(here);
@@ -93,8 +93,8 @@ impl Watcher {
                 None => self.reset(here),
                 Some(changes) if changes.is_empty() => {
                     self.cursor.advance(here.revision());
-                    if self.told.is_none_or(|told| told < here.revision())
-                        && self.told.replace(here.revision()).is_none()
+                    if self.sent.is_none_or(|sent| sent < here.revision())
+                        && self.sent.replace(here.revision()).is_none()
                     {
                         return Ok(event(here, Event::Synced(Synced {})));
                     }

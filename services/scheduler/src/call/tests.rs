@@ -59,7 +59,7 @@ fn paths_lead_to_their_calls() {
 }
 
 #[test]
-fn what_changes_or_exports_is_audited_and_only_streams_are_endless() {
+fn changing_and_exporting_calls_are_audited() {
     for call in Call::ALL {
         let Descriptor {
             path,

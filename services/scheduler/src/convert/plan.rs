@@ -7,11 +7,14 @@ use super::{
     names::host_ref,
     placement::{refusal, report},
 };
-use crate::record::{Refusal, Report};
+use crate::{
+    record::{Refusal, Report},
+    region::SiteState,
+};
 
-/// A decision that claims nothing.
+/// A decision that claims nothing, and the state of the site that it was made in.
 #[must_use]
-pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
+pub fn plan(decision: &Decision, state: SiteState) -> api::PlanClusterResponse {
     let keep = decision.keep.iter();
     let keep = keep.map(|keep| planned(&keep.host, &keep.role, keep.domain.as_ref(), "keep"));
     let take = decision.take.iter();
@@ -27,6 +30,7 @@ pub fn plan(decision: &Decision) -> api::PlanClusterResponse {
             .as_ref()
             .map(|found| refusal(&Refusal::from(found))),
         reports: Report::list(&decision.reports).iter().map(report).collect(),
+        site_state: Some(state.into()),
     }
 }
 

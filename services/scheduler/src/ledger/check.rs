@@ -50,8 +50,8 @@ pub struct Report {
 }
 
 impl Checker {
-    /// Looks at the next entry of an export.
-    pub fn look(&mut self, entry: &disk::Entry) {
+    /// Checks the next entry of an export.
+    pub fn add(&mut self, entry: &disk::Entry) {
         use disk::entry::Entry;
         self.counts.add(entry);
         match &entry.entry {

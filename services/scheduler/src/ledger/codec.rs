@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn records_of_any_kind_are_read_as_they_were_written_or_an_error_names_them(
+        fn records_are_read_as_written_or_named_in_an_error(
             key in key(), record in stored_record(), damage in proptest::option::of((any::<usize>(), any::<u8>())),
         ) {
             let mut bytes = record.encode_to_vec();

@@ -9,15 +9,16 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Change, Commit, Contents, Error, Ledger, TooLarge,
+    Change, Commit, Contents, Error, Ledger, StageMetrics, TooLarge,
     refusal::{Refusal, substitute},
-    waiting::{Telling, Waiting, waiting},
+    waiting::{Notifier, Waiting, waiting},
     weight,
 };
 
@@ -40,6 +41,7 @@ pub struct Committer {
     waiting: Waiting,
     ending: CancellationToken,
     largest: Option<usize>,
+    metrics: StageMetrics,
 }
 
 /// A reserved place in the queue: with it, staging cannot fail or wait.
@@ -56,9 +58,10 @@ pub struct Permit {
 pub struct Writer {
     receiver: mpsc::Receiver<Change>,
     durable: watch::Sender<Commit>,
-    telling: Telling,
+    notifier: Notifier,
     /// Sites with a refused change, and the last commit that was decided on top of it.
     cut: BTreeMap<String, Commit>,
+    metrics: StageMetrics,
     _ending: DropGuard,
 }
 
@@ -69,9 +72,15 @@ pub struct Batch(Vec<Change>);
 /// Makes both sides, for a ledger whose last commit is `last`.
 #[must_use]
 pub fn committer(last: Commit) -> (Committer, Writer) {
+    measured(last, StageMetrics::default())
+}
+
+/// The same, with metrics.
+#[must_use]
+pub fn measured(last: Commit, metrics: StageMetrics) -> (Committer, Writer) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (durable, seen) = watch::channel(last);
-    let (waiting, telling) = waiting(last);
+    let (waiting, notifier) = waiting(last);
     let ending = CancellationToken::new();
     (
         Committer {
@@ -81,12 +90,14 @@ pub fn committer(last: Commit) -> (Committer, Writer) {
             waiting,
             ending: ending.clone(),
             largest: None,
+            metrics: metrics.clone(),
         },
         Writer {
             receiver,
             durable,
-            telling,
+            notifier,
             cut: BTreeMap::new(),
+            metrics,
             _ending: ending.drop_guard(),
         },
     )
@@ -104,7 +115,9 @@ impl Committer {
     /// # Errors
     /// [`Stopped`] when the writer has ended.
     pub async fn reserve(&self) -> Result<Permit, Stopped> {
+        let begun = Instant::now();
         let place = self.sender.clone().reserve_owned().await.map_err(|_| Stopped)?;
+        self.metrics.queued(begun);
         Ok(Permit {
             place,
             staged: Arc::clone(&self.staged),
@@ -129,6 +142,17 @@ impl Committer {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Commit> {
         self.durable.clone()
+    }
+
+    /// Metrics of the stages of changes.
+    pub(crate) fn metrics(&self) -> &StageMetrics {
+        &self.metrics
+    }
+
+    /// The last durable commit.
+    #[must_use]
+    pub fn last_durable(&self) -> Commit {
+        *self.durable.borrow()
     }
 
     /// Cancelled when the term ends, or is about to: streams end then, since what they tell would never change again.
@@ -221,7 +245,7 @@ impl Writer {
     ) -> Result<(), Error> {
         let Batch(mut batch) = batch;
         self.replace_cut(&mut batch, durable);
-        match ledger.commit(&batch) {
+        match self.commit(ledger, &batch) {
             Ok(()) => {
                 self.accept(batch, durable);
                 Ok(())
@@ -233,6 +257,13 @@ impl Writer {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn commit(&self, ledger: &dyn Ledger, batch: &[Change]) -> Result<(), Error> {
+        let begun = Instant::now();
+        let stored = ledger.commit(batch);
+        self.metrics.stored(begun, batch.len());
+        stored
     }
 
     /// Stores changes in smaller and smaller batches, until the ones that the storage refuses are found.
@@ -247,7 +278,7 @@ impl Writer {
         while !rest.is_empty() {
             let mut part: Vec<Change> = rest.drain(..size.clamp(1, rest.len())).collect();
             self.replace_cut(&mut part, durable);
-            match ledger.commit(&part) {
+            match self.commit(ledger, &part) {
                 Ok(()) => {
                     self.accept(part, durable);
                     size = size.saturating_mul(2);
@@ -296,7 +327,7 @@ impl Writer {
         // Before any position from this one on is told: nobody may then still find in memory what is not stored.
         let upto = undo(&refusal);
         self.cut.insert(refusal.site.to_owned(), upto);
-        ledger.commit(std::slice::from_ref(&instead))?;
+        self.commit(ledger, std::slice::from_ref(&instead))?;
         self.accept(vec![instead], durable);
         Ok(())
     }
@@ -317,7 +348,7 @@ impl Writer {
         let Some(last) = stored.last().map(Change::commit) else {
             return;
         };
-        self.tell(&stored);
+        self.notify(&stored);
         for change in stored {
             durable.apply(change);
         }
@@ -330,10 +361,10 @@ impl Writer {
     }
 
     /// Tells that this is durable, before anything else is done with it: callers wait.
-    fn tell(&self, batch: &[Change]) {
+    fn notify(&self, batch: &[Change]) {
         let Some(last) = batch.last() else { return };
         let durable = last.commit();
         self.durable.send_replace(durable);
-        self.telling.tell(durable);
+        self.notifier.notify(durable);
     }
 }

@@ -1,11 +1,13 @@
 //! Why the ledger fails, and what it does not take.
 
-/// A step that is larger than the ledger takes.
+/// A step that is larger than what stores it takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: may need {bytes} bytes in the ledger: must be at most {limit}")]
+#[error("{what}: may need {bytes} bytes in {place}: must be at most {limit}")]
 pub struct TooLarge {
     /// What is too large.
     pub what: String,
+    /// Where it does not fit.
+    pub place: &'static str,
     /// So large it may become.
     pub bytes: usize,
     /// The largest that fits.

@@ -18,6 +18,7 @@ pub mod redb;
 mod refusal;
 mod removals;
 mod retention;
+mod stages;
 mod waiting;
 pub mod weight;
 
@@ -36,6 +37,7 @@ pub use log::{Page, Query};
 pub use position::{Commit, History, SitePosition};
 pub use refusal::Refusal;
 pub use retention::Retention;
+pub use stages::StageMetrics;
 
 use crate::{
     record::Record,
@@ -270,6 +272,11 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// The most bytes that a change may need, by its [`weight`]; `None` where there is no such limit.
     fn largest(&self) -> Option<usize> {
+        None
+    }
+
+    /// Size of the ledger's file, in bytes; `None` where it has none.
+    fn file_bytes(&self) -> Option<u64> {
         None
     }
 

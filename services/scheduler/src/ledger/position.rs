@@ -293,7 +293,7 @@ mod tests {
     const BORDERS: [u64; 8] = [0, 1, 2, LIMIT - 1, LIMIT, LIMIT + 1, u64::MAX - 1, u64::MAX];
 
     #[test]
-    fn raise_gets_above_what_was_shown() {
+    fn raise_exceeds_every_observed_position() {
         for revision in BORDERS {
             for epoch in BORDERS {
                 for now in [0, 7, LIMIT, LIMIT + 9] {

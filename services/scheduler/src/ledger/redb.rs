@@ -7,7 +7,7 @@ mod schema;
 mod tables;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -32,6 +32,8 @@ const PROOF_SIZE: usize = 256 << 10;
 pub struct Redb {
     database: Database,
     shares: Mutex<Shares>,
+    /// `None` on another storage than a file.
+    file: Option<PathBuf>,
 }
 
 impl Redb {
@@ -53,7 +55,11 @@ impl Redb {
             tracing::info!(backup = %backup.display(), version, "the ledger is backed up before it is migrated");
             database = open()?;
         }
-        Self::prepare(database)
+        let opened = Self::prepare(database)?;
+        Ok(Self {
+            file: Some(path.to_owned()),
+            ..opened
+        })
     }
 
     /// Makes a new file beside its place and moves it there: redb cannot open a file that was half made when the
@@ -144,6 +150,7 @@ impl Redb {
         Ok(Self {
             database,
             shares: Mutex::new(shares),
+            file: None,
         })
     }
 }
@@ -151,6 +158,11 @@ impl Redb {
 impl Ledger for Redb {
     fn load(&self) -> Result<Contents, Error> {
         moving::read(&self.database)
+    }
+
+    fn file_bytes(&self) -> Option<u64> {
+        let file = std::fs::metadata(self.file.as_ref()?);
+        file.ok().map(|file| file.len())
     }
 
     fn commit(&self, batch: &[Change]) -> Result<(), Error> {

@@ -10,9 +10,9 @@ use super::Commit;
 /// What the entries that were added tell, from the oldest to the newest. Every change of a record has one, so the newest of
 /// a site is not older than its last removal, and what a site has seen is not newer.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeMap<String, Commit>);
+pub(crate) struct Removals(BTreeMap<String, Commit>);
 
-impl Told {
+impl Removals {
     /// Adds the next entry. One that cannot be read tells nothing.
     pub(crate) fn add(&mut self, commit: Commit, entry: &[u8]) {
         if let Ok(decision) = api::Decision::decode(entry)

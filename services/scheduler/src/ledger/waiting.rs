@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::Commit;
 
 /// Where a waiter is told.
-pub(super) type Told = oneshot::Receiver<Commit>;
+pub(super) type Waiter = oneshot::Receiver<Commit>;
 
 /// The waiters' side. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Waiting(Arc<Mutex<State>>);
 
 /// The writer's side: when it is gone, nobody is told any more, and all who wait see that.
 #[derive(Debug)]
-pub(super) struct Telling(Waiting);
+pub(super) struct Notifier(Waiting);
 
 #[derive(Debug)]
 struct State {
@@ -32,13 +32,13 @@ struct State {
 }
 
 /// Both sides, of a history that is durable up to here.
-pub(super) fn waiting(durable: Commit) -> (Waiting, Telling) {
+pub(super) fn waiting(durable: Commit) -> (Waiting, Notifier) {
     let waiting = Waiting(Arc::new(Mutex::new(State {
         durable,
         waiters: BTreeMap::new(),
         ended: false,
     })));
-    (waiting.clone(), Telling(waiting))
+    (waiting.clone(), Notifier(waiting))
 }
 
 impl Waiting {
@@ -47,8 +47,8 @@ impl Waiting {
     }
 
     /// Is told when `commit` is durable; not at all once the writer has ended.
-    pub(super) fn until(&self, commit: Commit) -> Told {
-        let (sender, told) = oneshot::channel();
+    pub(super) fn until(&self, commit: Commit) -> Waiter {
+        let (sender, waiter) = oneshot::channel();
         let mut state = self.lock();
         if state.durable >= commit {
             // The receiver is here: it cannot be gone.
@@ -61,27 +61,27 @@ impl Waiting {
             }
             waiters.push(sender);
         }
-        told
+        waiter
     }
 }
 
-impl Telling {
+impl Notifier {
     /// All up to `durable` is durable.
-    pub(super) fn tell(&self, durable: Commit) {
-        let told = {
+    pub(super) fn notify(&self, durable: Commit) {
+        let waiter = {
             let mut state = self.0.lock();
             state.durable = durable;
             let later = state.waiters.split_off(&durable.next());
             std::mem::replace(&mut state.waiters, later)
         };
-        for waiter in told.into_values().flatten() {
+        for waiter in waiter.into_values().flatten() {
             // Whoever has given up is not told.
             let _ = waiter.send(durable);
         }
     }
 }
 
-impl Drop for Telling {
+impl Drop for Notifier {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.ended = true;
@@ -98,26 +98,26 @@ mod tests {
     }
 
     #[test]
-    fn each_waiter_is_told_when_its_own_revision_is_durable_and_not_before() {
-        let (waiting, telling) = waiting(at(3));
+    fn each_waiter_resumes_once_its_revision_is_durable() {
+        let (waiting, notifier) = waiting(at(3));
         assert_eq!(
             waiting.until(at(3)).blocking_recv(),
             Ok(at(3)),
             "it is durable already"
         );
         let (mut four, mut six) = (waiting.until(at(4)), waiting.until(at(6)));
-        telling.tell(at(5));
+        notifier.notify(at(5));
         assert_eq!(four.try_recv(), Ok(at(5)));
         assert_eq!(six.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        telling.tell(at(6));
+        notifier.notify(at(6));
         assert_eq!(six.try_recv(), Ok(at(6)));
     }
 
     #[test]
-    fn who_waits_sees_the_end_of_the_writer_and_so_does_who_comes_later() {
-        let (waiting, telling) = waiting(at(3));
+    fn waiters_see_the_end_of_the_writer() {
+        let (waiting, notifier) = waiting(at(3));
         let five = waiting.until(at(5));
-        drop(telling);
+        drop(notifier);
         assert!(five.blocking_recv().is_err());
         assert!(waiting.until(at(5)).blocking_recv().is_err());
         assert_eq!(

@@ -16,6 +16,9 @@ use crate::{record::Record, violation::clip};
 /// All that is there once: names of caller and action, times, revisions, keys.
 const ONCE: usize = 2048;
 
+/// Where a step does not fit.
+pub(super) const LEDGER: &str = "the ledger";
+
 /// Most bytes of a name in an error.
 const NAME: usize = 300;
 
@@ -64,6 +67,7 @@ pub fn require(
             after.cluster,
             after.members.len()
         ),
+        place: LEDGER,
         bytes,
         limit,
     })
@@ -121,7 +125,12 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
     if bytes <= limit {
         return Ok(());
     }
-    Err(TooLarge { what, bytes, limit })
+    Err(TooLarge {
+        what,
+        place: LEDGER,
+        bytes,
+        limit,
+    })
 }
 
 fn weigh(record: &Record) -> Weight {
@@ -256,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_weighed_as_no_less_than_it_needs_to_be_given_back_and_not_as_twice_of_it() {
+    fn a_records_weight_covers_its_release_without_doubling() {
         let mut rng = StdRng::seed_from_u64(1);
         for _ in 0..300 {
             let record = leaving(&mut rng);

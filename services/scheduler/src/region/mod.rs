@@ -3,6 +3,7 @@
 //! Every step that changes something goes the same way: reserve a place in the ledger's queue, lock the site, decide
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
+mod metrics;
 mod policies;
 mod reporting;
 mod resets;
@@ -19,6 +20,7 @@ use std::{
 use placement::{ClusterName, HostId};
 use tokio::sync::Notify;
 
+pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
@@ -48,7 +50,7 @@ pub struct Region {
 #[derive(Debug)]
 struct Inner {
     sites: RwLock<BTreeMap<String, Arc<SharedSite>>>,
-    /// Told of each new site.
+    /// Notified of each new site.
     appeared: Notify,
     policies: RwLock<Policies>,
     committer: Committer,
@@ -97,7 +99,7 @@ impl Region {
             .into_iter()
             .map(|(name, records)| {
                 let fence = fences.remove(&name);
-                let policy = policy::of(&policies, &name);
+                let policy = policy::for_site(&policies, &name);
                 let removed = removals.remove(&name).unwrap_or_default();
                 let history = histories.remove(&name).unwrap_or_default();
                 let site = Site::new(name.clone(), policy, records, removed, fence, history);
@@ -179,6 +181,15 @@ impl Region {
         self.inner.committer.reserve().await
     }
 
+    /// Makes a decision under the site's lock.
+    fn decide<T>(&self, site: &SharedSite, action: &'static str, decide: impl FnOnce(&mut Site) -> T) -> T {
+        let mut site = site.lock();
+        self.inner
+            .committer
+            .metrics()
+            .decide(action, || decide(&mut site))
+    }
+
     /// A place in the ledger's queue for a caller who still waits for the answer.
     async fn reserve_in_time(&self) -> Result<Permit, Error> {
         let permit = self.reserve().await?;
@@ -187,20 +198,25 @@ impl Region {
     }
 
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.
-    async fn durable(&self, site: &SharedSite, since: Resets, outcome: Outcome) -> Result<Told, Error> {
+    async fn durable(
+        &self,
+        site: &SharedSite,
+        since: Resets,
+        outcome: Outcome,
+    ) -> Result<DurablePlacement, Error> {
         let Outcome { record, commit } = outcome;
         let durable = self.inner.committer.durable(commit).await?;
         // Not that of a raise which is staged and not durable.
         let epoch = site.read().position(durable).epoch();
         site.require_kept(since, commit)?;
-        Ok(Told { record, epoch })
+        Ok(DurablePlacement { record, epoch })
     }
 
     /// [`Site::apply`], durably.
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
-    pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<Told, Error> {
+    pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
         let permit = self.reserve_in_time().await?;
@@ -209,7 +225,7 @@ impl Region {
             action: "apply",
             now: self.now(),
         };
-        let outcome = site.lock().apply(apply, &author, permit)?;
+        let outcome = self.decide(&site, author.action, |site| site.apply(apply, &author, permit))?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -224,7 +240,7 @@ impl Region {
         cluster: &ClusterName,
         uid: &str,
         caller: &str,
-    ) -> Result<Told, Error> {
+    ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
         let permit = self.reserve_in_time().await?;
@@ -233,7 +249,9 @@ impl Region {
             action: "release",
             now: self.now(),
         };
-        let outcome = site.lock().release(cluster, uid, &author, permit)?;
+        let outcome = self.decide(&site, author.action, |site| {
+            site.release(cluster, uid, &author, permit)
+        })?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -249,7 +267,7 @@ impl Region {
         uid: &str,
         released: &BTreeMap<HostId, u64>,
         caller: &str,
-    ) -> Result<Told, Error> {
+    ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
         let permit = self.reserve_in_time().await?;
@@ -258,7 +276,9 @@ impl Region {
             action: "confirm",
             now: self.now(),
         };
-        let outcome = site.lock().confirm(cluster, uid, released, &author, permit)?;
+        let outcome = self.decide(&site, author.action, |site| {
+            site.confirm(cluster, uid, released, &author, permit)
+        })?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -267,7 +287,12 @@ impl Region {
     ///
     /// # Errors
     /// As there, and [`Error::Stopped`].
-    pub async fn release_orphan(&self, site: &str, host: &HostId, caller: &str) -> Result<Told, Error> {
+    pub async fn release_orphan(
+        &self,
+        site: &str,
+        host: &HostId,
+        caller: &str,
+    ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
         let permit = self.reserve_in_time().await?;
@@ -276,11 +301,22 @@ impl Region {
             action: "release-orphan",
             now: self.now(),
         };
-        let outcome = site.lock().release_orphan(host, &author, permit)?;
+        let outcome = self.decide(&site, author.action, |site| {
+            site.release_orphan(host, &author, permit)
+        })?;
         self.durable(&site, since, outcome).await
     }
 
-    /// A cluster's record once it is durable, and not older than `at_least`.
+    /// How recent what is read of a site under its lock is. Everything that is durable is in it.
+    pub(crate) fn state(&self, site: &Site) -> SiteState {
+        SiteState {
+            site: site.name().to_owned(),
+            position: site.position(self.inner.committer.last_durable()),
+            synced: site.require_synced().is_ok(),
+        }
+    }
+
+    /// A cluster's record once it is durable, and not older than `at_least`; and how recent that is.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Superseded`] for a position that the site has not reached with all that is staged;
@@ -291,7 +327,7 @@ impl Region {
         cluster: &ClusterName,
         uid: &str,
         at_least: Option<SitePosition>,
-    ) -> Result<Told, Error> {
+    ) -> Result<(DurablePlacement, SiteState), Error> {
         let shared = self.site(site)?;
         let since = shared.resets();
         if let Some(asked) = at_least {
@@ -311,20 +347,20 @@ impl Region {
         let not_found = || Error::NotFound {
             what: format!("cluster {cluster} in site {site:?}"),
         };
-        let (record, staged) = {
+        let (record, staged, state) = {
             let site = shared.read();
             let record = site.record(cluster).cloned();
             let record = record.filter(|record| uid.is_empty() || uid == record.uid);
             let commit = record
                 .as_ref()
                 .map(|record| site.history().commit(record.revision));
-            (record, commit)
+            (record, commit, self.state(&site))
         };
         // That there is none may be so only since a change that is not durable yet.
         let commit = staged.unwrap_or_else(|| self.inner.committer.staged());
-        let told = self.durable(&shared, since, Outcome { record, commit }).await?;
-        if told.record.is_some() {
-            Ok(told)
+        let durable = self.durable(&shared, since, Outcome { record, commit }).await?;
+        if durable.record.is_some() {
+            Ok((durable, state))
         } else {
             Err(not_found())
         }
@@ -351,9 +387,20 @@ impl Region {
     }
 }
 
-/// What may be told of a cluster: it is durable.
+/// How recent an answer about a site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteState {
+    /// The site.
+    pub site: String,
+    /// The answer includes every durable change up to here.
+    pub position: SitePosition,
+    /// Whether the site's snapshot is complete and its stream up.
+    pub synced: bool,
+}
+
+/// A cluster's placement that is durable, so that callers may have it.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct DurablePlacement {
     /// The record; `None` when the cluster holds nothing any more.
     pub record: Option<Arc<Record>>,
     /// Epoch of the site.

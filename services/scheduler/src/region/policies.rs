@@ -15,7 +15,7 @@ use crate::{
 impl Region {
     pub(super) fn policy_of(&self, site: &str) -> Policy {
         let policies = self.inner.policies.read().unwrap_or_else(PoisonError::into_inner);
-        policy::of(&policies, site)
+        policy::for_site(&policies, site)
     }
 
     /// Follows the policies. Ends when the ledger has stopped.

@@ -91,7 +91,7 @@ impl Region {
                     action: "retry",
                     now: self.now(),
                 };
-                site.lock().retry(&cluster, &author, permit);
+                self.decide(&site, author.action, |site| site.retry(&cluster, &author, permit));
             }
         }
     }

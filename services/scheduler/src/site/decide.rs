@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use ::placement::{ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, whatif::Turn};
+use ::placement::{
+    ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, whatif::Priority,
+};
 
 use super::{conflicts::conflicts, failures, settle::new_member, view::View};
 use crate::{
@@ -87,10 +89,10 @@ pub(super) fn is_due(view: View<'_>, record: &Record) -> bool {
 }
 
 /// A cluster's place among those that wait.
-pub(super) fn priority(view: View<'_>, record: &Record, now: SystemTime) -> Turn {
+pub(super) fn priority(view: View<'_>, record: &Record, now: SystemTime) -> Priority {
     let (request, members) = question(view, record, now);
     let created = record.created.map(seconds);
-    Turn::new(view.inventory.model(), &request, &members, created)
+    Priority::new(view.inventory.model(), &request, &members, created)
 }
 
 /// What there is to decide.

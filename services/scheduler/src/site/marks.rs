@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_was_not_issued_is_told_once() {
+    fn a_mark_that_was_not_issued_is_reported_once() {
         let mut positions = Positions::new(History::default(), 7);
         positions.complete();
         let (mut marks, mut notes) = (Marks::default(), Notes::default());

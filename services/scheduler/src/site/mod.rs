@@ -27,6 +27,7 @@ mod session;
 mod settle;
 mod staging;
 mod state;
+mod status_size;
 mod steps;
 mod view;
 

@@ -1,7 +1,6 @@
 //! What a site was promised by a ledger that is lost or older than the site.
 //!
-//! A status that is newer than the cluster's record, or from an older epoch while there is no record, is a promise that
-//! this ledger does not know. Until the cluster declares itself and takes them over, its hosts are held for it: labels
+//! A status of an older epoch that is newer than the cluster's record, or has no record, is a promise that this ledger does not know. Until the cluster declares itself and takes them over, its hosts are held for it: labels
 //! win, then claims over releases, then the older `SIPCluster`.
 
 use std::{
@@ -193,14 +192,16 @@ pub(super) fn claims_host(observed: &Cluster, id: &HostId) -> bool {
     })
 }
 
-/// Whether a cluster's status says what this ledger does not know.
+/// Whether a cluster's status says what this ledger does not know. Only a ledger that is lost can have written that: it is of an earlier
+/// epoch, since the loss has raised the site's. A status of this epoch that names more than the record was written by hand.
 fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
-    match (observed.position(), known.claims.get(&observed.id().name)) {
-        (None, _) => false,
-        (Some(at), _) if !known.positions.is_possible(at) => false,
-        (Some(at), Some(record)) => at.revision() > record.revision,
-        (Some(at), None) => at.epoch() < known.positions.synced_epoch(),
-    }
+    let Some(at) = observed.position() else {
+        return false;
+    };
+    let record = known.claims.get(&observed.id().name);
+    at.epoch() < known.positions.synced_epoch()
+        && known.positions.is_possible(at)
+        && record.is_none_or(|record| at.revision() > record.revision)
 }
 
 fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Promise> {

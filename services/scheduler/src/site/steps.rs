@@ -20,6 +20,7 @@ use super::{
     settle::{self, MISSING_UID},
     staging::{Author, step_entry},
     state::Site,
+    status_size,
 };
 use crate::{
     error::Error,
@@ -342,6 +343,7 @@ impl Site {
             });
         }
         let before = known.map(|known| &**known);
+        status_size::require(&self.name, before, &record)?;
         weight::require(&self.name, before, &record, permit.largest())?;
         let cluster = record.id();
         let is_over = record.releasing && record.members.is_empty();

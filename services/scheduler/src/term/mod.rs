@@ -12,6 +12,7 @@
 mod args;
 mod backend;
 mod elected;
+mod metrics;
 mod renewal;
 mod supervisor;
 
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 pub use args::LedgerArgs;
 pub use backend::{Backend, File, Refused, Tenure, Waiting, proven};
 pub use elected::Elected;
+pub use metrics::{TermCollector, TermMetrics};
 pub use supervisor::Supervisor;
 
 use crate::{

@@ -7,7 +7,7 @@ use runtime::readiness::Gate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Backend, Refused, Standing, Tenure, Term, Terms};
+use super::{Backend, Refused, Standing, Tenure, Term, TermMetrics, Terms, metrics::Leader};
 use crate::{
     ledger::{
         self, Contents, Ledger, Refusal,
@@ -28,6 +28,7 @@ pub struct Supervisor {
     policies: watch::Receiver<Policies>,
     standing: watch::Sender<Standing>,
     gate: Gate,
+    metrics: TermMetrics,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Supervisor {
 /// How a term ended.
 enum End {
     /// The process ends, and all is written.
-    Asked,
+    Requested,
     /// A write failed, or was not made since the right to write is lost. What is durable, unless that is not known.
     Over {
         cause: Arc<str>,
@@ -57,8 +58,15 @@ impl Supervisor {
             policies,
             standing,
             gate,
+            metrics: TermMetrics::default(),
         };
         (supervisor, Terms::new(seen))
+    }
+
+    /// The same, with these metrics.
+    #[must_use]
+    pub fn measured(self, metrics: TermMetrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Begins terms until the shutdown; then waits until all that was asked for is written.
@@ -80,7 +88,7 @@ impl Supervisor {
                     let began = tokio::time::Instant::now();
                     let end = self.serve(tenure, contents, &shutdown).await;
                     match end {
-                        End::Asked => break,
+                        End::Requested => break,
                         End::Over { cause, durable } => held = self.fall_back(&cause, durable),
                     }
                     self.backend.end().await;
@@ -130,7 +138,7 @@ impl Supervisor {
     async fn serve(&self, tenure: Tenure, contents: Contents, shutdown: &CancellationToken) -> End {
         let Tenure { ledger, lost, right } = tenure;
         tracing::info!(commit = %contents.commit, clusters = contents.records.len(), "a term begins");
-        let (committer, writer) = commit::committer(contents.commit);
+        let (committer, writer) = commit::measured(contents.commit, self.metrics.stages.clone());
         let committer = committer.taking(ledger.largest());
         let ending = committer.ending().clone();
         let mut policies = self.policies.clone();
@@ -151,6 +159,7 @@ impl Supervisor {
         });
         let term = Term::new(region, ledger, right);
         self.standing.send_replace(Standing::Serving(term));
+        self.metrics.begun();
         self.gate.ready();
 
         let cause = tokio::select! {
@@ -175,7 +184,7 @@ impl Supervisor {
         }
         let written = writing.await;
         match (&written, cause) {
-            (Ok((Ok(()), _)), None) => End::Asked,
+            (Ok((Ok(()), _)), None) => End::Requested,
             _ => over(written, cause),
         }
     }
@@ -198,6 +207,9 @@ impl Supervisor {
     }
 
     fn wait(&self, leader: Option<&str>, cause: &str) {
+        if let Some(leader) = leader {
+            self.metrics.leads(Leader::Other(leader.to_owned()));
+        }
         self.gate.not_ready(format!("waits: {cause}"));
         self.standing.send_replace(if self.backend.sole_owner() {
             Standing::Opening

@@ -249,9 +249,12 @@ async fn denials_beyond_the_limit_are_shed_and_all_are_counted() {
     assert_eq!(lines.len(), denied.len(), "one line each");
     let text = metrics.encode().unwrap();
     for sample in [
-        format!("calls_denied_total{{call=\"ReleaseCluster\"}} {}\n", denied.len()),
-        format!("calls_shed_total{{call=\"ReleaseCluster\",limit=\"denials\"}} {shed}\n"),
-        "calls_under_way{call=\"ReleaseCluster\"} 0\n".to_owned(),
+        format!(
+            "sip_scheduler_calls_denied_total{{method=\"ReleaseCluster\"}} {}\n",
+            denied.len()
+        ),
+        format!("sip_scheduler_calls_shed_total{{method=\"ReleaseCluster\",limit=\"denials\"}} {shed}\n"),
+        "sip_scheduler_calls_in_progress{method=\"ReleaseCluster\"} 0\n".to_owned(),
     ] {
         assert!(text.contains(&sample), "{sample}: {text}");
     }

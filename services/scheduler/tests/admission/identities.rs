@@ -117,7 +117,7 @@ fn client(served: &Served, files: Option<(std::path::PathBuf, std::path::PathBuf
 }
 
 #[tokio::test]
-async fn nobody_gets_in_without_a_certificate_of_the_region() {
+async fn only_certificates_of_the_region_are_accepted() {
     let served = Served::start().await;
     let soon = SystemTime::now() + Duration::from_hours(1);
     let cluster = agent("a", "cluster");

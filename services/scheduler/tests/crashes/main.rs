@@ -41,7 +41,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn power_cut_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
+fn a_power_cut_loses_nothing_acknowledged() {
     let seed = number("SOAK_SEED", 1);
     let soak = std::env::var_os("SOAK_CRASHES").is_some();
     let workloads = number("SOAK_CRASHES", 1);

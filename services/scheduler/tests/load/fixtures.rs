@@ -197,6 +197,14 @@ impl Stage {
         InventoryServiceClient::new(self.channel.clone())
     }
 
+    /// Ends the stream of reports: the site is not synced any more.
+    pub(crate) async fn end_reports(&self) {
+        let request = inventory::ResetSiteFenceRequest {
+            site: SITE.to_owned(),
+        };
+        self.inventory().reset_site_fence(request).await.unwrap();
+    }
+
     /// Another reporter, of the same election and without hosts.
     pub(crate) async fn report_nothing(&self) -> Streaming<ReportHostsResponse> {
         report(&self.channel, &[]).await

@@ -1,4 +1,4 @@
-//! Calls and streams over a real connection: more than can be answered, deadlines, panics, pages, messages that are too large,
+//! Calls and streams over a real connection: more than can be answered, deadlines, panics, pages, how recent answers are, messages that are too large,
 //! peers that do not read or are not heard of any more.
 
 #![allow(
@@ -8,6 +8,7 @@
 )]
 
 mod fixtures;
+mod freshness;
 mod pages;
 mod quiet;
 mod sizes;
@@ -69,7 +70,7 @@ async fn calls_of_one_kind_are_refused_at_once_and_others_served() {
 }
 
 #[tokio::test]
-async fn waiting_for_the_ledger_ends_at_the_deadline_and_calling_again_finds_out() {
+async fn waiting_for_the_ledger_ends_at_the_deadline() {
     let stage = Stage::start(64).await;
     stage.storage.close();
     let mut request = Request::new(apply("one", 1));
@@ -148,7 +149,7 @@ impl tower::Service<http::Request<Body>> for Buggy {
 }
 
 #[tokio::test]
-async fn a_panic_becomes_an_internal_error_without_its_text_and_the_connection_lives_on() {
+async fn a_panic_becomes_an_internal_error_without_its_text() {
     let (channel, _, _serving) = serve(admission::guarded(
         Routes::new(Buggy),
         Limits::default(),

@@ -1,13 +1,13 @@
 //! The log of decisions, page by page.
 
 use proto::{
-    inventory::v1::ClusterRef,
-    placement::v1::{Decision, ListDecisionsRequest, ListDecisionsResponse},
+    inventory::v1::{ClusterRef, LabelSelector, ListHostsRequest},
+    placement::v1::{Decision, ListDecisionsRequest, ListDecisionsResponse, ListPlacementsRequest},
 };
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::fixtures::{Stage, apply};
+use crate::fixtures::{SITE, Stage, apply};
 
 fn revision(decision: &Decision) -> u64 {
     decision.revision.unwrap().revision
@@ -46,7 +46,7 @@ async fn pages(
 }
 
 #[tokio::test]
-async fn the_log_comes_in_pages_newest_first_with_nothing_twice_and_nothing_left_out_while_it_grows() {
+async fn log_pages_are_complete_while_the_log_grows() {
     let stage = Stage::served().await;
     for generation in 0..10 {
         for name in ["one", "two"] {
@@ -126,4 +126,86 @@ async fn a_page_that_cannot_be_is_refused_with_the_field() {
         let fields = refused.get_details_bad_request().unwrap().field_violations;
         assert_eq!(fields[0].field, field);
     }
+}
+
+#[track_caller]
+fn assert_page_token_refused(refused: &Status, rule: &str) {
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let fields = refused.get_details_bad_request().unwrap().field_violations;
+    assert_eq!(fields[0].field, "page_token");
+    assert!(fields[0].description.contains(rule), "{fields:?}");
+}
+
+#[tokio::test]
+async fn a_page_token_is_bound_to_its_filter() {
+    let stage = Stage::served().await;
+    let hosts = ListHostsRequest {
+        site: SITE.to_owned(),
+        page_size: 1,
+        ..ListHostsRequest::default()
+    };
+    let first = stage.inventory().list_hosts(hosts.clone()).await.unwrap();
+    let page_token = first.into_inner().next_page_token;
+    assert!(!page_token.is_empty());
+
+    let next = ListHostsRequest {
+        page_token: page_token.clone(),
+        ..hosts.clone()
+    };
+    let larger = ListHostsRequest {
+        page_size: 2,
+        ..next.clone()
+    };
+    let rest = stage.inventory().list_hosts(larger).await.unwrap().into_inner();
+    assert_eq!(rest.hosts.len(), 2, "another page size is allowed");
+
+    let selected = ListHostsRequest {
+        label_selector: Some(LabelSelector {
+            match_labels: [("rack".to_owned(), "rack-h1".to_owned())].into(),
+            ..LabelSelector::default()
+        }),
+        ..next
+    };
+    let refused = stage.inventory().list_hosts(selected).await.unwrap_err();
+    assert_page_token_refused(&refused, "was issued for another filter");
+
+    let placements = ListPlacementsRequest {
+        site: SITE.to_owned(),
+        page_token: page_token.clone(),
+        ..ListPlacementsRequest::default()
+    };
+    let refused = stage.placements().list_placements(placements).await.unwrap_err();
+    assert_page_token_refused(&refused, "was not issued by ListPlacements");
+}
+
+#[tokio::test]
+async fn page_tokens_of_placements_and_decisions_are_bound_too() {
+    let stage = Stage::served().await;
+    for name in ["one", "two"] {
+        stage.placements().apply_cluster(apply(name, 1)).await.unwrap();
+    }
+    let placements = ListPlacementsRequest {
+        page_size: 1,
+        ..ListPlacementsRequest::default()
+    };
+    let first = stage.placements().list_placements(placements).await.unwrap();
+    let other = ListPlacementsRequest {
+        namespace: "tenant".to_owned(),
+        page_token: first.into_inner().next_page_token,
+        ..ListPlacementsRequest::default()
+    };
+    let refused = stage.placements().list_placements(other).await.unwrap_err();
+    assert_page_token_refused(&refused, "was issued for another filter");
+
+    let decisions = ListDecisionsRequest {
+        page_size: 1,
+        ..ListDecisionsRequest::default()
+    };
+    let other = ListDecisionsRequest {
+        site: SITE.to_owned(),
+        page_token: page(&stage, decisions).await.next_page_token,
+        ..ListDecisionsRequest::default()
+    };
+    let refused = stage.placements().list_decisions(other).await.unwrap_err();
+    assert_page_token_refused(&refused, "was issued for another filter");
 }

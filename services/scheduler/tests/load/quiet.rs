@@ -64,7 +64,7 @@ async fn is_synced(stage: &Stage) -> bool {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_heard_of_any_more_is_cut_off_and_its_site_is_quiet() {
+async fn a_silent_agent_is_disconnected_and_its_site_unsynced() {
     let stage = Stage::served().await;
     let network = Network::to(stage.address).await;
     let mut reports = report(&channel(network.address), &[host("h1")]).await;

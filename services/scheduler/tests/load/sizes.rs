@@ -19,7 +19,7 @@ fn is_too_large(status: &Status) {
 }
 
 #[tokio::test]
-async fn a_report_that_is_too_large_is_refused_and_told_to_come_in_chunks() {
+async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
     let stage = Stage::served().await;
     let mut large = host("large");
     large.error_message = "x".repeat(17 << 20);
@@ -55,7 +55,7 @@ async fn a_report_that_is_too_large_is_refused_and_told_to_come_in_chunks() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_large_is_refused_and_told_to_be_smaller() {
+async fn a_too_large_request_is_refused_with_the_limit() {
     let stage = Stage::served().await;
     let selector = LabelSelector {
         match_labels: [("key".to_owned(), "v".repeat(17 << 20))].into(),

@@ -125,7 +125,7 @@ async fn change(stage: &Stage, clusters: usize, workers: u32, generations: std::
 }
 
 #[tokio::test]
-async fn a_watcher_that_does_not_read_costs_little_and_is_told_the_newest_of_everything_when_it_does() {
+async fn a_slow_watcher_costs_little_and_gets_the_newest_state() {
     const CLUSTERS: usize = 3;
     const CHANGES: i64 = 500;
     let stage = Stage::served().await;
@@ -153,7 +153,7 @@ async fn a_watcher_that_does_not_read_costs_little_and_is_told_the_newest_of_eve
 }
 
 #[tokio::test]
-async fn a_watcher_that_comes_back_goes_on_where_it_was_and_one_that_was_away_for_too_long_begins_anew() {
+async fn a_watcher_resumes_and_a_too_late_one_restarts() {
     let stage = Stage::served().await;
     let mut known = Known::default();
     let mut stream = watch(&stage, None).await;

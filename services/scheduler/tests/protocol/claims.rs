@@ -6,7 +6,7 @@ use scheduler::error::Error;
 use crate::fixtures::{SITE, Stage, again, cluster, host, labelled, members};
 
 #[tokio::test]
-async fn a_cluster_gets_hosts_and_is_told_only_what_the_ledger_has() {
+async fn answers_contain_only_durable_claims() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2")]).await;
 
@@ -74,7 +74,7 @@ async fn an_older_generation_is_refused_and_names_both() {
 }
 
 #[tokio::test]
-async fn nothing_is_placed_before_a_snapshot_is_complete_or_after_its_stream_has_ended() {
+async fn nothing_is_placed_without_a_complete_snapshot() {
     let stage = Stage::empty();
     let unheard = stage.apply("one", 1, 1).await.unwrap_err();
     assert!(
@@ -139,7 +139,7 @@ async fn hosts_that_carry_a_clusters_labels_are_adopted_as_bound() {
 }
 
 #[tokio::test]
-async fn hosts_that_carry_labels_of_somebody_else_are_not_free() {
+async fn hosts_with_foreign_labels_are_not_free() {
     let stage = Stage::empty();
     stage.sync(&[labelled("h1", "unknown")]).await;
 
@@ -196,7 +196,7 @@ async fn a_sipcluster_that_is_made_again_keeps_its_hosts() {
 }
 
 #[tokio::test]
-async fn a_late_declaration_of_the_sipcluster_before_takes_nothing_over() {
+async fn a_late_declaration_of_an_earlier_uid_takes_nothing_over() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply_as("one", "first", 7, 2).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_late_declaration_of_the_sipcluster_before_takes_nothing_over() {
 }
 
 #[tokio::test]
-async fn a_claim_that_follows_a_host_made_again_is_newer_than_the_release_that_the_host_shows() {
+async fn a_claim_of_a_recreated_host_is_newer_than_its_release_mark() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1")]).await;
     let claimed = stage.apply("one", 1, 1).await.unwrap();

@@ -44,7 +44,7 @@ async fn with_disk<T>(writing: &mut Writing<'_>, step: impl Future<Output = T>) 
 }
 
 #[tokio::test]
-async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
+async fn a_release_is_answered_once_it_is_durable() {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
     let mut durable = ledger.load().unwrap();
     let (committer, writer) = commit::committer(durable.commit);
@@ -121,7 +121,7 @@ async fn that_nothing_is_held_is_told_only_when_the_removal_is_on_disk() {
 }
 
 #[tokio::test]
-async fn a_raised_epoch_is_told_when_it_is_on_disk() {
+async fn a_raised_epoch_is_answered_once_durable() {
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
     let mut durable = ledger.load().unwrap();
     let (committer, writer) = commit::committer(durable.commit);
@@ -173,5 +173,5 @@ async fn a_raised_epoch_is_told_when_it_is_on_disk() {
     with_disk(&mut writing, repair).await.unwrap();
     assert_eq!(shown(), before.epoch + 1);
     let read = with_disk(&mut writing, read).await;
-    assert_eq!(read.unwrap().epoch, before.epoch + 1);
+    assert_eq!(read.unwrap().0.epoch, before.epoch + 1);
 }

@@ -39,7 +39,7 @@ fn is_gone<T>(answer: &Result<T, Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_late_declaration_of_a_sipcluster_that_is_gone_makes_nothing() {
+async fn a_late_declaration_of_a_deleted_sipcluster_does_nothing() {
     let (stage, _) = gone().await;
 
     let late = stage.apply("one", 1, 1).await;
@@ -95,7 +95,7 @@ async fn a_late_declaration_is_refused_however_its_sipcluster_went() {
 }
 
 #[tokio::test]
-async fn a_late_release_gives_back_no_host_that_somebody_has_labelled_since() {
+async fn a_late_release_leaves_a_host_labelled_since() {
     let (stage, session) = gone().await;
     stage.report(&session, &[labelled("h1", "one")]).await;
 
@@ -118,7 +118,7 @@ async fn a_sipcluster_may_be_declared_before_it_is_reported() {
 }
 
 #[tokio::test]
-async fn a_sipcluster_that_a_late_snapshot_did_not_have_yet_is_declared_once_it_is_reported_again() {
+async fn a_sipcluster_missing_in_a_late_snapshot_is_declared_later() {
     let stage = Stage::empty();
     stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     // Another agent takes over, whose API server is behind.
@@ -131,8 +131,7 @@ async fn a_sipcluster_that_a_late_snapshot_did_not_have_yet_is_declared_once_it_
 }
 
 #[tokio::test]
-async fn what_a_declaration_has_claimed_that_came_after_a_restart_is_given_back_when_no_report_shows_its_sipcluster()
- {
+async fn a_declaration_after_a_restart_is_undone_if_never_reported() {
     let (stage, _) = gone().await;
     let mark = stage.ledger.load().unwrap().commit.number();
     let stage = stage.restart();
@@ -161,7 +160,7 @@ async fn what_a_declaration_has_claimed_that_came_after_a_restart_is_given_back_
 }
 
 #[tokio::test]
-async fn a_declaration_that_came_after_a_restart_and_got_nothing_is_forgotten() {
+async fn a_declaration_without_hosts_is_forgotten_after_a_restart() {
     let stage = Stage::empty().restart();
     stage.sync(&[]).await;
     assert!(stage.apply("one", 1, 1).await.unwrap().refusal.is_some());
@@ -198,7 +197,7 @@ async fn the_scheduler_looks_by_itself_when_it_is_time() {
 }
 
 #[tokio::test]
-async fn what_somebody_may_use_waits_for_an_operator_however_long_its_sipcluster_is_gone() {
+async fn a_possibly_used_host_waits_for_an_operator() {
     let cases = [
         (labelled("h1", "one"), Bound),
         (used(host("h1")), Bound),
@@ -270,7 +269,7 @@ async fn nothing_more_is_claimed_for_a_sipcluster_that_is_gone() {
 }
 
 #[tokio::test]
-async fn a_sipcluster_that_was_made_again_is_placed_though_the_reports_still_show_the_one_before() {
+async fn a_recreated_sipcluster_is_placed_before_reports_catch_up() {
     let stage = Stage::empty();
     let before = wire::ObservedCluster {
         created: Some(at(8).into()),

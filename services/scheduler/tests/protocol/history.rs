@@ -10,7 +10,7 @@ use scheduler::{
 use crate::fixtures::{SITE, Stage, host, labelled, members, released, with_status};
 
 #[tokio::test]
-async fn a_restart_loses_nothing_that_was_told() {
+async fn a_restart_loses_no_answered_change() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
     stage.apply("one", 1, 2).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_restart_loses_nothing_that_was_told() {
 }
 
 #[tokio::test]
-async fn the_history_goes_on_after_a_restart_when_the_last_of_a_site_was_that_a_cluster_was_forgotten() {
+async fn the_history_continues_after_a_restart_with_a_removal_last() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1")]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_no_host_is_held_twice_and_memory_is_what_the_ledger_has(steps in prop::collection::vec(step(), 1..40)) {
+    fn no_host_is_held_twice_and_memory_equals_the_ledger(steps in prop::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut stage = Stage::empty();

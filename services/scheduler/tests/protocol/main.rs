@@ -21,4 +21,5 @@ mod refused;
 mod releases;
 mod replacement;
 mod sessions;
+mod status_size;
 mod watching;

@@ -29,7 +29,7 @@ async fn follow(stage: &Stage, policies: Policies) {
 }
 
 #[tokio::test]
-async fn a_domain_that_is_cordoned_gets_no_new_claim_and_loses_no_member() {
+async fn a_cordoned_domain_gets_no_claim_and_loses_no_member() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_domain_that_is_cordoned_gets_no_new_claim_and_loses_no_member() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_a_members_host_is_said_though_the_cluster_was_declared_before_it_was_reported() {
+async fn marks_of_hosts_reach_clusters_declared_before_the_report() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply("one", 1, 1).await.unwrap();

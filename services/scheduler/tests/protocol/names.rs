@@ -18,7 +18,7 @@ fn incarnations(record: &Record) -> Vec<(&str, MemberState)> {
 }
 
 #[tokio::test]
-async fn a_host_that_was_made_again_is_taken_for_the_one_that_is_gone_which_goes_when_that_is_confirmed() {
+async fn a_recreated_host_waits_until_the_old_ones_end_is_confirmed() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_host_that_was_made_again_is_taken_for_the_one_that_is_gone_which_goes
 }
 
 #[tokio::test]
-async fn a_host_that_a_report_is_too_old_to_have_is_not_free_when_a_newer_one_shows_it() {
+async fn a_host_in_a_newer_report_only_is_not_free_yet() {
     let stage = Stage::empty();
     let session = stage
         .sync_with(&[again(host("h1"))], &[observed("one")], None)
@@ -72,7 +72,7 @@ async fn a_host_that_a_report_is_too_old_to_have_is_not_free_when_a_newer_one_sh
 }
 
 #[tokio::test]
-async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_beside_the_one_that_is_gone() {
+async fn a_host_recreated_with_another_role_is_adopted_too() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_host_that_was_made_again_with_labels_of_another_role_is_adopted_besid
 }
 
 #[tokio::test]
-async fn a_host_that_is_being_released_and_was_made_again_is_claimed_anew_once_the_release_is_confirmed() {
+async fn a_recreated_host_is_free_once_its_release_is_confirmed() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();

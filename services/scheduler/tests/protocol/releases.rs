@@ -10,7 +10,7 @@ use scheduler::{
 use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, used};
 
 #[tokio::test]
-async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_shows_it() {
+async fn a_host_is_free_once_confirmed_and_reported_free() {
     for (name, confirm_first) in [("confirmed, then shown", true), ("shown, then confirmed", false)] {
         let stage = Stage::empty();
         let session = stage.sync(&[host("h1")]).await;
@@ -49,7 +49,7 @@ async fn a_host_is_free_only_when_the_agent_has_confirmed_and_the_inventory_show
 }
 
 #[tokio::test]
-async fn an_older_mark_and_a_confirmation_of_an_older_release_free_nothing() {
+async fn older_marks_and_confirmations_free_nothing() {
     let stage = Stage::empty();
     let session = stage.sync(&[released("h1", 0)]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -77,7 +77,7 @@ async fn an_older_mark_and_a_confirmation_of_an_older_release_free_nothing() {
 }
 
 #[tokio::test]
-async fn a_releasing_host_that_is_gone_is_released_when_the_agent_confirms_that() {
+async fn a_deleted_releasing_host_is_released_once_confirmed() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1")]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -160,7 +160,7 @@ async fn releasing_what_is_not_held_succeeds_and_says_so() {
 }
 
 #[tokio::test]
-async fn hosts_with_the_labels_of_a_deleted_cluster_are_given_back_though_the_ledger_was_lost() {
+async fn a_lost_ledger_still_releases_a_deleted_clusters_hosts() {
     let stage = Stage::empty();
     stage.sync(&[labelled("h1", "one")]).await;
 
@@ -170,7 +170,7 @@ async fn hosts_with_the_labels_of_a_deleted_cluster_are_given_back_though_the_le
 }
 
 #[tokio::test]
-async fn a_sipcluster_that_is_made_again_and_deleted_before_it_is_declared_gives_its_hosts_back() {
+async fn a_sipcluster_recreated_and_deleted_releases_its_hosts() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1")]).await;
     stage.apply_as("one", "first", 1, 1).await.unwrap();
@@ -190,7 +190,7 @@ async fn a_sipcluster_that_is_made_again_and_deleted_before_it_is_declared_gives
 }
 
 #[tokio::test]
-async fn a_surplus_member_in_use_is_only_asked_for_and_one_that_is_let_go_goes_in_its_place() {
+async fn a_surplus_member_in_use_is_requested_not_taken() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply("one", 1, 2).await.unwrap();
@@ -260,7 +260,7 @@ fn used_in(namespace: &str, host: wire::Host) -> wire::Host {
 }
 
 #[tokio::test]
-async fn a_released_host_that_somebody_uses_is_reported_and_nobody_gets_it_whoever_uses_it() {
+async fn a_released_host_in_use_is_reported_and_given_to_none() {
     // Its own tenant's machine controller was late; or another tenant's took a host that is nobody's.
     for tenant in ["tenant", "another"] {
         let stage = Stage::empty();
@@ -312,7 +312,7 @@ async fn a_released_host_that_somebody_uses_is_reported_and_nobody_gets_it_whoev
 }
 
 #[tokio::test]
-async fn a_host_whose_user_was_there_before_the_release_is_not_unlabelled_so_it_is_no_report() {
+async fn a_host_used_before_its_release_is_no_late_claim() {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -326,7 +326,7 @@ async fn a_host_whose_user_was_there_before_the_release_is_not_unlabelled_so_it_
 }
 
 #[tokio::test]
-async fn a_requested_member_that_is_replaced_goes_for_good() {
+async fn a_requested_member_that_is_replaced_does_not_return() {
     let stage = Stage::empty();
     let hosts = [host("h1"), host("h2"), host("h3"), host("h4")];
     let session = stage.sync(&hosts).await;

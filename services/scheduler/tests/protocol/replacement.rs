@@ -32,7 +32,7 @@ async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Re
 }
 
 /// What the scheduler does by itself when time has gone by.
-async fn look(stage: &Stage) {
+async fn report(stage: &Stage) {
     let site = stage.region.site(SITE).unwrap();
     let now = stage.now();
     let failed = site.read().failed_meanwhile(now);
@@ -66,7 +66,7 @@ async fn now(stage: &Stage) -> Vec<(String, MemberState)> {
     members(&stage.record("one").await.unwrap())
 }
 
-fn of(name: &str, state: MemberState) -> (String, MemberState) {
+fn in_state(name: &str, state: MemberState) -> (String, MemberState) {
     (name.to_owned(), state)
 }
 
@@ -83,20 +83,23 @@ fn paused(host: wire::Host) -> wire::Host {
 }
 
 #[tokio::test]
-async fn a_member_in_error_is_replaced_when_its_time_is_over_and_not_before() {
+async fn a_member_in_error_is_replaced_after_its_time() {
     let (stage, session) = placed(&["h1", "h2"], 1, Some(GRACE)).await;
     stage
         .report(&session, &[in_error(labelled("h1", "one"), None)])
         .await;
-    look(&stage).await;
+    report(&stage).await;
     stage.pass(GRACE.checked_sub(Duration::from_secs(1)).unwrap());
-    look(&stage).await;
-    assert_eq!(now(&stage).await, [of("h1", Bound)], "it is too early");
+    report(&stage).await;
+    assert_eq!(now(&stage).await, [in_state("h1", Bound)], "it is too early");
 
     stage.pass(Duration::from_secs(1));
-    look(&stage).await;
+    report(&stage).await;
 
-    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Releasing), in_state("h2", Claimed)]
+    );
     let record = stage.record("one").await.unwrap();
     let new = record.members.values().find(|member| member.state == Claimed);
     assert_eq!(new.unwrap().replaces.as_ref().unwrap().host().name.name(), "h1");
@@ -107,7 +110,7 @@ async fn a_member_in_error_is_replaced_when_its_time_is_over_and_not_before() {
 }
 
 #[tokio::test]
-async fn the_time_of_an_error_is_begun_anew_by_no_restart_and_by_a_recovery() {
+async fn the_time_of_an_error_survives_restarts_not_recovery() {
     // What the agent says the second time, and whether the time has gone on.
     let cases = [
         ("an agent that has started again knows no time", None, true),
@@ -127,19 +130,19 @@ async fn the_time_of_an_error_is_begun_anew_by_no_restart_and_by_a_recovery() {
         let since = fell.map(|ago| stage.now() - ago);
         let hosts = [in_error(labelled("h1", "one"), since), host("h2")];
         stage.sync_with(&hosts, &[observed("one")], None).await;
-        look(&stage).await;
-        assert_eq!(now(&stage).await, [of("h1", Bound)], "{case}");
+        report(&stage).await;
+        assert_eq!(now(&stage).await, [in_state("h1", Bound)], "{case}");
 
         stage.pass(GRACE.checked_sub(SHORT).unwrap());
-        look(&stage).await;
+        report(&stage).await;
 
-        let replaced = now(&stage).await.contains(&of("h2", Claimed));
+        let replaced = now(&stage).await.contains(&in_state("h2", Claimed));
         assert_eq!(replaced, goes_on, "{case}");
     }
 }
 
 #[tokio::test]
-async fn error_is_no_failure_where_the_role_does_not_ask_for_it_or_metal3_leaves_the_host_alone() {
+async fn an_error_fails_a_member_only_where_the_role_opts_in() {
     let bad = |host| in_error(host, None);
     let detached = |host| wire::Host {
         detached: true,
@@ -161,23 +164,26 @@ async fn error_is_no_failure_where_the_role_does_not_ask_for_it_or_metal3_leaves
         stage.report(&session, std::slice::from_ref(&shown)).await;
         stage.pass(10 * GRACE);
         stage.report(&session, std::slice::from_ref(&shown)).await;
-        look(&stage).await;
-        assert_eq!(now(&stage).await, [of("h1", Bound)], "{shown:?}");
+        report(&stage).await;
+        assert_eq!(now(&stage).await, [in_state("h1", Bound)], "{shown:?}");
     }
 }
 
 #[tokio::test]
-async fn a_host_that_is_gone_is_replaced_at_once_and_with_no_other_host_nothing_is_taken_away() {
+async fn a_deleted_host_is_replaced_if_another_is_free() {
     let (stage, session) = placed(&["h1", "h2"], 1, None).await;
     stage.report_gone(&session, &["h1"]).await;
-    look(&stage).await;
-    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+    report(&stage).await;
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Releasing), in_state("h2", Claimed)]
+    );
 
     let (stage, session) = placed(&["h1"], 1, None).await;
     stage.report_gone(&session, &["h1"]).await;
-    look(&stage).await;
+    report(&stage).await;
     let record = stage.record("one").await.unwrap();
-    assert_eq!(members(&record), [of("h1", Bound)]);
+    assert_eq!(members(&record), [in_state("h1", Bound)]);
     assert_eq!(record.conflicts[0].kind, "host-missing");
     assert!(record.refusal.is_some(), "and it is said what is missing");
     assert!(
@@ -190,47 +196,57 @@ async fn a_host_that_is_gone_is_replaced_at_once_and_with_no_other_host_nothing_
     // A host that comes takes its place, without being asked.
     stage.report(&session, &[host("h9")]).await;
     stage.retry().await;
-    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h9", Claimed)]);
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Releasing), in_state("h9", Claimed)]
+    );
 }
 
 #[tokio::test]
-async fn hosts_that_are_moved_are_not_replaced_and_go_on_under_their_new_uids() {
+async fn moved_hosts_keep_their_places_under_new_uids() {
     let (stage, session) = placed(&["h1", "h2"], 1, None).await;
     stage.report(&session, &[paused(labelled("h1", "one"))]).await;
     stage.report_gone(&session, &["h1"]).await;
-    look(&stage).await;
-    assert_eq!(now(&stage).await, [of("h1", Bound)], "it was paused when it went");
+    report(&stage).await;
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Bound)],
+        "it was paused when it went"
+    );
     // Nor does a restart forget how it was.
     let stage = stage.restart_at();
     let session = stage.sync_with(&[host("h2")], &[observed("one")], None).await;
     stage.pass(MISSING_LIMIT.checked_sub(Duration::from_secs(1)).unwrap());
-    look(&stage).await;
-    assert_eq!(now(&stage).await, [of("h1", Bound)]);
+    report(&stage).await;
+    assert_eq!(now(&stage).await, [in_state("h1", Bound)]);
 
     stage
         .report(&session, &[paused(again(labelled("h1", "one")))])
         .await;
     stage.pass(2 * MISSING_LIMIT);
-    look(&stage).await;
+    report(&stage).await;
 
     let record = stage.record("one").await.unwrap();
-    assert_eq!(members(&record), [of("h1", Bound)]);
+    assert_eq!(members(&record), [in_state("h1", Bound)]);
     let (id, member) = record.members.first_key_value().unwrap();
     assert_eq!((id.uid.as_str(), member.failed_since), ("uid-h1-again", None));
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_come_back_from_a_move_has_failed() {
+async fn a_host_missing_after_a_move_has_failed() {
     let (stage, session) = placed(&["h1", "h2"], 1, None).await;
     stage.report(&session, &[paused(labelled("h1", "one"))]).await;
     stage.report_gone(&session, &["h1"]).await;
     stage.pass(MISSING_LIMIT);
-    look(&stage).await;
-    assert_eq!(now(&stage).await, [of("h1", Releasing), of("h2", Claimed)]);
+    report(&stage).await;
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Releasing), in_state("h2", Claimed)]
+    );
 }
 
 #[tokio::test]
-async fn a_member_that_is_to_be_moved_stays_until_its_replacement_is_bound_and_one_moves_at_a_time() {
+async fn members_move_one_at_a_time_after_their_replacement() {
     let (stage, session) = placed(&["h1", "h2", "h3", "h4"], 2, None).await;
     let asked = |name| wire::Host {
         replace_requested: true,
@@ -240,7 +256,11 @@ async fn a_member_that_is_to_be_moved_stays_until_its_replacement_is_bound_and_o
     stage.retry().await;
     assert_eq!(
         now(&stage).await,
-        [of("h1", Bound), of("h2", Bound), of("h3", Claimed)],
+        [
+            in_state("h1", Bound),
+            in_state("h2", Bound),
+            in_state("h3", Claimed)
+        ],
         "both stay, and one gets a replacement"
     );
 
@@ -256,10 +276,10 @@ async fn a_member_that_is_to_be_moved_stays_until_its_replacement_is_bound_and_o
     assert_eq!(
         now(&stage).await,
         [
-            of("h1", Releasing),
-            of("h2", Bound),
-            of("h3", Bound),
-            of("h4", Claimed)
+            in_state("h1", Releasing),
+            in_state("h2", Bound),
+            in_state("h3", Bound),
+            in_state("h4", Claimed)
         ]
     );
 
@@ -272,7 +292,7 @@ async fn a_member_that_is_to_be_moved_stays_until_its_replacement_is_bound_and_o
 }
 
 #[tokio::test]
-async fn the_scheduler_looks_by_itself_when_an_error_has_lasted_too_long() {
+async fn the_scheduler_notices_an_expired_error_by_itself() {
     let (stage, session) = placed(&["h1", "h2"], 1, Some(GRACE)).await;
     stage
         .report(&session, &[in_error(labelled("h1", "one"), None)])
@@ -282,12 +302,12 @@ async fn the_scheduler_looks_by_itself_when_an_error_has_lasted_too_long() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(now(&stage).await, [of("h1", Bound)]);
+    assert_eq!(now(&stage).await, [in_state("h1", Bound)]);
     stage.pass(GRACE);
 
     let mut durable = stage.region.committer().watch();
     let replaced = async {
-        while now(&stage).await != [of("h1", Releasing), of("h2", Claimed)] {
+        while now(&stage).await != [in_state("h1", Releasing), in_state("h2", Claimed)] {
             durable.changed().await.unwrap();
         }
     };

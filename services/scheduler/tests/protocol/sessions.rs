@@ -46,7 +46,7 @@ async fn a_newer_reporter_cuts_the_older_one_off() {
 }
 
 #[tokio::test]
-async fn a_reporter_of_an_earlier_election_is_refused_after_a_restart_of_the_scheduler_too() {
+async fn an_earlier_reporter_is_refused_after_a_restart_too() {
     let stage = Stage::empty();
     drop(stage.open("lease", 2).await.unwrap());
     let before = stage.open("lease", 1).await.unwrap_err();
@@ -80,7 +80,7 @@ async fn a_reporter_is_let_in_only_when_its_fence_is_durable() {
 }
 
 #[tokio::test]
-async fn another_lease_is_believed_only_when_the_reporter_of_the_earlier_one_has_been_silent() {
+async fn another_lease_counts_once_the_earlier_reporter_is_silent() {
     let stage = Stage::empty();
     let first = stage.open("first", 9).await.unwrap();
     stage.pass(KEEPALIVE * 2);
@@ -110,7 +110,7 @@ async fn another_lease_is_believed_only_when_the_reporter_of_the_earlier_one_has
 }
 
 #[tokio::test]
-async fn another_lease_waits_after_a_restart_since_the_earlier_reporter_may_come_back() {
+async fn after_a_restart_another_lease_waits_for_the_earlier() {
     let stage = Stage::empty();
     drop(stage.open("first", 9).await.unwrap());
     let stage = stage.restart();
@@ -122,7 +122,7 @@ async fn another_lease_waits_after_a_restart_since_the_earlier_reporter_may_come
 }
 
 #[tokio::test]
-async fn a_lease_that_was_replaced_never_comes_back() {
+async fn a_replaced_lease_is_never_accepted_again() {
     let stage = Stage::empty();
     drop(stage.open("first", 9).await.unwrap());
     stage.pass(KEEPALIVE);
@@ -136,7 +136,7 @@ async fn a_lease_that_was_replaced_never_comes_back() {
 }
 
 #[tokio::test]
-async fn an_operator_lets_a_counter_restored_backwards_in_and_the_log_says_who_did() {
+async fn an_operator_accepts_a_restored_counter_and_is_logged() {
     let stage = Stage::empty();
     let reporter = stage.open("lease", 9).await.unwrap();
 
@@ -178,7 +178,7 @@ async fn what_a_snapshot_does_not_name_is_gone() {
 }
 
 #[tokio::test]
-async fn a_site_that_has_seen_more_than_the_ledger_holds_raises_the_epoch_durably() {
+async fn a_site_ahead_of_the_ledger_raises_the_epoch() {
     let stage = Stage::empty();
     let seen = SitePosition::new(3, 100);
 

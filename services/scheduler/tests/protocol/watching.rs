@@ -7,7 +7,7 @@ use scheduler::{
 
 use crate::fixtures::{SITE, Stage, host, released};
 
-fn told(changes: Option<Vec<Changed>>) -> Vec<(u64, bool)> {
+fn received(changes: Option<Vec<Changed>>) -> Vec<(u64, bool)> {
     changes
         .unwrap()
         .iter()
@@ -16,7 +16,7 @@ fn told(changes: Option<Vec<Changed>>) -> Vec<(u64, bool)> {
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_the_newest_state_of_each_cluster_and_nothing_twice() {
+async fn a_watcher_gets_each_clusters_newest_state_once() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -26,25 +26,25 @@ async fn a_watcher_is_told_the_newest_state_of_each_cluster_and_nothing_twice() 
 
     let mut cursor = site.lock().beginning();
     assert_eq!(
-        told(site.lock().changes(cursor, one, 64)),
+        received(site.lock().changes(cursor, one, 64)),
         [(two, false), (one, false)]
     );
     assert_eq!(
-        told(site.lock().changes(cursor, two, 64)),
+        received(site.lock().changes(cursor, two, 64)),
         [(two, false)],
         "what is not durable is not told"
     );
     assert_eq!(
-        told(site.lock().changes(cursor, one, 1)),
+        received(site.lock().changes(cursor, one, 1)),
         [(two, false)],
         "page by page"
     );
     cursor.advance(one);
-    assert_eq!(told(site.lock().changes(cursor, one, 64)), []);
+    assert_eq!(received(site.lock().changes(cursor, one, 64)), []);
 }
 
 #[tokio::test]
-async fn a_watcher_that_resumes_is_told_what_went_meanwhile() {
+async fn a_resuming_watcher_gets_the_removals_it_missed() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1")]).await;
     let applied = stage.apply("one", 1, 1).await.unwrap().revision;
@@ -57,13 +57,13 @@ async fn a_watcher_that_resumes_is_told_what_went_meanwhile() {
     let site = stage.region.site(SITE).unwrap();
 
     assert_eq!(
-        told(site.lock().changes(Cursor::resume(applied), now, 64)),
+        received(site.lock().changes(Cursor::resume(applied), now, 64)),
         [(now, true)]
     );
 }
 
 #[tokio::test]
-async fn a_watcher_from_before_a_restart_goes_on_unless_a_removal_was_not_told_to_it() {
+async fn a_watcher_resumes_after_a_restart_unless_it_missed_a_removal() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2")]).await;
     let first = stage.apply("one", 1, 1).await.unwrap().revision;
@@ -72,8 +72,8 @@ async fn a_watcher_from_before_a_restart_goes_on_unless_a_removal_was_not_told_t
     let restarted = stage.restart();
     let site = restarted.region.site(SITE).unwrap();
     let resumed = |site: &SharedSite, at, upto| site.lock().changes(Cursor::resume(at), upto, 64);
-    assert_eq!(told(resumed(&site, first, second)), [(second, false)]);
-    assert_eq!(told(resumed(&site, second, second)), []);
+    assert_eq!(received(resumed(&site, first, second)), [(second, false)]);
+    assert_eq!(received(resumed(&site, second, second)), []);
 
     let session = restarted.sync(&[host("h1"), host("h2")]).await;
     let releasing = restarted.release("one").await.unwrap();
@@ -92,7 +92,10 @@ async fn a_watcher_from_before_a_restart_goes_on_unless_a_removal_was_not_told_t
         resumed(&site, second, removed).is_none(),
         "nobody knows any more what was removed: it begins anew"
     );
-    assert_eq!(told(resumed(&site, removed, removed)), []);
+    assert_eq!(received(resumed(&site, removed, removed)), []);
     let beginning = site.lock().beginning();
-    assert_eq!(told(site.lock().changes(beginning, removed, 64)), [(two, false)]);
+    assert_eq!(
+        received(site.lock().changes(beginning, removed, 64)),
+        [(two, false)]
+    );
 }

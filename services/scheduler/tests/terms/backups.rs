@@ -31,7 +31,7 @@ fn files(folder: &Path) -> Vec<String> {
 fn check(path: &Path) -> Report {
     let mut checker = Checker::default();
     for entry in Reader::new(BufReader::new(File::open(path).unwrap())).unwrap() {
-        checker.look(&entry.unwrap());
+        checker.add(&entry.unwrap());
     }
     checker.finish()
 }
@@ -40,7 +40,7 @@ fn age(metrics: &Metrics) -> f64 {
     let text = metrics.encode().unwrap();
     let line = text
         .lines()
-        .find_map(|line| line.strip_prefix("ledger_backup_age_seconds "));
+        .find_map(|line| line.strip_prefix("sip_scheduler_ledger_backup_age_seconds "));
     line.unwrap().parse().unwrap()
 }
 

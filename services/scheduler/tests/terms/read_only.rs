@@ -64,7 +64,7 @@ fn assert_read_only(call: &str, status: &Status, cause: &str) {
 }
 
 #[tokio::test]
-async fn what_was_durable_is_told_while_the_disk_fails_and_it_goes_on_without_a_restart() {
+async fn durable_state_is_served_while_the_disk_fails() {
     for (fault, cause) in [
         (Fault::Full, "No space left on device"),
         (Fault::Sync, "Input/output error"),
@@ -151,7 +151,7 @@ async fn every_call_that_writes_or_needs_hosts_says_why_it_cannot() {
 }
 
 #[tokio::test]
-async fn the_log_is_told_if_it_can_be_read_and_the_cause_otherwise() {
+async fn the_log_is_served_if_readable_or_the_cause() {
     let stage = failed(Fault::Full).await;
     let log = || async {
         stage

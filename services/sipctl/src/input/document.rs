@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_come_as_json_as_yaml_and_in_lists() {
+    fn documents_may_be_json_yaml_or_lists() {
         let cases = [
             (
                 "kind: A\n---\n---\n# only a comment\n---\nkind: B\n",

@@ -119,11 +119,11 @@ impl Read {
                 sip_labels: SipLabels::read(|key| labels.get(key).map(LabelValue::as_str)),
                 labels,
                 provisioning: if state_is_known {
-                    ProvisioningState::parse(&shown(parsed.provisioning_state().as_str()))
+                    ProvisioningState::parse(&sanitize(parsed.provisioning_state().as_str()))
                 } else {
                     ProvisioningState::NotReported
                 },
-                operational: OperationalStatus::parse(&shown(parsed.operational_status().as_str())),
+                operational: OperationalStatus::parse(&sanitize(parsed.operational_status().as_str())),
                 paused: parsed.is_paused(),
                 detached: parsed.is_detached(),
                 deleting: parsed.is_deleting(),
@@ -142,12 +142,12 @@ impl Read {
 }
 
 /// A text of which nobody has checked a character, as it may be shown.
-fn shown(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     one_line(text, 253)
 }
 
 fn consumer(reference: &api::ConsumerReference) -> Consumer {
-    let text = |text: &Option<String>| shown(text.as_deref().unwrap_or_default()).into();
+    let text = |text: &Option<String>| sanitize(text.as_deref().unwrap_or_default()).into();
     Consumer {
         kind: text(&reference.kind),
         namespace: text(&reference.namespace),

@@ -46,7 +46,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(document: &Document) -> Option<Self> {
+    fn detect(document: &Document) -> Option<Self> {
         let text = |field: &str| document.object.get(field).and_then(Value::as_str);
         match (text("apiVersion")?, text("kind")?) {
             ("metal3.io/v1alpha1", "BareMetalHost") => Some(Self::Host),
@@ -68,7 +68,7 @@ impl Input {
         let mut secrets = Vec::new();
         let mut skipped = Skipped::default();
         for document in documents {
-            match Kind::of(&document) {
+            match Kind::detect(&document) {
                 Some(Kind::Host) => {
                     let host = host::read(document, namespace)?;
                     let place = host.place.clone();

@@ -73,7 +73,7 @@ pub(super) enum StrayKind {
 
 impl Holdings {
     /// Reads labels and statuses, and tells the site who holds what.
-    pub(super) fn of(input: &Input, site: &mut Site) -> Self {
+    pub(super) fn read(input: &Input, site: &mut Site) -> Self {
         let mut holdings = Self::default();
         for observed in input.hosts.values() {
             holdings.by_labels(input, &observed.host, site);

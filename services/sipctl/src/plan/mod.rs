@@ -4,7 +4,7 @@ mod grid;
 mod holdings;
 mod remarks;
 
-use placement::whatif::Turn;
+use placement::whatif::Priority;
 use placement::{ClusterName, Decision, Holder, MemberState, Request, Site, decide};
 
 pub use grid::{Cell, Change, Grid, Row, WhyNot};
@@ -79,7 +79,7 @@ pub fn plan(input: &Input) -> Plan {
     let mut turns = Vec::new();
     for declared in input.clusters.values() {
         let members = holdings.members(&declared.name);
-        let remarks = || remarks::of(input, declared, &holdings, &Decision::default());
+        let remarks = || remarks::collect(input, declared, &holdings, &Decision::default());
         match &declared.request {
             _ if declared.deleting => {
                 let whole = report::released_whole(&declared.name, &declared.roles, members, remarks());
@@ -92,7 +92,7 @@ pub fn plan(input: &Input) -> Plan {
             Ok(request) => {
                 let request = checkable(input, request);
                 turns.push((
-                    Turn::new(&site, &request, members, declared.created),
+                    Priority::new(&site, &request, members, declared.created),
                     declared,
                     request,
                 ));
@@ -102,7 +102,7 @@ pub fn plan(input: &Input) -> Plan {
     turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
     for (_, declared, request) in turns {
         let decision = decide(&site, &request, holdings.members(&declared.name));
-        let remarks = remarks::of(input, declared, &holdings, &decision);
+        let remarks = remarks::collect(input, declared, &holdings, &decision);
         let report = report::cluster(&declared.name, &request.roles, &decision, remarks);
         let mut planned = planned(input, declared, report);
         planned.grid.explain(&site, &request, &planned.report);
@@ -129,7 +129,7 @@ fn read(input: &Input) -> (Site, Holdings) {
     for observed in input.hosts.values() {
         site.upsert(observed.host.clone());
     }
-    let holdings = Holdings::of(input, &mut site);
+    let holdings = Holdings::read(input, &mut site);
     (site, holdings)
 }
 

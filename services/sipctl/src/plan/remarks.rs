@@ -10,7 +10,7 @@ use crate::report::{Remark, remark};
 /// Most characters of what is wrong with a host.
 const SHOWN: usize = 1024;
 
-pub(super) fn of(
+pub(super) fn collect(
     input: &Input,
     declared: &Declared,
     holdings: &Holdings,
@@ -53,7 +53,7 @@ pub(super) fn about_stray(stray: &Stray) -> Remark {
     } = stray;
     let (kind, sentence) = match kind {
         StrayKind::Partial => (
-            "partial-labels",
+            "labels-partial",
             "it has only some of SIP's labels, or not valid ones; it is neither a member nor free".to_owned(),
         ),
         StrayKind::Orphaned => (

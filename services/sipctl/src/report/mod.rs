@@ -141,7 +141,7 @@ impl ReleaseReason {
 pub struct Remark {
     /// What, in one word. More kinds may come.
     ///
-    /// Of the input: `addresses-unchecked`, `state-unknown`, `partial-labels`, `orphaned`, `not-labelled`,
+    /// Of the input: `addresses-unchecked`, `state-unknown`, `labels-partial`, `orphaned`, `not-labelled`,
     /// `not-a-member`, `releasing`, `problem`. Of members that stay though they could not be taken today: `selector`,
     /// `no-topology-label`, `empty-topology-label`, `deleting`, `paused`, `detached`, `in-error`, `servicing`,
     /// `unknown-status`, `state`, `cordoned`, `cordoned-domain`, `no-address`, `topology-shared`, `domain-changed`,

@@ -131,7 +131,7 @@ Host *
     }
 
     #[test]
-    fn ssh_goes_through_the_jump_host_and_knows_its_key() {
+    fn the_ssh_block_uses_the_jump_host_and_its_key() {
         let cluster: ClusterName = "shop/orders".parse().unwrap();
         let text = text(&cluster, &jump_host(), &nodes::parse(RENDERED));
         let jump = ssh_reads(&text, "jump.orders.shop");
@@ -156,7 +156,7 @@ Host *
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn hostile_text_never_becomes_a_further_line(text in "(Host |HostName |HostKeyAlias |ProxyCommand |[ -~]{0,8}|\n|\r|\u{2028}|\"|%){0,20}") {
+        fn hostile_text_never_adds_a_line(text in "(Host |HostName |HostKeyAlias |ProxyCommand |[ -~]{0,8}|\n|\r|\u{2028}|\"|%){0,20}") {
             let cluster: ClusterName = "shop/orders".parse().unwrap();
             let nodes = nodes::parse(&text);
             let rendered = super::text(&cluster, &jump_host(), &nodes);

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use placement::ClusterName;
 
-use crate::{executor::block_on, hands::Access, outcome::Outcome};
+use crate::{executor::block_on, maintenance::Access, outcome::Outcome};
 use block::JumpHost;
 
 /// What jump hosts' objects are called; the name of the cluster follows.
@@ -26,7 +26,7 @@ pub struct Through {
     /// The SIPCluster
     #[arg(value_name = "NS/NAME")]
     cluster: ClusterName,
-    /// Address of the jump host, where the status has none: that of any node of the site
+    /// Address of the jump host, if the status has none: the address of any node of the site
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
     #[command(flatten)]

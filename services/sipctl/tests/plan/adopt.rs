@@ -15,7 +15,7 @@ status: {{provisioning: {{state: provisioned}}, operationalStatus: OK}}
     )
 }
 
-fn of(cluster: &str, role: &str) -> String {
+fn labels(cluster: &str, role: &str) -> String {
     format!(
         ", sip.airshipit.org/cluster-namespace: default, sip.airshipit.org/cluster-name: {cluster}, \
          sip.airshipit.org/node-type: {role}"
@@ -40,11 +40,11 @@ fn check(text: &[String]) -> Adoption {
 }
 
 #[test]
-fn what_fits_is_kept_and_what_is_odd_is_reported_without_a_conflict() {
+fn adoption_keeps_what_fits_and_reports_the_rest() {
     let found = check(&[
         cluster(2),
-        host("a", "r1", &of("shop", "Worker")),
-        host("b", "r1", &of("shop", "Worker")),
+        host("a", "r1", &labels("shop", "Worker")),
+        host("b", "r1", &labels("shop", "Worker")),
     ]);
     assert!(found.is_clean(), "{found:?}");
     assert_eq!(
@@ -60,8 +60,8 @@ fn what_fits_is_kept_and_what_is_odd_is_reported_without_a_conflict() {
 }
 
 #[test]
-fn what_would_change_or_is_nobodys_is_a_conflict() {
-    let own = |name: &str, rack: &str| host(name, rack, &of("shop", "Worker"));
+fn relabelling_and_partial_labels_are_conflicts() {
+    let own = |name: &str, rack: &str| host(name, rack, &labels("shop", "Worker"));
     let cases = [
         (
             vec![cluster(1), own("a", "r1"), own("b", "r2")],
@@ -78,7 +78,7 @@ fn what_would_change_or_is_nobodys_is_a_conflict() {
         ),
         (vec![cluster(-1), own("a", "r1")], "invalid"),
         (
-            vec![cluster(1), host("a", "r1", &of("shop", "ControlPlane"))],
+            vec![cluster(1), host("a", "r1", &labels("shop", "ControlPlane"))],
             "would be given back (ControlPlane): surplus",
         ),
     ];
@@ -94,12 +94,12 @@ fn what_would_change_or_is_nobodys_is_a_conflict() {
 }
 
 #[test]
-fn a_host_with_labels_that_make_it_nobodys_is_in_conflict_though_there_is_no_cluster() {
+fn a_host_with_partial_labels_is_a_conflict_without_cluster() {
     for (labels, kind) in [
-        (of("never", "Worker"), "orphaned"),
+        (labels("never", "Worker"), "orphaned"),
         (
             ", sip.airshipit.org/cluster-name: shop".to_owned(),
-            "partial-labels",
+            "labels-partial",
         ),
     ] {
         let found = check(&[host("a", "r1", &labels)]);

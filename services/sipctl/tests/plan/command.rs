@@ -119,7 +119,7 @@ fn a_wrong_command_line_ends_with_1_and_help_with_0() {
 }
 
 #[test]
-fn one_cluster_is_printed_and_decides_the_exit_code_but_all_are_decided() {
+fn one_cluster_is_printed_though_all_are_decided() {
     let site = directory(&[
         ("a.json", &host("a", "r1").to_string()),
         ("first.json", &cluster("first", &[("Worker", 1)]).to_string()),
@@ -137,7 +137,7 @@ fn one_cluster_is_printed_and_decides_the_exit_code_but_all_are_decided() {
 }
 
 #[test]
-fn a_directory_means_its_yaml_and_json_files_and_not_those_of_directories_in_it() {
+fn a_directory_means_its_own_yaml_and_json_files() {
     let host = |name: &str| host(name, name).to_string();
     let site = directory(&[
         ("a.yaml", &host("a")),

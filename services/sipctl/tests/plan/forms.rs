@@ -41,7 +41,7 @@ fn the_yaml_says_the_same_as_the_json() {
 }
 
 #[test]
-fn a_wide_site_is_shown_in_several_tables() {
+fn a_wide_site_is_printed_in_several_tables() {
     use crate::fixtures::{cluster, host, planned};
     let mut objects: Vec<_> = (0..8).map(|n| host(&format!("h{n}"), &format!("r{n}"))).collect();
     objects.push(cluster("wide", &[("Worker", 8)]));
@@ -49,7 +49,7 @@ fn a_wide_site_is_shown_in_several_tables() {
 }
 
 #[test]
-fn of_many_racks_that_are_only_free_a_few_are_shown() {
+fn only_a_few_of_many_free_racks_are_printed() {
     use crate::fixtures::{cluster, host, planned};
     let mut objects: Vec<_> = (0..40)
         .map(|n| host(&format!("h{n}"), &format!("r{n}")))

@@ -15,7 +15,7 @@ fn long() -> String {
 }
 
 #[test]
-fn objects_that_no_api_server_would_hold_are_unreadable_and_the_message_is_short_and_plain() {
+fn impossible_objects_are_refused_with_a_short_message() {
     let cases = [
         host("a", "r1").set("/metadata/name", "a\n\u{1b}[2J"),
         host("a", "r1").set("/metadata/name", long()),
@@ -47,7 +47,7 @@ fn objects_that_no_api_server_would_hold_are_unreadable_and_the_message_is_short
 }
 
 #[test]
-fn clusters_with_hostile_specs_are_invalid_and_the_message_is_short_and_plain() {
+fn hostile_specs_are_invalid_with_a_short_message() {
     let cases = [
         cluster("c", &[]).set(&format!("/spec/nodes/{}", long()), json!({})),
         cluster("c", &[]).set("/spec/nodes/a\nb", json!({})),

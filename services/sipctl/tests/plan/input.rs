@@ -6,7 +6,7 @@ use crate::fixtures::{Edit as _, cluster, decided, host, read, secret};
 use sipctl::report::Outcome;
 
 #[test]
-fn an_object_that_is_there_twice_is_refused_and_both_places_are_named() {
+fn a_duplicate_object_is_refused_with_both_places() {
     let cases = [
         (vec![host("a", "r1"), host("a", "r2")], "BareMetalHost lab/a"),
         (vec![cluster("c", &[]), cluster("c", &[])], "SIPCluster lab/c"),
@@ -35,7 +35,7 @@ fn an_object_that_is_there_twice_is_refused_and_both_places_are_named() {
 }
 
 #[test]
-fn objects_of_one_name_in_two_namespaces_or_of_two_kinds_are_not_the_same() {
+fn namespace_and_kind_distinguish_objects() {
     let objects = [
         host("a", "r1"),
         host("a", "r2").set("/metadata/namespace", "other"),

@@ -6,7 +6,7 @@ use crate::command::{directory, sipctl, text};
 use crate::fixtures::{Edit as _, cluster, host};
 
 #[test]
-fn the_loss_of_a_rack_names_the_clusters_that_lose_their_majority_with_it() {
+fn a_rack_outage_names_clusters_that_lose_quorum() {
     let objects = [
         host("a", "r1").member_of("one", "ControlPlane"),
         host("b", "r2").member_of("two", "ControlPlane"),

@@ -129,7 +129,7 @@ fn a_member_whose_host_does_not_exist_is_gone() {
 }
 
 #[test]
-fn what_the_status_claims_is_a_member_before_it_is_labelled_and_not_free_while_it_is_released() {
+fn hosts_in_a_status_are_members_before_their_labels() {
     check(vec![
         Case {
             name: "claimed: b, though a would be the first by name",

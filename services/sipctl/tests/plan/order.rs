@@ -33,7 +33,7 @@ fn winner(mut objects: Vec<Value>) -> Vec<String> {
 }
 
 #[test]
-fn the_older_cluster_comes_first_one_without_a_time_last_and_then_the_name_decides() {
+fn clusters_are_ordered_by_age_then_name() {
     let one = |name: &str| cluster(name, &[("Worker", 1)]);
     let old = "2026-01-01T00:00:00Z";
     let new = "2026-01-02T00:00:00Z";
@@ -52,7 +52,7 @@ fn the_older_cluster_comes_first_one_without_a_time_last_and_then_the_name_decid
 }
 
 #[test]
-fn replacements_come_before_growth_and_growth_before_new_clusters() {
+fn replacement_before_growth_before_new_clusters() {
     let old = "2026-01-01T00:00:00Z";
     let new = created(cluster("a-new", &[("Worker", 1)]), old);
     let growing = cluster("b-growing", &[("Worker", 2)]);
@@ -81,7 +81,7 @@ fn a_later_cluster_may_pass_one_that_does_not_fit() {
 }
 
 #[test]
-fn what_an_earlier_cluster_gives_back_is_not_free_for_a_later_one() {
+fn hosts_released_in_a_decision_are_not_free_in_it() {
     let report = report(&[
         host("x", "r1").member_of("a", "Worker"),
         cluster("a", &[("Worker", 0)]),

@@ -16,7 +16,7 @@ fn with_policy(policy: serde_json::Value, objects: &[serde_json::Value]) -> Clus
 }
 
 #[test]
-fn a_refusal_counts_what_is_left_after_each_condition_and_proves_that_it_is_not_enough() {
+fn a_refusal_counts_the_hosts_left_after_each_condition() {
     let refused = decided(&[
         host("a", "r1"),
         host("b", "r1"),
@@ -65,7 +65,7 @@ fn a_quota_of_the_policy_refuses() {
 }
 
 #[test]
-fn a_cordoned_domain_of_the_policy_refuses_and_is_reported_for_members() {
+fn a_cordoned_domain_refuses_claims_and_is_reported() {
     let cordon = json!({"cordoned": [{"key": "example.org/rack", "value": "r1"}]});
     let refused = with_policy(cordon.clone(), &[host("a", "r1"), cluster("c", &[("Worker", 1)])]);
     assert_eq!(refused.refusal.unwrap().roles["Worker"].eligible, 0);
@@ -118,7 +118,7 @@ fn replacements_under_way_make_the_others_wait() {
 }
 
 #[test]
-fn every_reason_of_every_host_is_told_for_a_role_that_is_short() {
+fn a_short_role_lists_every_reason_of_every_host() {
     let plan = planned(&[
         host("a", "r1").member_of("c", "Worker"),
         host("b", "r1"),

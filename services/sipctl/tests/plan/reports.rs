@@ -71,14 +71,14 @@ fn a_member_that_could_not_be_taken_today_stays_and_is_reported() {
 }
 
 #[test]
-fn a_member_that_the_selector_no_longer_matches_stays_and_is_reported() {
+fn a_member_outside_its_selector_stays_and_is_reported() {
     let edited =
         cluster("c", &[("Worker", 1)]).set("/spec/nodes/Worker/labelSelector/matchLabels", json!({"x": "y"}));
     assert_eq!(kinds(&decided(&[worker("a", "r1"), edited])), ["selector a"]);
 }
 
 #[test]
-fn members_that_share_a_rack_and_hosts_of_several_namespaces_are_reported() {
+fn members_sharing_a_rack_are_reported() {
     let shared = decided(&[
         worker("a", "r1"),
         worker("b", "r1"),
@@ -137,14 +137,14 @@ fn statuses_and_labels_that_do_not_agree_are_reported() {
 }
 
 #[test]
-fn hosts_with_labels_of_nobody_are_not_free_and_are_reported() {
+fn hosts_with_partial_labels_are_reported_and_not_free() {
     let half = |name: &str| host(name, "r1").label("sip.airshipit.org/cluster-name", "c");
     let bad = host("a", "r1").member_of("c", "");
     for partial in [half("a"), bad] {
         let cluster = decided(&[partial, cluster("c", &[("Worker", 1)])]);
         assert_eq!(
             (cluster.outcome, kinds(&cluster)),
-            (Outcome::Refused, vec!["partial-labels a".to_owned()])
+            (Outcome::Refused, vec!["labels-partial a".to_owned()])
         );
         assert_eq!(cluster.refusal.unwrap().roles["Worker"].free, 0);
     }
@@ -190,7 +190,7 @@ fn a_host_without_a_known_state_is_eligible_and_reported() {
 }
 
 #[test]
-fn addresses_are_checked_as_soon_as_one_secret_with_network_data_is_there() {
+fn addresses_are_checked_once_one_secret_exists() {
     let balanced = |network: &str| {
         let entry = json!([{"image": "haproxy", "nodeInterfaceId": network, "nodePort": 30000}]);
         cluster("c", &[("Worker", 1)]).set("/spec/services/loadBalancerControlPlane", entry)
@@ -236,7 +236,7 @@ fn addresses_are_checked_as_soon_as_one_secret_with_network_data_is_there() {
 }
 
 #[test]
-fn network_data_is_read_from_data_and_from_string_data_which_goes_first() {
+fn string_data_wins_over_data_in_network_data() {
     let balanced = cluster("c", &[("Worker", 1)]).set(
         "/spec/services/jumpHost",
         json!([{"image": "jump", "nodeInterfaceId": "oam", "sshAuthorizedKeys": [], "nodeSSHPrivateKeys": "keys"}]),

@@ -5,7 +5,8 @@
 //! | [`dependencies`] | the direction of dependencies between crates, and what the pure ones may reach |
 //! | [`doors`] | what decides and remembers knows no protobuf |
 //! | [`modules`] | the direction in which the files of a crate take names from each other |
-//! | [`sources`] | sizes of files, names of modules, no paths of somebody's machine |
+//! | [`sources`] | sizes of files, names of modules and functions, no machine paths |
+//! | [`metrics`] | the reference of metrics lists those of the code |
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
 //! | [`defects`] | every defect of SIP is held by a test that exists |
@@ -29,6 +30,7 @@ mod dependencies;
 mod doors;
 mod links;
 mod markdown;
+mod metrics;
 mod modules;
 mod repository;
 mod sources;

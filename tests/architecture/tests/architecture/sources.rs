@@ -70,7 +70,7 @@ fn nameless(sources: impl IntoIterator<Item = (String, String)>) -> Vec<String> 
 }
 
 #[test]
-fn no_file_names_a_path_of_somebodys_machine() {
+fn no_file_names_a_machine_path() {
     let contents = files()
         .into_iter()
         .filter(|path| !path.starts_with(FOREIGN))
@@ -114,6 +114,15 @@ fn each_rule_finds_what_breaks_it_and_nothing_else() {
     assert_eq!(nameless(file("a/src/helpers/mod.rs", "")).len(), 1);
     assert_eq!(
         nameless(file("a/src/lib.rs", "pub(crate) mod misc {}\n")).len(),
+        1
+    );
+    assert!(figurative(file("a.rs", "fn observe() {}\nstruct Lookup;\nfn offset() {}")).is_empty());
+    assert_eq!(
+        figurative(file("a.rs", concat!("    fn lo", "ok(&self)\nstruct To", "ld {"))).len(),
+        2
+    );
+    assert_eq!(
+        figurative(file("a.rs", &format!("fn {}()", "a".repeat(NAME + 1)))).len(),
         1
     );
     assert!(machine_paths(file("a.md", "docs/work/x and /workspace"), "/c/d").is_empty());
@@ -164,4 +173,33 @@ fn every_source_file_is_compiled() {
             .map(|file| format!("{file} is declared by no module"))
             .collect::<Vec<_>>(),
     );
+}
+
+/// Words that name nothing in this field, as `STYLE.md` has them.
+const FIGURES: &str = r"\b(?:fn (?:ask|asked|kept|look|of|said|says|shown|tell|told|turn)|(?:struct|enum|trait) (?:Asked|Kept|Look|Of|Said|Shown|Told|Turn))\b";
+
+/// Most characters of a function's name.
+const NAME: usize = 60;
+
+#[test]
+fn names_are_short_and_in_the_words_of_the_field() {
+    let sources = files_ending(".rs").into_iter().map(|path| {
+        let source = text(&path).unwrap_or_default();
+        (path, source)
+    });
+    assert_none(&figurative(sources));
+}
+
+fn figurative(sources: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    let figures = Regex::new(FIGURES).unwrap();
+    let functions = Regex::new(r"\bfn ([a-z0-9_]+)").unwrap();
+    let mut findings = Vec::new();
+    for (path, source) in sources {
+        let named = figures.find_iter(&source);
+        findings.extend(named.map(|name| format!("{path}: {}: see the words of STYLE.md", name.as_str())));
+        let names = functions.captures_iter(&source).map(|found| found[1].to_owned());
+        let long = names.filter(|name| name.len() > NAME);
+        findings.extend(long.map(|name| format!("{path}: {name} has more than {NAME} characters")));
+    }
+    findings
 }

@@ -72,10 +72,10 @@ fn a_file_with_any_byte_changed_is_noticed() {
     assert!(read(&longer).is_err(), "something comes after the end");
 }
 
-fn look(entries: &[disk::Entry]) -> Report {
+fn check(entries: &[disk::Entry]) -> Report {
     let mut checker = Checker::default();
     for entry in entries {
-        checker.look(entry);
+        checker.add(entry);
     }
     checker.finish()
 }
@@ -102,7 +102,7 @@ type Break = fn(&mut Vec<disk::Entry>);
 #[test]
 fn whatever_breaks_an_invariant_is_found() {
     let sound = read(&file()).unwrap();
-    assert_eq!(look(&sound).findings, Vec::<String>::new());
+    assert_eq!(check(&sound).findings, Vec::<String>::new());
     let cases: [(&str, Break); 7] = [
         ("is held twice", |entries| {
             let mut again = first(entries).clone();
@@ -142,7 +142,7 @@ fn whatever_breaks_an_invariant_is_found() {
     for (expected, break_it) in cases {
         let mut entries = sound.clone();
         break_it(&mut entries);
-        let report = look(&entries);
+        let report = check(&entries);
         assert!(
             report.findings.iter().any(|finding| finding.contains(expected)),
             "{expected}: {report:?}"
@@ -213,7 +213,7 @@ fn earlier_file(epoch: u64) -> Vec<u8> {
 #[test]
 fn export_of_an_earlier_version_is_imported() {
     let entries = read(&earlier_file(3)).unwrap();
-    let report = look(&entries);
+    let report = check(&entries);
     assert_eq!(report.findings, Vec::<String>::new());
     let ledger = Redb::on(InMemoryBackend::new()).unwrap();
     ledger.import(&mut entries.into_iter().map(Ok)).unwrap();

@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[test]
-fn a_leader_of_before_cannot_write_however_long_it_thinks_that_it_leads() {
+fn a_deposed_leader_cannot_write() {
     let cluster = Cluster::start(1);
     let place = cluster.place("/fence");
     let old = cluster.open(&place, cluster.elect(&place, "old:1")).unwrap();
@@ -30,7 +30,7 @@ fn a_leader_of_before_cannot_write_however_long_it_thinks_that_it_leads() {
 }
 
 #[test]
-fn a_writer_that_another_one_with_its_own_key_has_overtaken_cannot_write() {
+fn a_writer_overtaken_by_another_key_cannot_write() {
     let cluster = Cluster::start(1);
     let place = cluster.place("/overtaken");
     let elected = cluster.elect(&place, "one:1");

@@ -65,7 +65,7 @@ fn step(model: &Model, record: &Record) -> Change {
 }
 
 #[test]
-fn etcd_stores_the_largest_record_that_is_let_through_and_its_end() {
+fn etcd_stores_the_largest_accepted_record_and_its_release() {
     let cluster = Cluster::start(1);
     let ledger = EtcdBed::new(&cluster, "largest").open();
     let mut model = Model::new();
@@ -101,7 +101,7 @@ fn a_batch_of_more_than_etcd_takes_at_once_is_stored_whole() {
 }
 
 #[test]
-fn a_ledger_with_a_record_that_etcd_does_not_take_is_not_imported_and_the_error_names_it() {
+fn an_import_with_a_too_large_record_is_refused_by_name() {
     let file = FileBed::new();
     let redb = file.open();
     assert_eq!(redb.largest(), None);

@@ -75,7 +75,7 @@ fn model() -> Model {
 }
 
 #[test]
-fn a_file_of_an_earlier_version_is_migrated_and_knows_what_its_log_tells() {
+fn a_file_of_an_earlier_version_is_migrated_with_its_log() {
     for version in [1, 2, 3] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.redb");

@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use crate::backends::{Cluster, arguments};
 
 #[test]
-fn a_decision_that_takes_longer_than_the_lease_does_not_cost_the_right_to_write() {
+fn a_decision_longer_than_the_lease_keeps_the_lease() {
     let cluster = Cluster::start(1);
     let lease = Duration::from_secs(2);
     let arguments = EtcdArgs {

@@ -15,7 +15,7 @@ fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-fn of<'a>(log: &'a [api::Decision], site: &str) -> Vec<&'a api::Decision> {
+fn in_site<'a>(log: &'a [api::Decision], site: &str) -> Vec<&'a api::Decision> {
     log.iter().filter(|entry| entry.site == site).collect()
 }
 
@@ -73,10 +73,14 @@ pub(crate) fn shares(bed: &dyn Bed) {
             }
         }
         let log = whole_log(&*ledger);
-        assert_eq!(of(&log, "quiet"), of(&model.log, "quiet"), "round {round}");
-        let noisy = of(&log, "noisy");
+        assert_eq!(
+            in_site(&log, "quiet"),
+            in_site(&model.log, "quiet"),
+            "round {round}"
+        );
+        let noisy = in_site(&log, "noisy");
         assert!(
-            of(&model.log, "noisy").ends_with(&noisy),
+            in_site(&model.log, "noisy").ends_with(&noisy),
             "the newest entries are kept"
         );
         let bytes: usize = noisy

@@ -9,7 +9,7 @@ use cluster_agent::{
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use crate::{
-    messages::{Answer, Ask, Piece, Request, Told},
+    messages::{Answer, Ask, Piece, Placement, Request},
     world::{self, CLUSTERS, HOSTS, HostKey, Observed, World},
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Agent {
     /// Whether they have shown all of it once: nothing is reported before.
     pub(crate) listed: bool,
     /// The last answer about each cluster, and for which uid it was.
-    told: [Option<(u8, Told)>; CLUSTERS],
+    placement: [Option<(u8, Placement)>; CLUSTERS],
     /// Whether the API server had no pod of the load balancer of each cluster that it did not see.
     podless: [bool; CLUSTERS],
     pub(crate) stream: Option<Stream>,
@@ -55,7 +55,7 @@ impl Agent {
                 clusters: [const { None }; CLUSTERS],
             },
             listed: false,
-            told: [const { None }; CLUSTERS],
+            placement: [const { None }; CLUSTERS],
             podless: [false; CLUSTERS],
             stream: None,
             streams: 0,
@@ -63,7 +63,7 @@ impl Agent {
     }
 
     /// Its watches show the site as it is.
-    pub(crate) fn look(&mut self, now: &Observed) {
+    pub(crate) fn observe(&mut self, now: &Observed) {
         self.seen = now.clone();
         self.listed = true;
     }
@@ -116,22 +116,22 @@ impl Agent {
 
     /// Takes an answer in. When nothing is held any more, the finalizer goes.
     pub(crate) fn hear(&mut self, answer: Answer, world: &mut World) {
-        let Answer { request, told } = answer;
+        let Answer { request, placement } = answer;
         let index = usize::from(request.cluster);
-        match told {
-            Some(told) => {
+        match placement {
+            Some(placement) => {
                 // The status holds it before anything is done about it.
                 if let Some(cluster) = &mut world.now.clusters[index] {
-                    cluster.status = Some((told.epoch, told.revision, told.members.clone()));
+                    cluster.status = Some((placement.epoch, placement.revision, placement.members.clone()));
                 }
-                self.told[index] = Some((request.uid, told));
+                self.placement[index] = Some((request.uid, placement));
             }
             None if request.ask == Ask::Release => {
-                self.told[index] = None;
+                self.placement[index] = None;
                 let gone = |cluster: &mut world::Cluster| cluster.uid == request.uid && cluster.deleting;
                 world.now.clusters[index].take_if(gone);
             }
-            None => self.told[index] = None,
+            None => self.placement[index] = None,
         }
     }
 
@@ -142,19 +142,21 @@ impl Agent {
 
     /// Reads what the ledger says of a cluster that it does not see: what is given back is acted on, and nothing else. See
     /// `agents/cluster/src/reconcile/orphans.rs`.
-    pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Told, podless: bool) {
+    pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Placement, podless: bool) {
         self.podless[usize::from(cluster)] = podless;
         let mut releasing = placement;
         releasing.members.retain(|(_, _, releasing)| *releasing);
-        self.told[usize::from(cluster)] = Some((uid, releasing));
+        self.placement[usize::from(cluster)] = Some((uid, releasing));
     }
 
     /// What it would do now.
     pub(crate) fn deeds(&self) -> Vec<(u8, HostKey, Deed)> {
         let mut deeds = Vec::new();
-        for (cluster, told) in (0u8..).zip(&self.told) {
-            let Some((uid, told)) = told else { continue };
-            for &(host, revision, releasing) in &told.members {
+        for (cluster, placement) in (0u8..).zip(&self.placement) {
+            let Some((uid, placement)) = placement else {
+                continue;
+            };
+            for &(host, revision, releasing) in &placement.members {
                 let deed = self.deed(cluster, *uid, host, revision, releasing);
                 deeds.extend(deed.map(|deed| (cluster, host, deed)));
             }
@@ -212,8 +214,8 @@ impl Agent {
         deed: Deed,
         world: &mut World,
     ) -> Option<Request> {
-        let (uid, told) = self.told[usize::from(cluster)].as_ref()?;
-        let &(_, revision, _) = told.members.iter().find(|(key, _, _)| *key == host)?;
+        let (uid, placement) = self.placement[usize::from(cluster)].as_ref()?;
+        let &(_, revision, _) = placement.members.iter().find(|(key, _, _)| *key == host)?;
         let version = self.seen.hosts[usize::from(host.index)].map_or(0, |seen| seen.version);
         let written = match deed {
             Deed::Label => {

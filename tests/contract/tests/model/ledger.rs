@@ -15,7 +15,7 @@ use scheduler::{
 };
 
 use crate::{
-    messages::Told,
+    messages::Placement,
     world::{self, Member},
 };
 
@@ -79,8 +79,8 @@ impl Held {
     }
 
     /// What `GetPlacement` answers, with the uid of the cluster.
-    pub(crate) fn placement(&self, epoch: u64) -> (u8, Told) {
-        let placement = Told {
+    pub(crate) fn placement(&self, epoch: u64) -> (u8, Placement) {
+        let placement = Placement {
             epoch,
             revision: self.0.revision,
             members: self.members().collect(),

@@ -8,7 +8,7 @@ use crate::world::{self, CLUSTERS, Cluster, HOSTS, Host, HostKey, Member, Observ
 
 /// What a cluster's agent is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Told {
+pub(crate) struct Placement {
     pub(crate) epoch: u64,
     pub(crate) revision: u64,
     pub(crate) members: Vec<Member>,
@@ -34,7 +34,7 @@ pub(crate) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    pub(crate) told: Option<Told>,
+    pub(crate) placement: Option<Placement>,
 }
 
 /// A message on a stream of reports.

@@ -156,7 +156,7 @@ impl State {
     /// Takes a step; what it does not change, it leaves as it is.
     pub(crate) fn step(&mut self, action: Action) {
         match action {
-            Action::Look(agent) => self.agents[usize::from(agent)].look(&self.world.now),
+            Action::Look(agent) => self.agents[usize::from(agent)].observe(&self.world.now),
             Action::Declare(agent, cluster) => {
                 let declared = self.agents[usize::from(agent)].declare(agent, cluster);
                 self.requests.extend(declared);
@@ -248,7 +248,7 @@ impl State {
         }
         let answers = self.scheduler.answers(&self.ledger);
         for answer in &answers {
-            let members = answer.told.iter().flat_map(|told| &told.members);
+            let members = answer.placement.iter().flat_map(|placement| &placement.members);
             let kept = members.filter(|(_, _, releasing)| !releasing);
             self.promised
                 .extend(kept.map(|(host, _, _)| (answer.request.cluster, *host)));

@@ -26,7 +26,7 @@ use scheduler::{
 
 use crate::{
     ledger::{Held, Ledger, Queue, Records, Staged},
-    messages::{Answer, Ask, Piece, Request, Told, changes, observed},
+    messages::{Answer, Ask, Piece, Placement, Request, changes, observed},
     world::{self, HOSTS, Observed},
 };
 
@@ -76,7 +76,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(site: &Site) -> Self {
+    fn of_site(site: &Site) -> Self {
         let records = site
             .records()
             .iter()
@@ -149,7 +149,7 @@ impl Scheduler {
             ledger.history,
         );
         Self {
-            seen: Seen::of(&site),
+            seen: Seen::of_site(&site),
             site: Arc::new(site),
             revision: ledger.revision,
             session: None,
@@ -208,10 +208,10 @@ impl Scheduler {
         }
         let after = outcome.commit.number();
         let epoch = self.site.history().epoch();
-        let told = outcome.record.map(|record| {
+        let placement = outcome.record.map(|record| {
             let revision = record.revision;
             let members = Held(record).members().collect();
-            Told {
+            Placement {
                 epoch,
                 revision,
                 members,
@@ -219,7 +219,7 @@ impl Scheduler {
         });
         let answer = Answer {
             request: request.clone(),
-            told,
+            placement,
         };
         if !self.waiting.contains(&(after, answer.clone())) {
             self.waiting.push((after, answer));
@@ -332,7 +332,7 @@ impl Scheduler {
         let (committer, writer) = commit::committer(Commit::new(self.revision));
         let mut site = (*self.site).clone();
         let result = work(&mut site, &committer);
-        self.seen = Seen::of(&site);
+        self.seen = Seen::of_site(&site);
         self.site = Arc::new(site);
         self.revision = committer.staged().number();
         let queue = Queue::default();

@@ -123,7 +123,7 @@ pub(crate) struct Watcher {
 
 /// What a watcher has been told until it had heard of all that it waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Received {
     pub(crate) clusters: BTreeSet<String>,
     pub(crate) resets: usize,
     pub(crate) interruptions: usize,
@@ -149,8 +149,8 @@ impl Watcher {
     }
 
     /// Waits until it was told of all these clusters.
-    pub(crate) async fn hears_of(&mut self, clusters: &[&str]) -> Told {
-        let mut all = Told::default();
+    pub(crate) async fn hears_of(&mut self, clusters: &[&str]) -> Received {
+        let mut all = Received::default();
         let hearing = async {
             while !clusters.iter().all(|name| all.clusters.contains(*name)) {
                 match self.told.recv().await.unwrap() {

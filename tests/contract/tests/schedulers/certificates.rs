@@ -45,7 +45,7 @@ impl Secured {
 }
 
 #[tokio::test]
-async fn certificates_that_are_renewed_on_disk_are_used_before_those_of_before_expire() {
+async fn renewed_certificates_are_used_before_the_old_expire() {
     let mut secured = Secured::start().await;
     let issued = Instant::now();
     let validity = Validity::For(SHORT);
@@ -76,7 +76,7 @@ async fn certificates_that_are_renewed_on_disk_are_used_before_those_of_before_e
 }
 
 #[tokio::test]
-async fn who_is_not_trusted_or_does_not_trust_is_told_so() {
+async fn untrusted_peers_get_an_error_that_says_so() {
     let mut secured = Secured::start().await;
     let strangers = secured.region.directory().join("strangers");
     let stranger = Authority::new(&strangers, "south").unwrap();

@@ -27,8 +27,8 @@ struct Site {
 impl Site {
     async fn start(region: &Region) -> Self {
         region.leader(None).await;
-        let service = Service::of(&region.schedulers).await;
-        let watchers = Service::of(&region.schedulers).await;
+        let service = Service::before(&region.schedulers).await;
+        let watchers = Service::before(&region.schedulers).await;
         let mut site = Self {
             reporters: Reporter::start(&service, HOSTS),
             watcher: Watcher::start(&watchers),
@@ -56,7 +56,7 @@ impl Site {
 }
 
 #[tokio::test]
-async fn agents_go_on_with_the_next_leader_when_theirs_is_killed() {
+async fn agents_follow_the_next_leader_when_theirs_is_killed() {
     let mut region = Region::start(1, 3).await;
     let mut site = Site::start(&region).await;
     let leader = region.leader(None).await;
@@ -67,7 +67,7 @@ async fn agents_go_on_with_the_next_leader_when_theirs_is_killed() {
 }
 
 #[tokio::test]
-async fn agents_go_on_with_the_next_leader_when_theirs_was_stopped_and_lives_on_as_a_standby() {
+async fn agents_follow_the_next_leader_when_theirs_becomes_standby() {
     let region = Region::start(1, 3).await;
     let mut site = Site::start(&region).await;
     let old = region.leader(None).await;
@@ -80,7 +80,7 @@ async fn agents_go_on_with_the_next_leader_when_theirs_was_stopped_and_lives_on_
 }
 
 #[tokio::test]
-async fn agents_go_on_with_the_next_leader_when_theirs_does_not_move_any_more() {
+async fn agents_follow_the_next_leader_when_theirs_hangs() {
     let region = Region::start(1, 3).await;
     let mut site = Site::start(&region).await;
     let old = region.leader(None).await;
@@ -94,7 +94,7 @@ async fn agents_go_on_with_the_next_leader_when_theirs_does_not_move_any_more() 
 }
 
 #[tokio::test]
-async fn agents_go_on_with_the_next_leader_when_theirs_is_cut_off_from_etcd() {
+async fn agents_follow_the_next_leader_when_theirs_loses_etcd() {
     let mut region = Region::new(1).await;
     let proxy = Proxy::to(region.etcd.members()[0].address()).await.unwrap();
     region.add(&[format!("http://{}", proxy.address())]);
@@ -128,7 +128,7 @@ async fn grpcurl(address: &str, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_standby_says_what_it_is_and_keeps_nobody() {
+async fn a_standby_identifies_itself_and_keeps_no_client() {
     let region = Region::start(1, 2).await;
     let leader = region.leader(None).await;
     let standby = &region.schedulers[1 - leader];

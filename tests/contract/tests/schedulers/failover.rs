@@ -84,7 +84,7 @@ fn load(client: &Client, worker: usize) -> impl Future<Output = BTreeMap<String,
 }
 
 #[tokio::test]
-async fn a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on() {
+async fn a_leader_paused_past_its_lease_writes_nothing() {
     let region = Region::start(1, 2).await;
     let old = region.leader(None).await;
     let _reports = region.reported(old).await;

@@ -14,6 +14,7 @@ mod connections;
 mod failover;
 mod killed;
 mod limits;
+mod metrics;
 mod moving;
 mod partition;
 mod region;

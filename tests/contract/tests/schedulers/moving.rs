@@ -51,7 +51,7 @@ async fn export(address: &str, file: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_region_moves_to_etcd_with_every_placement_and_watchers_go_on() {
+async fn a_region_moves_to_etcd_and_watchers_continue() {
     let mut region = Region::new(1).await;
     let folder = region.directory().to_owned();
     let redb = folder.join("ledger.redb");

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_leader_that_is_cut_off_from_etcd_stops_answering_before_another_one_begins() {
+async fn a_leader_cut_off_from_etcd_stops_before_the_next_begins() {
     let mut region = Region::new(1).await;
     let etcd = region.etcd.members()[0].address();
     let proxy = Proxy::to(etcd).await.unwrap();

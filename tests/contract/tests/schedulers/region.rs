@@ -28,6 +28,8 @@ pub(crate) const HOSTS: usize = 200;
 pub(crate) struct Scheduler {
     pub(crate) process: Process,
     pub(crate) address: String,
+    /// Port of `/metrics`.
+    pub(crate) health: u16,
     pub(crate) client: Client,
 }
 
@@ -107,6 +109,7 @@ impl Region {
             process: self.group.spawn(program).unwrap(),
             client: Client::new(&address),
             address,
+            health,
         });
     }
 

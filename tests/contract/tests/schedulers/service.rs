@@ -45,7 +45,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) async fn of(schedulers: &[Scheduler]) -> Self {
+    pub(crate) async fn before(schedulers: &[Scheduler]) -> Self {
         let addresses = schedulers.iter().map(|one| one.address.clone());
         Self::start(Behind::Ready(addresses.collect())).await
     }

@@ -64,7 +64,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn whatever_the_network_does_no_promise_is_broken_and_in_peace_everything_settles() {
+fn network_faults_break_no_promise_and_all_converges() {
     let schedules = number("SOAK_SCHEDULES", 20);
     let first = number("SOAK_SEED", 1);
     let since = Instant::now();

@@ -54,7 +54,7 @@ fn values(world: &World, decision: &Decision) -> Values {
 }
 
 #[test]
-fn a_request_of_several_roles_fits_exactly_when_the_solver_says_so_and_is_placed_at_its_optimum() {
+fn decisions_of_several_roles_equal_the_solvers_optimum() {
     let placed = Cell::new(0_u32);
     let refused = Cell::new(0_u32);
     let mut runner = runner(300);
@@ -85,7 +85,7 @@ fn a_request_of_several_roles_fits_exactly_when_the_solver_says_so_and_is_placed
 }
 
 #[test]
-fn where_a_rack_stands_in_two_rooms_the_spread_is_near_the_optimum_and_the_fit_exact() {
+fn with_racks_in_two_rooms_the_spread_is_near_optimal() {
     let mut runner = runner(100);
     let sums = RefCell::new((0.0, 0.0, 0_u32, 0_u32));
     let result = runner.run(&world(Rooms::Crossed), |world| {

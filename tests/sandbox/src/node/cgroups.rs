@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_1_has_a_hierarchy_per_controller_and_version_2_one_in_all() {
+    fn cgroup_hierarchies_of_both_versions_are_parsed() {
         let root = tempfile::tempdir().unwrap();
         for controller in ["cpu,cpuacct", "memory"] {
             fs::create_dir(root.path().join(controller)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_asked_to_pass_on_only_what_it_has_and_does_not_yet() {
+    fn version_2_delegates_only_missing_controllers() {
         let cases = [
             (
                 "cpuset cpu io memory pids rdma",

@@ -89,6 +89,10 @@ pub struct SiteConfig {
     pub claims_in_flight_seconds: Option<u64>,
     /// What identity providers may need besides: everything of a sandbox is on loopback.
     pub identity_providers: IdentityProviders,
+    /// Networks without hosts.
+    pub reserved_networks: Vec<String>,
+    /// What `override.service` of an entry may change.
+    pub service_overrides: ServiceOverrides,
 }
 
 /// What a site's operators set for identity providers.
@@ -100,6 +104,22 @@ pub struct IdentityProviders {
     /// `ClusterIssuer` of cert-manager for their certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_issuer: Option<String>,
+}
+
+/// What a site's operators let tenants change in Services.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceOverrides {
+    /// Prefixes of keys.
+    pub annotations: Vec<String>,
+    /// Prefixes of keys.
+    pub labels: Vec<String>,
+    /// Values of `loadBalancerClass`.
+    pub load_balancer_classes: Vec<String>,
+    /// Whether a Service of type `LoadBalancer` may name no class.
+    pub default_load_balancer: bool,
+    /// Values of `externalTrafficPolicy`.
+    pub external_traffic_policies: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -182,6 +202,14 @@ impl Region {
                     .map(str::to_owned)
                     .to_vec(),
                 cluster_issuer: None,
+            },
+            reserved_networks: vec!["172.31.0.0/16".to_owned()],
+            service_overrides: ServiceOverrides {
+                annotations: vec!["metallb.universe.tf/".to_owned()],
+                labels: vec!["team".to_owned()],
+                load_balancer_classes: vec!["example.org/metallb".to_owned()],
+                default_load_balancer: true,
+                external_traffic_policies: vec!["Local".to_owned()],
             },
             jump_host_tools_image: JUMP_HOST_TOOLS_IMAGE.to_owned(),
             haproxy_sidecar_image: site.node().map(|_| HAPROXY_SIDECAR_IMAGE.to_owned()),

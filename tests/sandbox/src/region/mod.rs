@@ -11,9 +11,11 @@ use std::{
 
 pub(crate) use agent::JUMP_HOST_TOOLS_IMAGE;
 pub use agent::{AGENTS_NAMESPACE, Agent, AgentProcess, HOSTS_NAMESPACE, Replica, SiteConfig};
+use tokio::{process::Command, sync::Mutex};
 
 use crate::{
     authority::{Authority, Caller, Identity, TRUST_DOMAIN},
+    etcd::Etcd,
     pki, port, process,
     process::{Group, Process, Program},
     programs, readiness, repository, site, tools,
@@ -48,6 +50,9 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The ledger was not moved.
+    #[error("move the ledger: {0}")]
+    Move(String),
     /// There is no free port.
     #[error("find a free port on loopback")]
     Port(#[source] io::Error),
@@ -56,10 +61,15 @@ pub enum Error {
 /// How long the project's own programs may take to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The ledger's file in the region's directory.
+const LEDGER: &str = "ledger.redb";
+
 /// A running region. Dropping it ends the scheduler; agents end with their sites.
 #[derive(Debug)]
 pub struct Region {
-    scheduler: Process,
+    scheduler: Mutex<Process>,
+    /// How it is started, but for its ledger.
+    program: Program,
     scheduler_health: u16,
     scheduler_port: u16,
     name: String,
@@ -91,8 +101,6 @@ impl Region {
         })?;
         let program = Program::new("sip-scheduler", programs::path("sip-scheduler")?)
             .args(["--region", name])
-            .arg("--ledger")
-            .arg(group.directory().join("ledger.redb"))
             .arg("--site-policy")
             .arg(format!("*={}", policy.display()))
             .args(["--listen".to_owned(), format!("127.0.0.1:{scheduler_port}")])
@@ -107,9 +115,14 @@ impl Region {
             .arg("--tls-client-ca")
             .arg(authority.certificate())
             .args(["--trust-domain", TRUST_DOMAIN]);
-        let scheduler = group.spawn(program)?;
+        let on_file = program
+            .clone()
+            .arg("--ledger")
+            .arg(group.directory().join(LEDGER));
+        let scheduler = Mutex::new(group.spawn(on_file)?);
         let mut region = Self {
             scheduler,
+            program,
             scheduler_health,
             scheduler_port,
             name: name.to_owned(),
@@ -166,7 +179,58 @@ impl Region {
     /// The scheduler's process, to crash, pause and restart it.
     #[must_use]
     pub fn scheduler(&mut self) -> &mut Process {
-        &mut self.scheduler
+        self.scheduler.get_mut()
+    }
+
+    /// Kills the scheduler, starts it again, and waits until it is ready. For a region that several sites share.
+    ///
+    /// # Errors
+    /// When it cannot be killed or started, or does not become ready.
+    pub async fn kill_and_restart(&self) -> Result<(), Error> {
+        let mut scheduler = self.scheduler.lock().await;
+        scheduler.kill9().await?;
+        scheduler.restart().await?;
+        Ok(readiness::http(&mut scheduler, self.scheduler_health, "/readyz", PATIENCE).await?)
+    }
+
+    /// Kills the scheduler, moves its ledger from the file to etcd as an operator would, and starts it there under the same address.
+    ///
+    /// # Errors
+    /// When a step fails: with what it printed.
+    pub async fn move_to_etcd(&self, etcd: &Etcd) -> Result<(), Error> {
+        let mut scheduler = self.scheduler.lock().await;
+        scheduler.kill9().await?;
+        let file = self.group.directory().join(LEDGER);
+        let endpoints = etcd.endpoints().join(",");
+        let output = Command::new(programs::path("sipctl")?)
+            .args(["ledger", "import", "--ledger-etcd", &endpoints, "--from-ledger"])
+            .arg(&file)
+            .output()
+            .await;
+        let output = output.map_err(|source| Error::File { path: file, source })?;
+        if !output.status.success() {
+            return Err(Error::Move(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        let on_etcd = self.program.clone().args(["--ledger-etcd", &endpoints]);
+        *scheduler = self.group.spawn(on_etcd)?;
+        Ok(readiness::http(&mut scheduler, self.scheduler_health, "/readyz", PATIENCE).await?)
+    }
+
+    /// Kills the scheduler and starts it with an empty ledger, as after the loss of its volume.
+    ///
+    /// # Errors
+    /// When it cannot be killed or started, or the ledger not be removed.
+    pub async fn lose_ledger(&mut self) -> Result<(), Error> {
+        self.scheduler.get_mut().kill9().await?;
+        let path = self.group.directory().join(LEDGER);
+        match fs::remove_file(&path) {
+            // A scheduler that was killed early has made none.
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::File { path, source });
+            }
+            _ => {}
+        }
+        Ok(self.scheduler.get_mut().restart().await?)
     }
 
     /// Waits until the scheduler is ready, for example after a restart.
@@ -174,7 +238,13 @@ impl Region {
     /// # Errors
     /// When it does not become ready: with the end of its log.
     pub async fn scheduler_is_ready(&mut self) -> Result<(), Error> {
-        Ok(readiness::http(&mut self.scheduler, self.scheduler_health, "/readyz", PATIENCE).await?)
+        Ok(readiness::http(
+            self.scheduler.get_mut(),
+            self.scheduler_health,
+            "/readyz",
+            PATIENCE,
+        )
+        .await?)
     }
 
     /// The ends of the region's logs, each under its name.

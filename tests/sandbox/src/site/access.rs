@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
@@ -14,11 +15,13 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Config,
     api::PostParams,
+    client::ConfigExt as _,
     config::{
         AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
     },
 };
 use rcgen::SanType;
+use tower::{BoxError, ServiceBuilder};
 
 use super::{Error, PATIENCE, Site};
 use crate::{
@@ -243,6 +246,9 @@ pub(super) fn api_error(action: String) -> impl FnOnce(kube::Error) -> Error {
     }
 }
 
+/// How long a connection without requests is kept.
+const IDLE: Duration = Duration::from_mins(1);
+
 async fn client(kubeconfig: Kubeconfig) -> Result<Client, Error> {
     let action = || "make a client for the API server".to_owned();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
@@ -253,8 +259,18 @@ async fn client(kubeconfig: Kubeconfig) -> Result<Client, Error> {
         })?;
     // A proxy from the environment has no business on loopback.
     config.proxy_url = None;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    Client::try_from(config).map_err(api_error(action()))
+    let failed = |source| api_error(action())(source);
+    // kube-apiserver closes a connection that was idle for 90 s, and hyper would keep it as long: a request that is sent while it closes
+    // gets no answer.
+    let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .build(config.rustls_https_connector().map_err(failed)?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(failed)?)
+        .map_err(BoxError::from)
+        .service(pool);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 fn certificate_login(files: &Files) -> AuthInfo {

@@ -70,7 +70,7 @@ impl ControlPlane {
     ) -> Result<(Self, Access), Error> {
         let directory = group.directory();
         let ca = CertificateAuthority::new(&directory.join("pki"), "kubernetes")?;
-        let apiserver_port = port::reserve().map_err(Error::Port)?;
+        let apiserver_port = port::reserve_on(addresses.api_server).map_err(Error::Port)?;
         let (etcd_port, etcd_peer_port) = (
             port::reserve().map_err(Error::Port)?,
             port::reserve().map_err(Error::Port)?,

@@ -166,6 +166,14 @@ impl Site {
         Ok(self.group.spawn(program)?)
     }
 
+    /// Kills the API server: nobody answers until [`Self::restart_api_server`].
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn kill_api_server(&mut self) -> Result<(), Error> {
+        Ok(self.control_plane.apiserver.kill9().await?)
+    }
+
     /// Kills and starts the API server again, and waits until it serves. Clients reconnect by themselves.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ fn with_haproxy(name: &str) -> Builder {
 }
 
 #[test]
-fn root_on_linux_has_a_real_node_and_everybody_else_is_told_why_not() {
+fn a_real_node_needs_root_on_linux_and_says_so() {
     match Nodes::real_or_kwok(3) {
         (Nodes::Real, None) => {}
         (Nodes::Kwok(3), Some(Obstacle::NotLinux(_) | Obstacle::NotRoot | Obstacle::NotPermitted(_))) => {
@@ -69,7 +69,7 @@ fn a_node_is_gone_after_its_owner_was_killed() {
     let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
     let first_line = lines.next().unwrap().unwrap();
     let kubeconfig = first_line.strip_prefix("export KUBECONFIG=").unwrap();
-    let traces = Traces::of(Path::new(kubeconfig).parent().unwrap());
+    let traces = Traces::of_site(Path::new(kubeconfig).parent().unwrap());
     traces.are_all_there();
 
     owner.kill().unwrap();
@@ -89,13 +89,16 @@ fn may_mount() -> bool {
 }
 
 #[tokio::test]
-async fn two_sites_have_their_own_nodes_and_what_one_leaves_is_nothing() {
+async fn two_sites_have_separate_nodes_and_leave_nothing() {
     if !there_is_one() {
         return;
     }
     let (first, second) = tokio::join!(with_haproxy("one").start(), with_haproxy("two").start());
     let (first, second) = (first.unwrap(), second.unwrap());
-    let (first_traces, second_traces) = (Traces::of(first.directory()), Traces::of(second.directory()));
+    let (first_traces, second_traces) = (
+        Traces::of_site(first.directory()),
+        Traces::of_site(second.directory()),
+    );
     assert_ne!(first.node().unwrap().address(), second.node().unwrap().address());
     tokio::join!(pods::run(&first), pods::run(&second));
     let (port, cluster_ip) = (pods::at_node(&first), pods::at_cluster_ip(&first).await);

@@ -134,7 +134,7 @@ pub(crate) async fn until_answers(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn restricted_pods_answer_by_every_address_reach_the_api_server_and_outlive_the_kubelet() {
+async fn restricted_pods_serve_and_outlive_the_kubelet() {
     if !there_is_one() {
         return;
     }

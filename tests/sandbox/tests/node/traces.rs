@@ -34,7 +34,7 @@ impl Interface {
 
 impl Traces {
     /// Of the node of the site in this directory.
-    pub(crate) fn of(site: &Path) -> Self {
+    pub(crate) fn of_site(site: &Path) -> Self {
         let init = init(site);
         let namespace = |kind: &str| fs::read_link(format!("/proc/{init}/ns/{kind}")).unwrap();
         Self {

@@ -95,7 +95,7 @@ async fn is_taken_over(stage: &mut Stage, shop: &Cluster, hosts: &[&str], namesp
 }
 
 #[tokio::test]
-async fn labelled_hosts_are_adopted_none_is_relabelled_and_ready_stays_true() {
+async fn labelled_hosts_are_adopted_without_a_write() {
     let region = Arc::new(Region::start("north").await.unwrap());
     let mut stage = Stage::start_in(region, "adopted", &["metal"], &[]).await;
     stage.site.create_tenant_namespace("sip").await.unwrap();

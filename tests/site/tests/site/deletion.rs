@@ -43,7 +43,7 @@ async fn children_are_gone(stage: &Stage, cluster: &Cluster) {
 }
 
 #[test]
-fn a_deleted_cluster_leaves_nothing_and_the_next_one_gets_its_hosts() {
+fn a_deleted_cluster_leaves_its_hosts_to_the_next() {
     on_shared_site("deletion", async |stage| {
         stage.load(&fleet("deletion", 3, 1, 1)).await;
         let first = cluster("deletion", "first")
@@ -91,7 +91,7 @@ fn a_host_in_use_is_waited_for_and_its_user_is_named() {
         stage.delete(&shop).await;
         let expected = format!("metal/{used}: it is still used by Metal3Machine in-use/shop-controlplane-0");
         stage
-            .says_of(&shop, "Ready", "False", "Progressing", &expected)
+            .condition_mentions(&shop, "Ready", "False", "Progressing", &expected)
             .await;
         stage
             .until_hosts("in-use", "be given back but for the one in use", |hosts| {
@@ -150,7 +150,9 @@ fn a_cluster_that_was_never_placed_can_be_deleted() {
             .with("/nodes/Worker/count/active", json!(-1));
         stage.create(&impossible).await;
         stage.create(&nonsense).await;
-        stage.says(&impossible, "Ready", "False", "Unschedulable").await;
+        stage
+            .condition_is(&impossible, "Ready", "False", "Unschedulable")
+            .await;
         let refused = stage
             .until(&nonsense, "be refused", |object| {
                 wait::condition(object, "Ready").is_some()
@@ -165,7 +167,7 @@ fn a_cluster_that_was_never_placed_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn when_scheduler_and_agents_are_gone_for_good_a_person_gives_the_hosts_back() {
+async fn without_scheduler_and_agents_a_person_releases_hosts() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("by-hand", 2, 0, 1)).await;
     stage.site.create_tenant_namespace("by-hand").await.unwrap();

@@ -28,7 +28,7 @@ async fn label(stage: &Stage, host: &str, key: &str, value: Value) {
 }
 
 #[test]
-fn a_label_that_was_removed_comes_back_and_a_foreign_one_is_reported_and_left() {
+fn a_removed_label_is_restored_and_a_foreign_one_reported() {
     on_shared_site("labels", async |stage| {
         stage.load(&fleet("labels", 2, 1, 0)).await;
         let shop = cluster("labels", "shop").role(Role::ControlPlane, 2);
@@ -53,14 +53,14 @@ fn a_label_that_was_removed_comes_back_and_a_foreign_one_is_reported_and_left() 
         label(stage, host, CLUSTER_NAME, json!("somebody-else")).await;
         let expected = format!("metal/{host}: it carries labels of somebody else");
         let why = stage
-            .says_of(&shop, "HostsLabeled", "False", "Blocked", &expected)
+            .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &expected)
             .await;
         assert!(
             why.contains("sip.airshipit.org/cluster-name=somebody-else"),
             "{why}"
         );
         stage
-            .says_of(&shop, "Ready", "False", "UnableToApplyLabels", &expected)
+            .condition_mentions(&shop, "Ready", "False", "UnableToApplyLabels", &expected)
             .await;
         let found = stage.hosts().get(host).await.unwrap();
         assert_eq!(
@@ -75,7 +75,7 @@ fn a_label_that_was_removed_comes_back_and_a_foreign_one_is_reported_and_left() 
 }
 
 #[test]
-fn objects_of_a_load_balancer_come_back_as_they_were() {
+fn edited_objects_of_a_load_balancer_are_restored() {
     on_shared_site("objects", async |stage| {
         stage.load(&fleet("objects", 2, 1, 1)).await;
         let shop = cluster("objects", "shop")
@@ -130,7 +130,7 @@ fn objects_of_a_load_balancer_come_back_as_they_were() {
 }
 
 #[test]
-fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
+fn a_deleted_or_edited_configuration_is_restored_at_once() {
     on_shared_site("configuration", async |stage| {
         stage.load(&fleet("configuration", 1, 0, 1)).await;
         let shop = cluster("configuration", "shop")
@@ -164,7 +164,7 @@ fn a_configuration_that_was_deleted_or_changed_comes_back_at_once() {
 }
 
 #[test]
-fn what_guards_pods_comes_back_at_once_and_is_put_back() {
+fn budgets_and_policies_are_restored_at_once() {
     on_shared_site("guards", async |stage| {
         stage.load(&fleet("guards", 1, 0, 1)).await;
         let shop = cluster("guards", "shop")

@@ -32,7 +32,7 @@ fn shop(namespace: &str, port: u16) -> Cluster {
 /// Waits until the agent reports that it has no rights. Returns the message.
 async fn not_granted(stage: &Stage, cluster: &Cluster) -> String {
     stage
-        .says(cluster, LOAD_BALANCER_READY.as_str(), "False", NOT_GRANTED)
+        .condition_is(cluster, LOAD_BALANCER_READY.as_str(), "False", NOT_GRANTED)
         .await
 }
 
@@ -167,7 +167,9 @@ async fn without_a_grant_hosts_are_released_when_no_pod_is_left() {
     stage.delete(&shop).await;
     // The pods may route to the hosts, and nobody who may delete them does.
     let waits = "waits until Deployment left/loadbalancer-controlplane-shop is gone";
-    stage.says_of(&shop, "Ready", "False", "Progressing", waits).await;
+    stage
+        .condition_mentions(&shop, "Ready", "False", "Progressing", waits)
+        .await;
     for host in stage.hosts_of("left").await {
         assert!(!given_back(&host), "{:?}", host.metadata);
     }

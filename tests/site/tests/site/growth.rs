@@ -31,7 +31,7 @@ fn ready_since(object: &DynamicObject) -> serde_json::Value {
 }
 
 #[test]
-fn a_fourth_host_never_comes_from_a_rack_that_is_used() {
+fn a_fourth_host_is_never_in_a_used_rack() {
     on_shared_site("growth", async |stage| {
         // Two in each of three racks: six hosts, but only three racks.
         stage.load(&fleet("growth", 3, 2, 0)).await;
@@ -43,7 +43,7 @@ fn a_fourth_host_never_comes_from_a_rack_that_is_used() {
         let three = stage.labelled("growth", &shop).await;
 
         stage.edit(&shop, count(Role::ControlPlane, 4)).await;
-        let why = stage.says(&shop, "Ready", "False", "Unschedulable").await;
+        let why = stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
         assert!(why.contains("ControlPlane: 4 wanted"), "{why}");
         assert_eq!(stage.labelled("growth", &shop).await, three, "what it has stays");
 
@@ -131,7 +131,7 @@ fn a_satisfied_cluster_stays_ready_when_no_host_is_free() {
 
         let late = cluster("satisfied", "late").role(Role::Worker, 1);
         stage.create(&late).await;
-        let why = stage.says(&late, "Ready", "False", "Unschedulable").await;
+        let why = stage.condition_is(&late, "Ready", "False", "Unschedulable").await;
         assert!(why.contains("Worker: 1 wanted"), "{why}");
         stage.event(&late, "Unschedulable", "Worker: 1 wanted").await;
 

@@ -171,7 +171,7 @@ async fn token(provider: &Provider, person: Person<'_>) -> Token {
 }
 
 /// What kubectl gets from a tenant's API server with this token.
-async fn ask(tenant: &Site, token: &str, arguments: &[&str]) -> Answer {
+async fn request(tenant: &Site, token: &str, arguments: &[&str]) -> Answer {
     let token = format!("--token={token}");
     // Without the administrator's certificate.
     let mut all = vec![
@@ -196,16 +196,20 @@ async fn a_tenants_api_server_takes_the_tokens_of_its_provider() {
     // Nothing is made of an entry whose Secret is missing; it comes, and heals.
     let shop = scene.cluster("shop", 31_600);
     stage.create(&shop).await;
-    let why = stage.says(&shop, condition, "False", "SecretMissing").await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "SecretMissing")
+        .await;
     assert_eq!(why, "auth-shop: Secret directory does not exist");
     assert!(services.get_opt("auth-shop").await.unwrap().is_none());
     scene.set_bind_password("wrong").await;
     let why = stage
-        .says(&shop, condition, "False", "DirectoryRefusesBind")
+        .condition_is(&shop, condition, "False", "DirectoryRefusesBind")
         .await;
     assert!(why.contains(BIND_DN) && !why.contains("wrong"), "{why}");
     scene.set_bind_password(BIND_PASSWORD).await;
-    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
 
     // Ready is what answers at the published address with the published CA.
     let _of_shop = scene.run("auth-shop", 31_600).await;
@@ -239,7 +243,9 @@ async fn a_tenants_api_server_takes_the_tokens_of_its_provider() {
     // Another tenant in the same namespace shares nothing.
     let bank = scene.cluster("bank", 31_601);
     stage.create(&bank).await;
-    stage.says(&bank, condition, "False", "IssuerUnreachable").await;
+    stage
+        .condition_is(&bank, condition, "False", "IssuerUnreachable")
+        .await;
     let _of_bank = scene.run("auth-bank", 31_601).await;
     let of_bank = endpoint(&stage.ready(&bank).await);
     assert_ne!(of_bank["caBundle"], published["caBundle"]);
@@ -285,8 +291,8 @@ async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &s
     let issuer = published["issuer"].as_str().unwrap();
     let shop = Provider::new(issuer, bundle).unwrap();
     let ada = token(&shop, ADA).await;
-    let ask = async |token: &Token, arguments: &[&str]| ask(&tenant, &token.text, arguments).await;
-    let whoami = ask(&ada, &["auth", "whoami", "--output", "json"]).await;
+    let request_by = async |token: &Token, arguments: &[&str]| request(&tenant, &token.text, arguments).await;
+    let whoami = request_by(&ada, &["auth", "whoami", "--output", "json"]).await;
     assert!(whoami.success, "{}", whoami.stderr);
     let whoami: Value = serde_json::from_str(&whoami.stdout).unwrap();
     assert_eq!(whoami["status"]["userInfo"]["username"], "oidc:ada@example.org");
@@ -294,12 +300,12 @@ async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &s
         whoami["status"]["userInfo"]["groups"],
         json!(["oidc:admins", "system:authenticated"])
     );
-    let listed = ask(&ada, &["get", "configmaps", "--all-namespaces"]).await;
+    let listed = request_by(&ada, &["get", "configmaps", "--all-namespaces"]).await;
     assert!(listed.success, "{}", listed.stderr);
 
     // Bob has no binding; Ada's token of another tenant is nobody's here.
     let bob = token(&shop, BOB).await;
-    let refused = ask(&bob, &["get", "configmaps", "--all-namespaces"]).await;
+    let refused = request_by(&bob, &["get", "configmaps", "--all-namespaces"]).await;
     assert!(
         !refused.success && refused.stderr.contains("Forbidden"),
         "{}",
@@ -310,7 +316,7 @@ async fn the_tenant_takes_tokens(scene: &Scene, (published, bundle): (&Value, &s
         of_bank["caBundle"].as_str().unwrap(),
     );
     let foreign = token(&bank.unwrap(), ADA).await;
-    let refused = ask(&foreign, &["auth", "whoami"]).await;
+    let refused = request_by(&foreign, &["auth", "whoami"]).await;
     assert!(
         !refused.success && refused.stderr.contains("Unauthorized"),
         "{}",
@@ -331,20 +337,24 @@ async fn an_entry_that_cannot_be_served_says_why() {
         json!([{"image": "dex:2", "nodeInterfaceId": NETWORK, "nodePort": 31_610}]),
     );
     stage.create(&old).await;
-    stage.says(&old, condition, "False", "ConnectorMissing").await;
+    stage
+        .condition_is(&old, condition, "False", "ConnectorMissing")
+        .await;
     let nowhere = scene.cluster("nowhere", 31_611);
     let mut entry = nowhere.spec()["services"]["auth"][0].clone();
     entry["clusterIP"] = Value::Null;
     let nowhere = nowhere.with("/services/auth", json!([entry]));
     stage.create(&nowhere).await;
-    stage.says(&nowhere, condition, "False", "IssuerUnknown").await;
+    stage
+        .condition_is(&nowhere, condition, "False", "IssuerUnknown")
+        .await;
     let foreign = scene.cluster("foreign", 31_612);
     let mut entry = foreign.spec()["services"]["auth"][0].clone();
     entry["caSecret"] = json!("directory");
     let foreign = foreign.with("/services/auth", json!([entry]));
     stage.create(&foreign).await;
     let why = stage
-        .says(&foreign, condition, "False", "CertificateInvalid")
+        .condition_is(&foreign, condition, "False", "CertificateInvalid")
         .await;
     assert_eq!(
         why,
@@ -359,7 +369,9 @@ async fn an_entry_that_cannot_be_served_says_why() {
     services.create(&PostParams::default(), &other).await.unwrap();
     let taken = scene.cluster("taken", 31_613);
     stage.create(&taken).await;
-    stage.says(&taken, condition, "False", "NameConflict").await;
+    stage
+        .condition_is(&taken, condition, "False", "NameConflict")
+        .await;
     let secrets: Api<Secret> = scene.api();
     assert!(secrets.get_opt("auth-taken").await.unwrap().is_none());
 }

@@ -74,7 +74,9 @@ fn many_systems_behind_one_bmc_are_many_hosts() {
         // One server is one domain, where the cluster says so; and three hosts, where it does not.
         let apart = cluster("one-bmc", "apart").role(Role::Worker, 2);
         stage.create(&apart).await;
-        let why = stage.says(&apart, "Ready", "False", "Unschedulable").await;
+        let why = stage
+            .condition_is(&apart, "Ready", "False", "Unschedulable")
+            .await;
         assert!(why.contains("Worker: 2 wanted, 1 can be placed"), "{why}");
         stage.delete(&apart).await;
         stage.gone(&apart).await;
@@ -177,7 +179,7 @@ fn network_data_is_read_in_every_form_that_its_makers_write() {
 }
 
 #[test]
-fn what_cannot_be_read_of_a_host_is_reported_and_told_in_an_event_on_it_and_stops_no_other() {
+fn an_unreadable_host_gets_an_event_and_stops_no_other() {
     on_shared_site("unread", async |stage| {
         // They sort first. What is wrong with each, and what people are told of it.
         let absent = "data[networkData] is absent: must be set";
@@ -217,6 +219,14 @@ fn what_cannot_be_read_of_a_host_is_reported_and_told_in_an_event_on_it_and_stop
             .await;
         set_network_data(stage, &text.name, "password: [hunter2\nnetworks: {").await;
         let unreadable = "data[networkData] is 30 bytes: must be JSON or YAML";
+        let unusable = "data[networkData].networks[0].ip_address is 7 characters: must be one unicast";
+        let reserved = "data[networkData].networks[].ip_address is reserved: must not be the API server's";
+        for (name, address) in [("f-value", "hunter2"), ("g-reserved", "172.31.0.10")] {
+            let made = host("unread", "cp", name, name);
+            stage.load(std::slice::from_ref(&made)).await;
+            let data = json!({"networks": [{"id": NETWORK, "ip_address": address}]});
+            set_network_data(stage, &made.name, &data.to_string()).await;
+        }
 
         let shop = cluster("unread", "shop").role(Role::ControlPlane, 1).with(
             "/nodes/ControlPlane/labelSelector/matchLabels/vino.airshipit.org~1rack",
@@ -229,7 +239,11 @@ fn what_cannot_be_read_of_a_host_is_reported_and_told_in_an_event_on_it_and_stop
             ["unread-z-good"]
         );
         let told = bad.iter().map(|(name, _, text)| (*name, *text));
-        for (name, text) in told.chain([("e-text", unreadable)]) {
+        for (name, text) in told.chain([
+            ("e-text", unreadable),
+            ("f-value", unusable),
+            ("g-reserved", reserved),
+        ]) {
             let host = format!("unread-{name}");
             reported(stage, &host, |known| {
                 known["problems"].to_string().contains(&text.replace('"', "\\\""))
@@ -240,18 +254,17 @@ fn what_cannot_be_read_of_a_host_is_reported_and_told_in_an_event_on_it_and_stop
         let events: Api<Event> = Api::namespaced(stage.site.client(), HOSTS_NAMESPACE);
         for event in events.list(&kube::api::ListParams::default()).await.unwrap() {
             let note = event.message.unwrap_or_default();
-            assert!(!note.contains("hunter2"), "a credential is told: {note}");
-            assert_ne!(
-                event.involved_object.name.as_deref(),
-                Some("unread-z-good"),
-                "{note}"
-            );
+            for quoted in ["hunter2", "172.31.0.10"] {
+                assert!(!note.contains(quoted), "the note quotes a Secret: {note}");
+            }
+            let of_good = event.involved_object.name.as_deref() == Some("unread-z-good");
+            assert!(!of_good || event.type_.as_deref() == Some("Normal"), "{note}");
         }
     });
 }
 
 #[test]
-fn a_secret_that_changes_changes_the_services_and_one_that_loses_the_address_takes_nothing_away() {
+fn a_changed_secret_updates_services_and_never_removes_members() {
     on_shared_site("rewritten", async |stage| {
         let hosts = ["a", "b"].map(|name| host("rewritten", "cp", name, name));
         stage.load(&hosts).await;

@@ -3,6 +3,7 @@
 
 mod keys;
 mod objects;
+mod power_ca;
 mod taken_over;
 
 use std::{collections::BTreeMap, ops::AsyncFnOnce, path::Path, process::Command};

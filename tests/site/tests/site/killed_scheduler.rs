@@ -71,7 +71,7 @@ fn labellings(stage: &Stage) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test]
-async fn a_scheduler_that_is_killed_before_the_labels_labels_the_same_hosts_afterwards() {
+async fn a_scheduler_killed_before_labels_keeps_its_choice() {
     // Without load balancers the labels wait, so that there is time to kill.
     let mut stage = Stage::start("site-a", &[Agent::Cluster]).await;
     stage.load(&fleet("killed", 4, 2, 3)).await;
@@ -108,7 +108,7 @@ async fn a_scheduler_that_is_killed_before_the_labels_labels_the_same_hosts_afte
 }
 
 #[tokio::test]
-async fn a_scheduler_that_is_killed_in_the_middle_of_everything_breaks_no_promise() {
+async fn a_scheduler_killed_at_any_time_breaks_no_promise() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("killed", 4, 2, 3)).await;
     stage.site.create_tenant_namespace("killed").await.unwrap();

@@ -19,7 +19,7 @@ fn labellings(entries: &[Entry]) -> Vec<&Entry> {
     entries
         .iter()
         .filter(|entry| entry.verb == "patch" && entry.response_status.code == 200)
-        .filter(|entry| of(entry, "baremetalhosts"))
+        .filter(|entry| is_about(entry, "baremetalhosts"))
         .filter(|entry| {
             let labels = entry.request_object.pointer("/metadata/labels");
             labels.is_some_and(|labels| labels[CLUSTER_NAME].is_string())
@@ -27,7 +27,7 @@ fn labellings(entries: &[Entry]) -> Vec<&Entry> {
         .collect()
 }
 
-fn of(entry: &Entry, resource: &str) -> bool {
+fn is_about(entry: &Entry, resource: &str) -> bool {
     entry
         .object_ref
         .as_ref()
@@ -35,7 +35,7 @@ fn of(entry: &Entry, resource: &str) -> bool {
 }
 
 #[tokio::test]
-async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_used() {
+async fn hosts_are_labelled_after_load_balancers_and_never_in_use() {
     let mut stage = Stage::start("site-a", &[Agent::Cluster]).await;
     stage.load(&fleet("last", 3, 1, 1)).await;
     stage.site.create_tenant_namespace("last").await.unwrap();
@@ -46,7 +46,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     stage.create(&shop).await;
 
     stage
-        .says_of(
+        .condition_mentions(
             &shop,
             "HostsLabeled",
             "False",
@@ -62,7 +62,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
         claimed.iter().all(|member| member.state == "Claimed"),
         "{claimed:?}"
     );
-    let progress = stage.says(&shop, "Ready", "False", "Progressing").await;
+    let progress = stage.condition_is(&shop, "Ready", "False", "Progressing").await;
     assert!(progress.contains("its agent has not answered yet"), "{progress}");
 
     // Somebody uses one of them before it is handed over.
@@ -76,7 +76,7 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
         .unwrap();
     let expected = format!("metal/{used}: it is used by Machine elsewhere/thief already");
     stage
-        .says_of(&shop, "HostsLabeled", "False", "Blocked", &expected)
+        .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &expected)
         .await;
     for host in stage.hosts_of("last").await {
         assert!(sip_labels(&host).is_empty(), "{:?}", host.metadata.labels);
@@ -93,11 +93,13 @@ async fn no_host_is_labelled_before_the_load_balancers_have_it_and_none_that_is_
     assert!(sip_labels(thieves).is_empty());
     assert_eq!(thieves.data["spec"]["consumerRef"], machine);
     stage
-        .says_of(&shop, "HostsLabeled", "False", "Blocked", &expected)
+        .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &expected)
         .await;
     // There is no other host in a rack of its own: the claim stands until somebody lets go of the host.
     let why = "no host can replace 1 failed member";
-    stage.says_of(&shop, "Ready", "False", "Unschedulable", why).await;
+    stage
+        .condition_mentions(&shop, "Ready", "False", "Unschedulable", why)
+        .await;
 
     stage
         .hosts()
@@ -130,7 +132,9 @@ fn in_this_order(stage: &Stage) {
         let applied: Vec<&Entry> = asked
             .iter()
             .filter(|entry| entry.user.username == user(Agent::LoadBalancer))
-            .filter(|entry| entry.verb == "patch" && of(entry, resource) && entry.stage_timestamp < *first)
+            .filter(|entry| {
+                entry.verb == "patch" && is_about(entry, resource) && entry.stage_timestamp < *first
+            })
             .collect();
         assert!(
             applied.len() >= 2,

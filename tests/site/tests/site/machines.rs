@@ -56,7 +56,7 @@ async fn uses(stage: &Stage, host: &str) {
 }
 
 /// Value of the annotation on the Machine of a host.
-async fn asked(stage: &Stage, host: &str) -> Option<String> {
+async fn requested(stage: &Stage, host: &str) -> Option<String> {
     let machine = machines(stage).get(&format!("{host}-machine")).await.unwrap();
     machine.annotations().get(DELETE).cloned()
 }
@@ -94,7 +94,7 @@ async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
+async fn only_a_surplus_members_machine_is_marked_for_deletion() {
     let mut stage = Stage::start("machines", &AGENTS).await;
     stage.site.create_tenant_namespace(TENANT).await.unwrap();
     let crds = repository::root().join("tests/site/samples/cluster-api/crds.yaml");
@@ -123,7 +123,7 @@ async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
     let first = victim(&stage, &shop, "").await;
     until_asked(&stage, &first, Some("sip.airshipit.org")).await;
     let why = stage
-        .says_of(&shop, "HostsLabeled", "False", "Waiting", &first)
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &first)
         .await;
     assert!(
         why.contains(&format!("its Machine {TENANT}/{first}-machine")),
@@ -164,8 +164,8 @@ async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
         })
         .await;
     until_asked(&stage, &first, None).await;
-    assert_eq!(asked(&stage, third).await.as_deref(), Some("mine"));
-    assert_eq!(asked(&stage, fourth).await, None);
+    assert_eq!(requested(&stage, third).await.as_deref(), Some("mine"));
+    assert_eq!(requested(&stage, fourth).await, None);
     stage.ready(&shop).await;
 
     // The next one goes as it should: its Machine is deleted, and it is let go.
@@ -177,7 +177,7 @@ async fn the_machine_of_a_surplus_member_is_asked_to_go_and_of_no_other() {
     let back = wait::until(stage.hosts(), &next, "be given back", PATIENCE, given_back).await;
     back.unwrap();
     stage.ready(&shop).await;
-    assert_eq!(asked(&stage, third).await.as_deref(), Some("mine"));
+    assert_eq!(requested(&stage, third).await.as_deref(), Some("mine"));
     stage.nothing_was_forbidden();
     only_machines_that_were_named_were_written(&stage, &shop);
 }

@@ -36,7 +36,7 @@ fn no_status_named_a_host_twice(stage: &Stage, namespace: &str) {
 }
 
 #[test]
-fn a_host_that_is_made_again_under_its_name_takes_the_place_of_the_one_that_is_gone() {
+fn a_recreated_host_replaces_the_deleted_one() {
     on_shared_site("again", async |stage| {
         let only = host("again", "worker", "r1", "only");
         stage.load(std::slice::from_ref(&only)).await;

@@ -33,7 +33,7 @@ async fn sipctl(region: &Region, who: &Identity, arguments: &[&str]) -> Output {
 }
 
 /// Exit code, standard output, standard error.
-fn said(output: &Output) -> (i32, String, String) {
+fn printed(output: &Output) -> (i32, String, String) {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code().unwrap(),
@@ -43,7 +43,7 @@ fn said(output: &Output) -> (i32, String, String) {
 }
 
 #[tokio::test]
-async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host() {
+async fn sipctl_releases_orphans_only() {
     let stage = Stage::start("left", &[Agent::Cluster]).await;
     stage.site.create_tenant_namespace("left").await.unwrap();
     let orphan = host("left", "worker", "r1", "orphan")
@@ -58,7 +58,7 @@ async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host
     let release = ["release-orphan", "--site", "left", "metal/left-orphan"];
 
     let dry = sipctl(region, operator, &[&release[..], &["--dry-run"]].concat()).await;
-    let (code, text, _) = said(&dry);
+    let (code, text, _) = printed(&dry);
     assert_eq!(code, 0, "{dry:?}");
     assert!(
         text.contains("its labels say Worker of left/never, no cluster holds it"),
@@ -69,7 +69,7 @@ async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host
     assert_eq!(sip_labels(&host).len(), 3);
 
     let reader = region.authority().issue(&Caller::Reader("ann")).unwrap();
-    let forbidden = said(&sipctl(region, &reader, &release).await);
+    let forbidden = printed(&sipctl(region, &reader, &release).await);
     assert_eq!(forbidden.0, 2, "{forbidden:?}");
     assert!(
         forbidden.2.contains("may not call ReleaseOrphan"),
@@ -77,7 +77,7 @@ async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host
     );
 
     let held = ["release-orphan", "--site", "left", "metal/left-held"];
-    let refused = said(&sipctl(region, operator, &held).await);
+    let refused = printed(&sipctl(region, operator, &held).await);
     assert_eq!(refused.0, 2, "{refused:?}");
     assert!(
         refused
@@ -101,12 +101,12 @@ async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host
         ),
         (["release-orphan", "--site", "left", "left-held"], 1, "left-held"),
     ] {
-        let refused = said(&sipctl(region, operator, &arguments).await);
+        let refused = printed(&sipctl(region, operator, &arguments).await);
         assert_eq!(refused.0, code, "{refused:?}");
         assert!(refused.2.contains(words), "{refused:?}");
     }
 
-    let done = said(&sipctl(region, operator, &release).await);
+    let done = printed(&sipctl(region, operator, &release).await);
     assert_eq!(done.0, 0, "{done:?}");
     assert!(
         done.1
@@ -131,13 +131,13 @@ async fn sipctl_releases_an_orphan_and_says_why_it_does_not_release_another_host
 }
 
 #[tokio::test]
-async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_says_who_did() {
+async fn sipctl_resets_a_sites_fence_and_is_logged() {
     let mut stage = Stage::start("fenced", &[Agent::Cluster]).await;
     let operator = stage.region.operator().clone();
     let reset = ["site", "reset-fence", "fenced"];
     let decisions = format!("{PLACEMENT}/ListDecisions");
 
-    let unknown = said(&sipctl(&stage.region, &operator, &["site", "reset-fence", "elsewhere"]).await);
+    let unknown = printed(&sipctl(&stage.region, &operator, &["site", "reset-fence", "elsewhere"]).await);
     assert_eq!(unknown.0, 2, "{unknown:?}");
     assert!(
         unknown.2.contains("site elsewhere is not known to https://"),
@@ -148,7 +148,7 @@ async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_sa
             answer["sites"][0]["synced"] == true
         })
         .await;
-    let dry = said(&sipctl(&stage.region, &operator, &[&reset[..], &["--dry-run"]].concat()).await);
+    let dry = printed(&sipctl(&stage.region, &operator, &[&reset[..], &["--dry-run"]].concat()).await);
     assert_eq!(dry.0, 0, "{dry:?}");
     assert!(
         dry.1
@@ -157,12 +157,12 @@ async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_sa
     );
     assert!(dry.1.contains("Nothing was changed"), "{dry:?}");
     let reader = stage.region.authority().issue(&Caller::Reader("ann")).unwrap();
-    let forbidden = said(&sipctl(&stage.region, &reader, &reset).await);
+    let forbidden = printed(&sipctl(&stage.region, &reader, &reset).await);
     assert_eq!(forbidden.0, 2, "{forbidden:?}");
     let log = stage.call(&decisions, json!({"site": "fenced"})).await;
     assert!(!log.to_string().contains("reset-fence"), "{log}");
 
-    let done = said(&sipctl(&stage.region, &operator, &reset).await);
+    let done = printed(&sipctl(&stage.region, &operator, &reset).await);
 
     assert_eq!(done.0, 0, "{done:?}");
     assert!(done.1.contains("Done:"), "{done:?}");
@@ -181,6 +181,6 @@ async fn sipctl_resets_the_fence_of_a_site_whose_agent_comes_back_and_the_log_sa
         .await;
 
     stage.region_mut().scheduler().kill9().await.unwrap();
-    let away = said(&sipctl(&stage.region, &operator, &reset).await);
+    let away = printed(&sipctl(&stage.region, &operator, &reset).await);
     assert_eq!(away.0, 1, "{away:?}");
 }

@@ -77,7 +77,7 @@ fn an_orphan_that_an_operator_releases_is_unlabelled_and_free() {
         .await;
         let shop = cluster("orphan", "shop").role(Role::Worker, 1);
         stage.create(&shop).await;
-        stage.says(&shop, "Ready", "False", "Unschedulable").await;
+        stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
 
         // A status that claims an epoch that no scheduler has answered from is of no concern to other clusters.
         stage
@@ -126,7 +126,7 @@ fn an_orphan_that_an_operator_releases_is_unlabelled_and_free() {
 }
 
 #[test]
-fn a_cluster_whose_finalizer_somebody_removed_goes_on_giving_its_hosts_back() {
+fn a_cluster_without_its_finalizer_still_releases_its_hosts() {
     on_shared_site("stripped", async |stage| {
         stage.load(&fleet("stripped", 2, 0, 1)).await;
         let shop = cluster("stripped", "shop").role(Role::Worker, 2);
@@ -139,7 +139,7 @@ fn a_cluster_whose_finalizer_somebody_removed_goes_on_giving_its_hosts_back() {
             set_consumer(stage, host, consumer.clone()).await;
         }
         stage.delete(&shop).await;
-        stage.says(&shop, "Ready", "False", "Progressing").await;
+        stage.condition_is(&shop, "Ready", "False", "Progressing").await;
         let stripped = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         stage
             .clusters("stripped")

@@ -44,7 +44,7 @@ async fn children(stage: &Stage) -> BTreeMap<String, Option<String>> {
 }
 
 #[tokio::test]
-async fn while_the_scheduler_is_away_nothing_is_torn_down_and_a_deletion_waits() {
+async fn without_the_scheduler_nothing_is_torn_down() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("outage", 3, 1, 2)).await;
     stage.site.create_tenant_namespace("outage").await.unwrap();
@@ -92,7 +92,7 @@ async fn while_the_scheduler_is_away_nothing_is_torn_down_and_a_deletion_waits()
 }
 
 #[tokio::test]
-async fn agents_and_an_api_server_that_are_killed_finish_what_they_began() {
+async fn killed_agents_and_api_server_finish_their_work() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("outage", 4, 1, 2)).await;
     stage.site.create_tenant_namespace("outage").await.unwrap();

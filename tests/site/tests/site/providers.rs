@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use sandbox::{
     cert_manager::CertManager,
@@ -139,7 +139,9 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     // No pod runs without a certificate.
     let shop = Scene::cluster("shop", 31_620, &json!({}));
     stage.create(&shop).await;
-    let why = stage.says(&shop, condition, "False", "CertificateNotReady").await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "CertificateNotReady")
+        .await;
     assert!(
         why.starts_with("auth-shop: cert-manager has not issued it yet"),
         "{why}"
@@ -161,11 +163,15 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
 
     // It is issued: the provider runs with it, and its CA is published.
     manager.issue("auth-shop.tls").await.unwrap();
-    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
     let replicas = deployments.get("auth-shop").await.unwrap().spec.replicas;
     assert_eq!(replicas, Some(2));
     let _dex = scene.run("auth-shop", "dex", 31_620).await;
-    stage.says(&shop, condition, "True", "StaticPasswords").await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
     let object = stage.clusters(NAMESPACE).get("shop").await.unwrap();
     let published = object.data.pointer("/status/endpoints/0/caBundle").cloned();
     assert_eq!(published, Some(json!(manager.authority().unwrap())));
@@ -194,10 +200,12 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     .await;
     let lacks = "has not issued it for all names yet";
     stage
-        .says_of(&shop, condition, "False", "CertificateNotReady", lacks)
+        .condition_mentions(&shop, condition, "False", "CertificateNotReady", lacks)
         .await;
     manager.issue("auth-shop.tls").await.unwrap();
-    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
 
     // With a CA of the tenant's own nobody needs cert-manager, and nothing of it is left; nor is it with the entry.
     entry["certificateIssuer"] = json!("of-the-namespace");
@@ -229,7 +237,9 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     stage.create(&shop).await;
 
     // The provider runs before its tenant's API server does, which needs what the provider gives.
-    let why = stage.says(&shop, condition, "False", "KubeconfigMissing").await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "KubeconfigMissing")
+        .await;
     assert_eq!(
         why,
         "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
@@ -246,12 +256,16 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     scene
         .write_secret("shop-kubeconfig", json!({ "value": program }))
         .await;
-    let why = stage.says(&shop, condition, "False", "KubeconfigInvalid").await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "KubeconfigInvalid")
+        .await;
     assert!(why.contains("exec: must not be set"), "{why}");
     scene
         .write_secret("shop-kubeconfig", json!({ "value": file }))
         .await;
-    stage.says(&shop, condition, "True", "StaticPasswords").await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
     let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
     let bindings = Api::<ClusterRoleBinding>::all(tenant.client());
     let bound = bindings.list(&ours).await.unwrap().items;
@@ -259,12 +273,71 @@ async fn groups_are_bound_at_the_tenants_api_server() {
     assert_eq!(bound[0].role_ref.name, "cluster-admin");
     assert_eq!(bound[0].subjects.as_ref().unwrap()[0].name, "oidc:admins");
 
-    // What is no longer in the spec is deleted.
+    // What is no longer in the spec is deleted, also while the provider cannot be prepared.
+    scene
+        .api::<Secret>()
+        .delete("users", &DeleteParams::default())
+        .await
+        .unwrap();
     let mut entry = shop.spec()["services"]["auth"][0].clone();
     entry["groups"] = json!([]);
     stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(&shop, condition, "False", "SecretMissing")
+        .await;
     wait::until_gone(bindings, &bound[0].name_any(), PATIENCE)
         .await
         .unwrap();
+    stage.nothing_was_forbidden();
+}
+
+#[tokio::test]
+async fn a_foreign_certificate_and_secret_of_the_name_are_kept() {
+    let scene = Scene::start("foreign", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let manager = CertManager::new(&stage.site.client(), NAMESPACE, scene.group.directory()).unwrap();
+    let foreign = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "auth-shop.tls"},
+        "spec": {"secretName": "auth-shop.tls", "issuerRef": {"name": "theirs"}, "dnsNames": ["shop.example.org"]},
+    });
+    let apply = PatchParams::apply("test");
+    let patch = Patch::Apply(foreign);
+    let certificates = manager.certificates();
+    let certificate = certificates.patch("auth-shop.tls", &apply, &patch).await.unwrap();
+    for name in ["auth-shop.tls", "auth-bank.tls"] {
+        scene.write_secret(name, json!({"tls.key": "theirs"})).await;
+    }
+    let issued = json!({"certificateIssuer": "of-the-namespace"});
+    let clusters = [
+        Scene::cluster("shop", 31_640, &issued),
+        Scene::cluster("bank", 31_641, &issued),
+    ];
+    for (cluster, kind) in clusters.iter().zip(["Certificate", "Secret"]) {
+        stage.create(cluster).await;
+        let why = stage
+            .condition_is(cluster, condition, "False", "NameConflict")
+            .await;
+        assert!(
+            why.contains(&format!("{kind} auth-{}.tls was not made for", cluster.name)),
+            "{why}"
+        );
+    }
+
+    // The agent issues the certificates, and withdraws nothing of others.
+    for cluster in &clusters {
+        let mut entry = cluster.spec()["services"]["auth"][0].clone();
+        entry["certificateIssuer"] = Value::Null;
+        stage.edit(cluster, json!({"services": {"auth": [entry]}})).await;
+        stage
+            .condition_is(cluster, condition, "False", "IssuerUnreachable")
+            .await;
+    }
+    let found = certificates.get("auth-shop.tls").await.unwrap();
+    assert_eq!(found.metadata.uid, certificate.metadata.uid);
+    for name in ["auth-shop.tls", "auth-bank.tls"] {
+        let secret = scene.api::<Secret>().get(name).await.unwrap();
+        assert!(secret.metadata.owner_references.is_none() && secret.metadata.deletion_timestamp.is_none());
+        assert_eq!(secret.data.unwrap()["tls.key"].0, b"theirs");
+    }
     stage.nothing_was_forbidden();
 }

@@ -32,7 +32,7 @@ const SILENCE_FOUND: Duration = Duration::from_secs(10);
 const REQUESTS: usize = 20;
 
 /// Asks the tenant's API server by kubectl, on a connection of its own. Its certificate is for other addresses.
-async fn ask(tenant: &Site, at: SocketAddr) -> Result<String, String> {
+async fn request(tenant: &Site, at: SocketAddr) -> Result<String, String> {
     let server = format!("https://{at}");
     let arguments = [
         "--server",
@@ -71,7 +71,7 @@ async fn hangs_up(at: SocketAddr) -> bool {
 async fn after(found: Duration, tenant: &Site, at: SocketAddr) {
     tokio::time::sleep(found).await;
     for number in 0..REQUESTS {
-        let answer = ask(tenant, at).await;
+        let answer = request(tenant, at).await;
         assert_eq!(
             answer.as_deref(),
             Ok("namespace/of-the-tenant"),
@@ -112,7 +112,7 @@ async fn ways(stage: &Stage, shop: &Cluster) -> Vec<SocketAddr> {
 }
 
 #[tokio::test]
-async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_three_machines_answers() {
+async fn kubectl_works_while_one_of_three_machines_answers() {
     if let Some(why) = node::obstacle() {
         println!("not shown here: {why}");
         return;
@@ -147,7 +147,7 @@ async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_thr
     for at in &ways {
         // kube-proxy learns of pods a moment after the API server knows that they are ready.
         let started = Instant::now();
-        while let Err(error) = ask(&tenant, *at).await {
+        while let Err(error) = request(&tenant, *at).await {
             assert!(started.elapsed() < PATIENCE, "{at}: {error}");
         }
     }
@@ -162,9 +162,9 @@ async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_thr
     let address = last.address().parse().unwrap();
     drop(last);
     stage
-        .says(&shop, "LoadBalancerReady", "True", "NoReachableBackend")
+        .condition_is(&shop, "LoadBalancerReady", "True", "NoReachableBackend")
         .await;
-    let error = ask(&tenant, at).await.unwrap_err();
+    let error = request(&tenant, at).await.unwrap_err();
     assert!(error.contains("EOF"), "{error}");
     assert!(
         hangs_up(at).await,
@@ -172,7 +172,9 @@ async fn kubectl_reaches_a_tenants_api_server_by_every_way_as_long_as_one_of_thr
     );
 
     let _last = Proxy::at(address, api_server).await.unwrap();
-    stage.says(&shop, "LoadBalancerReady", "True", "Available").await;
+    stage
+        .condition_is(&shop, "LoadBalancerReady", "True", "Available")
+        .await;
     after(Duration::ZERO, &tenant, at).await;
     stage.nothing_was_forbidden();
 }

@@ -26,7 +26,7 @@ spec: {policyName: no-labels, validationActions: [Deny]}
 ";
 
 #[tokio::test]
-async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
+async fn a_refused_host_write_is_reported_in_the_servers_words() {
     let stage = Stage::start("refused", &AGENTS).await;
     stage.site.create_tenant_namespace("refused").await.unwrap();
     stage.load(&fleet("refused", 1, 0, 1)).await;
@@ -40,7 +40,7 @@ async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
     let shop = cluster("refused", "shop").role(Role::Worker, 1);
     stage.create(&shop).await;
     for (kind, reason) in [("HostsLabeled", "Refused"), ("Ready", "UnableToApplyLabels")] {
-        let why = stage.says(&shop, kind, "False", reason).await;
+        let why = stage.condition_is(&shop, kind, "False", reason).await;
         assert!(
             why.contains("metal/refused-r1-w1 cannot be written") && why.contains("frozen until Monday"),
             "{kind}: {why}"
@@ -52,7 +52,9 @@ async fn a_host_that_the_api_server_refuses_to_write_is_said_in_its_words() {
 
     forbid(&stage, &file, &agent).await;
     stage.delete(&shop).await;
-    let why = stage.says(&shop, "Ready", "False", "UnableToDecommission").await;
+    let why = stage
+        .condition_is(&shop, "Ready", "False", "UnableToDecommission")
+        .await;
     assert!(
         why.contains("metal/refused-r1-w1 cannot be written") && why.contains("frozen until Monday"),
         "{why}"
@@ -72,7 +74,8 @@ async fn forbid(stage: &Stage, file: &str, agent: &str) {
         "-n",
         "metal",
         "refused-r1-w1",
-        "a=b",
+        // The agent may write it where no other policy forbids that.
+        "sip.airshipit.org/placement-revision=1",
         "--dry-run=server",
         "--overwrite",
         &as_agent,

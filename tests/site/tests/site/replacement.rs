@@ -71,7 +71,7 @@ async fn placed(stage: &Stage, shop: &Cluster) -> Held {
 }
 
 #[test]
-fn a_host_that_is_gone_is_replaced_though_the_only_free_one_is_in_its_rack() {
+fn a_deleted_host_is_replaced_by_one_of_its_rack() {
     on_shared_site("gone", async |stage| {
         stage.load(&fleet("gone", 3, 1, 0)).await;
         let shop = cluster("gone", "shop")
@@ -103,7 +103,7 @@ fn a_host_that_is_gone_is_replaced_though_the_only_free_one_is_in_its_rack() {
 }
 
 #[test]
-fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() {
+fn a_marked_host_is_replaced_and_released_after_its_consumer() {
     on_shared_site("marked", async |stage| {
         stage.load(&fleet("marked", 2, 0, 1)).await;
         let shop = cluster("marked", "shop").role(Role::Worker, 2).balanced(31_010);
@@ -116,7 +116,7 @@ fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() 
 
         // No other host is there: it is said, and nothing is taken away.
         annotate(stage, "marked-r1-w1", json!({FAILED: ""})).await;
-        let why = stage.says(&shop, "Ready", "False", "Unschedulable").await;
+        let why = stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
         assert!(why.contains("Worker"), "{why}");
         stage
             .event(
@@ -145,7 +145,7 @@ fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() 
         let old = member(&replaced, "marked-r1-w1").unwrap();
         assert_eq!(old["releaseReason"], "failed");
         let why = stage
-            .says_of(&shop, "HostsLabeled", "False", "Waiting", "marked-r1-w1")
+            .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "marked-r1-w1")
             .await;
         assert!(
             why.contains("to be released, it is still used by Metal3Machine marked/m-0"),
@@ -160,7 +160,7 @@ fn a_host_that_is_marked_is_replaced_and_given_back_when_its_consumer_lets_go() 
 }
 
 #[tokio::test]
-async fn of_the_control_plane_one_at_a_time_is_replaced_and_the_next_when_its_replacement_is_bound() {
+async fn control_planes_are_replaced_one_at_a_time() {
     let mut stage = Stage::start("limits", &AGENTS).await;
     stage.site.create_tenant_namespace("limits").await.unwrap();
     stage.load(&fleet("limits", 3, 1, 0)).await;
@@ -204,7 +204,7 @@ async fn of_the_control_plane_one_at_a_time_is_replaced_and_the_next_when_its_re
 }
 
 #[test]
-fn a_host_in_error_is_replaced_where_its_role_says_so_and_no_other() {
+fn only_a_role_with_replacement_replaces_a_host_in_error() {
     on_shared_site("in-error", async |stage| {
         stage.load(&fleet("in-error", 2, 2, 2)).await;
         let shop = cluster("in-error", "shop")

@@ -15,7 +15,7 @@ const WORKERS: u32 = 20;
 const AT_ONCE: usize = 2;
 
 #[test]
-fn of_twenty_workers_that_fail_together_two_at_a_time_are_replaced() {
+fn twenty_failed_workers_are_replaced_two_at_a_time() {
     on_shared_site("tenth", async |stage| {
         stage.load(&fleet("tenth", WORKERS, 0, 1)).await;
         let shop = cluster("tenth", "shop")
@@ -58,7 +58,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(7);
 
 #[tokio::test]
-async fn the_time_of_grace_goes_on_while_scheduler_and_agents_are_started_anew() {
+async fn the_grace_time_survives_restarts() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("grace", 2, 0, 1)).await;
     stage.site.create_tenant_namespace("grace").await.unwrap();

@@ -220,7 +220,7 @@ fn the_dex_agent_works_in_namespaces_of_tenants() {
 }
 
 #[test]
-fn pods_and_networks_are_looked_at_and_what_guards_pods_is_written_too() {
+fn the_agent_reads_pods_and_writes_budgets_and_policies() {
     const JOBS: &str = "batch/jobs";
     const NETWORKS: &str = "k8s.cni.cncf.io/network-attachment-definitions";
     const BUDGETS: &str = "policy/poddisruptionbudgets";
@@ -259,7 +259,7 @@ fn pods_and_networks_are_looked_at_and_what_guards_pods_is_written_too() {
 }
 
 #[test]
-fn templates_are_read_and_kept_by_name_in_the_agents_own_namespace() {
+fn templates_are_read_by_name_in_the_agents_namespace() {
     const MAPS: &str = "/configmaps";
     on_shared_site("rights-templates", async |stage| {
         for (verb, namespace, name, expected) in [
@@ -305,7 +305,7 @@ fn machines_of_cluster_api_are_read_by_name_and_annotated() {
 }
 
 #[test]
-fn pods_of_load_balancers_can_be_given_no_right_that_the_agent_has_not() {
+fn load_balancer_pods_get_no_more_rights_than_the_agent() {
     const ROLES: &str = "rbac.authorization.k8s.io/roles";
     const CLUSTER_ROLES: &str = "rbac.authorization.k8s.io/clusterroles";
     on_shared_site("rights-given", async |stage| {

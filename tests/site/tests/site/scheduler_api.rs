@@ -69,7 +69,12 @@ fn every_question_about_a_site_is_answered() {
         let capacity = stage.call(&format!("{INVENTORY}/FindCapacity"), capacity).await;
         assert_eq!(
             capacity["sites"][0],
-            json!({"site": "shared", "copies": 1, "limit": capacity["sites"][0]["limit"]})
+            json!({
+                "site": "shared",
+                "copies": 1,
+                "limit": capacity["sites"][0]["limit"],
+                "revision": capacity["sites"][0]["revision"],
+            })
         );
 
         explains_and_lists(stage, &placement).await;
@@ -137,7 +142,7 @@ async fn explains_and_lists(stage: &Stage, placement: &Value) {
 }
 
 #[test]
-fn whoever_has_no_business_with_a_call_is_told_so() {
+fn callers_without_rights_are_refused() {
     on_shared_site("permissions", async |stage| {
         let apply = json!({"site": "shared", "cluster": {"namespace": "a", "name": "b", "uid": "c"}});
         let list = json!({"site": "shared"});

@@ -17,7 +17,7 @@ fn samples<'a>(metrics: &'a str, name: &str) -> Vec<(&'a str, f64)> {
 }
 
 #[tokio::test]
-async fn an_agent_counts_what_has_become_of_clusters_and_hosts_and_never_names_them() {
+async fn metrics_count_clusters_and_hosts_without_names() {
     let stage = Stage::start("site-a", &AGENTS).await;
     stage.load(&fleet("scraped", 2, 1, 1)).await;
     stage.site.create_tenant_namespace("scraped").await.unwrap();
@@ -32,25 +32,41 @@ async fn an_agent_counts_what_has_become_of_clusters_and_hosts_and_never_names_t
     stage.create(&shop).await;
     stage.ready(&shop).await;
     stage.create(&large).await;
-    stage.says(&large, "Scheduled", "False", "Unschedulable").await;
+    stage
+        .condition_is(&large, "Scheduled", "False", "Unschedulable")
+        .await;
     stage.create(&invalid).await;
-    stage.says(&invalid, "Scheduled", "False", "InvalidSpec").await;
+    stage
+        .condition_is(&invalid, "Scheduled", "False", "InvalidSpec")
+        .await;
 
     let metrics = stage.metrics_of(Agent::Cluster).await;
     assert_eq!(
-        samples(&metrics, "host_writes_total"),
-        [("{outcome=\"Done\"}", 3.0)],
+        samples(&metrics, "sip_cluster_agent_host_writes_total"),
+        [("{outcome=\"done\"}", 3.0)],
         "a host is written once\n{metrics}"
     );
-    let answers = samples(&metrics, "placements_total");
+    let answers = samples(&metrics, "sip_cluster_agent_declarations_total");
     let outcomes: BTreeSet<&str> = answers.iter().map(|(outcome, _)| *outcome).collect();
     assert_eq!(
         outcomes,
-        BTreeSet::from(["{outcome=\"Placed\"}", "{outcome=\"Refused\"}"]),
+        BTreeSet::from(["{outcome=\"placed\"}", "{outcome=\"refused\"}"]),
         "{metrics}"
     );
     for agent in AGENTS {
         let metrics = stage.metrics_of(agent).await;
+        assert_eq!(samples(&metrics, "sip_agent_is_leader"), [("", 1.0)], "{metrics}");
+        for (name, counted) in [
+            ("sip_agent_reconciles_total", "{outcome=\"succeeded\"}"),
+            ("sip_agent_api_requests_total", "{method=\"get\",code=\"200\"}"),
+        ] {
+            let samples = samples(&metrics, name);
+            let mut counts = samples.iter();
+            assert!(
+                counts.any(|(labels, times)| *labels == counted && *times > 0.0),
+                "{name}: {metrics}"
+            );
+        }
         for name in ["scraped", "shop", "metal/"] {
             assert!(!metrics.contains(name), "{name}: labels must stay few\n{metrics}");
         }

@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kit::{
     apply::Manager,
-    config::SiteConfig,
+    config::{ServiceOverrides, SiteConfig},
     scheduler::Scheduler,
     service::{
         Applied, Children, Error, Identity, Kind, Objects, Probe, Rendered, Scope, Service, Watches,
@@ -52,10 +52,10 @@ const IDENTITY: &Identity = &Identity {
     name_prefixes: &["auth-"],
     sip_prefixes: &[],
     children: &[
-        Children::of(Kind::Deployment),
-        Children::of(Kind::ConfigMap),
-        Children::of(Kind::PodDisruptionBudget),
-        Children::of(Kind::NetworkPolicy),
+        Children::named(Kind::Deployment),
+        Children::named(Kind::ConfigMap),
+        Children::named(Kind::PodDisruptionBudget),
+        Children::named(Kind::NetworkPolicy),
     ],
     pod_labels: &[],
     reports_drained: false,
@@ -180,6 +180,8 @@ async fn start() -> Stage {
         Pages,
         watches,
         scheduler,
+        ServiceOverrides::default(),
+        kit::metrics::AgentMetrics::registered(&runtime::metrics::Metrics::default()),
         ready,
         std::future::pending(),
     ));
@@ -235,7 +237,7 @@ async fn a_second_agent_serves_its_section() {
     let bank = with_pages("bank", 31_401);
     stage.create(&bank).await;
     let why = stage
-        .says(&bank, AUTH_READY.as_str(), "False", "NameConflict")
+        .condition_is(&bank, AUTH_READY.as_str(), "False", "NameConflict")
         .await;
     assert_eq!(why, "Service pages/auth-bank was not made for a SIPCluster");
     let pauses = pauses_grow(&stage).await;

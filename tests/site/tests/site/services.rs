@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::fixtures::{PATIENCE, Role, cluster, fleet, host, in_role, on_shared_site};
 
 #[test]
-fn what_the_spec_changes_is_changed_and_what_it_drops_is_removed() {
+fn changed_and_dropped_spec_fields_are_applied() {
     on_shared_site("changes", async |stage| {
         stage.load(&fleet("changes", 2, 1, 1)).await;
         let shop = cluster("changes", "shop")
@@ -77,7 +77,7 @@ fn a_host_without_an_address_is_not_taken_until_it_has_one() {
             .role(Role::ControlPlane, 2)
             .balanced(30_320);
         stage.create(&shop).await;
-        let why = stage.says(&shop, "Ready", "False", "Unschedulable").await;
+        let why = stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
         assert!(why.contains("ControlPlane: 2 wanted"), "{why}");
         assert!(
             stage.labelled("address", &shop).await.is_empty(),
@@ -124,7 +124,7 @@ fn hosts_in_states_that_no_tenant_can_use_are_not_taken() {
         stage.load(&unfit.chain(fit).collect::<Vec<_>>()).await;
         let shop = cluster("states", "shop").role(Role::ControlPlane, 3);
         stage.create(&shop).await;
-        stage.says(&shop, "Ready", "False", "Unschedulable").await;
+        stage.condition_is(&shop, "Ready", "False", "Unschedulable").await;
         stage
             .edit(
                 &shop,

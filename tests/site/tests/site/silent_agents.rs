@@ -4,7 +4,7 @@ use kube::api::{Patch, PatchParams};
 use sandbox::{region::Agent, wait};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Cluster, Role, Stage, cluster, host};
+use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, host, set_consumer};
 
 /// Sets every time by which the cluster agent counts back by years.
 async fn age(stage: &Stage, cluster: &Cluster) {
@@ -23,7 +23,7 @@ async fn age(stage: &Stage, cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn silence_counts_from_the_generation_that_is_asked() {
+async fn silence_counts_from_the_requested_generation() {
     let stage = Stage::start("site-a", &[Agent::Cluster]).await;
     stage.site.create_tenant_namespace("silent").await.unwrap();
     stage.load(&[host("silent", "cp", "r1", "only")]).await;
@@ -31,11 +31,13 @@ async fn silence_counts_from_the_generation_that_is_asked() {
         .role(Role::ControlPlane, 1)
         .balanced(30_410);
     stage.create(&shop).await;
-    stage.says(&shop, "Ready", "False", "Progressing").await;
+    stage.condition_is(&shop, "Ready", "False", "Progressing").await;
 
     // Nobody has answered this generation for years.
     age(&stage, &shop).await;
-    let why = stage.says(&shop, "Ready", "False", "InfraServiceFailure").await;
+    let why = stage
+        .condition_is(&shop, "Ready", "False", "InfraServiceFailure")
+        .await;
     assert!(why.contains("NoAgent"), "{why}");
 
     // And nobody has been asked for the next one before it was there.
@@ -57,4 +59,53 @@ async fn silence_counts_from_the_generation_that_is_asked() {
     let edited = edited.await;
     let (_, reason, message) = wait::condition(&edited, "Ready").unwrap();
     assert!(!message.contains("NoAgent"), "{reason}: {message}");
+}
+
+#[tokio::test]
+async fn a_deleted_cluster_waits_for_an_agent_that_is_away() {
+    let mut stage = Stage::start("site-a", &[Agent::Cluster, Agent::LoadBalancer]).await;
+    stage.site.create_tenant_namespace("away").await.unwrap();
+    stage.load(&[host("away", "cp", "r1", "only")]).await;
+    let shop = cluster("away", "shop")
+        .role(Role::ControlPlane, 1)
+        .balanced(30_411);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let machine = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
+        "namespace": "away", "name": "shop-0",
+    });
+    set_consumer(&stage, "away-only", machine).await;
+    stage.delete(&shop).await;
+    stage
+        .condition_mentions(
+            &shop,
+            "Ready",
+            "False",
+            "Progressing",
+            "it is still used by Metal3Machine away/shop-0",
+        )
+        .await;
+    // The pods follow before the agent goes; then its host waits for the consumer alone.
+    stage
+        .until(&shop, "have drained load balancers", |object| {
+            object.data.pointer("/status/drained").is_some()
+        })
+        .await;
+    stage.agent(Agent::LoadBalancer).stop(PATIENCE).await.unwrap();
+    // For the cluster agent the consumer has stayed for years.
+    age(&stage, &shop).await;
+    set_consumer(&stage, "away-only", Value::Null).await;
+    stage
+        .condition_mentions(
+            &shop,
+            "Ready",
+            "False",
+            "Progressing",
+            "waiting for the deletion of: loadBalancer",
+        )
+        .await;
+
+    age(&stage, &shop).await;
+    stage.gone(&shop).await;
 }

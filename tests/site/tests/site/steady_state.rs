@@ -64,7 +64,7 @@ async fn nothing_is_written_while_nothing_changes() {
     }
     for (cluster, reason) in [(&refused, "Unschedulable"), (&invalid, "InvalidSpec")] {
         stage.create(cluster).await;
-        stage.says(cluster, "Scheduled", "False", reason).await;
+        stage.condition_is(cluster, "Scheduled", "False", reason).await;
     }
     let before = timeout(PATIENCE, quiet_for(&stage, SETTLED)).await.unwrap();
     assert!(

@@ -19,7 +19,7 @@ fn row<'a>(table: &'a str, begin: &[&str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn kubectl_shows_whether_a_cluster_is_ready_and_which_hosts_it_has() {
+fn kubectl_shows_readiness_and_hosts() {
     on_shared_site("tables", async |stage| {
         stage.load(&fleet("tables", 3, 1, 1)).await;
         let shop = cluster("tables", "shop")
@@ -30,7 +30,9 @@ fn kubectl_shows_whether_a_cluster_is_ready_and_which_hosts_it_has() {
         stage.create(&shop).await;
         stage.ready(&shop).await;
         stage.create(&too_big).await;
-        stage.says(&too_big, "Ready", "False", "Unschedulable").await;
+        stage
+            .condition_is(&too_big, "Ready", "False", "Unschedulable")
+            .await;
 
         let clusters = stage.kubectl(&["get", "sipcluster", "-A"]).await;
         let header: Vec<&str> = clusters.lines().next().unwrap().split_whitespace().collect();
@@ -99,7 +101,7 @@ fn servers(config: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn haproxy_accepts_what_the_secret_holds_and_it_names_exactly_the_members() {
+fn haproxy_accepts_the_configuration_of_exactly_the_members() {
     on_shared_site("haproxy", async |stage| {
         let fleet = fleet("haproxy", 3, 2, 2);
         stage.load(&fleet).await;

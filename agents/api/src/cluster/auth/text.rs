@@ -76,7 +76,7 @@ impl HttpsUrl {
 
     /// Of a host, which is a DNS name or an IP address, a port and a path that begins with a slash or is empty.
     #[must_use]
-    pub fn of(host: &str, port: u16, path: &str) -> Option<Self> {
+    pub fn from_parts(host: &str, port: u16, path: &str) -> Option<Self> {
         let host = match host.parse::<Ipv6Addr>() {
             Ok(address) => format!("[{address}]"),
             Err(_) => host.to_owned(),
@@ -265,7 +265,7 @@ mod tests {
             let found = url.as_ref().map(|url| (url.host(), url.port(), url.path()));
             assert_eq!(found, expected, "{text}");
         }
-        let url = HttpsUrl::of("2001:db8::1", 443, "/dex").unwrap();
+        let url = HttpsUrl::from_parts("2001:db8::1", 443, "/dex").unwrap();
         assert_eq!(url.as_str(), "https://[2001:db8::1]/dex");
     }
 

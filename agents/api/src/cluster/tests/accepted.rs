@@ -37,7 +37,7 @@ fn the_sample_is_read_in_full() {
 }
 
 #[test]
-fn a_role_that_opts_in_to_replacement_after_an_error_need_not_say_after_how_long() {
+fn replacement_after_an_error_has_a_default_time() {
     for (said, seconds) in [("", 600), ("30m", 1800), ("0s", 0)] {
         let cluster = parse(sample_with("/nodes/Worker/replaceAfterError", said.into())).unwrap();
         let worker = cluster
@@ -195,6 +195,14 @@ fn the_second_entry_of_a_kind_gets_its_index() {
             "loadbalancer-controlplane-shop-1"
         ]
     );
+
+    let second = json!({ "image": "jump-host", "nodeInterfaceId": "oam", "nodePort": 30_101 });
+    let cluster = parse(sample_with("/services/jumpHost/1", second)).unwrap();
+    let jump_hosts = cluster.jump_hosts().iter();
+    let names: Vec<_> = jump_hosts
+        .map(|jump_host| jump_host.service().object_name().as_str())
+        .collect();
+    assert_eq!(names, ["jumphost-shop", "jumphost-shop-1"]);
 }
 
 #[test]

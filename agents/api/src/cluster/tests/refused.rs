@@ -154,7 +154,7 @@ fn an_object_without_identity() {
 }
 
 #[test]
-fn every_fault_is_told_in_the_order_of_the_fields() {
+fn faults_are_listed_in_the_order_of_the_fields() {
     let mut object = sample();
     object["spec"]["nodes"]["ControlPlane"]["count"]["active"] = (-3).into();
     object["spec"]["nodes"]["Worker"]["labelSelector"] = Value::Null;

@@ -11,7 +11,7 @@ use crate::{
     fixtures::{answer, cluster, host, labelled, used},
     reconcile::{
         fixtures::holding, machine::Machine, observation::MachineLookup, outcomes::Outcomes,
-        plan::MachineAction,
+        plan::MachineAction, status,
     },
 };
 
@@ -51,7 +51,7 @@ fn an_invalid_spec_changes_conditions_only() {
 }
 
 #[test]
-fn the_finalizer_comes_before_the_declaration_and_goes_last() {
+fn the_finalizer_is_added_first_and_removed_last() {
     let observe = |state, status: &Value| {
         let mut object = cluster(status);
         object.metadata.deletion_timestamp = matches!(state, State::Released).then(|| {
@@ -79,7 +79,45 @@ fn the_finalizer_comes_before_the_declaration_and_goes_last() {
 }
 
 #[test]
-fn a_machine_is_named_before_asked_restored_before_forgotten() {
+fn agents_have_a_minute_from_when_they_have_something_to_do() {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    let time = |seconds: i64| Timestamp::from_second(NOW + seconds).unwrap();
+    let member = json!({
+        "namespace": "metal", "name": "h1", "uid": "uid-h1", "role": "Worker", "state": "Releasing", "revision": 5,
+    });
+    let mut object = cluster(&json!({
+        "observedGeneration": 3, "observedSince": time(0),
+        "placement": { "epoch": 1, "revision": 5, "generation": 3, "members": [member] },
+        "conditions": [{
+            "type": "LoadBalancerReady", "status": "True", "reason": "Available", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    }));
+    object.metadata.deletion_timestamp = Some(Time(time(0)));
+    let released = |object: &api::SIPCluster, seconds| {
+        plan(&Observation {
+            object,
+            not_installed: &BTreeSet::new(),
+            now: time(seconds),
+            state: State::Released,
+        })
+    };
+    // A consumer stays for 90 s, and the agents may delete nothing before it has gone.
+    let first = released(&object, 90);
+    assert_eq!(first.finalizer, None, "the agents have had no time");
+    let own = first.status.unwrap().finish(&Outcomes::default());
+    object.status = status::change(&object, own, time(90)).map(|mut next| {
+        next.conditions.extend(object.status.clone().unwrap().conditions);
+        next
+    });
+    for (seconds, expected) in [(91, None), (150, None), (151, Some(FinalizerAction::Remove))] {
+        let plan = released(&object, seconds);
+        assert_eq!(plan.finalizer, expected, "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_machine_is_recorded_before_it_is_marked() {
     let machine = |name: &str| Machine::parse(&format!("tenant/{name}")).unwrap();
     let restore = MachineAction::Restore {
         host: "uid-h0".to_owned(),

@@ -37,16 +37,16 @@ pub enum Refused {
     #[error("spec.bmc.address has the scheme {0:?}: power control needs one of {known}, each also with +http or +https", known = Kind::all())]
     Scheme(String),
     /// No usable host.
-    #[error("spec.bmc.address names the host {0:?}: must be a DNS name or an address of one machine")]
-    Host(String),
+    #[error("spec.bmc.address is hidden: its host must be a DNS name or an address of one machine")]
+    Host,
     /// No usable port.
-    #[error("spec.bmc.address names the port {0:?}: must be from 1 to 65535")]
-    Port(String),
+    #[error("spec.bmc.address is hidden: its port must be from 1 to 65535")]
+    Port,
     /// No path of one system.
     #[error(
-        "spec.bmc.address has the path {0:?}: must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
+        "spec.bmc.address is hidden: its path must be /redfish/v1/Systems/ID, since a BMC may serve several systems"
     )]
-    Path(String),
+    Path,
 }
 
 /// How baremetal-operator provisions a host.
@@ -184,7 +184,8 @@ impl Address {
         self.port
     }
 
-    /// Host and port, as in a URL: an address of IPv6 in brackets, the port always there. Equal for all systems of one BMC.
+    /// Host and port, as in a URL: an address of IPv6 in brackets, one of IPv4 in its usual form, the port always there. Equal for all
+    /// systems of one BMC that are addressed alike.
     #[must_use]
     pub fn authority(&self) -> String {
         match &self.host {
@@ -232,7 +233,7 @@ fn parse_scheme(scheme: &str) -> Result<(Kind, bool), Refused> {
 
 /// `[::1]:8000`, `192.0.2.1:8000`, `bmc.example`.
 fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refused> {
-    let wrong = || Refused::Host(authority.to_owned());
+    let wrong = || Refused::Host;
     if authority.starts_with('[') {
         let end = authority.find(']').ok_or_else(wrong)?;
         let (host, rest) = authority.split_at(end + 1);
@@ -250,7 +251,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refused> {
 }
 
 fn parse_host(text: &str) -> Result<Host, Refused> {
-    let wrong = || Refused::Host(text.to_owned());
+    let wrong = || Refused::Host;
     if let Some(inner) = text.strip_prefix('[') {
         let ip = inner.strip_suffix(']').and_then(|ip| ip.parse().ok());
         return one_machine(IpAddr::V6(ip.ok_or_else(wrong)?)).ok_or_else(wrong);
@@ -270,7 +271,8 @@ fn parse_host(text: &str) -> Result<Host, Refused> {
 
 /// Not one that stands for many, for none, or for whoever is next on some cable: a cloud's metadata service is there, for one.
 fn one_machine(ip: IpAddr) -> Option<Host> {
-    let refused = match ip.to_canonical() {
+    let ip = ip.to_canonical();
+    let refused = match ip {
         IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() || ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local(),
     };
@@ -289,11 +291,11 @@ fn is_label(label: &str) -> bool {
 fn parse_port(text: &str) -> Result<u16, Refused> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| digits && *port != 0);
-    port.ok_or_else(|| Refused::Port(text.to_owned()))
+    port.ok_or(Refused::Port)
 }
 
 fn parse_path(path: &str) -> Result<String, Refused> {
-    let wrong = || Refused::Path(path.to_owned());
+    let wrong = || Refused::Path;
     let trimmed = path.strip_suffix('/').unwrap_or(path);
     let segments: Vec<&str> = trimmed.split('/').collect();
     let ["", a, b, c, id] = segments[..] else {

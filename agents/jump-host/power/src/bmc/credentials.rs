@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_read_without_the_line_break_of_echo_and_never_shown() {
+    fn credentials_lose_a_final_newline_and_are_never_printed() {
         let read = Credentials::parse(&secret(&[("username", b"root"), ("password", b"calvin\n")])).unwrap();
         assert_eq!(read.basic().unwrap(), "Basic cm9vdDpjYWx2aW4=");
         let shown = format!("{read:?} {:?}", read.basic());

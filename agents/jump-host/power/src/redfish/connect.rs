@@ -13,10 +13,11 @@ use hyper::{
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
+use runtime::resolver::Resolver;
 use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, lookup_host},
+    net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
@@ -55,14 +56,23 @@ pub(super) async fn open(network: &Network, address: &Address, way: Way) -> Resu
 async fn opened(network: &Network, address: &Address, way: Way) -> Result<Connection, Failure> {
     let Some(proxy) = network.proxy(way) else {
         let may_reach = |ip| network.may_reach(ip);
-        let stream = connect(&address.host(), address.port(), &address.authority(), may_reach).await?;
+        let resolver = network.resolver();
+        let stream = connect(
+            resolver,
+            &address.host(),
+            address.port(),
+            &address.authority(),
+            may_reach,
+        )
+        .await?;
         return if address.is_tls() {
             serve(secure(network, address, way, stream).await?, address, false).await
         } else {
             serve(stream, address, false).await
         };
     };
-    let stream = connect(&proxy.host, proxy.port, &proxy.to_string(), |_| true).await;
+    let resolver = network.resolver();
+    let stream = connect(resolver, &proxy.host, proxy.port, &proxy.to_string(), |_| true).await;
     let stream = stream.map_err(|failure| refused(proxy, address, &runtime::error_chain::chain(&failure)))?;
     if address.is_tls() {
         let tunnel = TokioIo::new(tunnel(stream, proxy, address).await?);
@@ -74,13 +84,14 @@ async fn opened(network: &Network, address: &Address, way: Way) -> Result<Connec
 
 /// Connects to one of the addresses of a name that may be reached.
 async fn connect(
+    resolver: &Resolver,
     host: &str,
     port: u16,
     authority: &str,
     may_reach: impl Fn(IpAddr) -> bool,
 ) -> Result<TcpStream, Failure> {
     let connected = async {
-        let found: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+        let found = resolver.addresses(host, port).await?;
         let allowed: Vec<SocketAddr> = found
             .iter()
             .copied()

@@ -282,8 +282,8 @@ impl RawSystem {
         Ok(System {
             reading: Reading {
                 power: Power::parse(power_state.as_deref()),
-                last_reset: last_reset_time.as_deref().map(kept),
-                boot: last_state.as_deref().map(kept),
+                last_reset: last_reset_time.as_deref().map(truncated),
+                boot: last_state.as_deref().map(truncated),
             },
             consoles: consoles(address, serial_console, graphical_console),
             reset,
@@ -315,7 +315,10 @@ fn consoles(
                 kind: "serial",
                 protocol: protocol.to_owned(),
                 url: format!("{scheme}://{host}:{}", given.unwrap_or(port)),
-                command: console_entry_command.as_deref().map(kept).unwrap_or_default(),
+                command: console_entry_command
+                    .as_deref()
+                    .map(truncated)
+                    .unwrap_or_default(),
             });
         }
     }
@@ -348,10 +351,10 @@ pub(super) fn error_message(body: &[u8]) -> Option<String> {
 }
 
 fn listed(values: &[String]) -> Vec<String> {
-    values.iter().take(LISTED).map(|value| kept(value)).collect()
+    values.iter().take(LISTED).map(|value| truncated(value)).collect()
 }
 
-fn kept(text: &str) -> String {
+fn truncated(text: &str) -> String {
     let visible = text.chars().filter(|c| !c.is_control());
     visible.take(TEXT).collect()
 }

@@ -1,13 +1,23 @@
 //! How BMCs are reached: whom to trust, by which proxy, with how much patience.
 
-use std::{fmt, fs, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt, fs,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
+use runtime::resolver::Resolver;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _};
+use tokio::time::timeout;
+
+use crate::bmc::Address;
 
 /// How BMCs are reached, on the command line.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -33,6 +43,9 @@ pub enum NetworkError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The configuration by which host names are resolved.
+    #[error("host names cannot be resolved")]
+    Resolver(#[source] std::io::Error),
     /// The cryptography lacks TLS.
     #[error("TLS is not available")]
     Tls(#[source] rustls::Error),
@@ -113,6 +126,7 @@ pub struct Network {
     proxy: Option<Proxy>,
     patience: Patience,
     loopback: bool,
+    resolver: Resolver,
 }
 
 impl fmt::Debug for Network {
@@ -150,6 +164,7 @@ impl Network {
             proxy: bmc_proxy.clone(),
             patience,
             loopback: false,
+            resolver: Resolver::from_system().map_err(NetworkError::Resolver)?,
         })
     }
 
@@ -162,6 +177,10 @@ impl Network {
         }
     }
 
+    pub(super) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
     /// Whether a BMC may be at this address: not this machine, and not whoever is next on some cable, such as a cloud's metadata service.
     pub(super) fn may_reach(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
@@ -172,6 +191,23 @@ impl Network {
             IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local(),
         };
         !near && (self.loopback || !ip.is_loopback())
+    }
+
+    /// The addresses and the port that a BMC's host resolves to. None of a BMC behind the proxy, which resolves names itself, or if they
+    /// cannot be resolved within the time for a connection.
+    pub(crate) async fn resolve(&self, address: &Address, way: Way) -> Vec<SocketAddr> {
+        if self.proxy(way).is_some() {
+            return Vec::new();
+        }
+        let host = address.host();
+        let lookup = self.resolver.addresses(&host, address.port());
+        let Ok(Ok(found)) = timeout(self.patience.connect, lookup).await else {
+            return Vec::new();
+        };
+        found
+            .into_iter()
+            .map(|found| SocketAddr::new(found.ip().to_canonical(), found.port()))
+            .collect()
     }
 
     /// How long a BMC may take.
@@ -302,6 +338,27 @@ mod tests {
         let network = network.with_loopback();
         assert!(network.may_reach("127.0.0.1".parse().unwrap()));
         assert!(!network.may_reach("169.254.169.254".parse().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn name_and_address_of_a_bmc_resolve_alike() {
+        let proxy = "http://proxy.example:3128".parse().unwrap();
+        let args = NetworkArgs {
+            bmc_ca: None,
+            bmc_proxy: Some(proxy),
+        };
+        let network = Network::new(&args, Patience::default()).unwrap();
+        let way = |proxy| Way { verify: true, proxy };
+        for host in ["localhost:8443", "127.0.0.1:8443", "[::ffff:127.0.0.1]:8443"] {
+            let address = format!("redfish://{host}/redfish/v1/Systems/1");
+            let address = Address::parse(Some(&address)).unwrap();
+            let found = network.resolve(&address, way(false)).await;
+            assert!(
+                found.contains(&"127.0.0.1:8443".parse().unwrap()),
+                "{host}: {found:?}"
+            );
+            assert!(network.resolve(&address, way(true)).await.is_empty());
+        }
     }
 
     #[test]

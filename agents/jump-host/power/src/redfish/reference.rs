@@ -8,26 +8,53 @@ const LONGEST: usize = 1024;
 
 /// The path that a reference names on the BMC itself: a path below `/redfish`, or a URL with such a path and the BMC's own origin.
 pub(super) fn own(address: &Address, reference: &str) -> Result<String, Failure> {
-    local(address, reference).ok_or_else(|| Failure::Elsewhere {
+    local(address, reference).ok_or_else(|| elsewhere(address, reference))
+}
+
+/// The path of a resource that the BMC has just created, such as a session. Its origin is dropped: a BMC may name itself by a host name that
+/// the address does not have, and requests are sent to the address alone.
+pub(super) fn created(address: &Address, reference: &str) -> Result<String, Failure> {
+    let path = if reference.starts_with('/') {
+        Some(reference)
+    } else {
+        split(reference).map(|(_, _, path)| path)
+    };
+    path.and_then(below_redfish)
+        .ok_or_else(|| elsewhere(address, reference))
+}
+
+fn elsewhere(address: &Address, reference: &str) -> Failure {
+    Failure::Elsewhere {
         bmc: address.authority(),
         found: printable(reference),
-    })
+    }
 }
 
 fn local(address: &Address, reference: &str) -> Option<String> {
-    let path = if reference.starts_with('/') {
-        reference
+    if reference.starts_with('/') {
+        return below_redfish(reference);
+    }
+    let (scheme, authority, path) = split(reference)?;
+    let (own_scheme, default) = if address.is_tls() {
+        ("https", 443)
     } else {
-        let scheme = if address.is_tls() { "https://" } else { "http://" };
-        let rest = reference.strip_prefix(scheme)?;
-        let (authority, _) = rest.split_once('/')?;
-        let path = &rest[authority.len()..];
-        let default = if address.is_tls() { 443 } else { 80 };
-        let with_port = address.authority();
-        let without = with_port.strip_suffix(&format!(":{default}"));
-        let same = |own: &str| authority.eq_ignore_ascii_case(own);
-        (same(&with_port) || without.is_some_and(same)).then_some(path)?
+        ("http", 80)
     };
+    let with_port = address.authority();
+    let without = with_port.strip_suffix(&format!(":{default}"));
+    let same = |own: &str| authority.eq_ignore_ascii_case(own);
+    let is_own = scheme == own_scheme && (same(&with_port) || without.is_some_and(same));
+    is_own.then(|| below_redfish(path)).flatten()
+}
+
+/// Scheme, authority and path of a URL.
+fn split(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_at(rest.find('/')?);
+    Some((scheme, authority, path))
+}
+
+fn below_redfish(path: &str) -> Option<String> {
     let inner = path.strip_prefix("/redfish/")?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     (path.len() <= LONGEST && inner.split('/').all(is_identifier)).then(|| path.to_owned())
@@ -72,6 +99,30 @@ mod tests {
             (&plain, "https://bmc.example:8000/redfish/v1"),
         ] {
             let error = own(address, reference).unwrap_err();
+            assert!(matches!(error, Failure::Elsewhere { .. }), "{reference}: {error}");
+        }
+    }
+
+    #[test]
+    fn created_resource_is_on_the_bmc_whatever_its_origin() {
+        let address = Address::parse(Some("redfish://192.0.2.1/redfish/v1/Systems/1")).unwrap();
+        let session = "/redfish/v1/SessionService/Sessions/1";
+        for origin in [
+            "",
+            "https://192.0.2.1",
+            "https://its-own-name",
+            "http://192.0.2.1:8080",
+        ] {
+            let reference = format!("{origin}{session}");
+            assert_eq!(created(&address, &reference).unwrap(), session, "{reference}");
+        }
+        for reference in [
+            "",
+            "https://its-own-name",
+            "https://its-own-name/etc",
+            "/redfish/../etc",
+        ] {
+            let error = created(&address, reference).unwrap_err();
             assert!(matches!(error, Failure::Elsewhere { .. }), "{reference}: {error}");
         }
     }

@@ -62,10 +62,12 @@ pub(super) async fn login(
             });
         }
     }
-    let location = made
-        .header(&LOCATION)
-        .map(|location| reference::own(address, location));
+    let location = made.header(&LOCATION);
+    let session = location.map(|location| reference::created(address, location));
     let Some(token) = made.headers.get(TOKEN) else {
+        if let (Some(Ok(session)), Ok(login)) = (session, basic()) {
+            end(network, address, connection, (&session, &login)).await;
+        }
         return Err(Failure::NotRedfish {
             bmc: address.authority(),
             path: sessions,
@@ -74,5 +76,21 @@ pub(super) async fn login(
     };
     let mut token = token.clone();
     token.set_sensitive(true);
-    Ok((Login::Session(token), location.transpose()?))
+    Ok((Login::Session(token), session.transpose()?))
+}
+
+/// Deletes a session that cannot be used.
+async fn end(
+    network: &Network,
+    address: &Address,
+    connection: &mut Connection,
+    (session, login): (&str, &Login),
+) {
+    let delete = (Method::DELETE, session, login);
+    if let Err(failure) = exchange::exchange(network, address, connection, delete, None).await {
+        tracing::debug!(
+            error = &failure as &dyn std::error::Error,
+            "a session could not be ended"
+        );
+    }
 }

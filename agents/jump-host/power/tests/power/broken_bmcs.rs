@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kit::placement::{ClusterId, HostId, ObjectKey};
+use kube::ResourceExt as _;
 use proto::power::v1::{Action, set_power_response::Step};
 use sandbox::redfish_emulator::PASSWORD;
 
@@ -16,13 +18,14 @@ use crate::{
 const BOUND: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_on_a_broken_bmc_ends_clearly_and_is_never_sent_twice() {
+async fn an_action_on_a_broken_bmc_is_sent_at_most_once() {
     let log = log();
     let stage = Stage::start("power-broken", &["a"]).await;
     let orders = stage.cluster("shop", "orders").await;
     let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
     let (token, mut client) = (stage.token(&jump_host).await, stage.grpc());
     let term = term(&mut client, &token).await;
+    let cluster = ClusterId::for_object(&orders);
     for (name, fault, expected, sent) in [
         ("well", Fault::None, "", 1),
         ("silent", Fault::Silent, "BMC_FAILED", 0),
@@ -46,6 +49,13 @@ async fn an_action_on_a_broken_bmc_ends_clearly_and_is_never_sent_twice() {
         assert!(begun.elapsed() < BOUND, "{name}: {:?}", begun.elapsed());
         let found = outcome.as_ref().err().map(reason).unwrap_or_default();
         assert_eq!(found, expected, "{name}: {outcome:?}");
+        let id = HostId::new(ObjectKey::for_object(&host), host.uid().unwrap());
+        let unanswered = stage.answers.unanswered(&cluster, [&id]);
+        assert_eq!(
+            unanswered.hosts.is_empty(),
+            expected.is_empty(),
+            "{name}: {unanswered:?}"
+        );
         // The BMC is well again: a repetition must not act all the same.
         server.set(Fault::None);
         let (_, again) = run(&mut client, &token, request).await;
@@ -143,7 +153,7 @@ impl Broken {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_whose_caller_goes_away_leaves_no_session() {
+async fn a_cancelled_read_leaves_no_session() {
     let broken = Broken::start("power-left", Fault::SilentToReads).await;
     let mut client = broken.stage.grpc();
     let get = proto::power::v1::GetHostRequest {
@@ -167,7 +177,24 @@ async fn a_read_whose_caller_goes_away_leaves_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_leaves_is_no_longer_observed_and_a_repetition_says_so() {
+async fn shutdown_during_a_login_leaves_no_session() {
+    let mut broken = Broken::start("power-ends", Fault::SlowLogin).await;
+    let (mut client, token) = (broken.stage.grpc(), broken.token.clone());
+    let request = set("own", Action::Reboot, "1", &term(&mut client, &token).await);
+    let call = tokio::spawn(async move { run(&mut client, &token, request).await.1 });
+    let begun = Instant::now();
+    while broken.server.sessions() == 0 {
+        assert!(begun.elapsed() < BOUND, "no session is made");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    broken.stage.end().await;
+    assert!(call.await.unwrap().is_err());
+    assert_eq!((broken.server.made(), broken.server.sessions()), (1, 0));
+    assert!(broken.server.actions().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_left_the_cluster_is_no_longer_observed() {
     let broken = Broken::start("power-leaves", Fault::NoEffect).await;
     let (mut client, token) = (broken.stage.grpc(), &broken.token);
     let term = term(&mut client, token).await;
@@ -190,6 +217,28 @@ async fn a_host_that_leaves_is_no_longer_observed_and_a_repetition_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_with_two_names_takes_one_action_at_a_time() {
+    let broken = Broken::start("power-names", Fault::SlowActions).await;
+    let billing = broken.stage.cluster("shop", "billing").await;
+    let jump_host = broken.stage.jump_host(&billing, "jumphost-billing").await;
+    let address = broken.server.bmc_address().replace("127.0.0.1", "localhost");
+    let host = broken.stage.host("alias", &address).await;
+    broken.stage.ledger.hold(&billing, &host, false);
+    let other = broken.stage.token(&jump_host).await;
+    let sent = async |token: &str, host: &str| {
+        let mut client = broken.stage.grpc();
+        let term = term(&mut client, token).await;
+        let request = set(host, Action::Reboot, "1", &term);
+        let request = crate::stage::with_token(request, token);
+        let mut steps = client.set_power(request).await.unwrap().into_inner();
+        while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
+    };
+    tokio::join!(sent(&broken.token, "own"), sent(&other, "alias"));
+    assert_eq!(broken.server.actions().len(), 2);
+    assert_eq!(broken.server.acting_at_once(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_effect_is_observed_after_the_bmc_has_ended_the_session() {
     let broken = Broken::start("power-again", Fault::EndsSessions).await;
     let (mut client, token) = (broken.stage.grpc(), &broken.token);
@@ -197,5 +246,24 @@ async fn an_effect_is_observed_after_the_bmc_has_ended_the_session() {
     let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, "1", &term)).await;
     outcome.unwrap();
     assert_eq!(broken.server.made(), 2);
+    assert_eq!(broken.server.actions().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_when_the_last_checks_took_too_long() {
+    let broken = Broken::start("power-stale", Fault::None).await;
+    let (mut client, token) = (broken.stage.grpc(), &broken.token);
+    let term = term(&mut client, token).await;
+    // The host may have left meanwhile: the answer is older than an action allows.
+    broken.stage.ledger.slow(Duration::from_secs(3));
+    let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, "1", &term)).await;
+    let status = outcome.unwrap_err();
+    assert_eq!(reason(&status), "TOO_LATE", "{status:?}");
+    assert!(status.message().contains("nothing was changed"), "{status:?}");
+    assert_eq!((broken.server.actions().len(), broken.server.sessions()), (0, 0));
+
+    broken.stage.ledger.slow(Duration::ZERO);
+    let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, "2", &term)).await;
+    outcome.unwrap();
     assert_eq!(broken.server.actions().len(), 1);
 }

@@ -93,7 +93,7 @@ async fn a_reset_reaches_exactly_its_system_among_many() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_and_certificates_that_nobody_trusts_are_named() {
+async fn wrong_credentials_and_untrusted_certificates_are_named() {
     let group = Group::new("power-refused").unwrap();
     let emulator = RedfishEmulator::start(&group, "bmc", &SYSTEMS).await.unwrap();
     let address = address(&emulator, "a");

@@ -13,6 +13,9 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+/// Path of every session.
+const SESSION: &str = "/redfish/v1/SessionService/Sessions/1";
+
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -50,6 +53,14 @@ pub(crate) enum Fault {
     EndsSessions,
     /// It never shows the effect of an action.
     NoEffect,
+    /// It names sessions by a host name of its own.
+    NamesItself,
+    /// It makes sessions without token.
+    NoToken,
+    /// It makes a session at once, and answers a second later.
+    SlowLogin,
+    /// It takes a second for each action, and never shows the effect.
+    SlowActions,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +72,27 @@ struct Seen {
     made: usize,
     /// Those of them that ended by an action.
     ended: usize,
+    /// Slow actions that it is carrying out, and how many there were at most.
+    acting: usize,
+    acting_at_once: usize,
+}
+
+impl Seen {
+    /// It has received an action.
+    fn act(&mut self, fault: Fault, body: &str) {
+        self.actions.push(body.to_owned());
+        if fault == Fault::SlowActions {
+            self.acting += 1;
+            self.acting_at_once = self.acting_at_once.max(self.acting);
+        } else if fault != Fault::NoEffect {
+            // Off until the next read.
+            self.power = Some(if body.contains("Restart") {
+                "Restarting"
+            } else {
+                "Off"
+            });
+        }
+    }
 }
 
 /// A running server.
@@ -110,6 +142,11 @@ impl FaultServer {
         self.seen.lock().unwrap().actions.clone()
     }
 
+    /// Slow actions that it carried out at the same time, at most.
+    pub(crate) fn acting_at_once(&self) -> usize {
+        self.seen.lock().unwrap().acting_at_once
+    }
+
     /// Sessions that were ever made.
     pub(crate) fn made(&self) -> usize {
         self.seen.lock().unwrap().made
@@ -131,22 +168,22 @@ async fn serve(
         let fault = *fault.lock().unwrap();
         let action = head.starts_with("POST ") && head.contains("ComputerSystem.Reset");
         if action {
-            let mut seen = seen.lock().unwrap();
-            seen.actions.push(body.clone());
-            if fault != Fault::NoEffect {
-                // Off until the next read.
-                seen.power = Some(if body.contains("Restart") {
-                    "Restarting"
-                } else {
-                    "Off"
-                });
-            }
+            seen.lock().unwrap().act(fault, &body);
         }
-        let normal = answer(&head, &seen);
+        let normal = answer(&head, fault, &seen);
         match (fault, action) {
             (Fault::Silent, _) | (Fault::SilentToActions, true) => std::future::pending::<()>().await,
             (Fault::Closes, _) | (Fault::ClosesOnActions, true) => return Ok(()),
             (Fault::SilentToReads, _) if head.contains("Systems") => std::future::pending::<()>().await,
+            (Fault::SlowLogin, _) if is_login(&head) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                stream.write_all(&normal).await?;
+            }
+            (Fault::SlowActions, true) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                seen.lock().unwrap().acting -= 1;
+                stream.write_all(&normal).await?;
+            }
             (Fault::EndsSessions, true) => {
                 {
                     let mut seen = seen.lock().unwrap();
@@ -223,6 +260,10 @@ async fn serve(
     Ok(())
 }
 
+fn is_login(head: &str) -> bool {
+    head.starts_with("POST ") && head.contains("/Sessions")
+}
+
 /// Whether a request is one of a session that an action has ended.
 fn is_ended(head: &str, seen: &Mutex<Seen>) -> bool {
     let head = head.to_ascii_lowercase();
@@ -257,18 +298,18 @@ async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Resul
     }
 }
 
-fn answer(head: &str, seen: &Mutex<Seen>) -> Vec<u8> {
+fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
     let mut seen = seen.lock().unwrap();
-    if head.starts_with("POST ") && head.contains("/Sessions") {
+    if is_login(head) {
         seen.sessions += 1;
         seen.made += 1;
-        let made = format!(
-            "X-Auth-Token: t0ken-{}\r\nLocation: /redfish/v1/SessionService/Sessions/1\r\n",
-            seen.made
-        );
-        return response(201, "application/json", &made, "{}");
+        return match fault {
+            Fault::NamesItself => session(Some(seen.made), "https://its-own-name"),
+            Fault::NoToken => session(None, ""),
+            _ => session(Some(seen.made), ""),
+        };
     }
-    if head.starts_with("DELETE ") {
+    if head.starts_with(&format!("DELETE {SESSION} ")) {
         seen.sessions -= 1;
         return response(204, "application/json", "", "");
     }
@@ -296,6 +337,13 @@ fn answer(head: &str, seen: &Mutex<Seen>) -> Vec<u8> {
         }},
     });
     response(200, "application/json", "", &system.to_string())
+}
+
+/// The answer to a login: the number in the session's token, if it has one, and the origin by which the session is named.
+fn session(token: Option<usize>, origin: &str) -> Vec<u8> {
+    let token = token.map_or_else(String::new, |number| format!("X-Auth-Token: t0ken-{number}\r\n"));
+    let headers = format!("{token}Location: {origin}{SESSION}\r\n");
+    response(201, "application/json", &headers, "{}")
 }
 
 fn response(status: u16, type_: &str, headers: &str, body: &str) -> Vec<u8> {

@@ -95,7 +95,7 @@ async fn a_bmc_without_the_tls_that_its_address_names_is_named() {
 }
 
 #[tokio::test]
-async fn an_action_is_sent_once_whatever_becomes_of_it() {
+async fn an_action_is_sent_once_whatever_fails() {
     for (fault, unknown) in [
         (Fault::None, None),
         (Fault::SilentToActions, Some(true)),
@@ -173,4 +173,21 @@ async fn sessions_end_with_their_client() {
     assert_eq!(server.sessions(), 1);
     client.logout().await;
     assert_eq!(server.sessions(), 0);
+}
+
+#[tokio::test]
+async fn session_of_a_bmc_with_a_name_of_its_own_is_ended() {
+    let server = FaultServer::start(Fault::NamesItself).await;
+    let (client, _) = read(&server).await.unwrap();
+    assert_eq!(server.sessions(), 1);
+    client.logout().await;
+    assert_eq!(server.sessions(), 0);
+}
+
+#[tokio::test]
+async fn session_without_token_is_ended() {
+    let server = FaultServer::start(Fault::NoToken).await;
+    let failure = login(&server).await.unwrap_err();
+    assert_eq!(failure.kind(), "not-redfish", "{failure}");
+    assert_eq!((server.made(), server.sessions()), (1, 0));
 }

@@ -12,6 +12,8 @@ mod commands;
 mod emulated;
 mod fault_server;
 mod faults;
+mod floods;
+mod ledger;
 mod log;
 mod proxied;
 mod proxy;

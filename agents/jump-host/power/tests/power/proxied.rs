@@ -28,8 +28,13 @@ async fn the_proxy_is_used_where_the_jump_host_says_so() {
             .into_inner();
         assert_eq!(got.host.unwrap().power_state(), PowerState::On);
         let tunnel = format!("CONNECT {} HTTP/1.1", stage.emulator.address());
-        let tunnels = stage.proxy.asked().iter().filter(|line| **line == tunnel).count();
-        assert_eq!(tunnels > 0, proxy, "{:?}", stage.proxy.asked());
+        let tunnels = stage
+            .proxy
+            .requests()
+            .iter()
+            .filter(|line| **line == tunnel)
+            .count();
+        assert_eq!(tunnels > 0, proxy, "{:?}", stage.proxy.requests());
 
         let host = stage.host(&format!("{name}-plain"), &plain.bmc_address()).await;
         stage.ledger.hold(&cluster, &host, false);
@@ -39,9 +44,9 @@ async fn the_proxy_is_used_where_the_jump_host_says_so() {
         client.get_host(with_token(get, &token)).await.unwrap();
         let forwarded = stage
             .proxy
-            .asked()
+            .requests()
             .iter()
             .any(|line| line.starts_with("GET http://"));
-        assert_eq!(forwarded, proxy, "{:?}", stage.proxy.asked());
+        assert_eq!(forwarded, proxy, "{:?}", stage.proxy.requests());
     }
 }

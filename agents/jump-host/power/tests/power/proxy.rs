@@ -48,7 +48,7 @@ impl Proxy {
     }
 
     /// The first line of each connection.
-    pub(crate) fn asked(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }

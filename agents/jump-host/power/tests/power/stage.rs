@@ -1,27 +1,22 @@
 //! A real API server with clusters, jump hosts and hosts; an emulator of BMCs; `PowerService` under its agent's own rights.
 
 use std::{
-    collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use crate::proxy::Proxy;
-use api::{BareMetalHost, MemberState, SIPCluster};
+use crate::{ledger::Ledger, proxy::Proxy};
+use api::{BareMetalHost, SIPCluster};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Pod, Secret, ServiceAccount},
 };
-use kit::placement::{ClusterId, HostId, ObjectKey};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use power::{
-    Config, Membership, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
-    error::Error,
-    members::Member,
+    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
     redfish::{Network, NetworkArgs, Patience},
 };
 use proto::power::v1::power_service_client::PowerServiceClient;
@@ -46,57 +41,12 @@ use tonic::{
 pub(crate) const HOSTS: &str = "metal";
 /// Where the agent is, and its `ServiceAccount`.
 const AGENT: (&str, &str) = ("sip-system", "sip-jump-host-agent");
-const SERVER_NAME: &str = "sip-jump-host-agent-power.sip-system.svc";
+pub(crate) const SERVER_NAME: &str = "sip-jump-host-agent-power.sip-system.svc";
 /// Fast, so that tests end soon.
 const PACE: Pace = Pace {
     settle: Duration::from_mins(1),
     poll: Duration::from_millis(200),
 };
-
-/// Who holds which hosts, as a scheduler would say.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<BTreeMap<String, Vec<Member>>>>);
-
-impl Ledger {
-    pub(crate) fn hold(&self, cluster: &SIPCluster, host: &BareMetalHost, releasing: bool) {
-        let member = Member {
-            host: HostId::new(ObjectKey::for_object(host), host.uid().unwrap()),
-            role: "Worker".to_owned(),
-            ordinal: None,
-            state: if releasing {
-                MemberState::Releasing
-            } else {
-                MemberState::Bound
-            },
-        };
-        let mut held = self.0.lock().unwrap();
-        let members = held.entry(cluster.uid().unwrap()).or_default();
-        members.retain(|other| other.host != member.host);
-        let number = u32::try_from(members.len()).unwrap();
-        members.push(Member {
-            ordinal: Some(number),
-            ..member
-        });
-    }
-
-    pub(crate) fn free(&self, host: &BareMetalHost) {
-        for members in self.0.lock().unwrap().values_mut() {
-            members.retain(|member| Some(member.host.uid()) != host.uid().as_deref());
-        }
-    }
-}
-
-impl Membership for Ledger {
-    async fn members(&self, cluster: &ClusterId) -> Result<Vec<Member>, Error> {
-        Ok(self
-            .0
-            .lock()
-            .unwrap()
-            .get(cluster.uid())
-            .cloned()
-            .unwrap_or_default())
-    }
-}
 
 /// A jump host's pod.
 #[derive(Clone, Debug)]
@@ -110,6 +60,7 @@ pub(crate) struct Stage {
     pub(crate) site: Site,
     pub(crate) emulator: RedfishEmulator,
     pub(crate) ledger: Ledger,
+    pub(crate) answers: Answers,
     /// The site's proxy for BMCs.
     pub(crate) proxy: Proxy,
     serving: Option<JoinHandle<()>>,
@@ -150,6 +101,7 @@ impl Stage {
         let certificate = authority.issue_server(&agent, &[SERVER_NAME]).unwrap();
         let mut stage = Self {
             ledger: Ledger::default(),
+            answers: Answers::new().0,
             proxy: Proxy::start().await,
             serving: None,
             stop: CancellationToken::new(),
@@ -247,6 +199,7 @@ impl Stage {
                 .with_loopback(),
             pace: PACE,
             metrics: PowerMetrics::default(),
+            answers: self.answers.clone(),
             stop: self.stop.clone(),
         };
         Power::new(client, self.ledger.clone(), config)
@@ -394,9 +347,15 @@ impl Stage {
 
     /// A client that verifies the server by its name.
     pub(crate) fn grpc(&self) -> PowerServiceClient<Channel> {
+        self.grpc_from([127, 0, 0, 1])
+    }
+
+    /// The same at another address of this machine.
+    pub(crate) fn grpc_from(&self, address: [u8; 4]) -> PowerServiceClient<Channel> {
         let ca = Certificate::from_pem(std::fs::read(&self.authority).unwrap());
         let tls = ClientTlsConfig::new().ca_certificate(ca).domain_name(SERVER_NAME);
         let endpoint = Endpoint::from_shared(format!("https://{}", self.address)).unwrap();
+        let endpoint = endpoint.local_address(Some(address.into()));
         PowerServiceClient::new(endpoint.tls_config(tls).unwrap().connect_lazy())
     }
 

@@ -368,7 +368,7 @@ async fn the_token_of_a_deleted_pod_is_refused_within_ten_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_being_provisioned_is_refused_unless_an_operator_allows_it() {
+async fn a_provisioning_host_is_refused_unless_an_operator_allows() {
     let stage = Stage::start("power-busy", &["a"]).await;
     let orders = stage.cluster("shop", "orders").await;
     let jump_host = stage.jump_host(&orders, "jumphost-orders").await;

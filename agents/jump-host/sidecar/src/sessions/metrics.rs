@@ -1,51 +1,54 @@
 //! Sessions as metrics, and as lines of the log.
 
-use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use runtime::metrics::{Definition, Kind};
 
 use super::{Event, Login, Peer};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Opened {
-    method: Method,
-}
+const METHOD: &str = "method";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Method {
-    Key,
-    Certificate,
-}
+/// Sessions that have begun.
+pub const SESSIONS: Definition = Definition {
+    name: "sip_jump_host_sessions_total",
+    kind: Kind::Counter,
+    labels: &[METHOD],
+    help: "Sessions that have begun, by method of the login: key, certificate",
+};
+/// Open sessions.
+pub const OPEN: Definition = Definition {
+    name: "sip_jump_host_open_sessions",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Open sessions",
+};
+/// Connections without a login.
+pub const REFUSED: Definition = Definition {
+    name: "sip_jump_host_refused_logins_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Connections that have ended without a login",
+};
 
-/// Counts of sessions.
+/// Every metric of a jump host besides those of each process, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 3] = [&SESSIONS, &OPEN, &REFUSED];
+
+/// Counts of sessions. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    opened: Family<Opened, Counter>,
+    opened: Family<[(&'static str, &'static str); 1], Counter>,
     open: Gauge,
     refused: Counter,
 }
 
 impl Metrics {
-    /// Counts for a process.
+    /// The counts, registered with the process's.
     #[must_use]
     pub fn registered(metrics: &runtime::metrics::Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            let Self {
-                opened,
-                open,
-                refused,
-            } = own.clone();
-            registry.register("jump_host_sessions", "Sessions that have begun", opened);
-            registry.register("jump_host_sessions_open", "Sessions that are open", open);
-            registry.register(
-                "jump_host_logins_refused",
-                "Connections that have ended without a login",
-                refused,
-            );
-        });
-        own
+        let this = Self::default();
+        metrics.add(&SESSIONS, this.opened.clone());
+        metrics.add(&OPEN, this.open.clone());
+        metrics.add(&REFUSED, this.refused.clone());
+        this
     }
 
     /// Counts and logs what a line has reported. `open`: how many sessions there are now.
@@ -56,7 +59,7 @@ impl Metrics {
                 let method = match login {
                     Login::Key(key) => {
                         tracing::info!(address, port, key, "session opened");
-                        Method::Key
+                        "key"
                     }
                     Login::Certificate {
                         id,
@@ -71,10 +74,10 @@ impl Metrics {
                             authority,
                             "session opened"
                         );
-                        Method::Certificate
+                        "certificate"
                     }
                 };
-                self.opened.get_or_create(&Opened { method }).inc();
+                self.opened.get_or_create(&[(METHOD, method)]).inc();
             }
             Event::Closed(Peer { address, port }, login, lasted) => {
                 let seconds = lasted.as_secs();
@@ -100,5 +103,19 @@ impl Metrics {
                 self.refused.inc();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_has_this_table() {
+        let table = runtime::metrics::reference_table(&DEFINITIONS);
+        assert!(
+            include_str!("../../../../../docs/metrics.md").contains(&table),
+            "{table}"
+        );
     }
 }

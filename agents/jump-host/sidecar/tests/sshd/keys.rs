@@ -21,10 +21,14 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(comment: &str) -> Self {
+        Self::of_type("ed25519", comment)
+    }
+
+    pub(crate) fn of_type(kind: &str, comment: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
         let file = file.to_str().unwrap();
-        ssh_keygen(&["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", file]);
+        ssh_keygen(&["-q", "-t", kind, "-N", "", "-C", comment, "-f", file]);
         Self { directory }
     }
 

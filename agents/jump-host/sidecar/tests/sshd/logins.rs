@@ -75,7 +75,7 @@ fn an_image_without_the_account_says_so() {
     pod.run();
     let log = pod.ended();
     assert!(
-        log.contains("the image has no user ubuntu with the number 1000"),
+        log.contains("the image has no user ubuntu with the UID 1000"),
         "{log}"
     );
 }

@@ -16,3 +16,4 @@ mod nodes;
 mod refused;
 mod rig;
 mod sessions;
+mod taken_over;

@@ -126,7 +126,7 @@ async fn ssh_in_the_pod_reaches_nodes_by_name_with_the_tenants_key() {
 }
 
 #[tokio::test]
-async fn known_host_keys_come_with_the_tenants_keys() {
+async fn known_host_keys_are_read_from_the_key_secret() {
     if !possible() {
         return;
     }

@@ -66,7 +66,7 @@ async fn nothing_is_forwarded_elsewhere() {
 }
 
 #[tokio::test]
-async fn nobody_keeps_sshd_from_starting_by_files_of_theirs() {
+async fn tenant_files_cannot_keep_sshd_from_starting() {
     if !possible() {
         return;
     }

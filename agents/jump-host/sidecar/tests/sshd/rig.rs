@@ -3,11 +3,11 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU8, Ordering},
     thread::sleep,
     time::{Duration, Instant},
@@ -19,7 +19,7 @@ use k8s_openapi::ByteString;
 use render::jump_host::{
     Plan, PowerService,
     files::SSHD_CONFIG,
-    host_keys::{HostKeys, OWN},
+    host_keys::{HostKeys, OWN, is_host_key},
     login_keys::{Authority, AuthorizedKey},
     node_keys::NodeKeys,
     nodes::Node,
@@ -83,6 +83,8 @@ spec: {services: {jumpHost: [{image: 'jump-host:1', nodeInterfaceId: oam}]}}
 pub(crate) struct Pod {
     directory: TempDir,
     pub(crate) address: Ipv4Addr,
+    /// How long sessions may go on while it ends.
+    pub(crate) drain_seconds: u16,
     host_keys: HostKeys,
     process: Option<Child>,
 }
@@ -90,7 +92,9 @@ pub(crate) struct Pod {
 impl Drop for Pod {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // The first process of the namespace: all others end with it.
+            // The first process of the namespace: all others end with it. It would outlive `unshare`, whose --kill-child has no effect
+            // since setpriv has changed the user.
+            let _ = kill(process, "-KILL");
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -98,6 +102,16 @@ impl Drop for Pod {
             eprintln!("{}", self.log());
         }
     }
+}
+
+/// Sends a signal to the first process of the namespace that `unshare` made.
+fn kill(unshare: &Child, signal: &str) -> io::Result<ExitStatus> {
+    let unshare = unshare.id();
+    let child = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"))?;
+    Command::new("kill")
+        .args([signal, child.trim()])
+        .stderr(Stdio::null())
+        .status()
 }
 
 impl Pod {
@@ -112,6 +126,12 @@ impl Pod {
 
     /// A pod in which nothing runs, of an image with these accounts.
     pub(crate) fn prepared(accounts: &[&str]) -> Self {
+        let key = ByteString(Key::new("host").private());
+        Self::with_secret(accounts, &BTreeMap::from([(OWN.to_owned(), key)]))
+    }
+
+    /// The same with what is in the jump host's own Secret.
+    pub(crate) fn with_secret(accounts: &[&str], secret: &BTreeMap<String, ByteString>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         for (name, owner) in [("files", USER), ("home", USER), ("host-keys", 0), ("tools", USER)] {
@@ -121,11 +141,12 @@ impl Pod {
             chown(&path, Some(owner), Some(owner)).unwrap();
         }
         // As the kubelet mounts a Secret: root's, for the group of the pod.
-        let key = Key::new("host").private();
-        let file = root.join("host-keys").join(OWN);
-        fs::write(&file, &key).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o440)).unwrap();
-        chown(&file, Some(0), Some(USER)).unwrap();
+        for (name, value) in secret.iter().filter(|(name, _)| is_host_key(name)) {
+            let file = root.join("host-keys").join(name);
+            fs::write(&file, &value.0).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o440)).unwrap();
+            chown(&file, Some(0), Some(USER)).unwrap();
+        }
         let accounts = accounts.join("\n");
         fs::write(
             root.join("passwd"),
@@ -138,11 +159,11 @@ impl Pod {
             .arg(root.join("tools"))
             .status();
         assert!(installed.unwrap().success());
-        let data = BTreeMap::from([(OWN.to_owned(), ByteString(key))]);
         Self {
             directory,
             address: address(),
-            host_keys: HostKeys::read(&data),
+            drain_seconds: 20,
+            host_keys: HostKeys::read(secret),
             process: None,
         }
     }
@@ -174,6 +195,7 @@ impl Pod {
                 .map(|(name, address)| Node::new("metal", name, *address, false).unwrap())
                 .collect(),
             api_endpoints: Vec::new(),
+            name_servers: &[],
             site_api_servers: &[],
         };
         let mut files = plan.files();
@@ -211,8 +233,8 @@ impl Pod {
              mount -t tmpfs tmpfs /run; mkdir -p /run/sip/host-keys; mount --bind $D/host-keys /run/sip/host-keys
              cd /; exec setpriv --reuid={USER} --regid={USER} --clear-groups --no-new-privs --bounding-set=-all \\
                /opt/sip/bin/sip-jump-host-sidecar run-sshd --directory=/etc/opt/sip --home=/home/ubuntu \\
-               --health-listen={}:8406 --drain-seconds=20 --log-format=json",
-            self.address
+               --health-listen={}:8406 --drain-seconds={} --log-format=json",
+            self.address, self.drain_seconds
         );
         let log = File::create(self.path("log")).unwrap();
         let child = Command::new("unshare")
@@ -234,8 +256,13 @@ impl Pod {
         self.process = Some(child.unwrap());
     }
 
+    /// Where sshd listens.
+    pub(crate) fn listens_at(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.address), 2_222)
+    }
+
     pub(crate) fn is_ready(&self) {
-        let address = SocketAddr::new(IpAddr::V4(self.address), 2_222);
+        let address = self.listens_at();
         let deadline = Instant::now() + PATIENCE;
         while !greets(address) {
             assert!(Instant::now() < deadline, "sshd does not answer: {}", self.log());
@@ -258,10 +285,7 @@ impl Pod {
 
     /// Asks the container to end, as the kubelet does. The first process of its namespace gets the signal.
     pub(crate) fn terminate(&self) {
-        let unshare = self.process.as_ref().unwrap().id();
-        let children = format!("/proc/{unshare}/task/{unshare}/children");
-        let child = fs::read_to_string(children).unwrap();
-        let status = Command::new("kill").args(["-TERM", child.trim()]).status();
+        let status = kill(self.process.as_ref().unwrap(), "-TERM");
         assert!(status.unwrap().success());
     }
 

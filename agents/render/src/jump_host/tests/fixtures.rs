@@ -98,6 +98,7 @@ impl Scene {
             IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)),
             6_443,
         )];
+        const NAME_SERVERS: &[IpAddr] = &[IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 20, 10))];
         Plan {
             cluster: &self.cluster,
             jump_host: &self.cluster.jump_hosts()[0],
@@ -109,6 +110,7 @@ impl Scene {
             nodes: self.nodes.clone(),
             api_endpoints: vec!["203.0.113.5:30100".parse().unwrap()],
             site_api_servers: API_SERVERS,
+            name_servers: NAME_SERVERS,
         }
     }
 

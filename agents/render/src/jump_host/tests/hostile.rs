@@ -1,6 +1,6 @@
 //! Hostile keys and names never make one more line, and never another meaning: real sshd and ssh read the files back.
 //!
-//! `HOSTILE_CASES` is the number of cases.
+//! `SOAK_HOSTILE` is the number of texts.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::jump_host::login_keys::{Authority, AuthorizedKey};
 use crate::jump_host::nodes::Node;
 
 fn cases() -> u32 {
-    let cases = std::env::var("HOSTILE_CASES").ok();
+    let cases = std::env::var("SOAK_HOSTILE").ok();
     cases.and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }
 
@@ -97,10 +97,11 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(cases() / 20))]
+    // A process is started for each hundred.
+    #![proptest_config(config(cases() / 100))]
 
     #[test]
-    fn ssh_keygen_finds_as_many_keys_as_were_accepted(texts in proptest::collection::vec(text(), 1..30)) {
+    fn ssh_keygen_finds_as_many_keys_as_were_accepted(texts in proptest::collection::vec(text(), 1..200)) {
         let keys: Vec<AuthorizedKey> = texts.iter().filter_map(|text| AuthorizedKey::parse(text).ok()).collect();
         let mut scene = Scene::new();
         scene.keys.extend(keys);
@@ -111,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_names_change_no_other_line(names in proptest::collection::vec((text(), text()), 1..20)) {
+    fn hostile_names_change_no_other_line(names in proptest::collection::vec((text(), text()), 1..200)) {
         let mut scene = Scene::new();
         let plain = scene.plan().files();
         let accepted: Vec<Node> = names

@@ -30,7 +30,7 @@ fn data(values: &[(&str, &[u8])]) -> BTreeMap<String, ByteString> {
 }
 
 #[test]
-fn private_keys_are_found_in_each_form_and_everything_else_is_named() {
+fn private_keys_of_each_form_are_found() {
     let (openssh, _) = key(&["-t", "rsa", "-b", "2048"]);
     let (older, _) = key(&["-t", "rsa", "-b", "2048", "-m", "PEM"]);
     let (pkcs8, _) = key(&["-t", "ecdsa", "-m", "PKCS8"]);
@@ -65,7 +65,7 @@ fn a_name_that_is_too_long_for_a_file_is_unusable() {
 }
 
 #[test]
-fn another_private_key_has_another_digest_without_its_public_key() {
+fn each_private_key_has_its_own_digest() {
     let older = || key(&["-t", "rsa", "-b", "2048", "-m", "PEM"]).0;
     let (one, other) = (older(), older());
     let digest = |content: &[u8]| HostKeys::read(&data(&[("ssh_host_rsa_key", content)])).digest();

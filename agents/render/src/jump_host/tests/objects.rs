@@ -37,6 +37,23 @@ fn rendered_objects() {
 }
 
 #[test]
+fn every_rule_of_egress_names_ports_and_destinations() {
+    let policy = Scene::new().objects().policy.spec.unwrap();
+    for rule in policy.egress.unwrap() {
+        assert!(
+            rule.ports.as_ref().is_some_and(|ports| !ports.is_empty()),
+            "{rule:?}"
+        );
+        let to = rule.to.as_deref().unwrap_or_default();
+        assert!(!to.is_empty(), "to everywhere: {rule:?}");
+        for peer in to {
+            let selected = peer.pod_selector.as_ref().zip(peer.namespace_selector.as_ref());
+            assert!(peer.ip_block.is_some() || selected.is_some(), "{peer:?}");
+        }
+    }
+}
+
+#[test]
 fn only_the_sidecar_can_ask_the_api_server() {
     let pod = pod();
     assert_eq!(pod.automount_service_account_token, Some(false));

@@ -48,7 +48,7 @@ fn sshd_reads_the_configuration_as_it_is_meant() {
 }
 
 #[test]
-fn without_nodes_and_authorities_nothing_is_forwarded_or_trusted() {
+fn without_nodes_and_cas_nothing_is_forwarded_or_trusted() {
     let mut scene = Scene::new();
     scene.nodes.clear();
     scene.authorities.clear();

@@ -25,7 +25,7 @@ fn config(ports: u16, members: &[Member]) -> String {
 }
 
 #[test]
-fn five_hundred_workers_with_twenty_ports_fit_into_a_config_map_and_each_is_named() {
+fn five_hundred_workers_with_twenty_ports_fit() {
     let members = many(500, |index| format!("{index:0>63}"));
     let config = config(20, &members);
     assert!(config.len() < 900_000, "{} bytes", config.len());
@@ -51,7 +51,7 @@ fn the_longest_names_fit_too() {
 }
 
 #[test]
-fn a_short_name_stays_with_its_member_whoever_comes_and_goes() {
+fn a_short_name_stays_with_its_member() {
     let members = many(500, |index| format!("{index:0>63}"));
     let named = |members: &[Member]| -> BTreeSet<_> {
         let found = servers(&config(20, members)).into_iter();

@@ -28,7 +28,7 @@ fn own_addresses(test: u8) -> [Ipv4Addr; 2] {
     [0, 1].map(|which| Ipv4Addr::from([127, (high & 0x0f) | (test << 5) | (which << 4), middle, low]))
 }
 
-fn ask(address: SocketAddr, question: &[u8]) -> std::io::Result<String> {
+fn request(address: SocketAddr, question: &[u8]) -> std::io::Result<String> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
     connection.write_all(question)?;
@@ -90,21 +90,21 @@ fn haproxy_answers_probes_and_leads_to_the_member() {
 
     let deadline = Instant::now() + Duration::from_secs(10);
     let health = loop {
-        match ask((front, INTERNAL_PORT).into(), b"GET /healthz HTTP/1.0\r\n\r\n") {
+        match request((front, INTERNAL_PORT).into(), b"GET /healthz HTTP/1.0\r\n\r\n") {
             Ok(answer) => break answer,
             Err(error) => assert!(Instant::now() < deadline, "haproxy does not listen: {error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
-    let served = ask((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
+    let served = request((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
     assert!(served.starts_with("HTTP/1.1 200"), "{served}");
-    let metrics = ask((front, INTERNAL_PORT).into(), b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let metrics = request((front, INTERNAL_PORT).into(), b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     assert!(metrics.contains("haproxy_backend_active_servers{"), "{metrics}");
-    let statistics = ask((front, INTERNAL_PORT).into(), b"GET /stats;csv HTTP/1.0\r\n\r\n").unwrap();
+    let statistics = request((front, INTERNAL_PORT).into(), b"GET /stats;csv HTTP/1.0\r\n\r\n").unwrap();
     assert!(statistics.contains("lab.a"), "{statistics}");
     assert_eq!(
-        ask((front, port).into(), b"hello").unwrap(),
+        request((front, port).into(), b"hello").unwrap(),
         "hello from the member"
     );
     serving.join().unwrap();
@@ -114,7 +114,7 @@ fn haproxy_answers_probes_and_leads_to_the_member() {
 fn answers(address: SocketAddr, question: &[u8], expected: &str) -> Result<String, String> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        let answer = ask(address, question);
+        let answer = request(address, question);
         match answer {
             Ok(answer) if answer.starts_with(expected) => return Ok(answer),
             other if Instant::now() > deadline => return Err(format!("{other:?}")),
@@ -124,7 +124,7 @@ fn answers(address: SocketAddr, question: &[u8], expected: &str) -> Result<Strin
 }
 
 #[test]
-fn a_worker_that_asks_for_it_is_told_who_connects_and_its_checks_end_well() {
+fn a_worker_gets_the_proxy_header_when_configured() {
     let [member_address, front] = own_addresses(4);
     let site = fixtures::otherwise();
     let cluster = cluster(&site);
@@ -180,7 +180,7 @@ fn leaves_within_ten_seconds(config: &str, front: Ipv4Addr) {
     };
     // The other ports' checks end when they end.
     let unserved = loop {
-        let answer = ask((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
+        let answer = request((front, INTERNAL_PORT).into(), b"GET /members HTTP/1.0\r\n\r\n").unwrap();
         if answer.starts_with("HTTP/1.1 503") || started.elapsed() > Duration::from_secs(10) {
             break answer;
         }

@@ -93,7 +93,7 @@ fn what_may_change_is_what_the_configuration_says() {
 }
 
 #[test]
-fn ports_that_are_not_balanced_keep_out_of_the_way_of_those_that_are() {
+fn statistics_ports_avoid_balanced_ports() {
     for (start, end, expected) in [(8404, 8406, (8407, 8408)), (8405, 8405, (8404, 8406))] {
         let site = fixtures::SITE
             .replace("start: 30002", &format!("start: {start}"))

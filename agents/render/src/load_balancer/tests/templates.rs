@@ -75,7 +75,7 @@ fn a_template_of_sip_makes_what_it_made_once_it_is_translated() {
 }
 
 #[test]
-fn the_deployment_says_by_which_template_it_is_and_rolls_when_that_changes() {
+fn a_changed_template_rolls_the_deployment() {
     let [first, second] = [WORKER, FROM_SIP].map(|text| by(text, &members()).unwrap().deployment);
     let said = first.metadata.annotations.clone().unwrap();
     assert_eq!(
@@ -88,7 +88,7 @@ fn the_deployment_says_by_which_template_it_is_and_rolls_when_that_changes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_template_is_told_with_its_line() {
+fn template_errors_name_their_line() {
     for (template, expected) in [
         ("global\n{{ servers[0].addres }}", "line 2: undefined value"),
         ("{% for s in server %}{% endfor %}", "line 1: undefined value"),
@@ -136,7 +136,7 @@ fn what_is_wrong_with_a_template_is_told_with_its_line() {
 }
 
 #[test]
-fn the_same_text_is_the_same_template_and_jinja_is_not_taken_for_go() {
+fn a_template_is_known_by_its_text() {
     let template = "{# range .Servers #}{% set range_end = 3 %}{{ range_end }}{{ ports[0].name }}\n";
     let objects = by(template, &[]).unwrap();
     assert!(objects.config.starts_with("3port-30002\n"), "{}", objects.config);
@@ -144,7 +144,7 @@ fn the_same_text_is_the_same_template_and_jinja_is_not_taken_for_go() {
 }
 
 #[test]
-fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
+fn a_template_check_covers_present_and_future_members() {
     let cluster = cluster(fixtures::SITE);
     let plan = Plan::control_plane(&cluster, &cluster.load_balancers_control_plane()[0]);
     let template = Template::parse(CONTROL_PLANE).unwrap();
@@ -177,7 +177,7 @@ fn a_check_reads_what_would_be_used_and_what_may_come_and_runs_haproxy_alone() {
 }
 
 #[test]
-fn a_check_is_of_one_load_balancer_one_template_and_one_image_whoever_its_members_are() {
+fn a_template_check_does_not_depend_on_members() {
     let first = cluster(fixtures::SITE);
     let other_image = cluster(&fixtures::SITE.replace("haproxy:2.3.2", "haproxy:2.8"));
     let templates = [CONTROL_PLANE, WORKER].map(|text| Template::parse(text).unwrap());
@@ -215,7 +215,7 @@ fn a_check_tells_the_lines_of_what_it_reads() {
 }
 
 #[test]
-fn a_template_makes_as_much_as_the_built_in_configuration_may_have() {
+fn a_template_may_be_as_long_as_the_built_in_configuration() {
     let site = fixtures::SITE
         .replace("start: 30002", "start: 31000")
         .replace("end: 30003", "end: 31019");
@@ -255,7 +255,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn whatever_is_written_makes_a_configuration_with_our_listener_or_says_why_not(text in any_template()) {
+    fn any_template_renders_our_listener_or_an_error(text in any_template()) {
         match by(&text, &members()) {
             Ok(made) => prop_assert!(made.config.contains("\nfrontend internal\n  mode http\n  bind :::8404 v4v6\n")),
             Err(said) => prop_assert!(said.starts_with("line "), "{}", said),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_dearer_path_is_rerouted_when_a_later_unit_needs_the_cheap_one() {
+fn a_path_is_rerouted_when_a_later_unit_needs_it() {
     let mut builder = Builder::default();
     let [a, b, x, y, sink] = std::array::from_fn(|_| builder.node());
     let a_x = builder.edge(a, x, 1, Cost::fixed(1));

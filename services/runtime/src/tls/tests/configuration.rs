@@ -114,9 +114,12 @@ async fn plaintext_on_loopback_serves_callers_that_are_called_so() {
 }
 
 #[tokio::test]
-async fn a_client_with_tls_does_not_fall_back_to_plaintext_nor_the_other_way_round() {
+async fn tls_and_plaintext_clients_never_fall_back() {
     let (authority, _server, served) = scheduler().await;
-    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let load = || {
         ClientTls::load(
             &disk.client_args(),
@@ -156,9 +159,9 @@ fn an_endpoint_without_a_host_is_refused() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_refused_at_the_start_by_name_and_reason() {
+fn unusable_files_are_refused_at_start_with_a_reason() {
     let authority = Authority::new();
-    let good = || authority.issue(&Subject::of(&Caller::Scheduler));
+    let good = || authority.issue(&Subject::of_caller(&Caller::Scheduler));
     let south = Subject::uris(&["spiffe://example.org/region/south/scheduler"]);
     let cases: [(Spoil<'_>, &str, &str); 7] = [
         (
@@ -182,7 +185,9 @@ fn files_that_cannot_be_used_are_refused_at_the_start_by_name_and_reason() {
             "does not serve for the certificate in",
         ),
         (
-            Box::new(|disk| disk.replace(&authority.issue(&Subject::of(&Caller::Scheduler).expired()))),
+            Box::new(|disk| {
+                disk.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler).expired()));
+            }),
             "cert.pem",
             "not now",
         ),

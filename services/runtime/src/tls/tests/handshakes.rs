@@ -31,13 +31,13 @@ async fn every_kind_of_caller_gets_in_and_handlers_see_who_it_is() {
         Caller::Scheduler,
     ];
     for caller in callers {
-        let disk = Disk::new(&authority.issue(&Subject::of(&caller)), &authority);
+        let disk = Disk::new(&authority.issue(&Subject::of_caller(&caller)), &authority);
         call(&dial(&served, &disk.client_args())).await.unwrap();
         assert_eq!(served.callers(), [caller.to_string()]);
     }
     assert_eq!(
         served
-            .sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#)
+            .sample(r#"sip_tls_handshakes_total{side="server",outcome="ok"}"#)
             .as_deref(),
         Some("4")
     );
@@ -46,59 +46,59 @@ async fn every_kind_of_caller_gets_in_and_handlers_see_who_it_is() {
 /// The client's own certificate is checked against its own realm when it is loaded, so clients with bad ones
 /// are made of rustls alone.
 #[tokio::test]
-async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
+async fn an_unauthorized_client_is_refused_and_logged() {
     let (authority, _disk, served) = scheduler().await;
     let stranger = Authority::new();
     let uris = |uris: &[&str]| authority.issue(&Subject::uris(uris));
-    let cases: [(&str, Option<Issued>, &str); 9] = [
-        ("no certificate", None, "peer sent no certificates"),
-        (
-            "another authority",
-            Some(stranger.issue(&Subject::of(&agent("cluster")))),
-            "UnknownIssuer",
-        ),
-        (
-            "expired",
-            Some(authority.issue(&Subject::of(&agent("cluster")).expired())),
-            "certificate expired",
-        ),
-        (
-            "a certificate for servers only",
-            Some(
-                authority
-                    .issue(&Subject::of(&agent("cluster")).only_for(ExtendedKeyUsagePurpose::ServerAuth)),
+    let cases: [(&str, Option<Issued>, &str); 9] =
+        [
+            ("no certificate", None, "peer sent no certificates"),
+            (
+                "another authority",
+                Some(stranger.issue(&Subject::of_caller(&agent("cluster")))),
+                "UnknownIssuer",
             ),
-            "extended key usage",
-        ),
-        (
-            "another trust domain",
-            Some(uris(&["spiffe://evil.org/region/north/site/s1/agent/cluster"])),
-            "belongs to trust domain `evil.org`; expected `example.org`",
-        ),
-        (
-            "another region",
-            Some(uris(&["spiffe://example.org/region/south/site/s1/agent/cluster"])),
-            "belongs to region `south`; expected `north`",
-        ),
-        (
-            "an unknown form",
-            Some(uris(&["spiffe://example.org/region/north/site/s1"])),
-            "has an unknown form; expected `spiffe://example.org/region/north/` and then",
-        ),
-        (
-            "no name",
-            Some(uris(&[])),
-            "exactly one URI subject alternative name",
-        ),
-        (
-            "two names",
-            Some(uris(&[
-                "spiffe://example.org/region/north/operator/ada",
-                "spiffe://example.org/region/north/operator/eve",
-            ])),
-            "this one has 2",
-        ),
-    ];
+            (
+                "expired",
+                Some(authority.issue(&Subject::of_caller(&agent("cluster")).expired())),
+                "certificate expired",
+            ),
+            (
+                "a certificate for servers only",
+                Some(authority.issue(
+                    &Subject::of_caller(&agent("cluster")).only_for(ExtendedKeyUsagePurpose::ServerAuth),
+                )),
+                "extended key usage",
+            ),
+            (
+                "another trust domain",
+                Some(uris(&["spiffe://evil.org/region/north/site/s1/agent/cluster"])),
+                "belongs to trust domain `evil.org`; expected `example.org`",
+            ),
+            (
+                "another region",
+                Some(uris(&["spiffe://example.org/region/south/site/s1/agent/cluster"])),
+                "belongs to region `south`; expected `north`",
+            ),
+            (
+                "an unknown form",
+                Some(uris(&["spiffe://example.org/region/north/site/s1"])),
+                "has an unknown form; expected `spiffe://example.org/region/north/` and then",
+            ),
+            (
+                "no name",
+                Some(uris(&[])),
+                "exactly one URI subject alternative name",
+            ),
+            (
+                "two names",
+                Some(uris(&[
+                    "spiffe://example.org/region/north/operator/ada",
+                    "spiffe://example.org/region/north/operator/eve",
+                ])),
+                "this one has 2",
+            ),
+        ];
     for (case, issued, reason) in cases {
         let (log, _guard) = Log::capture();
         let told = raw_client(&served, &authority, issued.as_ref(), &rustls::version::TLS13)
@@ -113,7 +113,7 @@ async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
         assert!(served.callers().is_empty(), "{case} reached a handler");
     }
     assert_eq!(
-        served.sample(r#"tls_handshakes_total{side="Server",outcome="Ok"}"#),
+        served.sample(r#"sip_tls_handshakes_total{side="server",outcome="ok"}"#),
         None
     );
 }
@@ -121,7 +121,7 @@ async fn a_client_that_is_not_entitled_is_refused_and_the_log_says_why() {
 #[tokio::test]
 async fn a_client_that_offers_only_tls_1_2_is_refused() {
     let (authority, _disk, served) = scheduler().await;
-    let good = authority.issue(&Subject::of(&agent("cluster")));
+    let good = authority.issue(&Subject::of_caller(&agent("cluster")));
     let told = raw_client(&served, &authority, Some(&good), &rustls::version::TLS12)
         .await
         .unwrap_err();
@@ -135,21 +135,25 @@ async fn a_client_that_offers_only_tls_1_2_is_refused() {
 async fn a_server_that_is_not_the_scheduler_is_refused_by_the_client() {
     let authority = Authority::new();
     let stranger = Authority::new();
-    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let client = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let cases = [
         (
             "an agent posing as the scheduler",
-            authority.issue(&Subject::of(&agent("cluster"))),
+            authority.issue(&Subject::of_caller(&agent("cluster"))),
             "the peer is `spiffe://example.org/region/north/site/s1/agent/cluster`; expected `spiffe://example.org/region/north/scheduler`",
         ),
         (
             "another authority's scheduler",
-            stranger.issue(&Subject::of(&Caller::Scheduler)),
+            stranger.issue(&Subject::of_caller(&Caller::Scheduler)),
             "UnknownIssuer",
         ),
         (
             "a certificate for clients only",
-            authority.issue(&Subject::of(&Caller::Scheduler).only_for(ExtendedKeyUsagePurpose::ClientAuth)),
+            authority
+                .issue(&Subject::of_caller(&Caller::Scheduler).only_for(ExtendedKeyUsagePurpose::ClientAuth)),
             "extended key usage",
         ),
     ];
@@ -163,16 +167,19 @@ async fn a_server_that_is_not_the_scheduler_is_refused_by_the_client() {
 }
 
 #[tokio::test]
-async fn a_scheduler_of_another_region_or_with_an_expired_certificate_is_refused_by_the_client() {
+async fn a_client_refuses_a_foreign_or_expired_scheduler() {
     let authority = Authority::new();
-    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let client = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let cases = [
         (
             authority.issue(&Subject::uris(&["spiffe://example.org/region/south/scheduler"])),
             "belongs to region `south`; expected `north`",
         ),
         (
-            authority.issue(&Subject::of(&Caller::Scheduler).expired()),
+            authority.issue(&Subject::of_caller(&Caller::Scheduler).expired()),
             "certificate expired",
         ),
     ];
@@ -185,8 +192,11 @@ async fn a_scheduler_of_another_region_or_with_an_expired_certificate_is_refused
 #[tokio::test]
 async fn a_server_that_offers_only_tls_1_2_is_refused_by_the_client() {
     let authority = Authority::new();
-    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
-    let good = authority.issue(&Subject::of(&Caller::Scheduler));
+    let client = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
+    let good = authority.issue(&Subject::of_caller(&Caller::Scheduler));
     let refusal = refusal_of_raw_server(&good, &client, &rustls::version::TLS12).await;
     assert!(
         refusal.contains("is not trusted, or does not trust us"),
@@ -195,9 +205,9 @@ async fn a_server_that_offers_only_tls_1_2_is_refused_by_the_client() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_when_the_certificate_that_opened_it_expires() {
+async fn a_connection_ends_when_its_certificate_expires() {
     let (authority, _disk, served) = scheduler().await;
-    let short = Subject::of(&agent("cluster")).expiring_in(Duration::from_secs(3));
+    let short = Subject::of_caller(&agent("cluster")).expiring_in(Duration::from_secs(3));
     let disk = Disk::new(&authority.issue(&short), &authority);
     let channel = dial(&served, &disk.client_args());
     let mut watch = HealthClient::new(channel)
@@ -222,7 +232,10 @@ async fn clients_that_say_nothing_do_not_keep_others_out() {
     for _ in 0..50 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
     }
-    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     tokio::time::timeout(Duration::from_secs(4), call(&dial(&served, &disk.client_args())))
         .await
         .expect("sooner than the silent ones time out")

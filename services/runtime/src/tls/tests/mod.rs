@@ -47,7 +47,10 @@ impl Served {
         let (_reporter, health) = tonic_health::server::health_reporter();
         let remembered = Arc::clone(&callers);
         let health = InterceptedService::new(health, move |request: Request<()>| {
-            remembered.lock().unwrap().push(Peer::of(&request)?.clone());
+            remembered
+                .lock()
+                .unwrap()
+                .push(Peer::of_request(&request)?.clone());
             Ok::<_, Status>(request)
         });
         let server = crate::serving::grpc_server().add_service(health);
@@ -105,7 +108,10 @@ impl Served {
 /// An authority and a scheduler that it certified, running.
 pub(crate) async fn scheduler() -> (Authority, Disk, Served) {
     let authority = Authority::new();
-    let disk = Disk::new(&authority.issue(&Subject::of(&Caller::Scheduler)), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&Caller::Scheduler)),
+        &authority,
+    );
     let served = Served::start(&disk.server_args()).await;
     (authority, disk, served)
 }

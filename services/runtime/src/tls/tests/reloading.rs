@@ -17,25 +17,28 @@ use crate::tls::ServerTls;
 /// What is done to files in use.
 type Break<'a> = Box<dyn Fn() + 'a>;
 
-const RELOADED: &str = r#"tls_reloads_total{side="Server",outcome="Ok"}"#;
-const NOT_RELOADED: &str = r#"tls_reloads_total{side="Server",outcome="Failed"}"#;
+const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
+const NOT_RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="failed"}"#;
 
 #[tokio::test]
-async fn a_new_server_certificate_serves_new_connections_while_old_ones_live() {
+async fn a_new_certificate_serves_new_connections_only() {
     let (old_authority, server, served) = scheduler().await;
     let old_client = Disk::new(
-        &old_authority.issue(&Subject::of(&agent("cluster"))),
+        &old_authority.issue(&Subject::of_caller(&agent("cluster"))),
         &old_authority,
     );
     let old_connection = dial(&served, &old_client.client_args());
     call(&old_connection).await.unwrap();
 
     let new_authority = Authority::new();
-    server.replace(&new_authority.issue(&Subject::of(&Caller::Scheduler)));
+    server.replace(&new_authority.issue(&Subject::of_caller(&Caller::Scheduler)));
     // The client trusts the new authority alone, and shows a certificate of the old one, which the server
     // still trusts.
     served.until(RELOADED, |reloads| reloads >= 1).await;
-    let new_client = Disk::new(&old_authority.issue(&Subject::of(&agent("dex"))), &new_authority);
+    let new_client = Disk::new(
+        &old_authority.issue(&Subject::of_caller(&agent("dex"))),
+        &new_authority,
+    );
     call(&dial(&served, &new_client.client_args())).await.unwrap();
 
     call(&old_connection).await.unwrap();
@@ -57,7 +60,10 @@ async fn a_new_server_certificate_serves_new_connections_while_old_ones_live() {
 #[tokio::test]
 async fn a_withdrawn_authority_admits_no_new_connection() {
     let (authority, server, served) = scheduler().await;
-    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let client = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     call(&dial(&served, &client.client_args())).await.unwrap();
     server.write("ca.pem", Authority::new().pem());
     served.until(RELOADED, |reloads| reloads >= 1).await;
@@ -65,10 +71,13 @@ async fn a_withdrawn_authority_admits_no_new_connection() {
 }
 
 #[tokio::test]
-async fn bad_files_leave_the_old_certificate_in_use_until_good_ones_come() {
+async fn bad_files_leave_the_old_certificate_in_use() {
     let (authority, server, served) = scheduler().await;
-    let client = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
-    let scheduler = || authority.issue(&Subject::of(&Caller::Scheduler));
+    let client = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
+    let scheduler = || authority.issue(&Subject::of_caller(&Caller::Scheduler));
     let breaks: [(&str, Break<'_>); 5] = [
         ("an empty certificate", Box::new(|| server.write("cert.pem", ""))),
         (
@@ -78,7 +87,7 @@ async fn bad_files_leave_the_old_certificate_in_use_until_good_ones_come() {
         ("no authority", Box::new(|| server.write("ca.pem", "not PEM"))),
         (
             "an expired certificate",
-            Box::new(|| server.replace(&authority.issue(&Subject::of(&Caller::Scheduler).expired()))),
+            Box::new(|| server.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler).expired()))),
         ),
         (
             "a missing key",
@@ -122,7 +131,10 @@ async fn bad_files_are_logged_once_with_the_file_and_the_reason() {
 #[tokio::test]
 async fn a_client_uses_its_new_certificate_for_its_next_connection() {
     let (authority, _server, served) = scheduler().await;
-    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let (tls, reloader) = ClientTls::load(
         &disk.client_args(),
         &realm(),
@@ -138,7 +150,7 @@ async fn a_client_uses_its_new_certificate_for_its_next_connection() {
         .await
         .unwrap();
 
-    disk.replace(&authority.issue(&Subject::of(&Caller::Operator { name: name("ada") })));
+    disk.replace(&authority.issue(&Subject::of_caller(&Caller::Operator { name: name("ada") })));
     while tls.identity() != (Caller::Operator { name: name("ada") }) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -151,7 +163,7 @@ async fn a_client_uses_its_new_certificate_for_its_next_connection() {
 #[tokio::test]
 async fn an_expired_certificate_makes_the_process_unready() {
     let authority = Authority::new();
-    let short = Subject::of(&Caller::Scheduler).expiring_in(Duration::from_secs(2));
+    let short = Subject::of_caller(&Caller::Scheduler).expiring_in(Duration::from_secs(2));
     let disk = Disk::new(&authority.issue(&short), &authority);
     let served = Served::start(&disk.server_args()).await;
     let mut watch = served.readiness.watch();
@@ -170,9 +182,9 @@ async fn an_expired_certificate_makes_the_process_unready() {
 }
 
 #[test]
-fn past_half_of_its_life_a_certificate_that_is_not_renewed_is_reported() {
+fn a_certificate_past_half_its_life_is_reported() {
     let authority = Authority::new();
-    let issued = authority.issue(&Subject::of(&Caller::Scheduler));
+    let issued = authority.issue(&Subject::of_caller(&Caller::Scheduler));
     let disk = Disk::new(&issued, &authority);
     let tls = load(&disk.server_args());
     let now = SystemTime::now();
@@ -184,7 +196,9 @@ fn past_half_of_its_life_a_certificate_that_is_not_renewed_is_reported() {
         Refresh::RenewalOverdue { .. }
     ));
 
-    disk.replace(&authority.issue(&Subject::of(&Caller::Scheduler).expiring_in(Duration::from_hours(4))));
+    disk.replace(
+        &authority.issue(&Subject::of_caller(&Caller::Scheduler).expiring_in(Duration::from_hours(4))),
+    );
     assert!(matches!(
         tls.0.refresh(now + minutes(1)).unwrap(),
         Refresh::Reloaded { .. }
@@ -193,15 +207,16 @@ fn past_half_of_its_life_a_certificate_that_is_not_renewed_is_reported() {
 }
 
 #[test]
-fn past_half_of_its_life_a_renewal_that_the_file_system_does_not_show_is_found() {
+fn a_renewal_without_file_events_is_found() {
     let authority = Authority::new();
-    let mut issued = authority.issue(&Subject::of(&Caller::Scheduler));
+    let mut issued = authority.issue(&Subject::of_caller(&Caller::Scheduler));
     // PEM allows text after its blocks: room for a certificate whose signature happens to be longer.
     issued.certificate.push_str(&"\n".repeat(64));
     issued.key.push_str(&"\n".repeat(64));
     let disk = Disk::new(&issued, &authority);
     let tls = load(&disk.server_args());
-    let renewed = authority.issue(&Subject::of(&Caller::Scheduler).expiring_in(Duration::from_hours(4)));
+    let renewed =
+        authority.issue(&Subject::of_caller(&Caller::Scheduler).expiring_in(Duration::from_hours(4)));
     overwrite_unseen(&disk, &issued, &renewed);
     let early = SystemTime::now() - Duration::from_mins(1);
     let before = Arc::as_ptr(&tls.0.config());

@@ -48,7 +48,10 @@ async fn hold(to: SocketAddr, count: usize, addresses: u8, patience: Duration) -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_do_not_delay_an_agent() {
     let (authority, _disk, served) = scheduler().await;
-    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let _silent = hold(served.address, 2_000, 1, Duration::from_secs(3)).await;
 
     let started = Instant::now();
@@ -62,7 +65,10 @@ async fn silent_connections_do_not_delay_an_agent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_silent_connections_do_not_delay_an_agent() {
     let (authority, _disk, served) = scheduler().await;
-    let disk = Disk::new(&authority.issue(&Subject::of(&agent("cluster"))), &authority);
+    let disk = Disk::new(
+        &authority.issue(&Subject::of_caller(&agent("cluster"))),
+        &authority,
+    );
     let address = served.address;
     let _silent = hold(address, 10_000, ADDRESSES, Duration::from_secs(10)).await;
     // 500 new ones a second, each held for as long as the test runs.

@@ -16,7 +16,7 @@ use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::tls::{ServerTls, TlsMetrics};
 
-const RELOADED: &str = r#"tls_reloads_total{side="Server",outcome="Ok"}"#;
+const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
 
 fn agent_of(site: &str) -> Caller {
     Caller::Agent {
@@ -27,7 +27,7 @@ fn agent_of(site: &str) -> Caller {
 
 /// Whether a client with a certificate of this authority gets in, as this caller.
 async fn enters(served: &Served, region: &Authority, by: &Authority, caller: &Caller) -> Result<(), String> {
-    let disk = Disk::new(&by.issue(&Subject::of(caller)), region);
+    let disk = Disk::new(&by.issue(&Subject::of_caller(caller)), region);
     let called = call(&dial(served, &disk.client_args())).await;
     let who = served.callers();
     called.map_err(|status| chain(&status))?;
@@ -39,7 +39,7 @@ async fn enters(served: &Served, region: &Authority, by: &Authority, caller: &Ca
 async fn an_authority_of_a_site_makes_agents_of_that_site_only() {
     let region = Authority::new();
     let (one, two) = (Authority::new(), Authority::new());
-    let server = Disk::new(&region.issue(&Subject::of(&Caller::Scheduler)), &region);
+    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
     server.trust_site("s1", &one);
     server.trust_site("s2", &two);
     let served = Served::start(&server.server_args()).await;
@@ -64,11 +64,11 @@ async fn an_authority_of_a_site_makes_agents_of_that_site_only() {
 async fn a_new_authority_of_a_site_ends_connections_of_the_old_one() {
     let region = Authority::new();
     let (old, new, other) = (Authority::new(), Authority::new(), Authority::new());
-    let server = Disk::new(&region.issue(&Subject::of(&Caller::Scheduler)), &region);
+    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
     server.trust_site("s1", &old);
     server.trust_site("s2", &other);
     let served = Served::start(&server.server_args()).await;
-    let client = |by: &Authority, caller: &Caller| Disk::new(&by.issue(&Subject::of(caller)), &region);
+    let client = |by: &Authority, caller: &Caller| Disk::new(&by.issue(&Subject::of_caller(caller)), &region);
     let (mine, theirs) = (client(&old, &agent_of("s1")), client(&other, &agent_of("s2")));
     let open = dial(&served, &mine.client_args());
     let unaffected = dial(&served, &theirs.client_args());
@@ -106,15 +106,15 @@ fn digest(issued: &Issued) -> String {
 }
 
 #[tokio::test]
-async fn who_is_denied_is_cut_off_at_once_and_nobody_else() {
+async fn a_denied_peer_alone_is_disconnected_at_once() {
     let region = Authority::new();
-    let server = Disk::new(&region.issue(&Subject::of(&Caller::Scheduler)), &region);
+    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
     server.write("denied", "# nobody yet\n");
     let served = Served::start(&server.server_args()).await;
-    let issued = region.issue(&Subject::of(&agent("cluster")));
+    let issued = region.issue(&Subject::of_caller(&agent("cluster")));
     let (stolen, renewed) = (
         Disk::new(&issued, &region),
-        Disk::new(&region.issue(&Subject::of(&agent("cluster"))), &region),
+        Disk::new(&region.issue(&Subject::of_caller(&agent("cluster"))), &region),
     );
     let (open, other) = (
         dial(&served, &stolen.client_args()),
@@ -131,7 +131,7 @@ async fn who_is_denied_is_cut_off_at_once_and_nobody_else() {
 
     server.write("denied", &format!("{}\n", realm().uri(&agent("cluster"))));
     denied(&served, &renewed, &other, Instant::now()).await;
-    let dex = Disk::new(&region.issue(&Subject::of(&agent("dex"))), &region);
+    let dex = Disk::new(&region.issue(&Subject::of_caller(&agent("dex"))), &region);
     call(&dial(&served, &dex.client_args())).await.unwrap();
 
     server.write("denied", "");
@@ -143,7 +143,7 @@ async fn who_is_denied_is_cut_off_at_once_and_nobody_else() {
 #[test]
 fn a_list_or_authority_that_says_something_else_is_refused() {
     let region = Authority::new();
-    let server = Disk::new(&region.issue(&Subject::of(&Caller::Scheduler)), &region);
+    let server = Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), &region);
     let load = || {
         ServerTls::load(
             &server.server_args(),
@@ -182,7 +182,7 @@ async fn a_hundred_rotations_under_load_fail_no_call() {
     let mut disks = Vec::new();
     for number in 0..CLIENTS {
         let caller = agent(&format!("agent-{number}"));
-        let disk = Disk::new(&authority.issue(&Subject::of(&caller)), &authority);
+        let disk = Disk::new(&authority.issue(&Subject::of_caller(&caller)), &authority);
         let (stop, calls) = (Arc::clone(&stop), Arc::clone(&calls));
         let args = disk.client_args();
         let channel = dial(&served, &args);
@@ -207,9 +207,9 @@ async fn a_hundred_rotations_under_load_fail_no_call() {
         });
     }
     for rotation in 1..=ROTATIONS {
-        server.replace(&authority.issue(&Subject::of(&Caller::Scheduler)));
+        server.replace(&authority.issue(&Subject::of_caller(&Caller::Scheduler)));
         for (caller, disk) in &disks {
-            disk.replace(&authority.issue(&Subject::of(caller)));
+            disk.replace(&authority.issue(&Subject::of_caller(caller)));
         }
         served.until(RELOADED, |reloads| reloads >= rotation).await;
     }

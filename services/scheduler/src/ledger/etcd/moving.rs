@@ -16,7 +16,7 @@ use super::{
     schema::{IMPORTING, SCHEMA},
 };
 use crate::ledger::{
-    Commit, Contents, Error, History, TooLarge, codec, export, parts, removals::Told, retention, weight,
+    Commit, Contents, Error, History, TooLarge, codec, export, parts, removals::Removals, retention, weight,
 };
 
 /// Site and commit of a removal.
@@ -105,14 +105,14 @@ impl Etcd {
         let Written { last, epoch, .. } = self.written();
         let mut writes = Vec::new();
         if from < 2 {
-            let mut told = Told::default();
+            let mut removals = Removals::default();
             // As it is now: nobody else may write.
             self.each_entry(0, &mut |commit, entry| {
-                told.add(commit, entry);
+                removals.add(commit, entry);
                 Ok(())
             })
             .await?;
-            for (site, commit) in told.by_site() {
+            for (site, commit) in removals.by_site() {
                 writes.push((keys.removal(&site), batch::removal(commit)));
             }
         }
@@ -121,8 +121,8 @@ impl Etcd {
         sites.extend(contents.removals.into_keys());
         sites.extend(std::mem::take(&mut contents.fences).into_keys());
         let removed = keys.removals();
-        let told = writes.iter().filter_map(|(key, _)| key.strip_prefix(&removed));
-        sites.extend(told.map(str::to_owned));
+        let removals = writes.iter().filter_map(|(key, _)| key.strip_prefix(&removed));
+        sites.extend(removals.map(str::to_owned));
         // Each site gets the position that all sites had in common: no number that was issued changes.
         let history = codec::encode_history(&History::of_region(epoch));
         writes.extend(sites.iter().map(|site| (keys.history(site), history.clone())));
@@ -247,6 +247,7 @@ impl Etcd {
             if limits.exceeded(1, size) {
                 return Err(Error::TooLarge(TooLarge {
                     what: key,
+                    place: weight::LEDGER,
                     bytes: size,
                     limit: limits.bytes,
                 }));

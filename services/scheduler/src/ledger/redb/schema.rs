@@ -8,7 +8,7 @@ use super::{
     log,
     tables::{DECISIONS, FENCES, HISTORIES, META, RECORDS, REMOVALS},
 };
-use crate::ledger::{Commit, Error, History, codec, removals::Told};
+use crate::ledger::{Commit, Error, History, codec, removals::Removals};
 
 /// Version of the layout. Raised with every change that an older program cannot read, or must not write.
 ///
@@ -94,16 +94,16 @@ fn migrate(
             .map_err(Error::storage("write the size of the log"))?;
     }
     if from < 3 {
-        let mut removals = transaction
+        let mut table = transaction
             .open_table(REMOVALS)
             .map_err(Error::storage("open removals"))?;
-        let mut told = Told::default();
+        let mut removals = Removals::default();
         for entry in decisions.iter().map_err(Error::storage("read decisions"))? {
             let (commit, value) = entry.map_err(Error::storage("read a decision"))?;
-            told.add(Commit::new(commit.value()), value.value());
+            removals.add(Commit::new(commit.value()), value.value());
         }
-        for (site, commit) in told.by_site() {
-            removals
+        for (site, commit) in removals.by_site() {
+            table
                 .insert(&*site, commit.number())
                 .map_err(Error::storage("write a removal"))?;
         }

@@ -1,5 +1,6 @@
 //! Positions belong to sites: what one site shows moves no other, and no number stops releases.
 
+mod by_hand;
 mod poisoned;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -88,7 +89,7 @@ impl<'a> Site<'a> {
             .region
             .placement(self.name, &cluster(name), "", None)
             .await;
-        told.ok().and_then(|told| told.record)
+        told.ok().and_then(|(told, _)| told.record)
     }
 
     /// Releases a cluster of one host as its agent does: the unlabel write carries the mark, then it is confirmed.
@@ -248,7 +249,7 @@ async fn no_reported_number_stops_a_site() {
 }
 
 #[tokio::test]
-async fn no_asked_number_waits_for_ever() {
+async fn no_requested_revision_waits_for_ever() {
     let stage = Stage::empty();
     let a = Site::sync(&stage, "a", &[host("h1")], None).await;
     let held = a.apply("one", 1, 1).await;

@@ -76,7 +76,7 @@ fn at(seconds: u64) -> prost_types::Timestamp {
 }
 
 #[tokio::test]
-async fn a_host_that_a_status_claims_is_nobody_elses_though_the_ledger_is_lost() {
+async fn a_host_in_a_status_stays_claimed_when_the_ledger_is_lost() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2")]).await;
     let promised = stage.apply("one", 1, 1).await.unwrap();
@@ -123,7 +123,7 @@ async fn another_sites_commits_do_not_hide_that_the_ledger_was_lost() {
 }
 
 #[tokio::test]
-async fn when_two_statuses_name_a_host_labels_win_then_claims_and_then_the_older_cluster() {
+async fn of_two_statuses_labels_then_claims_then_age_decide() {
     let claim = |name: &str, created: u64, state: wire::MemberState| wire::ObservedCluster {
         members: vec![wire::ObservedMember {
             host: host("h1").r#ref,
@@ -186,7 +186,7 @@ async fn when_two_statuses_name_a_host_labels_win_then_claims_and_then_the_older
 }
 
 #[tokio::test]
-async fn a_host_released_after_the_backup_is_free_only_with_the_mark_of_its_release() {
+async fn a_host_released_after_the_backup_needs_its_release_mark() {
     for marked in [false, true] {
         let stage = Stage::empty();
         let session = stage.sync(&[host("h1"), host("h2")]).await;
@@ -221,7 +221,7 @@ async fn a_host_released_after_the_backup_is_free_only_with_the_mark_of_its_rele
 }
 
 #[tokio::test]
-async fn hosts_claimed_after_the_backup_are_found_in_labels_or_the_status() {
+async fn hosts_claimed_after_the_backup_are_read_back() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -245,7 +245,7 @@ async fn hosts_claimed_after_the_backup_are_found_in_labels_or_the_status() {
 }
 
 #[tokio::test]
-async fn a_pivot_gives_everything_new_uids_and_takes_nothing_from_anyone() {
+async fn a_pivot_changes_uids_and_loses_nothing() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply_as("one", "first", 3, 2).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_pivot_gives_everything_new_uids_and_takes_nothing_from_anyone() {
 }
 
 #[tokio::test]
-async fn a_deletion_takes_a_record_over_from_an_earlier_sipcluster_of_the_name() {
+async fn a_deletion_takes_over_the_record_of_an_earlier_uid() {
     let stage = Stage::empty();
     stage.sync_with(&[host("h1")], &[observed("one")], None).await;
     stage.apply_as("one", "earlier", 1, 1).await.unwrap();
@@ -296,7 +296,7 @@ async fn first_snapshot_raises_above_its_marks() {
 }
 
 #[tokio::test]
-async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_is_another_by_now() {
+async fn a_backups_spec_decides_nothing_for_a_recreated_cluster() {
     let stage = Stage::empty();
     stage.sync(&[host("h1")]).await;
     let waits = stage.apply("one", 1, 2).await.unwrap();
@@ -326,7 +326,7 @@ async fn nothing_is_decided_by_the_spec_of_a_backup_for_a_sipcluster_that_is_ano
 }
 
 #[tokio::test]
-async fn a_deletion_in_a_backup_takes_nothing_from_a_sipcluster_that_was_made_again_since() {
+async fn a_deletion_in_a_backup_spares_the_recreated_sipcluster() {
     let stage = Stage::empty();
     stage.sync(&["h1", "h2"].map(host)).await;
     stage.apply("one", 1, 1).await.unwrap();
@@ -359,7 +359,7 @@ async fn a_deletion_in_a_backup_takes_nothing_from_a_sipcluster_that_was_made_ag
 }
 
 #[tokio::test]
-async fn what_a_sipcluster_that_was_made_again_was_promised_outlives_the_record_of_the_one_before() {
+async fn promises_of_a_recreated_sipcluster_outlive_the_old_record() {
     let stage = Stage::empty();
     stage.sync(&["h1", "h2"].map(host)).await;
     stage.apply("one", 1, 1).await.unwrap();

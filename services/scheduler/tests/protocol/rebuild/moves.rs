@@ -9,7 +9,7 @@ use scheduler::record::{Record, ReleaseReason};
 use super::{lost, seen};
 use crate::fixtures::{Stage, host, labelled, members, observed, with_status};
 
-fn asked(name: &str) -> proto::inventory::v1::Host {
+fn requested(name: &str) -> proto::inventory::v1::Host {
     proto::inventory::v1::Host {
         replace_requested: true,
         ..labelled(name, "one")
@@ -21,7 +21,7 @@ async fn a_lost_ledger_forgets_no_move() {
     let stage = Stage::empty();
     let session = stage.sync(&[host("h1"), host("h2")]).await;
     stage.apply("one", 1, 1).await.unwrap();
-    stage.report(&session, &[asked("h1")]).await;
+    stage.report(&session, &[requested("h1")]).await;
     stage.retry().await;
     let before = stage.record("one").await.unwrap();
     let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
@@ -29,7 +29,7 @@ async fn a_lost_ledger_forgets_no_move() {
     let clusters = [with_status(&before, 1)];
 
     let stage = Stage::on(lost());
-    let hosts = [asked("h1"), host("h2")];
+    let hosts = [requested("h1"), host("h2")];
     let session = stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
     let after = stage.apply("one", 1, 1).await.unwrap();
 
@@ -65,7 +65,7 @@ async fn a_replacement_inherits_its_number_though_the_ledger_is_lost() {
     let session = stage.sync(&["h1", "h2", "h3"].map(host)).await;
     let record = stage.apply("one", 1, 2).await.unwrap();
     assert_eq!(ordinals(&record), [("h1", Some(0)), ("h2", Some(1))]);
-    let hosts = [asked("h1"), labelled("h2", "one"), host("h3")];
+    let hosts = [requested("h1"), labelled("h2", "one"), host("h3")];
     stage.report(&session, &hosts).await;
     stage.retry().await;
     let record = stage.record("one").await.unwrap();

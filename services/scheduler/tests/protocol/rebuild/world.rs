@@ -384,7 +384,7 @@ proptest! {
     #![proptest_config(histories())]
 
     #[test]
-    fn whenever_the_ledger_is_lost_nothing_promised_is_lost_and_nothing_is_held_twice(steps in vec(step(), 1..30)) {
+    fn a_lost_ledger_loses_and_doubles_no_promise(steps in vec(step(), 1..30)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut world = World::new().await;

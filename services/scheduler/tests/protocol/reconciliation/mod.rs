@@ -146,7 +146,7 @@ async fn free_and_partial_labels() {
 
     stage.report(&session, &[half_labelled("h1", "one")]).await;
 
-    assert_eq!(stage.why_not("h1"), ["partial-labels"]);
+    assert_eq!(stage.why_not("h1"), ["labels-partial"]);
     assert_eq!(stage.conflicts("one").await, ["labels-partial"]);
     let one = stage.apply("one", 2, 1).await.unwrap();
     assert_eq!(members(&one), [], "it is neither free nor a member");
@@ -241,7 +241,7 @@ async fn other_cluster_and_uid_gone() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_orphaned_is_refused_to_an_operator_with_the_reason() {
+async fn only_an_orphan_can_be_released_by_an_operator() {
     let (stage, session, record) = bound().await;
     stage.report(&session, &[host("h2"), labelled("h3", "two")]).await;
     let mut clusters = vec![with_status(&record, 1)];
@@ -267,7 +267,7 @@ async fn a_host_that_is_not_orphaned_is_refused_to_an_operator_with_the_reason()
 }
 
 #[tokio::test]
-async fn hosts_held_for_a_sipcluster_that_is_gone_are_reported_so_that_an_operator_releases_them() {
+async fn hosts_of_a_deleted_sipcluster_are_reported_as_orphans() {
     let (stage, _, _) = bound().await;
 
     let session = stage.sync_with(&[labelled("h1", "one")], &[], None).await;

@@ -6,7 +6,7 @@ const PROMPT: &str = "$ ";
 
 /// A command in a document, and what it prints there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct Transcript {
     /// File and line.
     pub(super) place: String,
     /// The command, as typed, without the prompt.
@@ -31,8 +31,8 @@ pub(super) enum Kind {
 }
 
 /// The commands of a document, or the first line that is none.
-pub(super) fn read(document: &Document) -> Result<Vec<Shown>, String> {
-    let mut all: Vec<Shown> = Vec::new();
+pub(super) fn read(document: &Document) -> Result<Vec<Transcript>, String> {
+    let mut all: Vec<Transcript> = Vec::new();
     for block in document.blocks.iter().filter(|block| block.language == "console") {
         let first = all.len();
         let mut lines = (block.line + 1..).zip(block.text.lines());
@@ -43,7 +43,7 @@ pub(super) fn read(document: &Document) -> Result<Vec<Shown>, String> {
                     let Some((_, more)) = lines.next() else { break };
                     command = format!("{command}\n{more}");
                 }
-                all.push(Shown {
+                all.push(Transcript {
                     place: format!("{}:{line}", document.path),
                     command,
                     output: Vec::new(),
@@ -87,12 +87,12 @@ fn commands_are_read_with_their_place_and_output() {
     assert_eq!(
         read(&markdown::parse("d.md", text)),
         Ok(vec![
-            Shown {
+            Transcript {
                 place: "d.md:4".to_owned(),
                 command: "make \\\n  a".to_owned(),
                 output: vec!["b".to_owned()]
             },
-            Shown {
+            Transcript {
                 place: "d.md:7".to_owned(),
                 command: "cargo c".to_owned(),
                 output: Vec::new()

@@ -21,9 +21,9 @@ use std::process::{Command, Stdio};
 use sandbox::programs;
 
 use crate::{markdown, repository::assert_none};
-use console::{Kind, Shown};
+use console::{Kind, Transcript};
 
-fn all() -> Vec<Shown> {
+fn all() -> Vec<Transcript> {
     let mut shown = Vec::new();
     for document in markdown::documents() {
         shown.extend(console::read(&document).unwrap_or_else(|fault| panic!("{fault}")));
@@ -54,7 +54,7 @@ fn every_target_package_and_program_in_a_document_exists() {
 
 #[test]
 fn the_demonstration_prints_what_documents_show_of_it() {
-    let demonstrations: Vec<Shown> = all()
+    let demonstrations: Vec<Transcript> = all()
         .into_iter()
         .filter(|shown| console::kind(&shown.command) == Some(Kind::Demo) && !shown.output.is_empty())
         .collect();
@@ -85,7 +85,7 @@ fn the_demonstration_prints_what_documents_show_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tour_works_in_a_real_site_and_prints_what_documents_show() {
-    let tour: Vec<Shown> = all()
+    let tour: Vec<Transcript> = all()
         .into_iter()
         .filter(|shown| console::kind(&shown.command) == Some(Kind::Site))
         .collect();

@@ -1,6 +1,6 @@
 //! Compares what a document shows of a command's output with what it printed.
 
-use super::console::Shown;
+use super::console::Transcript;
 
 /// Stands for lines that are left out.
 const LINES: &str = "...";
@@ -8,7 +8,7 @@ const LINES: &str = "...";
 const TEXT: char = '…';
 
 /// How the output differs from what is shown; nothing is compared where nothing is shown.
-pub(super) fn difference(shown: &Shown, printed: &str) -> Option<String> {
+pub(super) fn difference(shown: &Transcript, printed: &str) -> Option<String> {
     if shown.output.is_empty() {
         return None;
     }
@@ -74,7 +74,7 @@ fn alike(shown: &str, printed: &str) -> bool {
 }
 
 #[test]
-fn shown_lines_must_be_printed_in_their_order_and_without_silent_gaps() {
+fn documented_output_must_appear_in_order_without_gaps() {
     let printed = ["a", "b  1s", "c", "d"];
     let cases: [(&[&str], Option<&str>); 9] = [
         (&["a", "b 1s", "c", "d"], None),

@@ -8,7 +8,7 @@ use scheduler::ledger::{Ledger as _, redb::Redb};
 use super::{Working, number, process::Process};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_under_load_neither_lose_a_claim_nor_give_a_host_away_twice() {
+async fn kills_under_load_lose_and_double_no_claim() {
     let kills = number("SOAK_KILLS", 10);
     let seed = number("SOAK_SEED", 1);
     let mut process = Process::start().await;

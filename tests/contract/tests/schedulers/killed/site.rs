@@ -17,7 +17,7 @@ pub(crate) const NAMESPACE: &str = "tenant";
 pub(crate) struct Site {
     pub(crate) name: String,
     state: Mutex<State>,
-    /// Told of every change.
+    /// Received of every change.
     changed: watch::Sender<()>,
 }
 

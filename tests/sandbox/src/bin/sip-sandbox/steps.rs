@@ -46,12 +46,12 @@ impl Steps {
             if outcome.is_ok() { "ok    " } else { "failed" },
             started.elapsed().as_secs_f64(),
         );
-        self.tell(&format!("{mark} {title} ({seconds:.1} s)"));
+        self.print(&format!("{mark} {title} ({seconds:.1} s)"));
         outcome.map_err(Into::into)
     }
 
     /// Says something that stays.
-    pub(crate) fn tell(&self, line: &str) {
+    pub(crate) fn print(&self, line: &str) {
         if self.spinner.is_hidden() {
             eprintln!("{line}");
         } else {

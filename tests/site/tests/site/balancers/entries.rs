@@ -34,7 +34,7 @@ async fn edit(stage: &Stage, shop: &Cluster, entries: &[Value]) {
 }
 
 /// Every port that is there before and after keeps its objects.
-fn kept(before: &BTreeMap<i32, (String, Option<i64>)>, after: &BTreeMap<i32, (String, Option<i64>)>) {
+fn assert_kept(before: &BTreeMap<i32, (String, Option<i64>)>, after: &BTreeMap<i32, (String, Option<i64>)>) {
     for (port, made) in after {
         if let Some(known) = before.get(port) {
             assert_eq!(made, known, "port {port} has other objects");
@@ -62,13 +62,13 @@ fn entries_without_names_keep_their_objects_by_their_ports() {
             edit(stage, &shop, &entries).await;
             let after = made(stage, "entries").await;
             assert_eq!(after.len(), entries.len(), "{what}");
-            kept(&before, &after);
+            assert_kept(&before, &after);
             before = after;
         }
         // One that changes its port keeps its objects: nothing else could be it.
         edit(stage, &shop, &[entry(31_322, None), entry(31_324, None)]).await;
         let after = made(stage, "entries").await;
-        kept(&before, &after);
+        assert_kept(&before, &after);
         assert_eq!(after[&31_324].0, before[&31_323].0);
     });
 }

@@ -16,7 +16,7 @@ fn changes(spec: &Value) -> Value {
 }
 
 #[test]
-fn a_service_becomes_a_load_balancers_and_a_node_ports_again() {
+fn a_service_changes_to_load_balancer_and_back() {
     on_shared_site("exposed", async |stage| {
         let of = objects(stage, "exposed");
         let shop = balanced("exposed", "shop", 31_130, &json!({"clusterIP": "192.0.2.20"}));
@@ -35,7 +35,7 @@ fn a_service_becomes_a_load_balancers_and_a_node_ports_again() {
             .edit(&shop, change("exposed", "shop", 31_130, &fields))
             .await;
         stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "LoadBalancerReady",
                 "False",
@@ -91,7 +91,9 @@ fn keys_that_are_not_known_are_refused_with_their_path() {
         let spec = json!({"selector": {"app": "mine"}});
         let shop = balanced("unknown-keys", "shop", 31_132, &changes(&spec));
         stage.create(&shop).await;
-        let why = stage.says(&shop, "Scheduled", "False", "InvalidSpec").await;
+        let why = stage
+            .condition_is(&shop, "Scheduled", "False", "InvalidSpec")
+            .await;
         let path = "spec.services.loadBalancerControlPlane[0].override.service.spec.selector";
         assert!(why.contains(path) && why.contains("is not known here"), "{why}");
         assert!(
@@ -102,6 +104,55 @@ fn keys_that_are_not_known_are_refused_with_their_path() {
                 .unwrap()
                 .is_none()
         );
+    });
+}
+
+#[test]
+fn overrides_that_the_site_does_not_list_are_refused() {
+    on_shared_site("overrides", async |stage| {
+        let fields = json!({"override": {"service": {
+            "metadata": {
+                "labels": {"team": "blue", "exposed-by": "tenant"},
+                "annotations": {"external-dns.alpha.kubernetes.io/hostname": "api.other-tenant.example"},
+            },
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "example.org/other"},
+        }}});
+        let shop = balanced("overrides", "shop", 31_136, &fields);
+        stage.create(&shop).await;
+        let why = stage
+            .condition_is(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed")
+            .await;
+        for refused in [
+            "metadata.labels[exposed-by]",
+            "metadata.annotations[external-dns.alpha.kubernetes.io/hostname]",
+            "spec.loadBalancerClass example.org/other",
+        ] {
+            assert!(why.contains(refused), "{why}");
+        }
+        assert!(
+            !why.contains("team") && !why.contains("api.other-tenant.example"),
+            "{why}"
+        );
+        let of = objects(stage, "overrides");
+        assert!(of.services.get_opt(NAME).await.unwrap().is_none());
+
+        stage
+            .edit(
+                &shop,
+                change("overrides", "shop", 31_136, &json!({"override": null})),
+            )
+            .await;
+        stage.ready(&shop).await;
+        // What runs stays as it is when an override is added that is not listed.
+        stage
+            .edit(&shop, change("overrides", "shop", 31_136, &fields))
+            .await;
+        stage
+            .condition_is(&shop, "LoadBalancerReady", "False", "OverrideNotAllowed")
+            .await;
+        let service = of.services.get(NAME).await.unwrap();
+        assert_eq!(service.spec.unwrap().type_.as_deref(), Some("NodePort"));
+        assert_eq!(service.metadata.annotations, None);
     });
 }
 
@@ -121,7 +172,7 @@ fn two_clusters_share_ports_where_no_node_has_them() {
         }
         for (shop, address) in both.iter().zip(["198.51.100.10", "198.51.100.11"]) {
             stage
-                .says_of(
+                .condition_mentions(
                     shop,
                     "LoadBalancerReady",
                     "False",

@@ -40,7 +40,7 @@ fn networks(pod: &Pod) -> Option<&str> {
 }
 
 #[test]
-fn a_network_is_defined_first_and_joined_before_the_load_balancer_is_ready() {
+fn a_network_exists_before_the_load_balancer_is_ready() {
     on_shared_site("attached", async |stage| {
         let of = objects(stage, "attached");
         let shop = balanced(
@@ -52,7 +52,7 @@ fn a_network_is_defined_first_and_joined_before_the_load_balancer_is_ready() {
         stage.create(&shop).await;
         let ready = "LoadBalancerReady";
         stage
-            .says_of(&shop, ready, "False", REASON, "Multus is not installed")
+            .condition_mentions(&shop, ready, "False", REASON, "Multus is not installed")
             .await;
         stage.event(&shop, REASON, "Multus is not installed").await;
         assert!(
@@ -62,7 +62,9 @@ fn a_network_is_defined_first_and_joined_before_the_load_balancer_is_ready() {
 
         stage.site.apply_yaml(DEFINITIONS).await.unwrap();
         let missing = "there is no NetworkAttachmentDefinition attached/storage";
-        stage.says_of(&shop, ready, "False", REASON, missing).await;
+        stage
+            .condition_mentions(&shop, ready, "False", REASON, missing)
+            .await;
 
         stage
             .kubectl(&[
@@ -73,7 +75,9 @@ fn a_network_is_defined_first_and_joined_before_the_load_balancer_is_ready() {
             .await;
         stage.site.apply_yaml(STORAGE).await.unwrap();
         let not_joined = "has no address in the network attached/storage";
-        stage.says_of(&shop, ready, "False", REASON, not_joined).await;
+        stage
+            .condition_mentions(&shop, ready, "False", REASON, not_joined)
+            .await;
         let pods = of.pods_of(NAME).await;
         for (index, pod) in pods.iter().enumerate() {
             assert_eq!(

@@ -10,7 +10,7 @@ use crate::fixtures::{PATIENCE, on_shared_site};
 const NAME: &str = "loadbalancer-controlplane-shop";
 
 #[test]
-fn pods_follow_their_number_and_a_budget_is_there_when_one_can_be_taken() {
+fn a_budget_exists_with_more_than_one_replica() {
     on_shared_site("scaled", async |stage| {
         let scaled = |replicas: i32| json!({"replicas": replicas});
         let shop = balanced("scaled", "shop", 31_100, &scaled(1));
@@ -118,7 +118,7 @@ fn pods_are_restricted_replaced_one_by_one_and_drained() {
 }
 
 #[test]
-fn an_image_that_cannot_be_had_and_pods_that_end_are_told_in_the_words_of_the_kubelet() {
+fn pod_troubles_are_reported_in_the_kubelets_words() {
     on_shared_site("pulled", async |stage| {
         let of = objects(stage, "pulled");
         // On no node, so that nobody but the test says how the pods are.
@@ -126,7 +126,7 @@ fn an_image_that_cannot_be_had_and_pods_that_end_are_told_in_the_words_of_the_ku
         let shop = balanced("pulled", "shop", 31_103, &nowhere);
         stage.create(&shop).await;
         let why = stage
-            .says_of(&shop, "LoadBalancerReady", "False", "Progressing", "0 of 2 pods")
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "Progressing", "0 of 2 pods")
             .await;
         assert!(why.contains(NAME), "{why}");
         wait::until_all(of.pods.clone(), Config::default(), "two pods", PATIENCE, |pods| {
@@ -143,13 +143,17 @@ fn an_image_that_cannot_be_had_and_pods_that_end_are_told_in_the_words_of_the_ku
                 "state": {"waiting": {"reason": waits, "message": "it says why"}},
             });
             of.play(NAME, &json!({"containerStatuses": [container]})).await;
-            let why = stage.says(&shop, "LoadBalancerReady", "False", reason).await;
+            let why = stage
+                .condition_is(&shop, "LoadBalancerReady", "False", reason)
+                .await;
             assert!(
                 why.contains("image haproxy:0") && why.contains("it says why"),
                 "{why}"
             );
             stage.event(&shop, reason, "it says why").await;
-            stage.says(&shop, "Ready", "False", "InfraServiceFailure").await;
+            stage
+                .condition_is(&shop, "Ready", "False", "InfraServiceFailure")
+                .await;
         }
         stage
             .edit(

@@ -1,9 +1,9 @@
 //! Node ports: nodes have each of them once, and who comes later is told whose they are.
 
-use k8s_openapi::api::core::v1::{ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{Event, ResourceQuota, Service};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use sandbox::wait;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn nothing_was_written(stage: &Stage, scenario: &str, name: &str) {
 }
 
 #[test]
-fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_applied() {
+fn an_overlapping_port_range_is_refused_before_any_write() {
     on_shared_site("overlap", async |stage| {
         let first = on_ports("overlap", "a-first", 31_110, 31_114);
         let second = on_ports("overlap", "b-second", 31_112, 31_118);
@@ -38,7 +38,7 @@ fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_appli
 
         stage.create(&second).await;
         let why = stage
-            .says(&second, "LoadBalancerReady", "False", "PortConflict")
+            .condition_is(&second, "LoadBalancerReady", "False", "PortConflict")
             .await;
         let owner =
             "31112-31114 by Service overlap/loadbalancer-worker-a-first of SIPCluster overlap/a-first";
@@ -49,7 +49,7 @@ fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_appli
         // The second has none of its ports yet, and it came before.
         stage.create(&third).await;
         let why = stage
-            .says(&third, "LoadBalancerReady", "False", "PortConflict")
+            .condition_is(&third, "LoadBalancerReady", "False", "PortConflict")
             .await;
         assert!(
             why.contains("31117-31118 by SIPCluster overlap/b-second, which is older"),
@@ -61,7 +61,7 @@ fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_appli
         stage.gone(&first).await;
         stage.ready(&second).await;
         stage
-            .says_of(
+            .condition_mentions(
                 &third,
                 "LoadBalancerReady",
                 "False",
@@ -71,6 +71,73 @@ fn a_range_that_overlaps_names_the_other_and_every_port_before_anything_is_appli
             .await;
         stage.delete(&second).await;
         stage.ready(&third).await;
+    });
+}
+
+#[test]
+fn a_conflict_names_nothing_of_another_namespace() {
+    on_shared_site("theirs-ports", async |stage| {
+        stage.site.create_tenant_namespace("secret-tenant").await.unwrap();
+        let theirs = on_ports("secret-tenant", "secret-project", 31_250, 31_254);
+        stage.create(&theirs).await;
+        stage.ready(&theirs).await;
+        // The older of two that wait for the same ports.
+        let waits = on_ports("secret-tenant", "secret-plan", 31_254, 31_256);
+        stage.create(&waits).await;
+        stage
+            .condition_mentions(
+                &waits,
+                "LoadBalancerReady",
+                "False",
+                "PortConflict",
+                "secret-project",
+            )
+            .await;
+
+        let ours = on_ports("theirs-ports", "shop", 31_252, 31_256);
+        stage.create(&ours).await;
+        let why = stage
+            .condition_is(&ours, "LoadBalancerReady", "False", "PortConflict")
+            .await;
+        assert!(why.contains("31252-31256 by another namespace"), "{why}");
+        let events: Api<Event> = Api::namespaced(stage.site.client(), "theirs-ports");
+        let notes = events.list(&ListParams::default()).await.unwrap();
+        let status = serde_json::to_string(
+            &stage
+                .clusters(&ours.namespace)
+                .get(&ours.name)
+                .await
+                .unwrap()
+                .data["status"],
+        )
+        .unwrap();
+        let notes = notes.into_iter().filter_map(|event| event.message);
+        for text in notes.chain([status]) {
+            assert!(!text.contains("secret"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_cluster_that_is_not_placed_reserves_no_node_ports() {
+    on_shared_site("reserved-ports", async |stage| {
+        let holder = on_ports("reserved-ports", "z-holder", 31_260, 31_260);
+        stage.create(&holder).await;
+        stage.ready(&holder).await;
+        let entries = json!([workers(31_260, 31_264, &json!({}))]);
+        let greedy = cluster("reserved-ports", "a-greedy")
+            .role(Role::Worker, 1_000)
+            .with("/services/loadBalancerWorker", entries);
+        stage.create(&greedy).await;
+        stage
+            .condition_is(&greedy, "Scheduled", "False", "Unschedulable")
+            .await;
+        stage
+            .condition_is(&greedy, "LoadBalancerReady", "False", "PortConflict")
+            .await;
+        let shop = on_ports("reserved-ports", "b-shop", 31_261, 31_264);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
     });
 }
 
@@ -118,7 +185,7 @@ fn several_entries_of_a_kind_are_as_many_load_balancers() {
 }
 
 #[test]
-fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_is_allowed() {
+fn objects_refused_by_a_quota_are_reported_and_retried() {
     on_shared_site("quota", async |stage| {
         let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), "quota");
         let none = json!({"metadata": {"name": "few"}, "spec": {"hard": {"services.nodeports": "0"}}});
@@ -138,7 +205,7 @@ fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_
         let shop = on_ports("quota", "shop", 31_165, 31_165);
         stage.create(&shop).await;
         stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "LoadBalancerReady",
                 "False",
@@ -153,7 +220,7 @@ fn what_a_quota_forbids_is_told_in_the_words_of_the_api_server_and_made_when_it_
 }
 
 #[test]
-fn a_port_on_which_nodes_say_whether_they_have_a_pod_is_taken_too() {
+fn a_health_check_node_port_counts_as_taken() {
     on_shared_site("health-port", async |stage| {
         let theirs: Service = serde_json::from_value(json!({
             "metadata": {"name": "theirs", "namespace": "health-port"},
@@ -168,7 +235,7 @@ fn a_port_on_which_nodes_say_whether_they_have_a_pod_is_taken_too() {
         let shop = on_ports("health-port", "shop", 31_180, 31_182);
         stage.create(&shop).await;
         stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "LoadBalancerReady",
                 "False",

@@ -120,10 +120,10 @@ fn deleted_clusters_hosts_wait_for_pods_that_drain() {
         keep_pods(stage, "drains", FIRST).await;
 
         stage.delete(&shop).await;
-        stage.says(&shop, "Scheduled", "False", "Deleting").await;
+        stage.condition_is(&shop, "Scheduled", "False", "Deleting").await;
         nothing_is_given_back(stage, "drains", 3).await;
         stage
-            .says_of(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
+            .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
             .await;
 
         let_pods_go(stage, "drains", FIRST).await;
@@ -133,7 +133,7 @@ fn deleted_clusters_hosts_wait_for_pods_that_drain() {
 }
 
 #[test]
-fn a_dropped_entrys_pods_are_asked() {
+fn hosts_wait_for_the_pods_of_a_dropped_entry() {
     on_shared_site("dropped", async |stage| {
         stage.load(&fleet("dropped", 3, 0, 1)).await;
         let shop = behind("dropped", &[31_302, 31_303]);
@@ -157,7 +157,7 @@ fn a_dropped_entrys_pods_are_asked() {
 }
 
 #[test]
-fn the_last_entry_dropped_is_asked_too() {
+fn hosts_wait_for_the_last_dropped_entry_too() {
     on_shared_site("dropped-last", async |stage| {
         stage.load(&fleet("dropped-last", 3, 0, 1)).await;
         let shop = behind("dropped-last", &[31_304]);
@@ -199,7 +199,7 @@ fn a_refused_entry_that_is_dropped_leaves_nothing() {
             .edit(&shop, json!({"services": {"loadBalancerWorker": taken}}))
             .await;
         stage
-            .says(&shop, "LoadBalancerReady", "False", "PortConflict")
+            .condition_is(&shop, "LoadBalancerReady", "False", "PortConflict")
             .await;
         stage
             .until(&shop, "say that nothing is applied", |object| {
@@ -241,14 +241,14 @@ fn status_writes(stage: &Stage, cluster: &Cluster) -> usize {
 }
 
 #[test]
-fn a_refused_deployment_is_said_once_and_holds_no_host() {
+fn a_refused_deployment_is_reported_once_and_holds_no_host() {
     on_shared_site("no-deployment", async |stage| {
         stage.load(&fleet("no-deployment", 3, 0, 1)).await;
         forbid(stage, "no-deployment", "count/deployments.apps").await;
         let shop = behind("no-deployment", &[31_307]);
         stage.create(&shop).await;
         stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "LoadBalancerReady",
                 "False",
@@ -336,7 +336,7 @@ async fn hosts_wait_for_an_agent_that_is_away() {
     });
     stage.edit(&shop, one_edit).await;
     stage
-        .says_of(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
         .await;
     nothing_is_given_back(&stage, "away", 3).await;
     stage.delete(&shop).await;
@@ -361,7 +361,7 @@ fn a_removed_clusters_hosts_wait_for_its_pods() {
             json!({"apiVersion": "v1", "kind": "Metal3Machine", "namespace": "removed", "name": "m-0"});
         set_consumer(stage, used, machine).await;
         stage.delete(&shop).await;
-        stage.says(&shop, "Scheduled", "False", "Deleting").await;
+        stage.condition_is(&shop, "Scheduled", "False", "Deleting").await;
         let stripped = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         stage
             .clusters("removed")
@@ -413,7 +413,7 @@ async fn a_person_can_mark_a_release_while_the_agent_is_away() {
     stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
     stage.delete(&shop).await;
     stage
-        .says_of(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
         .await;
 
     // As docs/force-deletion.md says.

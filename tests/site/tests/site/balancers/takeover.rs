@@ -107,7 +107,7 @@ fn is_ours(metadata: ObjectMeta) {
 }
 
 #[test]
-fn a_deployment_of_sips_whose_service_somebody_has_deleted_is_taken_over_too() {
+fn a_sip_deployment_without_its_service_is_taken_over() {
     on_shared_site("half-left", async |stage| {
         for (object, plural) in made_by_sip() {
             if plural == "deployments" {
@@ -125,7 +125,7 @@ fn a_deployment_of_sips_whose_service_somebody_has_deleted_is_taken_over_too() {
 }
 
 #[test]
-fn what_sip_made_becomes_ours_and_what_it_left_behind_goes_without_a_gap() {
+fn sips_objects_are_taken_over_without_a_gap() {
     on_shared_site("taken-over", async |stage| {
         // SIP pins its pods to such nodes.
         stage

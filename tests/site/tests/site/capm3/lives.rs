@@ -33,7 +33,7 @@ async fn until_meant(stage: &Stage, host: &str, expected: Option<&str>) {
 }
 
 #[test]
-fn node_reuse_label_goes_at_release() {
+fn the_node_reuse_label_is_removed_at_release() {
     on_shared_site("reuse", async |stage| {
         let mut capm3 = Capm3::install(&stage.site, Pauses::default(), 1).await;
         stage.load(&[host("reuse", "worker", "r1", "w1")]).await;
@@ -99,13 +99,13 @@ fn a_sipcluster_names_another_cluster() {
         until_meant(stage, "meant-w1", None).await;
         let text = "of the Cluster API cluster stall";
         stage
-            .says_of(&shop, "Ready", "False", "UnableToApplyLabels", text)
+            .condition_mentions(&shop, "Ready", "False", "UnableToApplyLabels", text)
             .await;
         capm3.release(&named).await;
         stage.ready(&shop).await;
         name_cluster(stage, &shop, json!("no/such/name")).await;
         stage
-            .says_of(&shop, "Scheduled", "False", "InvalidSpec", "NAMESPACE/NAME")
+            .condition_mentions(&shop, "Scheduled", "False", "InvalidSpec", "NAMESPACE/NAME")
             .await;
     });
 }
@@ -132,10 +132,10 @@ fn a_stranger_is_a_condition_an_event_and_a_report() {
 
         let text = "Metal3Machine metal/shop-worker-7 of the Cluster API cluster stall";
         stage
-            .says_of(&shop, "HostsLabeled", "False", "Blocked", text)
+            .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", text)
             .await;
         stage
-            .says_of(&shop, "Ready", "False", "UnableToApplyLabels", text)
+            .condition_mentions(&shop, "Ready", "False", "UnableToApplyLabels", text)
             .await;
         let events: Api<CoreEvent> = Api::namespaced(stage.site.client(), "metal");
         let selected = "involvedObject.kind=BareMetalHost,involvedObject.name=stranger-w1";

@@ -196,7 +196,9 @@ impl Lane {
             let now = stage.hosts().get(&self.host).await.unwrap();
             if Self::held_by(&now, &self.next) {
                 let reason = "UnableToApplyLabels";
-                stage.says_of(&self.next, "Ready", "False", reason, &text).await;
+                stage
+                    .condition_mentions(&self.next, "Ready", "False", reason, &text)
+                    .await;
             }
         };
         tokio::select! {

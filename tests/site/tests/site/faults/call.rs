@@ -18,7 +18,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(super) fn of(method: &Method, uri: &Uri) -> Self {
+    pub(super) fn parse(method: &Method, uri: &Uri) -> Self {
         let mut parts = uri.path().trim_matches('/').split('/');
         // `api/v1` or `apis/GROUP/VERSION`.
         let skipped = if parts.next() == Some("apis") { 2 } else { 1 };
@@ -72,7 +72,7 @@ impl fmt::Display for Call {
 }
 
 #[test]
-fn requests_are_told_apart() {
+fn requests_are_parsed() {
     for (method, uri, expected) in [
         (
             "GET",
@@ -102,7 +102,7 @@ fn requests_are_told_apart() {
         ("GET", "/apis/a.b/v1/sipclusters?", "list sipclusters /"),
         ("GET", "/api/v1/namespaces/shop", "get namespaces /shop"),
     ] {
-        let call = Call::of(&method.parse().unwrap(), &uri.parse().unwrap());
+        let call = Call::parse(&method.parse().unwrap(), &uri.parse().unwrap());
         assert_eq!(call.to_string(), expected);
     }
 }

@@ -96,7 +96,7 @@ async fn batch(site: &mut Faulty, agent: Agent, phase: Phase, cells: &[(Cell, Ki
 }
 
 #[tokio::test]
-async fn whenever_an_agent_is_killed_it_comes_to_the_same() {
+async fn an_agent_killed_at_any_write_converges() {
     let mut site = Faulty::start(&AGENTS).await;
     // Of each kind the first, which is always asked for.
     let steps: Vec<Step> = steps(&site)

@@ -56,7 +56,7 @@ async fn defect_11_a_list_that_fails_is_no_empty_list() {
 }
 
 #[tokio::test]
-async fn watches_that_end_expire_or_are_refused_miss_nothing_and_forget_nothing() {
+async fn watches_that_end_or_expire_miss_nothing() {
     let mut site = Faulty::start(&AGENTS).await;
     site.stage.load(&fleet("watches", 2, 2, 1)).await;
     site.stage.site.create_tenant_namespace("watches").await.unwrap();

@@ -90,7 +90,7 @@ async fn lives(site: &Faulty, steps: &[Step]) {
 }
 
 #[tokio::test]
-async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
+async fn any_failed_call_converges() {
     let site = Faulty::start(&AGENTS).await;
     let steps = steps(&site).await;
     assert!(steps.len() >= 15, "{steps:?}");
@@ -98,7 +98,7 @@ async fn whichever_call_fails_in_whichever_way_it_comes_to_the_same() {
 }
 
 #[tokio::test]
-async fn what_gives_pods_the_right_to_their_configuration_fails_and_it_comes_to_the_same() {
+async fn failed_writes_of_pod_rights_are_repeated() {
     let site = Faulty::start_with_sidecars(&AGENTS).await;
     let mut steps = steps(&site).await;
     steps.retain(|step| ACCESS.contains(&&*step.resource));

@@ -175,7 +175,7 @@ async fn serve(listener: TcpListener, way: Way) {
 
 impl Way {
     async fn answer(self, request: Request<Incoming>) -> Result<Answer, Cut> {
-        let call = Call::of(request.method(), request.uri());
+        let call = Call::parse(request.method(), request.uri());
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
         self.seen.lock().unwrap().push(call.clone());
@@ -201,7 +201,7 @@ impl Way {
             Ok(answer) => Outcome::Answered(Box::new(answer)),
             Err(_) => Outcome::Cut,
         };
-        let Some((fault, injected)) = self.rules.of(call) else {
+        let Some((fault, injected)) = self.rules.apply(call) else {
             return pass().await;
         };
         match fault {
@@ -249,7 +249,7 @@ impl Way {
         *request.headers_mut() = end_to_end(&parts.headers);
         let (head, body) = self.upstream.send(request).await?.into_parts();
         let body = if call.verb == "watch" {
-            self.told(call.resource.clone(), body)
+            self.recorded(call.resource.clone(), body)
         } else {
             let bytes = body.collect().await?.to_bytes();
             full(bytes)
@@ -261,7 +261,7 @@ impl Way {
     }
 
     /// What a watch tells, while it may.
-    fn told(&self, resource: String, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
+    fn recorded(&self, resource: String, body: Body) -> UnsyncBoxBody<Bytes, BoxError> {
         let (frozen, mut ended) = (self.frozen.subscribe(), self.ended.subscribe());
         ended.mark_unchanged();
         let events = BodyDataStream::new(body).map_err(BoxError::from);

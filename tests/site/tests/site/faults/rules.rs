@@ -76,7 +76,7 @@ impl Rules {
     }
 
     /// The first rule that is for this call, which counts it.
-    pub(super) fn of(&self, call: &Call) -> Option<(Fault, Injected)> {
+    pub(super) fn apply(&self, call: &Call) -> Option<(Fault, Injected)> {
         let mut rules = self.0.lock().unwrap();
         for rule in rules.iter_mut().filter(|rule| (rule.matches)(call)) {
             if rule.pass > 0 {

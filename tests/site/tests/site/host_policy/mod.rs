@@ -1,6 +1,8 @@
 //! The policy on consumers of hosts, on the API server: which writes pass, which do not, and what the refusal says.
 
+mod labels;
 mod rows;
+mod specs;
 
 use std::time::Duration;
 
@@ -54,7 +56,8 @@ async fn site() -> Site {
     let site = Site::builder("policy")
         .crds(crds::all())
         .namespace("metal")
-        .namespace("other");
+        .namespace("other")
+        .namespace("sip-system");
     let site = site.start().await.unwrap();
     site.apply_policies().await.unwrap();
     site

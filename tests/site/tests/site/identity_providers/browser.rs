@@ -152,7 +152,7 @@ async fn an_admin_lists_nodes_after_a_login_in_the_browser() {
         .with("/services/auth/0/groups", groups);
     stage.create(&shop).await;
     stage
-        .says(&shop, AUTH_READY.as_str(), "False", "IssuerUnreachable")
+        .condition_is(&shop, AUTH_READY.as_str(), "False", "IssuerUnreachable")
         .await;
     let _dex = scene.run("auth-shop", PORT).await;
     stage.ready(&shop).await;

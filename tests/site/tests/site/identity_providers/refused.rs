@@ -17,7 +17,7 @@ use sandbox::{
 };
 use serde_json::json;
 
-use super::{ADA, BIND_PASSWORD, BOB, Scene, ask, endpoint, token};
+use super::{ADA, BIND_PASSWORD, BOB, Scene, endpoint, request, token};
 
 const PORT: u16 = 31_630;
 const CONSOLE: &str = "https://console.example.org/callback";
@@ -48,7 +48,7 @@ async fn start(scene: &Scene) -> crate::fixtures::Cluster {
     scene.stage.create(&cluster).await;
     scene
         .stage
-        .says(&cluster, AUTH_READY.as_str(), "False", "IssuerUnreachable")
+        .condition_is(&cluster, AUTH_READY.as_str(), "False", "IssuerUnreachable")
         .await;
     cluster
 }
@@ -76,7 +76,7 @@ async fn console_token(provider: &Provider) -> Token {
 }
 
 async fn is_accepted(tenant: &Site, token: &str) -> bool {
-    let answer = ask(tenant, token, &["auth", "whoami"]).await;
+    let answer = request(tenant, token, &["auth", "whoami"]).await;
     assert!(
         answer.success || answer.stderr.contains("Unauthorized"),
         "{}",
@@ -158,7 +158,7 @@ async fn the_wrong_password_address_audience_and_time_are_refused() {
     scene.directory.process.kill9().await.unwrap();
     let stage = &scene.stage;
     stage
-        .says(&shop, condition, "False", "DirectoryUnreachable")
+        .condition_is(&shop, condition, "False", "DirectoryUnreachable")
         .await;
     let login = log_in(ADA.password).await;
     assert!(matches!(login, Login::Error(500, _)), "{login:?}");

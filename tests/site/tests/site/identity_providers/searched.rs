@@ -146,10 +146,12 @@ async fn no_object_but_its_secret_holds_a_secret() {
         .with("/services/auth/0/clients", clients);
     stage.create(&shop).await;
     stage
-        .says(&shop, condition, "False", "DirectoryRefusesBind")
+        .condition_is(&shop, condition, "False", "DirectoryRefusesBind")
         .await;
     write(&scene, "directory", &directory(BIND_PASSWORD)).await;
-    stage.says(&shop, condition, "False", "IssuerUnreachable").await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
     let _dex = scene.run("auth-shop", PORT).await;
     let published = endpoint(&stage.ready(&shop).await);
     let text = |field: &str| published[field].as_str().unwrap();
@@ -159,10 +161,14 @@ async fn no_object_but_its_secret_holds_a_secret() {
     let users = json!({"name": "emergency", "key": "users"});
     let shop = shop.with("/services/auth/0/staticPasswords", users);
     stage.edit(&shop, shop.spec().clone()).await;
-    stage.says(&shop, condition, "True", "StaticPasswords").await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
     // A Secret that cannot be used is named, and not quoted.
     write(&scene, "emergency", &json!({"users": format!("nobody:{HASH}\n")})).await;
-    stage.says(&shop, condition, "False", "SecretInvalid").await;
+    stage
+        .condition_is(&shop, condition, "False", "SecretInvalid")
+        .await;
 
     let hidden = secrets(&scene).await;
     let objects = objects(&stage.site).await;

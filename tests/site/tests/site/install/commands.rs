@@ -2,17 +2,17 @@
 
 /// A block of commands, and what they print.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// The line of the page that the block begins at.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// The commands.
-    pub(super) script: String,
+    pub(crate) script: String,
     /// Lines that their output has, in this order, with `…` for text that differs from run to run.
-    pub(super) printed: Vec<String>,
+    pub(crate) printed: Vec<String>,
 }
 
 /// The steps of a page, in its order.
-pub(super) fn steps(page: &str) -> Vec<Step> {
+pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = (1..).zip(page.lines());
     while let Some((line, text)) = lines.next() {
@@ -44,7 +44,7 @@ pub(super) fn steps(page: &str) -> Vec<Step> {
 
 impl Step {
     /// The first line that the output does not have.
-    pub(super) fn missing(&self, output: &str) -> Option<&str> {
+    pub(crate) fn missing(&self, output: &str) -> Option<&str> {
         let mut lines = output.lines();
         self.printed
             .iter()

@@ -32,7 +32,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 struct Rendered(Vec<Value>);
 
 impl Rendered {
-    fn of(overlay: &str) -> Self {
+    fn overlay(overlay: &str) -> Self {
         let output = Command::new(tools::path("kubectl").unwrap())
             .arg("kustomize")
             .arg(repository::deploy().join(overlay))
@@ -220,7 +220,7 @@ fn environment(rendered: &Rendered, container: &Value) -> BTreeMap<String, Strin
 #[test]
 fn programs_take_what_their_manifests_give_them() {
     for overlay in OVERLAYS {
-        let rendered = Rendered::of(overlay);
+        let rendered = Rendered::overlay(overlay);
         let mut started = 0;
         for workload in rendered.workloads() {
             for container in containers(workload) {
@@ -257,7 +257,7 @@ fn agents_give_pods_the_programs_of_their_release() {
     ];
     let mut sites = 0;
     for overlay in OVERLAYS {
-        let rendered = Rendered::of(overlay);
+        let rendered = Rendered::overlay(overlay);
         for map in rendered.of_kind("ConfigMap") {
             if let Some(config) = map["data"]["site.yaml"].as_str() {
                 for expected in &expected {
@@ -273,7 +273,7 @@ fn agents_give_pods_the_programs_of_their_release() {
 #[test]
 fn environment_and_ports_are_those_of_the_programs() {
     for overlay in OVERLAYS {
-        let rendered = Rendered::of(overlay);
+        let rendered = Rendered::overlay(overlay);
         for workload in rendered.workloads() {
             for container in containers(workload) {
                 let help = help(program(container));

@@ -161,7 +161,7 @@ fn is(pod: &Pod, condition: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_schedulers_on_etcd_serve_a_site_and_survive_their_leader() {
+async fn three_schedulers_on_etcd_survive_their_leader() {
     if let Some(why) = node::obstacle() {
         println!("not shown here: {why}");
         return;

@@ -23,7 +23,7 @@ fn a_bad_key_is_named_by_its_index_and_the_others_work() {
         );
         stage.create(&shop).await;
         let why = stage
-            .says_of(&shop, CONDITION, "False", "InvalidKey", "sshAuthorizedKeys[1]")
+            .condition_mentions(&shop, CONDITION, "False", "InvalidKey", "sshAuthorizedKeys[1]")
             .await;
         for expected in [
             "sshAuthorizedKeys[1]: it is no public key",
@@ -35,7 +35,9 @@ fn a_bad_key_is_named_by_its_index_and_the_others_work() {
         let files_now = files(stage, "jump-keys").await;
         assert_eq!(files_now["authorized_keys"], format!("{KEY}\n{BEN}\n"));
         assert_eq!(files_now["user_ca"], format!("{BEN}\n"));
-        stage.says(&shop, "Ready", "False", "InfraServiceFailure").await;
+        stage
+            .condition_is(&shop, "Ready", "False", "InfraServiceFailure")
+            .await;
 
         let mended = json!({"services": {"jumpHost": [{
             "image": "jump-host:1", "nodeInterfaceId": sandbox::inventory::NETWORK, "sshAuthorizedKeys": [BEN],
@@ -60,6 +62,18 @@ fn without_any_key_it_is_ready_and_says_so() {
 }
 
 #[test]
+fn without_power_control_it_is_ready_and_says_so() {
+    on_site("jump-no-power", async |stage| {
+        let shop = with_jump_host("jump-no-power", &json!({}));
+        stage.create(&shop).await;
+        let ready = stage.ready(&shop).await;
+        let (status, reason, message) = wait::condition(&ready, CONDITION).unwrap();
+        assert_eq!((status, reason), ("True", "PowerServiceUnavailable"));
+        assert!(message.ends_with("on jumphost-shop"), "{message}");
+    });
+}
+
+#[test]
 fn secrets_of_the_tenant_that_lack_something_are_named() {
     on_site("jump-secrets", async |stage| {
         let shop = with_jump_host(
@@ -67,7 +81,9 @@ fn secrets_of_the_tenant_that_lack_something_are_named() {
             &json!({"nodeSSHPrivateKeys": "node-keys", "kubeconfigSecret": "shop-kubeconfig"}),
         );
         stage.create(&shop).await;
-        let why = stage.says(&shop, CONDITION, "False", "KeySecretMissing").await;
+        let why = stage
+            .condition_is(&shop, CONDITION, "False", "KeySecretMissing")
+            .await;
         assert_eq!(
             why,
             "jumphost-shop: nodeSSHPrivateKeys: the Secret node-keys does not exist"
@@ -89,7 +105,9 @@ fn secrets_of_the_tenant_that_lack_something_are_named() {
             ..Secret::default()
         };
         secrets.create(&PostParams::default(), &node_keys).await.unwrap();
-        let why = stage.says(&shop, CONDITION, "False", "KeySecretInvalid").await;
+        let why = stage
+            .condition_is(&shop, CONDITION, "False", "KeySecretInvalid")
+            .await;
         assert_eq!(
             why,
             "jumphost-shop: nodeSSHPrivateKeys: the Secret node-keys has values that are no private keys: bad"
@@ -99,7 +117,9 @@ fn secrets_of_the_tenant_that_lack_something_are_named() {
             .patch("node-keys", &PatchParams::default(), &mended)
             .await
             .unwrap();
-        let why = stage.says(&shop, CONDITION, "False", "KubeconfigMissing").await;
+        let why = stage
+            .condition_is(&shop, CONDITION, "False", "KubeconfigMissing")
+            .await;
         assert!(why.contains("the Secret shop-kubeconfig does not exist"), "{why}");
         let kubeconfig: Secret = serde_json::from_value(
             json!({"metadata": {"name": "shop-kubeconfig"}, "stringData": {"value": "apiVersion: v1"}}),
@@ -123,7 +143,7 @@ fn secrets_of_the_tenant_that_lack_something_are_named() {
 }
 
 #[test]
-fn a_host_key_that_somebody_puts_there_is_used_and_a_broken_one_is_named() {
+fn a_given_host_key_is_used_and_a_broken_one_is_named() {
     on_site("jump-host-key", async |stage| {
         let shop = with_jump_host("jump-host-key", &json!({}));
         stage.create(&shop).await;
@@ -152,7 +172,9 @@ fn a_host_key_that_somebody_puts_there_is_used_and_a_broken_one_is_named() {
             .patch(NAME, &PatchParams::default(), &Patch::Merge(broken))
             .await
             .unwrap();
-        let why = stage.says(&shop, CONDITION, "False", "HostKeyInvalid").await;
+        let why = stage
+            .condition_is(&shop, CONDITION, "False", "HostKeyInvalid")
+            .await;
         assert!(why.contains("ssh_host_ed25519_key"), "{why}");
         assert_eq!(
             secret(stage, "jump-host-key").await["ssh_host_ed25519_key"].0,

@@ -17,7 +17,7 @@ use super::{
 use crate::fixtures::PATIENCE;
 
 #[test]
-fn a_jump_host_is_made_with_a_key_that_the_status_shows_and_that_stays() {
+fn a_jump_hosts_key_is_in_the_status_and_stays() {
     on_site("jump-made", async |stage| {
         let shop = with_jump_host(
             "jump-made",
@@ -155,7 +155,7 @@ fn members_and_keys_change_without_new_pods() {
 }
 
 #[test]
-fn a_foreign_service_of_the_name_is_left_with_everything_beside_it() {
+fn a_foreign_service_of_the_name_is_left_alone() {
     on_site("jump-foreign", async |stage| {
         let metadata = json!({"name": NAME, "namespace": "jump-foreign"});
         let foreign: Service =
@@ -168,7 +168,9 @@ fn a_foreign_service_of_the_name_is_left_with_everything_beside_it() {
         let beside = secrets.create(&PostParams::default(), &beside).await.unwrap();
         let shop = with_jump_host("jump-foreign", &json!({}));
         stage.create(&shop).await;
-        let why = stage.says(&shop, CONDITION, "False", "NameConflict").await;
+        let why = stage
+            .condition_is(&shop, CONDITION, "False", "NameConflict")
+            .await;
         assert_eq!(
             why,
             "Service jump-foreign/jumphost-shop was not made for a SIPCluster"

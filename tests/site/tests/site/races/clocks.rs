@@ -44,7 +44,7 @@ fn hours_ahead(object: &DynamicObject) -> i64 {
 }
 
 #[tokio::test]
-async fn while_the_clock_jumps_forth_and_back_by_hours_hosts_are_kept_taken_and_given_back() {
+async fn clock_jumps_of_hours_change_no_decision() {
     let mut stage = Stage::start("site-a", &AGENTS).await;
     let Some(clock) = Clock::new(stage.region.directory()).unwrap() else {
         println!("not shown here: there is no libfaketime");

@@ -8,7 +8,7 @@ use crate::fixtures::{
 };
 
 #[test]
-fn shrinking_gives_back_the_host_whose_machine_cluster_api_deletes_not_the_one_that_was_chosen() {
+fn a_shrink_releases_the_host_whose_machine_is_deleted() {
     on_shared_site("other-machine", async |stage| {
         let hosts = ["a", "b", "c"].map(|name| host("other-machine", "worker", name, name));
         stage.load(&hosts).await;
@@ -35,7 +35,7 @@ fn shrinking_gives_back_the_host_whose_machine_cluster_api_deletes_not_the_one_t
             .await;
         let chosen = releasing(&shrinking).remove(0);
         stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "HostsLabeled",
                 "False",

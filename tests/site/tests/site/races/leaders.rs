@@ -18,7 +18,7 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(6);
 
 #[tokio::test]
-async fn an_old_leaders_label_that_arrives_after_the_host_was_given_to_another_cluster_changes_nothing() {
+async fn a_deposed_leaders_late_label_changes_nothing() {
     let stage = Stage::start("site-a", &[]).await;
     let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
     let replica = async |name: &'static str, proxy: &ApiProxy| {

@@ -29,7 +29,7 @@ async fn delete_by_force(stage: &Stage, cluster: &Cluster) {
 }
 
 #[test]
-fn a_host_that_is_made_again_mid_placement_is_not_labelled_for_the_one_that_is_gone() {
+fn a_host_recreated_mid_placement_is_not_labelled() {
     on_a_site_with_a_proxy("host-again", async |site| {
         let only = host("host-again", "cp", "r1", "only");
         site.stage.load(std::slice::from_ref(&only)).await;
@@ -80,7 +80,7 @@ fn a_host_that_is_made_again_mid_placement_is_not_labelled_for_the_one_that_is_g
 }
 
 #[test]
-fn a_cluster_that_is_made_again_mid_placement_takes_over_what_the_one_before_it_had() {
+fn a_cluster_recreated_mid_placement_takes_its_hosts_over() {
     on_a_site_with_a_proxy("cluster-again", async |site| {
         let hosts = ["a", "b", "c"].map(|name| host("cluster-again", "cp", name, name));
         site.stage.load(&hosts).await;

@@ -27,7 +27,7 @@ fn answers(site: &Faulty, host: &str) -> Vec<u16> {
 }
 
 #[test]
-fn a_consumer_that_appears_between_decision_and_label_keeps_the_host_and_another_one_is_found() {
+fn a_consumer_before_the_label_write_keeps_the_host() {
     on_a_site_with_a_proxy("thief", async |site| {
         let hosts = ["a", "b"].map(|name| host("thief", "cp", name, name));
         site.stage.load(&hosts).await;
@@ -55,7 +55,7 @@ fn a_consumer_that_appears_between_decision_and_label_keeps_the_host_and_another
 }
 
 #[test]
-fn a_consumer_that_appears_after_the_unlabel_write_keeps_the_host_from_the_next_cluster() {
+fn a_consumer_after_the_unlabel_write_keeps_the_host() {
     on_a_site_with_a_proxy("late-user", async |site| {
         site.stage.load(&[host("late-user", "cp", "r1", "only")]).await;
         let (first, next) = (
@@ -74,7 +74,10 @@ fn a_consumer_that_appears_after_the_unlabel_write_keeps_the_host_from_the_next_
         site.stage.gone(&first).await;
 
         site.stage.create(&next).await;
-        let why = site.stage.says(&next, "Ready", "False", "Unschedulable").await;
+        let why = site
+            .stage
+            .condition_is(&next, "Ready", "False", "Unschedulable")
+            .await;
         assert!(why.contains("ControlPlane: 1 wanted"), "{why}");
         let used = site.stage.hosts().get("late-user-only").await.unwrap();
         assert!(given_back(&used), "{:?}", used.metadata);
@@ -87,14 +90,14 @@ fn a_consumer_that_appears_after_the_unlabel_write_keeps_the_host_from_the_next_
 }
 
 #[test]
-fn a_watch_cache_that_is_behind_labels_nothing_that_somebody_has_taken_since() {
+fn a_stale_watch_cache_labels_no_taken_host() {
     on_a_site_with_a_proxy("stale", async |site| {
         site.stage.load(&[host("stale", "cp", "r1", "only")]).await;
         let shop = cluster("stale", "shop").role(Role::ControlPlane, 2);
         site.stage.create(&shop).await;
         // It has seen the host: it says that it is the only one.
         site.stage
-            .says_of(
+            .condition_mentions(
                 &shop,
                 "Ready",
                 "False",
@@ -123,7 +126,7 @@ fn a_watch_cache_that_is_behind_labels_nothing_that_somebody_has_taken_since() {
 
         let expected = "metal/stale-only: it is used by Machine elsewhere/thief already";
         site.stage
-            .says_of(&shop, "HostsLabeled", "False", "Blocked", expected)
+            .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", expected)
             .await;
         let host = site.stage.hosts().get("stale-only").await.unwrap();
         assert!(sip_labels(&host).is_empty(), "{:?}", host.labels());

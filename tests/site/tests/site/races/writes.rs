@@ -6,14 +6,14 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use sandbox::region::{Agent, Replica};
+use sandbox::region::{Agent, AgentProcess, Replica};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::on_a_site_with_a_proxy;
 use crate::{
     faults::{ApiProxy, Call, Fault},
-    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, host},
+    fixtures::{Cluster, PATIENCE, Role, Stage, addresses, cluster, host},
 };
 
 /// Short enough to wait for it, long enough for a busy machine.
@@ -67,26 +67,92 @@ fn written(stage: &Stage, cluster: &Cluster) -> Vec<(u16, (u64, u64))> {
         .collect()
 }
 
+/// A replica of an agent that reaches the API server by a proxy.
+async fn replica(stage: &Stage, agent: Agent, name: &'static str, proxy: &ApiProxy) -> AgentProcess {
+    let config = stage.region.site_config(&stage.site);
+    let replica = Replica {
+        name,
+        lease: LEASE,
+        api_server: proxy.url(),
+    };
+    let started = stage.region.start_as(&stage.site, agent, &config, replica);
+    let mut started = started.await.unwrap();
+    started.is_ready().await.unwrap();
+    started
+}
+
+/// The answers to writes of a load balancer's configuration, in the order of the writes.
+fn configurations(stage: &Stage, name: &str) -> Vec<u16> {
+    let entries = stage.asked_by_agents().into_iter().filter(|entry| {
+        let object = entry.object_ref.clone().unwrap_or_default();
+        entry.verb == "patch" && object.resource == "configmaps" && object.name == name
+    });
+    entries.map(|entry| entry.response_status.code).collect()
+}
+
 #[tokio::test]
-async fn a_placement_in_status_never_goes_back() {
+async fn a_late_configuration_puts_no_member_back() {
+    let stage = Stage::start("site-a", &[Agent::Cluster]).await;
+    let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
+    let mut first = replica(&stage, Agent::LoadBalancer, "first", &old).await;
+    let _second = replica(&stage, Agent::LoadBalancer, "second", &new).await;
+    let hosts = [host("late", "cp", "r1", "a"), host("late", "cp", "r2", "b")];
+    stage.load(&hosts).await;
+    stage.site.create_tenant_namespace("late").await.unwrap();
+    let of = |count| {
+        cluster("late", "shop")
+            .role(Role::ControlPlane, count)
+            .balanced(31_940)
+    };
+    let shop = of(1);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let addresses = addresses(&hosts);
+    let balanced = async || {
+        let config = stage.haproxy_config(&shop, "controlplane").await;
+        let named = addresses
+            .values()
+            .filter(|address| config.contains(&address.to_string()));
+        named.count()
+    };
+    let reaches = async |count: usize| {
+        let reached = async {
+            while balanced().await != count {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(PATIENCE, reached).await.unwrap();
+    };
+    assert_eq!(balanced().await, 1);
+
+    // The configuration with the second member is on its way while the other replica writes it, and the one without that member.
+    let late = old.inject(patches("configmaps", "late"), 0, Fault::HeldBefore);
+    stage.edit(&shop, of(2).spec().clone()).await;
+    late.happens().await;
+    first.process().pause().unwrap();
+    reaches(2).await;
+    stage.edit(&shop, of(1).spec().clone()).await;
+    reaches(1).await;
+    let name = "loadbalancer-controlplane-shop";
+    let before = configurations(&stage, name).len();
+    late.open();
+    let arrives = async {
+        while configurations(&stage, name).len() == before {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, arrives).await.expect("the late write arrives");
+    let answers = configurations(&stage, name);
+    assert_eq!(answers[before], 409, "{answers:?}");
+    assert_eq!(balanced().await, 1);
+}
+
+#[tokio::test]
+async fn a_placement_in_status_never_regresses() {
     let stage = Stage::start("site-a", &[]).await;
     let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
-    let replica = async |name: &'static str, proxy: &ApiProxy| {
-        let config = stage.region.site_config(&stage.site);
-        let replica = Replica {
-            name,
-            lease: LEASE,
-            api_server: proxy.url(),
-        };
-        let started = stage
-            .region
-            .start_as(&stage.site, Agent::Cluster, &config, replica);
-        let mut started = started.await.unwrap();
-        started.is_ready().await.unwrap();
-        started
-    };
-    let mut first = replica("first", &old).await;
-    let _second = replica("second", &new).await;
+    let mut first = replica(&stage, Agent::Cluster, "first", &old).await;
+    let _second = replica(&stage, Agent::Cluster, "second", &new).await;
     stage.load(&[host("back", "cp", "r1", "only")]).await;
     stage.site.create_tenant_namespace("back").await.unwrap();
 

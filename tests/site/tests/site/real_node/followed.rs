@@ -140,7 +140,7 @@ impl Seen {
         let mut stream = BufReader::new(TcpStream::connect(to).await?);
         let mut at = None;
         for _ in 0..if stays { usize::MAX } else { REQUESTS } {
-            match (ask(&mut stream).await, at) {
+            match (request(&mut stream).await, at) {
                 (Ok(machine), _) => {
                     at = Some(machine);
                     self.last.lock().unwrap().insert(machine, Instant::now());
@@ -159,7 +159,7 @@ impl Seen {
 }
 
 /// Which machine answers.
-async fn ask(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
+async fn request(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
     let asked = async {
         stream.write_all(b"?").await?;
         let mut line = String::new();
@@ -173,7 +173,7 @@ async fn ask(stream: &mut BufReader<TcpStream>) -> std::io::Result<Ipv4Addr> {
 async fn reached(node: SocketAddr) {
     let started = Instant::now();
     loop {
-        let one = async { ask(&mut BufReader::new(TcpStream::connect(node).await?)).await };
+        let one = async { request(&mut BufReader::new(TcpStream::connect(node).await?)).await };
         let Err(why) = one.await else { return };
         assert!(
             started.elapsed() < crate::fixtures::PATIENCE,
@@ -226,7 +226,7 @@ async fn pods(stage: &Stage) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_and_configuration_change_under_two_hundred_connections_and_none_is_lost() {
+async fn changes_under_two_hundred_connections_lose_none() {
     if let Some(why) = node::obstacle() {
         println!("not shown here: {why}");
         return;

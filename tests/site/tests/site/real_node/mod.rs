@@ -60,7 +60,7 @@ impl Worker {
     }
 }
 
-async fn ask(address: SocketAddr) -> io::Result<String> {
+async fn request(address: SocketAddr) -> io::Result<String> {
     let asked = async {
         let mut answer = String::new();
         TcpStream::connect(address)
@@ -78,7 +78,7 @@ async fn ask(address: SocketAddr) -> io::Result<String> {
 async fn until(address: SocketAddr, what: &str, holds: impl Fn(&io::Result<String>) -> bool) {
     let started = Instant::now();
     loop {
-        let answer = ask(address).await;
+        let answer = request(address).await;
         if holds(&answer) {
             return;
         }
@@ -90,7 +90,7 @@ async fn until(address: SocketAddr, what: &str, holds: impl Fn(&io::Result<Strin
 /// A site whose node is real, with one host that is here.
 async fn start(scenario: &str) -> Stage {
     let stage = start_empty(scenario).await;
-    let here = stage.site.node().unwrap().host_address();
+    let [here, ..] = stage.site.node().unwrap().machines();
     let host = Host::new(
         &format!("{scenario}-w1"),
         &format!("{scenario}-worker"),
@@ -136,7 +136,7 @@ fn served(answer: &io::Result<String>) -> bool {
 }
 
 #[tokio::test]
-async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace() {
+async fn a_load_balancer_works_in_a_restricted_namespace() {
     if let Some(why) = node::obstacle() {
         // That there is none in the way of root on Linux is shown in tests/sandbox.
         println!("not shown here: {why}");
@@ -144,7 +144,7 @@ async fn a_ready_load_balancer_leads_to_its_workers_from_a_restricted_namespace(
     }
     let stage = start(SCENARIO).await;
     let node = stage.site.node().unwrap();
-    let (at_node, here) = (SocketAddr::from((node.address(), PORT)), node.host_address());
+    let (at_node, [here, ..]) = (SocketAddr::from((node.address(), PORT)), node.machines());
     let worker = Worker::start(here).await;
 
     let shop = shop(SCENARIO);
@@ -187,14 +187,14 @@ async fn write_template(stage: &Stage, lines: &str) {
 }
 
 #[tokio::test]
-async fn a_template_that_haproxy_refuses_is_never_run_and_a_good_one_is() {
+async fn a_template_that_haproxy_refuses_never_runs() {
     if let Some(why) = node::obstacle() {
         println!("not shown here: {why}");
         return;
     }
     let mut stage = start(TEMPLATED).await;
     let node = stage.site.node().unwrap();
-    let (at_node, here) = (SocketAddr::from((node.address(), PORT)), node.host_address());
+    let (at_node, [here, ..]) = (SocketAddr::from((node.address(), PORT)), node.machines());
     let _worker = Worker::start(here).await;
     write_template(&stage, "# first\n").await;
     let shop = shop(TEMPLATED);
@@ -207,7 +207,9 @@ async fn a_template_that_haproxy_refuses_is_never_run_and_a_good_one_is() {
     write_template(&stage, "# second\nglobal\n  squarerobin\n").await;
     let ready = "LoadBalancerReady";
     let line = "parsing [members.cfg:3] : unknown keyword 'squarerobin' in 'global' section";
-    let why = stage.says_of(&shop, ready, "False", "BadTemplate", line).await;
+    let why = stage
+        .condition_mentions(&shop, ready, "False", "BadTemplate", line)
+        .await;
     assert!(
         why.contains("haproxy of haproxy:2.8 refuses it: [ALERT]")
             && why.contains("; that line is: squarerobin; in its place"),
@@ -215,9 +217,11 @@ async fn a_template_that_haproxy_refuses_is_never_run_and_a_good_one_is() {
     );
     stage.agent(Agent::LoadBalancer).restart().await.unwrap();
     stage.agents_are_ready().await;
-    stage.says_of(&shop, ready, "False", "BadTemplate", line).await;
+    stage
+        .condition_mentions(&shop, ready, "False", "BadTemplate", line)
+        .await;
     assert_eq!(stage.haproxy_config(&shop, "worker").await, first);
-    assert!(served(&ask(at_node).await));
+    assert!(served(&request(at_node).await));
 
     write_template(&stage, "# third\n").await;
     stage.ready(&shop).await;

@@ -103,7 +103,7 @@ struct Seen {
 /// Asks a tenant's port, one connection for each request.
 async fn client(seen: Arc<Seen>, at: SocketAddr, own: &'static str) {
     loop {
-        match ask(at).await {
+        match request(at).await {
             // Nobody has provisioned a machine that joins.
             Ok(answer) if answer == own || answer.is_empty() => {
                 seen.answers.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +116,7 @@ async fn client(seen: Arc<Seen>, at: SocketAddr, own: &'static str) {
     }
 }
 
-async fn ask(at: SocketAddr) -> std::io::Result<String> {
+async fn request(at: SocketAddr) -> std::io::Result<String> {
     let asked = async {
         let mut stream = BufReader::new(TcpStream::connect(at).await?);
         stream.write_all(b"?").await?;
@@ -212,7 +212,7 @@ async fn depart(
             wants(stage, shop, 1, &[SHOP[0], TAKEN]).await;
             kill(stage, killed).await;
             stage
-                .says(shop, "LoadBalancerReady", "False", "PortConflict")
+                .condition_is(shop, "LoadBalancerReady", "False", "PortConflict")
                 .await;
             tokio::time::sleep(STAYS).await;
             let held = stage.clusters(SCENARIO).get("shop").await.unwrap();

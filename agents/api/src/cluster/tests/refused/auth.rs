@@ -259,7 +259,7 @@ fn lists_are_bounded() {
 }
 
 #[test]
-fn hostile_texts_are_shown_escaped() {
+fn hostile_texts_are_escaped() {
     for text in ["\u{0}", "a\r\nb", "\u{9b}31m", &"x".repeat(2000)] {
         for field in [
             "/id",

@@ -135,7 +135,7 @@ fn port_ranges() {
 }
 
 #[test]
-fn ports_asked_for_twice() {
+fn duplicate_ports() {
     let taken =
         |owner: &str| format!("already asked for by spec.services.{owner}, and nodes have every port once");
     refused(
@@ -166,7 +166,7 @@ fn ports_asked_for_twice() {
 }
 
 #[test]
-fn ports_that_no_node_has_are_nobodys() {
+fn ports_outside_the_node_range_are_not_reserved() {
     let without =
         json!({"service": {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false}}});
     let second = json!({
@@ -318,5 +318,48 @@ fn names_that_no_service_can_have() {
             .rule()
             .starts_with("must be at most 63 characters, since hosts carry it"),
         "{invalid}"
+    );
+}
+
+#[test]
+fn too_much_of_anything_is_one_fault_and_the_rest_is_not_parsed() {
+    let sections = [
+        "loadBalancerControlPlane",
+        "loadBalancerWorker",
+        "jumpHost",
+        "auth",
+    ];
+    for section in sections {
+        // None of them is valid.
+        let entries = json!(vec![json!({"image": "\n"}); 1_000]);
+        refused(
+            &format!("/services/{section}"),
+            entries,
+            &format!("spec.services.{section} is 1000 entries: must be at most 16"),
+        );
+    }
+    let entry = |start: i64| json!({"image": "a", "nodePortRange": {"start": start, "end": start + 999}});
+    refused(
+        "/services/loadBalancerWorker",
+        json!([entry(10_000), entry(20_000), entry(30_000)]),
+        "spec.services.loadBalancerWorker is 3000: must be at most 2000 ports in all entries together",
+    );
+    let role = sample_with("/nodes/other", Value::Null)["spec"]["nodes"]["Worker"].clone();
+    let roles: serde_json::Map<String, Value> = (0..33).map(|n| (format!("r{n}"), role.clone())).collect();
+    refused(
+        "/nodes",
+        json!(roles),
+        "spec.nodes is 33 roles: must be at most 32",
+    );
+    let labels: serde_json::Map<String, Value> = (0..65).map(|n| (format!("l{n}"), json!("a"))).collect();
+    refused(
+        "/nodes/Worker/labelSelector",
+        json!({"matchLabels": labels}),
+        "spec.nodes[Worker].labelSelector is 65 labels and expressions: must be at most 64",
+    );
+    refused(
+        "/nodes/Worker/labelSelector",
+        json!({"matchExpressions": [{"key": "a", "operator": "In", "values": vec!["b"; 257]}]}),
+        "spec.nodes[Worker].labelSelector.matchExpressions[0].values is 257 values: must be at most 256",
     );
 }

@@ -35,6 +35,11 @@ fn addresses_that_sites_write_are_understood() {
             (true, "[2001:db8::7]:8443", "/redfish/v1/Systems/1"),
         ),
         (
+            "redfish+https://[::ffff:192.0.2.1]/redfish/v1/Systems/1",
+            Kind::Redfish,
+            (true, "192.0.2.1:443", "/redfish/v1/Systems/1"),
+        ),
+        (
             "redfish-uefihttp://192.0.2.1/redfish/v1/Systems/1",
             Kind::RedfishUefiHttp,
             (true, "192.0.2.1:443", "/redfish/v1/Systems/1"),
@@ -78,9 +83,9 @@ fn addresses_that_sites_write_are_understood() {
 
 #[test]
 fn other_addresses_are_refused_by_the_part_that_is_wrong() {
-    let path = |path: &str| Refused::Path(path.to_owned());
-    let host = |host: &str| Refused::Host(host.to_owned());
-    let port = |port: &str| Refused::Port(port.to_owned());
+    let path = |_wrong: &str| Refused::Path;
+    let host = |_wrong: &str| Refused::Host;
+    let port = |_wrong: &str| Refused::Port;
     let scheme = |scheme: &str| Refused::Scheme(scheme.to_owned());
     let system = "/redfish/v1/Systems/1";
     for (text, expected) in [
@@ -207,5 +212,19 @@ proptest! {
             prop_assert_eq!(host, address.host());
             prop_assert!(address.system().split('/').all(|segment| segment != "." && segment != ".."));
         }
+    }
+}
+
+#[test]
+fn a_password_in_a_wrong_address_is_not_quoted() {
+    for text in [
+        "redfish://root:calvin%40192.0.2.1/redfish/v1/Systems/1",
+        "redfish://calvin%40192.0.2.1/redfish/v1/Systems/1",
+        "redfish://192.0.2.1/redfish/v1/Systems/1?user=root&password=calvin",
+        "redfish://192.0.2.1/redfish/v1/Systems/1#calvin",
+        "redfish://root:calvin@192.0.2.1/redfish/v1/Systems/1",
+    ] {
+        let refused = parsed(text).unwrap_err().to_string();
+        assert!(!refused.contains("calvin"), "{refused}");
     }
 }

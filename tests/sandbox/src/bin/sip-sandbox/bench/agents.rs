@@ -1,6 +1,8 @@
 //! What the agents ask of a site, and what they need of the machine.
 
-use std::{fs, io};
+use std::{collections::BTreeMap, fs, io};
+
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use sandbox::{
     audit::Entry,
@@ -25,9 +27,53 @@ pub(super) fn calls(site: &Site) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// Whether a call is an Event for people. No decision and no write waits for one.
+pub(super) fn is_event(entry: &Entry) -> bool {
+    entry
+        .object_ref
+        .as_ref()
+        .is_some_and(|object| object.resource == "events")
+}
+
 /// Whether a call changes something.
 pub(super) fn writes(entry: &Entry) -> bool {
     !["get", "list"].contains(&&*entry.verb)
+}
+
+/// Calls by agent, verb and resource, and how many of them each of so many clusters took.
+pub(super) fn table(calls: &[Entry], clusters: u16) -> Table {
+    let mut counts = BTreeMap::<_, u32>::new();
+    for call in calls {
+        let object = call.object_ref.as_ref();
+        let resource = object.map_or_else(String::new, |object| {
+            let parts = [&*object.resource, &*object.subresource];
+            parts.join("/").trim_end_matches('/').to_owned()
+        });
+        let agent = call.user.username.rsplit(':').next().unwrap_or_default();
+        let status = call.response_status.code;
+        *counts.entry((agent, &*call.verb, resource, status)).or_default() += 1;
+    }
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "agent",
+        "verb",
+        "resource",
+        "status",
+        "calls",
+        "per cluster",
+    ]);
+    for ((agent, verb, resource, status), count) in counts {
+        let per_cluster = f64::from(count) / f64::from(clusters.max(1));
+        table.add_row([
+            agent.to_owned(),
+            verb.to_owned(),
+            resource,
+            status.to_string(),
+            count.to_string(),
+            format!("{per_cluster:.1}"),
+        ]);
+    }
+    table
 }
 
 /// How much memory a process has, in MiB: now, and at most so far.

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Seconds at the end in which nobody may write
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
+    /// Also list the API calls for clusters that are created one after the other, by agent, verb and resource
+    #[arg(long)]
+    list_calls: bool,
 }
 
 /// One cluster: SIP itself needs 0.75 s among 1,000 hosts and 1.8 to 2.0 s among 10,000 on such a machine.
@@ -42,6 +45,8 @@ const COLD_START: Duration = Duration::from_secs(5);
 /// In MiB; SIP needs 150 to 160 among 10,000 hosts.
 const RESIDENT: u64 = 60;
 const CALLS_PER_HOST: f64 = 3.0;
+/// One on each host, and few about the cluster.
+const EVENTS_PER_HOST: f64 = 1.5;
 
 const LARGE: Shape = Shape {
     control_plane: 3,
@@ -64,7 +69,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
             COLD_START,
             scene.cold_start,
         ));
-        figures.extend(one_by_one(&mut scene, options.clusters, "").await?);
+        figures.extend(one_by_one(&mut scene, &options, "").await?);
         if index == last {
             figures.extend(many(&mut scene, &options).await?);
         }
@@ -85,8 +90,9 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 /// Clusters of 3 + 20, one after the other.
-async fn one_by_one(scene: &mut Scene, clusters: u16, beside: &str) -> anyhow::Result<Vec<Figure>> {
-    let before = scene.calls()?;
+async fn one_by_one(scene: &mut Scene, options: &Options, beside: &str) -> anyhow::Result<Vec<Figure>> {
+    let clusters = options.clusters;
+    let before = scene.calls()?.len();
     let mut times = Vec::new();
     for index in 0..clusters {
         let title = format!("cluster {index} of {LARGE}{beside}");
@@ -97,7 +103,12 @@ async fn one_by_one(scene: &mut Scene, clusters: u16, beside: &str) -> anyhow::R
     }
     times.sort();
     let hosts = u32::from(clusters) * LARGE.hosts();
-    let calls = f64::from(u32::try_from(scene.calls()? - before)?) / f64::from(hosts);
+    let calls = scene.calls()?.split_off(before);
+    if options.list_calls {
+        println!("{}", agents::table(&calls, clusters));
+    }
+    let per_host = |calls: usize| anyhow::Ok(f64::from(u32::try_from(calls)?) / f64::from(hosts));
+    let events = calls.iter().filter(|call| agents::is_event(call)).count();
     let of = format!("{LARGE} of {} hosts{beside}", scene.hosts);
     Ok(vec![
         Figure::median(
@@ -106,9 +117,14 @@ async fn one_by_one(scene: &mut Scene, clusters: u16, beside: &str) -> anyhow::R
             &times,
         ),
         Figure::ratio(
-            format!("{of}: API calls per placed host, besides watches and Leases"),
+            format!("{of}: API calls per placed host, besides watches, Leases and Events"),
             CALLS_PER_HOST,
-            calls,
+            per_host(calls.len() - events)?,
+        ),
+        Figure::ratio(
+            format!("{of}: Events per placed host"),
+            EVENTS_PER_HOST,
+            per_host(events)?,
         ),
     ])
 }
@@ -132,6 +148,6 @@ async fn many(scene: &mut Scene, options: &Options) -> anyhow::Result<Vec<Figure
     }
     scene.settle().await?;
     let beside = format!(" beside {} clusters", scene.clusters);
-    figures.extend(one_by_one(scene, options.clusters, &beside).await?);
+    figures.extend(one_by_one(scene, options, &beside).await?);
     Ok(figures)
 }

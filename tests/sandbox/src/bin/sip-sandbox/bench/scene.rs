@@ -10,6 +10,7 @@ use futures::{
 };
 use kube::{Api, ResourceExt as _, api::DynamicObject, api::PostParams, runtime::watcher};
 use sandbox::{
+    audit::Entry,
     crds, inventory,
     region::{Agent, AgentProcess, Region},
     sip_clusters,
@@ -142,10 +143,10 @@ impl Scene {
 
     /// Waits until the agents have nothing to do any more.
     pub(super) async fn settle(&self) -> anyhow::Result<()> {
-        let mut before = self.calls()?;
+        let mut before = self.calls()?.len();
         loop {
             tokio::time::sleep(SETTLED).await;
-            let now = self.calls()?;
+            let now = self.calls()?.len();
             if now == before {
                 return Ok(());
             }
@@ -153,9 +154,9 @@ impl Scene {
         }
     }
 
-    /// How many calls the agents have made so far.
-    pub(super) fn calls(&self) -> anyhow::Result<usize> {
-        Ok(agents::calls(&self.site)?.len())
+    /// The calls that the agents have made so far.
+    pub(super) fn calls(&self) -> anyhow::Result<Vec<Entry>> {
+        Ok(agents::calls(&self.site)?)
     }
 
     /// How often the agents write in so much time, once they have nothing to do any more.

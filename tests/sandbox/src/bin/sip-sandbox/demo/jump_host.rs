@@ -25,7 +25,7 @@ pub(super) const IMAGE: &str = "localhost/sip-jump-host:0.1.0";
 const AUDIENCE: &str = "sip-power";
 
 /// What is shown of a jump host.
-pub(super) struct Shown {
+pub(super) struct Login {
     /// How to log in; `None` where nobody runs it.
     pub(super) login: Option<String>,
     /// What `host list` prints.
@@ -64,10 +64,10 @@ pub(super) async fn show(
     power: &PowerPort,
     cluster: &DynamicObject,
     key: Option<&Path>,
-) -> anyhow::Result<Shown> {
+) -> anyhow::Result<Login> {
     if let (Some(node), Some(key)) = (site.node(), key) {
         let login = login(site, cluster, key, &node.address().to_string())?;
-        return Ok(Shown {
+        return Ok(Login {
             hosts: run(Command::new("ssh").args(&login).args(["host", "list"])).await?,
             login: Some(format!("ssh {}", login.join(" "))),
         });
@@ -79,7 +79,7 @@ pub(super) async fn show(
         .arg(token(site, cluster).await?)
         .arg("list")
         .env_remove("SSH_USER_AUTH");
-    Ok(Shown {
+    Ok(Login {
         hosts: run(&mut host).await?,
         login: None,
     })

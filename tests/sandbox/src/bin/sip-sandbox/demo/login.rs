@@ -62,7 +62,7 @@ impl SignIn {
         let directory = Directory::start_at(&group, here, &[ADA], &[BIND_PASSWORD]).await?;
         let etcd = Etcd::start_at(&group, 1, here).await?;
         let agent = start_agent(stage, &group, &etcd).await?;
-        ask(stage, &directory, address).await?;
+        request(stage, &directory, address).await?;
         let published = published(stage).await?;
         let tenant = start_tenant(&group, &published).await?;
         let kubeconfig = group.directory().join("payments.kubeconfig");
@@ -116,7 +116,7 @@ async fn start_agent(stage: &Stage, group: &Group, etcd: &Etcd) -> anyhow::Resul
 }
 
 /// Asks for an identity provider, and waits until it answers.
-async fn ask(stage: &Stage, directory: &Directory, address: Ipv4Addr) -> anyhow::Result<()> {
+async fn request(stage: &Stage, directory: &Directory, address: Ipv4Addr) -> anyhow::Result<()> {
     let (namespace, name) = CLUSTER;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "directory"},

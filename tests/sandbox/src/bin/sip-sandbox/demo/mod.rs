@@ -125,7 +125,7 @@ async fn set_up(steps: &Steps, options: &Options) -> anyhow::Result<Stage> {
             format!("Fake nodes say that pods are ready, and run nothing: {why}."),
         ),
     };
-    steps.tell(&sentence);
+    steps.print(&sentence);
     let progress = steps.clone();
     let namespaces = FITTING.iter().chain([&TOO_BIG]).map(|(namespace, _)| *namespace);
     let builder = namespaces

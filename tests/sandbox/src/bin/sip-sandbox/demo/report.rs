@@ -22,7 +22,7 @@ pub(super) fn print(
     hosts: &[DynamicObject],
     clusters: &[DynamicObject],
     stage: &Stage,
-    jump_host: &jump_host::Shown,
+    jump_host: &jump_host::Login,
 ) {
     println!("\nHosts by rack\n{}", host_table(hosts));
     println!("\nClusters\n{}", cluster_table(clusters, hosts));
@@ -34,7 +34,7 @@ pub(super) fn print(
         );
     }
     println!("\nEndpoints\n{}", endpoint_table(clusters, stage.site.node()));
-    let jump_host::Shown { login, hosts } = jump_host;
+    let jump_host::Login { login, hosts } = jump_host;
     println!("\nThe jump host of shop/orders, and what `host list` prints there");
     if let Some(login) = login {
         println!("  {login}");

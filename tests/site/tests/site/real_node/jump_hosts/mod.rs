@@ -1,7 +1,9 @@
 //! Jump hosts that really run: sshd in restricted pods on a real node, with the agent's power control and an emulator of BMCs.
 
+mod bmcs;
 mod client;
 mod machine;
+mod page;
 mod search;
 mod secrets;
 
@@ -48,7 +50,13 @@ struct Scene {
 static SCENE: OnceCell<Scene> = OnceCell::const_new();
 
 /// Systems behind the one port of the emulator. Hosts are named after them.
-const SYSTEMS: [&str; 4] = ["jump-power-a", "jump-power-b", "jump-search-a", "jump-stock-a"];
+const SYSTEMS: [&str; 5] = [
+    "jump-power-a",
+    "jump-power-b",
+    "jump-search-a",
+    "jump-stock-a",
+    "r2-h1",
+];
 
 fn stock_image() -> Image {
     let programs = ["/usr/sbin/sshd", "/bin/sh"].map(Program::system);
@@ -58,7 +66,7 @@ fn stock_image() -> Image {
         home: "/home/ubuntu",
         shell: "/bin/sh",
     };
-    jump_host::with_libraries(Image::of(STOCK, programs).account(account)).unwrap()
+    jump_host::with_libraries(Image::with_programs(STOCK, programs).account(account)).unwrap()
 }
 
 impl Scene {
@@ -78,7 +86,8 @@ impl Scene {
             "metadata": {"name": CREDENTIALS}, "stringData": {"username": USER, "password": PASSWORD},
         });
         create_secret(&stage, HOSTS_NAMESPACE, credentials).await;
-        stage.start_jump_hosts(Some(emulator.authority())).await;
+        let power = stage.region.power_port(&stage.site).unwrap();
+        stage.start_jump_hosts(&power, Some(emulator.authority())).await;
         Self {
             stage,
             emulator,

@@ -1,0 +1,114 @@
+//! How much one SIPCluster may ask for. Checked before anything else of a spec is, so that parsing, reconciling and reporting one cluster
+//! stay small however large its spec is.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::ports::MAX_PORTS_PER_RANGE;
+use crate::fault::Fault;
+use crate::sip_cluster::{LoadBalancerWorkerSpec, SIPClusterSpec, Services};
+
+/// Roles of a cluster.
+const ROLES: usize = 32;
+/// Entries of each section of `spec.services`.
+const ENTRIES: usize = 16;
+/// Ports of all entries of `loadBalancerWorker` together.
+const PORTS: i64 = 2_000;
+/// Labels and expressions of a selector.
+const REQUIREMENTS: usize = 64;
+/// Values of an expression.
+const VALUES: usize = 256;
+
+/// Everything of which the spec has too much.
+pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
+    let SIPClusterSpec { nodes, services } = spec;
+    let mut faults = Vec::new();
+    at_most("spec.nodes", nodes.len(), ROLES, "roles", &mut faults);
+    for (name, role) in nodes.iter().take(ROLES) {
+        if let Some(selector) = &role.label_selector {
+            check_selector(
+                selector,
+                &format!("spec.nodes[{name}].labelSelector"),
+                &mut faults,
+            );
+        }
+    }
+    if let Some(services) = services {
+        check_services(services, &mut faults);
+    }
+    faults
+}
+
+fn check_selector(selector: &LabelSelector, path: &str, faults: &mut Vec<Fault>) {
+    let LabelSelector {
+        match_expressions,
+        match_labels,
+    } = selector;
+    let expressions = match_expressions.as_deref().unwrap_or_default();
+    let labels = match_labels.as_ref().map_or(0, std::collections::BTreeMap::len);
+    let requirements = labels.saturating_add(expressions.len());
+    at_most(path, requirements, REQUIREMENTS, "labels and expressions", faults);
+    for (index, expression) in expressions.iter().take(REQUIREMENTS).enumerate() {
+        let values = expression.values.as_ref().map_or(0, Vec::len);
+        let path = format!("{path}.matchExpressions[{index}].values");
+        at_most(&path, values, VALUES, "values", faults);
+    }
+}
+
+fn check_services(services: &Services, faults: &mut Vec<Fault>) {
+    let Services {
+        load_balancer_control_plane,
+        load_balancer_worker,
+        jump_host,
+        auth,
+    } = services;
+    for (section, entries) in [
+        (
+            "loadBalancerControlPlane",
+            load_balancer_control_plane.as_ref().map_or(0, Vec::len),
+        ),
+        (
+            "loadBalancerWorker",
+            load_balancer_worker.as_ref().map_or(0, Vec::len),
+        ),
+        ("jumpHost", jump_host.as_ref().map_or(0, Vec::len)),
+        ("auth", auth.as_ref().map_or(0, Vec::len)),
+    ] {
+        at_most(
+            &format!("spec.services.{section}"),
+            entries,
+            ENTRIES,
+            "entries",
+            faults,
+        );
+    }
+    let workers = load_balancer_worker.iter().flatten();
+    let ports = workers
+        .map(ports)
+        .fold(0, |sum: i64, ports| sum.saturating_add(ports));
+    if ports > PORTS {
+        let rule = format!("must be at most {PORTS} ports in all entries together");
+        faults.push(Fault::new("spec.services.loadBalancerWorker", ports, rule));
+    }
+}
+
+/// How many ports an entry asks for; 0 where its range has a fault of its own.
+fn ports(entry: &LoadBalancerWorkerSpec) -> i64 {
+    let range = entry.node_port_range.as_ref();
+    let ends = range.and_then(|range| Some((range.start?, range.end?)));
+    let ends = ends.filter(|(start, end)| {
+        let is_port = |port: &i64| (1..=i64::from(u16::MAX)).contains(port);
+        is_port(start) && is_port(end) && start <= end
+    });
+    let count = ends.map(|(start, end)| end.abs_diff(start).saturating_add(1));
+    let count = count.and_then(|count| i64::try_from(count).ok());
+    count
+        .filter(|count| *count <= i64::from(MAX_PORTS_PER_RANGE))
+        .unwrap_or(0)
+}
+
+fn at_most(path: &str, count: usize, limit: usize, what: &str, faults: &mut Vec<Fault>) {
+    if count > limit {
+        let rule = format!("must be at most {limit}");
+        faults.push(Fault::new(path, format_args!("{count} {what}"), rule));
+    }
+}

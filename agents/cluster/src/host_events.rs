@@ -1,0 +1,117 @@
+//! Events on `BareMetalHost`s when a cluster labels and releases them: one for each change, since each is a call of the API server. They are published beside the reconciles: no label and no
+//! status waits for an Event.
+
+use std::convert::Infallible;
+
+use api::{BareMetalHost, SIPCluster};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kit::{
+    events::Events,
+    placement::{ClusterId, HostId, ObjectKey},
+};
+use kube::Resource;
+use tokio::sync::mpsc;
+
+/// Events that wait for the API server. More are dropped and logged: the truth is in labels and statuses.
+const QUEUE: usize = 4_096;
+
+/// What became of a host for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEvent {
+    /// The host.
+    pub host: HostId,
+    /// The cluster, which the Event names as the related object.
+    pub cluster: ClusterId,
+    /// In one word.
+    pub reason: &'static str,
+    /// For people.
+    pub note: String,
+}
+
+/// Where Events on hosts are handed over. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HostEvents(mpsc::Sender<HostEvent>);
+
+/// Publishes what is handed over.
+#[derive(Debug)]
+pub struct Publisher(mpsc::Receiver<HostEvent>);
+
+/// Both ends of the queue.
+#[must_use]
+pub fn queue() -> (HostEvents, Publisher) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    (HostEvents(sender), Publisher(receiver))
+}
+
+impl HostEvents {
+    /// Hands an Event over, without waiting.
+    pub fn add(&self, event: HostEvent) {
+        if let Err(refused) = self.0.try_send(event) {
+            let (mpsc::error::TrySendError::Full(event) | mpsc::error::TrySendError::Closed(event)) = refused;
+            let HostEvent { host, reason, .. } = event;
+            tracing::debug!(%host, reason, "an event on a host was dropped: too many wait");
+        }
+    }
+}
+
+impl Publisher {
+    /// Publishes until it is dropped.
+    ///
+    /// # Errors
+    /// None: an Event that cannot be written is logged.
+    pub async fn run(mut self, events: Events) -> Result<(), Infallible> {
+        while let Some(event) = self.0.recv().await {
+            let HostEvent {
+                host,
+                cluster,
+                reason,
+                note,
+            } = event;
+            let on = reference::<BareMetalHost>(host.key(), host.uid());
+            let related = reference::<SIPCluster>(cluster.key(), cluster.uid());
+            events.normal_related(&on, related, reason, &note).await;
+        }
+        // The process ends: the context held the other end.
+        std::future::pending().await
+    }
+}
+
+fn reference<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: &str) -> ObjectReference {
+    let ObjectKey { namespace, name } = key.clone();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: Some(namespace),
+        name: Some(name),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::key;
+
+    #[test]
+    fn a_full_queue_drops_events_and_blocks_nobody() {
+        let (events, mut publisher) = queue();
+        for number in 0..=QUEUE {
+            events.add(HostEvent {
+                host: HostId::new(key("h1"), "uid-h1"),
+                cluster: ClusterId::new(key("shop"), "uid-shop"),
+                reason: "Labeled",
+                note: number.to_string(),
+            });
+        }
+        let waiting = std::iter::from_fn(|| publisher.0.try_recv().ok());
+        assert_eq!(waiting.count(), QUEUE);
+        drop(publisher);
+        events.add(HostEvent {
+            host: HostId::new(key("h1"), "uid-h1"),
+            cluster: ClusterId::new(key("shop"), "uid-shop"),
+            reason: "Labeled",
+            note: String::new(),
+        });
+    }
+}

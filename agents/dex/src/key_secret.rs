@@ -1,0 +1,126 @@
+//! The Secret in which the agent keeps what it made for a provider: certificates and the password of its storage. It is read from the
+//! API server before anything is made anew, and no pod reads it.
+//!
+//! It is written on the condition that it is as it was read, and not applied: a replica that lost its Lease must not put another CA
+//! in the place of one that it has not read.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use render::metadata::Instance;
+
+use crate::certificates::{Pair, Serving, Stored};
+
+/// What its name ends with, after that of the instance. No instance has a dot in its name, so no other instance's Secret is called so.
+pub const SUFFIX: &str = ".keys";
+
+/// Key of the Secret that is there once cert-manager was asked for the certificate.
+const CERT_MANAGER: &str = "cert-manager";
+
+/// What is kept for a provider.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Keys {
+    /// Certificates.
+    pub certificates: Stored,
+    /// Of the provider's user in the storage.
+    pub storage_password: Option<String>,
+    /// Whether cert-manager was asked for the certificate.
+    pub cert_manager: bool,
+}
+
+/// What is kept, by the keys of the Secret. What cannot be read counts as absent, and is made anew.
+#[must_use]
+pub fn read(secret: Option<&Secret>) -> Keys {
+    let data = secret.and_then(|secret| secret.data.clone());
+    let mut data = data.unwrap_or_default();
+    let mut text = |key: &str| {
+        let ByteString(bytes) = data.remove(key)?;
+        String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
+    };
+    let mut pair = |prefix: &str| {
+        let pair = text(&format!("{prefix}.crt")).zip(text(&format!("{prefix}.key")));
+        pair.map(|(certificate, key)| Pair { certificate, key })
+    };
+    let authority = pair("ca");
+    let next = pair("next-ca");
+    let serving = pair("tls");
+    Keys {
+        certificates: Stored {
+            authority,
+            next,
+            previous: text("previous-ca.crt"),
+            serving: serving
+                .zip(text("tls.made-for"))
+                .map(|(Pair { certificate, key }, made_for)| Serving {
+                    chain: certificate,
+                    key,
+                    made_for,
+                }),
+        },
+        cert_manager: text(CERT_MANAGER).is_some(),
+        storage_password: text("storage-password"),
+    }
+}
+
+/// The Secret.
+#[must_use]
+pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
+    let Keys {
+        certificates:
+            Stored {
+                authority,
+                next,
+                previous,
+                serving,
+            },
+        storage_password,
+        cert_manager,
+    } = keys;
+    let mut data = BTreeMap::new();
+    let mut put = |key: &str, text: Option<&String>| {
+        if let Some(text) = text {
+            data.insert(key.to_owned(), ByteString(text.clone().into_bytes()));
+        }
+    };
+    for (prefix, pair) in [("ca", authority), ("next-ca", next)] {
+        put(
+            &format!("{prefix}.crt"),
+            pair.as_ref().map(|pair| &pair.certificate),
+        );
+        put(&format!("{prefix}.key"), pair.as_ref().map(|pair| &pair.key));
+    }
+    put("previous-ca.crt", previous.as_ref());
+    put("tls.crt", serving.as_ref().map(|serving| &serving.chain));
+    put("tls.key", serving.as_ref().map(|serving| &serving.key));
+    put("tls.made-for", serving.as_ref().map(|serving| &serving.made_for));
+    put("storage-password", storage_password.as_ref());
+    put(CERT_MANAGER, cert_manager.then(|| "true".to_owned()).as_ref());
+    let mut metadata = instance.metadata();
+    metadata.name = metadata.name.map(|name| format!("{name}{SUFFIX}"));
+    Secret {
+        metadata,
+        type_: Some("Opaque".to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_absent() {
+        let data = [
+            ("ca.crt".to_owned(), ByteString(b"certificate".to_vec())),
+            ("storage-password".to_owned(), ByteString(vec![0xff])),
+            ("tls.crt".to_owned(), ByteString(Vec::new())),
+        ];
+        let secret = Secret {
+            data: Some(data.into()),
+            ..Secret::default()
+        };
+        assert!(read(Some(&secret)) == Keys::default());
+        assert!(read(None) == Keys::default());
+    }
+}

@@ -1,0 +1,80 @@
+//! What the agent keeps is never replaced by a replica that has not read it.
+
+use std::time::SystemTime;
+
+use api::{Cluster, SIPCluster};
+use dex_agent::{
+    certificates::{self, Names, Stored},
+    kept_secrets::KeptSecret,
+    key_secret::Keys,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use sandbox::site::Site;
+use serde_json::json;
+
+const NAMESPACE: &str = "tenants";
+
+fn cluster(uid: &str) -> Cluster {
+    let object: SIPCluster = serde_json::from_value(json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
+        "metadata": {"namespace": NAMESPACE, "name": "shop", "uid": uid},
+        "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam"}]}},
+    }))
+    .unwrap();
+    Cluster::parse(&object).unwrap()
+}
+
+/// Keys with a CA that was made now.
+fn made() -> Keys {
+    let made = certificates::renewed(Stored::default(), None, &Names::default(), SystemTime::now());
+    Keys {
+        certificates: made.unwrap().0,
+        ..Keys::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deposed_replica_replaces_no_authority() {
+    let site = Site::builder("kept").start().await.unwrap();
+    site.create_namespace(NAMESPACE).await.unwrap();
+    let client = site.client();
+    let cluster = cluster("5a1e");
+    let entry = &cluster.auth()[0];
+    let read = || KeptSecret::read(&client, &cluster, entry);
+
+    // Both find nothing and make a CA; the second to write it is refused.
+    let (deposed, holder) = (read().await.unwrap(), read().await.unwrap());
+    let keys = made();
+    holder.keep(&keys).await.unwrap();
+    assert!(deposed.keep(&made()).await.is_err());
+    assert!(read().await.unwrap().keys() == keys);
+
+    // The same with a change.
+    let (deposed, holder) = (read().await.unwrap(), read().await.unwrap());
+    let mut next = keys.clone();
+    next.storage_password = Some("password".to_owned());
+    holder.keep(&next).await.unwrap();
+    assert!(deposed.keep(&made()).await.is_err());
+    assert!(read().await.unwrap().keys() == next);
+
+    // What is no longer kept is gone, and what is the same is not written.
+    read().await.unwrap().keep(&keys).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let before = secrets.get("auth-shop.keys").await.unwrap();
+    assert!(!before.data.unwrap().contains_key("storage-password"));
+    read().await.unwrap().keep(&keys).await.unwrap();
+    let after = secrets.get("auth-shop.keys").await.unwrap();
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
+
+    // A SIPCluster of the same name that was made later does not get them.
+    let heir = self::cluster("4e18");
+    let taken = KeptSecret::read(&client, &heir, &heir.auth()[0])
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(
+        taken.to_string(),
+        "auth-shop: Secret auth-shop.keys was not made for this SIPCluster"
+    );
+}

@@ -1,0 +1,163 @@
+//! One action at a time on each BMC, however many systems it serves. A BMC may serve hosts of several tenants: of each tenant, which is a
+//! namespace, one action waits for the BMC, so none of them can fill the queue.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::Hash,
+    iter,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::error::Error;
+
+/// How long an action waits for others on the same BMC.
+const WAIT: Duration = Duration::from_mins(1);
+
+type Gate = Arc<tokio::sync::Mutex<()>>;
+
+/// The BMCs that actions are being sent to, each by its host and port and by those that they resolve to, and the namespaces whose actions
+/// these are.
+#[derive(Debug, Default)]
+pub(crate) struct BmcLocks {
+    bmcs: Gates<String>,
+    tenants: Gates<(String, String)>,
+}
+
+/// The right to send an action to a BMC, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct BmcLock {
+    _bmc: Vec<OwnedMutexGuard<()>>,
+    _tenant: Vec<OwnedMutexGuard<()>>,
+}
+
+#[derive(Debug)]
+struct Gates<K>(Mutex<HashMap<K, Gate>>);
+
+impl<K> Default for Gates<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Gates<K> {
+    /// Whoever comes first has it first.
+    fn gate(&self, key: K) -> Gate {
+        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|_, gate| Arc::strong_count(gate) > 1);
+        Arc::clone(gates.entry(key).or_default())
+    }
+
+    /// Takes one gate after another. Whoever takes several must name them in the same order as others do.
+    async fn take(&self, keys: Vec<K>) -> Vec<OwnedMutexGuard<()>> {
+        let mut taken = Vec::new();
+        for key in keys {
+            taken.push(self.gate(key).lock_owned().await);
+        }
+        taken
+    }
+}
+
+impl BmcLocks {
+    /// Waits until no other action is being sent to the BMC, as one of a namespace. `bmc`: its host and port. `resolved`: what these resolve
+    /// to, as far as that is known; a BMC that another host names otherwise has one of them too.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`] after [`WAIT`].
+    pub(crate) async fn take(
+        &self,
+        bmc: &str,
+        resolved: &[SocketAddr],
+        namespace: &str,
+    ) -> Result<BmcLock, Error> {
+        let resolved = resolved.iter().map(SocketAddr::to_string);
+        // All actions take them in the same order, so no two wait for each other.
+        let names: BTreeSet<String> = iter::once(bmc.to_owned()).chain(resolved).collect();
+        let of_bmc: Vec<String> = names.into_iter().collect();
+        let of_tenant = of_bmc
+            .iter()
+            .map(|name| (name.clone(), namespace.to_owned()))
+            .collect();
+        let taking = async {
+            let of_tenant = self.tenants.take(of_tenant).await;
+            let of_bmc = self.bmcs.take(of_bmc).await;
+            BmcLock {
+                _bmc: of_bmc,
+                _tenant: of_tenant,
+            }
+        };
+        let lock = tokio::time::timeout(WAIT, taking).await;
+        lock.map_err(|_elapsed| Error::Overloaded {
+            what: format!("other actions on the BMC {bmc} take more than {WAIT:?}"),
+            limit: "actions-on-bmc",
+            again: WAIT,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bmc_takes_one_action_at_a_time() {
+        let bmc_locks = BmcLocks::default();
+        let first = bmc_locks.take("a", &[], "orders").await.unwrap();
+        assert!(bmc_locks.take("a", &[], "orders").now_or_never().is_none());
+        assert!(bmc_locks.take("a", &[], "billing").now_or_never().is_none());
+        bmc_locks.take("b", &[], "orders").await.unwrap();
+        drop(first);
+        bmc_locks.take("a", &[], "billing").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_bmc_is_one_however_its_address_is_written() {
+        let bmc_locks = BmcLocks::default();
+        let (v4, v6): (SocketAddr, SocketAddr) = (
+            "192.0.2.1:443".parse().unwrap(),
+            "[2001:db8::1]:443".parse().unwrap(),
+        );
+        let by_name = bmc_locks.take("bmc.example:443", &[v6, v4], "orders").await;
+        let by_name = by_name.unwrap();
+        for (bmc, resolved) in [
+            ("bmc.example:443", vec![]),
+            ("192.0.2.1:443", vec![v4]),
+            ("[2001:db8::1]:443", vec![]),
+            ("alias.example:443", vec![v4, v6]),
+        ] {
+            let waiting = bmc_locks.take(bmc, &resolved, "billing");
+            assert!(waiting.now_or_never().is_none(), "{bmc}");
+        }
+        let other_port = bmc_locks.take("192.0.2.1:8443", &[], "orders");
+        assert!(other_port.now_or_never().unwrap().is_ok());
+        drop(by_name);
+        let both = [v4, v6];
+        let by_alias = bmc_locks.take("alias.example:443", &both, "billing");
+        assert!(by_alias.now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn actions_of_one_tenant_let_another_be_next() {
+        let bmc_locks = BmcLocks::default();
+        let first = bmc_locks.take("a", &[], "orders").await.unwrap();
+        let mut queue: Vec<_> = (0..30)
+            .map(|_| Box::pin(bmc_locks.take("a", &[], "orders")))
+            .collect();
+        for waiting in &mut queue {
+            assert!(waiting.now_or_never().is_none());
+        }
+        let mut other = Box::pin(bmc_locks.take("a", &[], "billing"));
+        assert!((&mut other).now_or_never().is_none());
+        drop(first);
+        // Each gets as far as it can, those of the other tenant first.
+        for waiting in &mut queue {
+            assert!(waiting.now_or_never().is_none());
+        }
+        other.now_or_never().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! Connections to the port: each has a slot, which it loses when it makes no call or takes more than its share.
+//!
+//! Everything that reaches the port can open connections. Until a jump host has made a call over one it is *silent*, and loses its slot to
+//! others first ([`ConnectionSlots`]). After that it counts among the connections of its namespace, which is a tenant.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use runtime::connection_slots::{ConnectionSlot, ConnectionSlots};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Connections of all callers. The next one takes the slot of another.
+const CONNECTIONS: usize = 512;
+/// Connections of one namespace over which calls were made. The next one replaces another of them.
+const OF_NAMESPACE: usize = 64;
+/// How long a connection is kept over which no call is made.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The connections that are open. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections {
+    slots: ConnectionSlots,
+    namespaces: Arc<Mutex<HashMap<String, VecDeque<Weak<Open>>>>>,
+}
+
+/// The other end of a connection; in the extensions of every request. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(Arc<Open>);
+
+/// A call that was let in, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Call(Peer);
+
+#[derive(Debug)]
+struct Open {
+    address: SocketAddr,
+    connections: Connections,
+    slot: ConnectionSlot,
+    /// Of its first call.
+    namespace: OnceLock<String>,
+    replaced: CancellationToken,
+    calls: watch::Sender<Calls>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Calls {
+    in_progress: usize,
+    /// When there were fewer or more last.
+    since: Instant,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self::new(CONNECTIONS)
+    }
+}
+
+impl Connections {
+    fn new(most: usize) -> Self {
+        Self {
+            slots: ConnectionSlots::new(most),
+            namespaces: Arc::default(),
+        }
+    }
+
+    /// A connection from an address, which may take the slot of another one.
+    pub(crate) fn open(&self, address: SocketAddr) -> Peer {
+        let calls = Calls {
+            in_progress: 0,
+            since: Instant::now(),
+        };
+        Peer(Arc::new(Open {
+            address,
+            connections: self.clone(),
+            slot: self.slots.take(address.ip()),
+            namespace: OnceLock::new(),
+            replaced: CancellationToken::new(),
+            calls: watch::Sender::new(calls),
+        }))
+    }
+
+    /// Counts a connection among those of a namespace.
+    fn hold(&self, namespace: &str, open: &Arc<Open>) {
+        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = namespaces.entry(namespace.to_owned()).or_default();
+        own.retain(|other| other.strong_count() > 0);
+        own.push_back(Arc::downgrade(open));
+        if own.len() <= OF_NAMESPACE {
+            return;
+        }
+        // The oldest without a call, or the oldest.
+        let idle = |other: &Weak<Open>| other.upgrade().is_some_and(|other| other.is_idle());
+        let at = own.iter().position(idle).unwrap_or_default();
+        let replaced = own.remove(at).and_then(|other| other.upgrade());
+        // Whatever was upgraded last may drop the connection, which takes the same lock.
+        drop(namespaces);
+        if let Some(replaced) = replaced {
+            replaced.replaced.cancel();
+        }
+    }
+}
+
+impl Peer {
+    /// Where it connects from.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Another connection has got the slot of this one.
+    pub(crate) async fn evicted(&self) {
+        self.0.slot.evicted().await;
+    }
+
+    /// A call of a jump host in this namespace was let in.
+    pub(crate) fn call(&self, namespace: &str) -> Call {
+        let Self(open) = self;
+        open.count(|calls| calls + 1);
+        let first = open.namespace.set(namespace.to_owned()).is_ok();
+        if first {
+            open.slot.spoke();
+            open.connections.hold(namespace, open);
+        }
+        Call(self.clone())
+    }
+
+    /// Waits until the connection has to end, and returns why.
+    pub(crate) async fn over(self) -> &'static str {
+        let Self(open) = &self;
+        tokio::select! {
+            () = open.slot.evicted() => "another connection has got its slot",
+            () = open.replaced.cancelled() => "its namespace has as many others as it may have",
+            () = open.unused() => "no call was made over it",
+        }
+    }
+}
+
+impl Open {
+    fn count(&self, change: impl FnOnce(usize) -> usize) {
+        self.calls.send_modify(|calls| {
+            *calls = Calls {
+                in_progress: change(calls.in_progress),
+                since: Instant::now(),
+            };
+        });
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls.borrow().in_progress == 0
+    }
+
+    /// Waits until no call was in progress for [`IDLE`].
+    async fn unused(&self) {
+        let mut calls = self.calls.subscribe();
+        loop {
+            let Calls { in_progress, since } = *calls.borrow_and_update();
+            let unused = async {
+                if in_progress > 0 {
+                    std::future::pending::<()>().await;
+                }
+                sleep_until(since + IDLE).await;
+            };
+            tokio::select! {
+                () = unused => return,
+                // It cannot fail: the sender is here.
+                _ = calls.changed() => {}
+            }
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let Self(Peer(open)) = self;
+        open.count(|calls| calls.saturating_sub(1));
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(namespace) = self.namespace.get() else {
+            return;
+        };
+        let mut namespaces = self
+            .connections
+            .namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = namespaces.get_mut(namespace) {
+            own.retain(|other| other.strong_count() > 0);
+            if own.is_empty() {
+                namespaces.remove(namespace);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn from(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 40_000))
+    }
+
+    fn ended(peers: &[Peer]) -> Vec<usize> {
+        let over = |peer: &Peer| peer.clone().over().now_or_never().is_some();
+        let all = peers.iter().enumerate();
+        all.filter(|(_, peer)| over(peer))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_no_call_was_made_for_a_time() {
+        let connections = Connections::default();
+        let begun = Instant::now();
+        let silent = connections.open(from(1));
+        silent.over().await;
+        assert_eq!(begun.elapsed(), IDLE);
+
+        let used = connections.open(from(1));
+        let over = tokio::spawn(used.clone().over());
+        let call = used.call("shop");
+        tokio::time::sleep(10 * IDLE).await;
+        assert!(!over.is_finished(), "a call is in progress");
+        drop(call);
+        let last = Instant::now();
+        over.await.unwrap();
+        assert_eq!(last.elapsed(), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_connections_end_for_those_that_make_calls() {
+        let connections = Connections::new(4);
+        let mut peers = vec![connections.open(from(1))];
+        let _call = peers[0].call("bank");
+        peers.extend((0..3).map(|_| connections.open(from(2))));
+        assert_eq!(ended(&peers), [0_usize; 0]);
+        peers.push(connections.open(from(3)));
+        peers.push(connections.open(from(2)));
+        assert_eq!(ended(&peers), [1, 2], "the oldest of the address with the most");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_namespace_has_a_bounded_number_of_connections() {
+        let connections = Connections::default();
+        let other = connections.open(from(250));
+        let _call = other.call("bank");
+        let mut calls = Vec::new();
+        let mut peers: Vec<Peer> = (0..OF_NAMESPACE).map(|_| connections.open(from(1))).collect();
+        for (index, peer) in peers.iter().enumerate() {
+            let call = peer.call("shop");
+            if index != 7 {
+                calls.push(call);
+            }
+        }
+        let newest = connections.open(from(2));
+        calls.push(newest.call("shop"));
+        peers.push(newest);
+        assert_eq!(ended(&peers), [7], "the one without a call");
+        let newest = connections.open(from(3));
+        calls.push(newest.call("shop"));
+        peers.push(newest);
+        assert_eq!(ended(&peers), [0, 7], "then the oldest");
+        assert_eq!(ended(std::slice::from_ref(&other)), [0_usize; 0]);
+
+        drop((calls, peers));
+        let namespaces = connections.namespaces.lock().unwrap();
+        assert_eq!(namespaces.keys().collect::<Vec<_>>(), ["bank"]);
+    }
+}

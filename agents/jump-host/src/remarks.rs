@@ -1,0 +1,88 @@
+//! What does not work though ssh does. Pure.
+
+use api::conditions::jump_host::{BMC_UNREACHABLE, NO_KEYS, POWER_SERVICE_UNAVAILABLE};
+use kit::service::Remark;
+use power::Unanswered;
+
+/// Hosts that a remark names.
+const NAMED: usize = 5;
+
+/// The first that applies. `power`: why the command `host` works on no jump host.
+pub(crate) fn remark(
+    nobody_may_log_in: bool,
+    power: Option<&str>,
+    unanswered: &Unanswered,
+) -> Option<Remark> {
+    if nobody_may_log_in {
+        return Some(Remark {
+            reason: NO_KEYS,
+            text: "the spec names nobody who may log in to".into(),
+        });
+    }
+    if let Some(why) = power {
+        return Some(Remark {
+            reason: POWER_SERVICE_UNAVAILABLE,
+            text: format!("{why}, so `host` does not work on").into(),
+        });
+    }
+    let hosts = &unanswered.hosts;
+    if hosts.is_empty() {
+        return None;
+    }
+    let mut named: Vec<String> = hosts
+        .iter()
+        .take(NAMED)
+        .map(|(host, kind)| format!("{host} ({kind})"))
+        .collect();
+    if hosts.len() > NAMED {
+        named.push(format!("{} more", hosts.len() - NAMED));
+    }
+    Some(Remark {
+        reason: BMC_UNREACHABLE,
+        text: format!(
+            "the last call of these BMCs failed: {}. `host` may not work on",
+            named.join(", ")
+        )
+        .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kit::placement::{HostId, ObjectKey};
+
+    use super::*;
+
+    fn unanswered(hosts: usize) -> Unanswered {
+        let host = |index: usize| {
+            let key = ObjectKey {
+                namespace: "metal".to_owned(),
+                name: format!("h{index}"),
+            };
+            (HostId::new(key, index.to_string()), "slow")
+        };
+        Unanswered {
+            hosts: (0..hosts).map(host).collect(),
+            again: None,
+        }
+    }
+
+    #[test]
+    fn what_concerns_most_users_is_remarked() {
+        let found = |nobody, power, hosts| remark(nobody, power, &unanswered(hosts));
+        let reason = |nobody, power, hosts| found(nobody, power, hosts).map(|remark| remark.reason);
+        assert_eq!(reason(true, Some("x"), 1), Some(NO_KEYS));
+        assert_eq!(reason(false, Some("x"), 1), Some(POWER_SERVICE_UNAVAILABLE));
+        assert_eq!(reason(false, None, 1), Some(BMC_UNREACHABLE));
+        assert_eq!(reason(false, None, 0), None);
+        let text = found(false, None, 1).unwrap().text;
+        assert!(text.contains("metal/h0 (slow)"), "{text}");
+        assert!(!text.contains("more"), "{text}");
+    }
+
+    #[test]
+    fn many_hosts_are_counted() {
+        let text = remark(false, None, &unanswered(1_000)).unwrap().text;
+        assert!(text.contains("metal/h4 (slow), 995 more"), "{text}");
+    }
+}

@@ -1,0 +1,193 @@
+//! The scheduler's metrics, in one table. `docs/metrics.md` is held to it.
+
+use runtime::metrics::{Definition, Kind};
+
+/// Calls and streams that have ended, by gRPC status code.
+pub const CALLS: Definition = Definition {
+    name: "sip_scheduler_calls_total",
+    kind: Kind::Counter,
+    labels: &["method", "code"],
+    help: "Calls and streams that have ended, by gRPC status code",
+};
+/// Calls and streams in progress.
+pub const CALLS_IN_PROGRESS: Definition = Definition {
+    name: "sip_scheduler_calls_in_progress",
+    kind: Kind::Gauge,
+    labels: &["method"],
+    help: "Calls and streams in progress",
+};
+/// Calls of identities that are not authorized for them.
+pub const CALLS_DENIED: Definition = Definition {
+    name: "sip_scheduler_calls_denied_total",
+    kind: Kind::Counter,
+    labels: &["method"],
+    help: "Calls of identities that are not authorized for them",
+};
+/// Calls that were refused because a limit was reached.
+pub const CALLS_SHED: Definition = Definition {
+    name: "sip_scheduler_calls_shed_total",
+    kind: Kind::Counter,
+    labels: &["method", "limit"],
+    help: "Calls that were refused because a limit was reached",
+};
+/// Time for which a change waits for a place in the ledger's queue.
+pub const QUEUE_WAIT: Definition = Definition {
+    name: "sip_scheduler_queue_wait_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &[],
+    help: "Time for which a change waits for a place in the ledger's queue",
+};
+/// Time in which one decision is made, under the lock of its site.
+pub const DECISION: Definition = Definition {
+    name: "sip_scheduler_decision_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &["action"],
+    help: "Time in which one decision is made, under the lock of its site",
+};
+/// Time in which one batch of changes is stored durably, fsync included.
+pub const COMMIT: Definition = Definition {
+    name: "sip_scheduler_commit_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &[],
+    help: "Time in which one batch of changes is stored durably, fsync included",
+};
+/// Changes in one batch.
+pub const BATCH: Definition = Definition {
+    name: "sip_scheduler_commit_batch_changes",
+    kind: Kind::Histogram,
+    labels: &[],
+    help: "Changes in one batch",
+};
+/// 1 while this process may write the ledger, otherwise 0.
+pub const LEADER: Definition = Definition {
+    name: "sip_scheduler_is_leader",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "1 while this process may write the ledger, otherwise 0",
+};
+/// Terms in which this process could write the ledger, the present one included.
+pub const TERMS: Definition = Definition {
+    name: "sip_scheduler_terms_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Terms in which this process could write the ledger, the present one included",
+};
+/// Changes of the leader that this process has observed.
+pub const LEADER_CHANGES: Definition = Definition {
+    name: "sip_scheduler_leader_changes_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Changes of the leader that this process has observed",
+};
+/// Size of the ledger's file, in bytes; absent on etcd, which reports its own size.
+pub const LEDGER_BYTES: Definition = Definition {
+    name: "sip_scheduler_ledger_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Size of the ledger's file, in bytes; absent on etcd, which reports its own size",
+};
+/// Age of the newest complete export in the backup directory, in seconds; infinite when there is none.
+pub const BACKUP_AGE: Definition = Definition {
+    name: "sip_scheduler_ledger_backup_age_seconds",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Age of the newest complete export in the backup directory, in seconds; infinite when there is none",
+};
+/// Exports written.
+pub const BACKUPS_WRITTEN: Definition = Definition {
+    name: "sip_scheduler_ledger_backups_written_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Exports written",
+};
+/// Exports that failed.
+pub const BACKUPS_FAILED: Definition = Definition {
+    name: "sip_scheduler_ledger_backups_failed_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Exports that failed",
+};
+/// 1 while the site's snapshot is complete and its stream up, otherwise 0.
+pub const SITE_SYNCED: Definition = Definition {
+    name: "sip_scheduler_site_synced",
+    kind: Kind::Gauge,
+    labels: &["site"],
+    help: "1 while the site's snapshot is complete and its stream up, otherwise 0",
+};
+/// Time of the site's last report, in seconds since 1970; absent before the first one to this process.
+pub const SITE_LAST_REPORT: Definition = Definition {
+    name: "sip_scheduler_site_last_report_timestamp_seconds",
+    kind: Kind::Gauge,
+    labels: &["site"],
+    help: "Time of the site's last report, in seconds since 1970; absent before the first one to this process",
+};
+/// Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not.
+pub const HOSTS: Definition = Definition {
+    name: "sip_scheduler_hosts",
+    kind: Kind::Gauge,
+    labels: &["site", "state"],
+    help: "Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not",
+};
+/// `SIPCluster`s that do not hold all hosts that they want, by kind of refusal.
+pub const PENDING: Definition = Definition {
+    name: "sip_scheduler_clusters_pending",
+    kind: Kind::Gauge,
+    labels: &["site", "reason"],
+    help: "SIPClusters that do not hold all hosts that they want, by kind of refusal",
+};
+/// Creation of the oldest pending `SIPCluster`, in seconds since 1970; absent when none is pending.
+pub const OLDEST_PENDING: Definition = Definition {
+    name: "sip_scheduler_oldest_pending_cluster_created_timestamp_seconds",
+    kind: Kind::Gauge,
+    labels: &["site"],
+    help: "Creation of the oldest pending SIPCluster, in seconds since 1970; absent when none is pending",
+};
+/// Contradictions between the ledger and what the site shows.
+pub const CONFLICTS: Definition = Definition {
+    name: "sip_scheduler_conflicts",
+    kind: Kind::Gauge,
+    labels: &["site", "kind"],
+    help: "Contradictions between the ledger and what the site shows",
+};
+
+/// Every metric of the scheduler besides those of each process, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 21] = [
+    &CALLS,
+    &CALLS_IN_PROGRESS,
+    &CALLS_DENIED,
+    &CALLS_SHED,
+    &QUEUE_WAIT,
+    &DECISION,
+    &COMMIT,
+    &BATCH,
+    &LEADER,
+    &TERMS,
+    &LEADER_CHANGES,
+    &LEDGER_BYTES,
+    &BACKUP_AGE,
+    &BACKUPS_WRITTEN,
+    &BACKUPS_FAILED,
+    &SITE_SYNCED,
+    &SITE_LAST_REPORT,
+    &HOSTS,
+    &PENDING,
+    &OLDEST_PENDING,
+    &CONFLICTS,
+];
+
+#[cfg(test)]
+mod tests {
+    use runtime::metrics;
+
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../docs/metrics.md");
+
+    #[test]
+    fn the_reference_has_these_tables() {
+        for definitions in [&DEFINITIONS[..], &metrics::DEFINITIONS] {
+            let table = metrics::reference_table(definitions);
+            assert!(DOCUMENT.contains(&table), "{table}");
+        }
+    }
+}
