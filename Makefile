@@ -14,13 +14,21 @@ PROTO_BASE = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HE
 REGISTRY ?=
 # Files with CA certificates (PEM) that programs in images trust besides those of this machine, such as a proxy's.
 EXTRA_CA_CERTIFICATES ?=
+# What is downloaded for images comes through the same proxy.
+ifneq ($(strip $(EXTRA_CA_CERTIFICATES)),)
+BUILD_CA_CERTIFICATES := $(CURDIR)/target/build-ca-certificates.pem
+$(shell mkdir -p target && cat /etc/ssl/certs/ca-certificates.crt $(EXTRA_CA_CERTIFICATES) >$(BUILD_CA_CERTIFICATES))
+export CARGO_HTTP_CAINFO := $(BUILD_CA_CERTIFICATES)
+export SSL_CERT_FILE := $(BUILD_CA_CERTIFICATES)
+endif
 # What images say of themselves.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 REVISION = $(shell git describe --always --abbrev=40 --exclude='*' --dirty)
-SOURCE = $(shell git remote get-url origin 2>/dev/null)
 # Such as --dest-tls-verify=false for a registry on loopback.
 SKOPEO_FLAGS ?=
 IMAGES := target/images
+# Of what a node pulls, in MB.
+LARGEST_IMAGE := 40
 AGENTS := sip-cluster-agent sip-dex-agent sip-load-balancer-agent sip-haproxy-sidecar sip-jump-host-agent sip-jump-host-sidecar
 # Images without programs of ours: what they hold is the distribution's.
 DISTRIBUTION_IMAGES := sip-jump-host
@@ -120,15 +128,17 @@ images: setup-images ## writes container images of the scheduler, the agents and
 	$(call step,agents,$(CARGO) build --locked --quiet --release $(AGENTS:%=--package %) --package sip-images --bins)
 	$(call step,static programs,for package in $(STATIC); do $(CARGO) rustc --locked --quiet --release --package $$package --bins \
 	    -- -C target-feature=+crt-static || exit 1; done)
-	$(call step,images,target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
+	$(call step,images,export SOURCE_URL="$$(git remote get-url origin 2>/dev/null)"; target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --largest $(LARGEST_IMAGE) \
 	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/dist sip-scheduler && \
-	  target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --source "$(SOURCE)" \
+	  target/release/sip-images --output $(IMAGES) --revision "$(REVISION)" --largest $(LARGEST_IMAGE) \
 	    $(EXTRA_CA_CERTIFICATES:%=--extra-ca-certificates %) --programs target/release \
 	    --programs "$$(dirname "$(call tool,kubectl)")" $(AGENTS) $(DISTRIBUTION_IMAGES))
 
 push: ## copies the images of `make images` to REGISTRY, with skopeo
 	@test -n "$(REGISTRY)" || { echo 'make push REGISTRY=registry.example/sip' >&2; exit 1; }
 	@for name in sip-scheduler $(AGENTS) $(DISTRIBUTION_IMAGES); do \
+	  tar --extract --to-stdout --file $(IMAGES)/$$name.tar index.json | grep --quiet "/$$name:$(VERSION)\"" || \
+	    { echo "$(IMAGES)/$$name.tar is no image of version $(VERSION): run make images" >&2; exit 1; }; \
 	  skopeo copy $(SKOPEO_FLAGS) "oci-archive:$(IMAGES)/$$name.tar" "docker://$(REGISTRY)/$$name:$(VERSION)" || exit 1; \
 	done
 

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use pem::{EncodeConfig, LineEnding, Pem, encode_config};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 
 /// Where the programs of an image find the bundle.
@@ -31,7 +32,8 @@ pub enum Error {
     },
 }
 
-/// The certificates of all files, in their order, as one PEM text.
+/// The certificates of all files, in their order, as one PEM text. Nothing else of a file gets into it: whoever pulls an
+/// image reads its bundle, and files of proxies often hold the authority's private key too.
 ///
 /// # Errors
 /// When a file cannot be read, or is not a list of PEM certificates.
@@ -52,8 +54,13 @@ pub fn bundle<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<String, E
         if certificates.is_empty() {
             return Err(form("it holds no PEM certificate".to_owned()));
         }
-        bundle.push_str(text.trim_end());
-        bundle.push('\n');
+        let line_feeds = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        for certificate in certificates {
+            bundle.push_str(&encode_config(
+                &Pem::new("CERTIFICATE", certificate.to_vec()),
+                line_feeds,
+            ));
+        }
     }
     Ok(bundle)
 }
@@ -68,17 +75,27 @@ mod tests {
     fn extra_certificates_follow_the_machines_own() {
         let directory = tempfile::tempdir().unwrap();
         let [own, extra, none] = ["own", "extra", "none"].map(|name| directory.path().join(name));
-        fs::write(&own, format!("# own\n{ONE}")).unwrap();
-        fs::write(&extra, format!("# extra\n{ONE}")).unwrap();
+        fs::write(&own, ONE).unwrap();
+        fs::write(&extra, ONE).unwrap();
         fs::write(&none, "no certificate").unwrap();
 
         let both = bundle([own.as_path(), &extra]).unwrap();
 
-        assert_eq!(both, format!("# own\n{ONE}# extra\n{ONE}"));
+        assert_eq!(both, format!("{ONE}{ONE}"));
         let refused = bundle([own.as_path(), &none]).unwrap_err().to_string();
         assert!(
             refused.ends_with("none: it holds no PEM certificate"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_private_key_beside_a_certificate_stays_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let proxy = directory.path().join("proxy.pem");
+        let key = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+        fs::write(&proxy, format!("{key}# the proxy's\n{ONE}")).unwrap();
+
+        assert_eq!(bundle([proxy.as_path()]).unwrap(), ONE);
     }
 }

@@ -12,6 +12,7 @@
 //! | [`archive`] | layers as an OCI layout in a tar archive |
 //! | [`libraries`] | what a program is linked with |
 //! | [`certificates`] | CA certificates |
+//! | [`source`] | where the source is |
 //! | [`bill`] | the bill of materials of a program |
 
 pub mod archive;
@@ -21,5 +22,6 @@ pub mod certificates;
 pub mod image;
 pub mod layer;
 pub mod libraries;
+pub mod source;
 
 pub use image::{Error, Image, Program};

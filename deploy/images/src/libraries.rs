@@ -7,6 +7,9 @@ use std::{
     process::Command,
 };
 
+/// What `ldd` answers for a program that needs no library.
+const STATIC: &str = "not a dynamic executable";
+
 /// Why the libraries of a program are not known, or its symbols not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -17,6 +20,14 @@ pub enum Error {
         program: PathBuf,
         /// What the operating system said.
         source: io::Error,
+    },
+    /// The dynamic linker cannot read the program.
+    #[error("list the libraries of {program}: {reason}")]
+    Unreadable {
+        /// The program.
+        program: PathBuf,
+        /// What `ldd` said.
+        reason: String,
     },
     /// This machine does not have a library.
     #[error("{program} needs {library}, which this machine does not have")]
@@ -50,15 +61,28 @@ pub enum Error {
 /// statically.
 ///
 /// # Errors
-/// When `ldd` cannot be run, or a library is missing.
+/// When `ldd` cannot be run or read the program, or a library is missing.
 pub fn libraries(program: &Path) -> Result<BTreeSet<PathBuf>, Error> {
     let output = Command::new("ldd")
+        .env("LC_ALL", "C")
         .arg(program)
         .output()
         .map_err(|source| Error::Ask {
             program: program.to_owned(),
             source,
         })?;
+    let reason = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        // Of a program that is linked statically, ldd says so and fails.
+        return if reason.trim() == STATIC {
+            Ok(BTreeSet::new())
+        } else {
+            Err(Error::Unreadable {
+                program: program.to_owned(),
+                reason: reason.trim().to_owned(),
+            })
+        };
+    }
     parse(&String::from_utf8_lossy(&output.stdout)).map_err(|library| Error::Missing {
         program: program.to_owned(),
         library,
@@ -128,6 +152,16 @@ mod tests {
         );
         assert_eq!(parse(missing), Err("libnone.so.1".to_owned()));
         assert_eq!(parse("\tstatically linked\n"), Ok(BTreeSet::new()));
+    }
+
+    #[test]
+    fn a_program_that_ldd_cannot_read_is_an_error() {
+        let error = libraries(Path::new("/nowhere/none")).unwrap_err().to_string();
+
+        assert!(
+            error.starts_with("list the libraries of /nowhere/none: "),
+            "{error}"
+        );
     }
 
     #[test]

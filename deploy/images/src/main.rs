@@ -11,6 +11,7 @@ use images::{
     catalogue::{IMAGES, LOCAL, Row},
     certificates,
     layer::Compression,
+    source,
 };
 use oci_spec::image::{
     ANNOTATION_DESCRIPTION, ANNOTATION_LICENSES, ANNOTATION_REVISION, ANNOTATION_SOURCE, ANNOTATION_TITLE,
@@ -41,8 +42,8 @@ struct Args {
     /// Commit that the programs were built from
     #[arg(long, value_name = "COMMIT")]
     revision: Option<String>,
-    /// URL of the source
-    #[arg(long, value_name = "URL")]
+    /// URL of the source; user names and passwords in it are left out. What is no URL, such as a path, is ignored
+    #[arg(long, value_name = "URL", env = "SOURCE_URL", hide_env_values = true)]
     source: Option<String>,
     /// CA certificates that programs trust (PEM)
     #[arg(
@@ -60,6 +61,9 @@ struct Args {
     /// Do not compress layers: for images that this machine imports at once
     #[arg(long)]
     uncompressed: bool,
+    /// Fail if an image has more megabytes to pull
+    #[arg(long, value_name = "MB")]
+    largest: Option<u64>,
     /// Images to write [default: all]
     #[arg(value_name = "IMAGE")]
     images: Vec<String>,
@@ -80,6 +84,13 @@ fn main() -> anyhow::Result<()> {
             size,
             unpacked,
         } = write(row, &args, &certificates)?;
+        if let Some(largest) = args.largest.filter(|largest| size > largest * 1_000_000) {
+            bail!(
+                "{} has {} MB to pull, more than {largest}",
+                name(row, &args),
+                megabytes(size)
+            );
+        }
         table.add_row([name(row, &args), digest, megabytes(size), megabytes(unpacked)]);
     }
     println!("{table}");
@@ -124,12 +135,11 @@ fn write(row: &Row, args: &Args, certificates: &str) -> anyhow::Result<Written> 
     if row.system_programs.is_empty() {
         image = image.label(ANNOTATION_LICENSES, LICENCE);
     }
-    for (label, value) in [
-        (ANNOTATION_REVISION, &args.revision),
-        (ANNOTATION_SOURCE, &args.source),
-    ] {
-        if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
-            image = image.label(label, value);
+    let revision = args.revision.clone().filter(|revision| !revision.is_empty());
+    let source = args.source.as_deref().and_then(source::public_url);
+    for (label, value) in [(ANNOTATION_REVISION, revision), (ANNOTATION_SOURCE, source)] {
+        if let Some(value) = value {
+            image = image.label(label, &value);
         }
     }
     let beside = args.output.join(format!("{}.cdx.json", row.name));

@@ -60,11 +60,13 @@ pub struct BackupMetrics {
 }
 
 impl BackupMetrics {
-    /// The metrics, registered in `metrics`.
+    /// The metrics, registered in `metrics`: there is no export, until one is found or written.
     #[must_use]
     pub fn registered(metrics: &Metrics) -> Self {
         let this = Self::default();
         let Self { age, written, failed } = &this;
+        // Where no directory is given, too: the alert tells that nothing is backed up.
+        age.set(f64::INFINITY);
         metrics.add(&table::BACKUP_AGE, age.clone());
         metrics.add(&table::BACKUPS_WRITTEN, written.clone());
         metrics.add(&table::BACKUPS_FAILED, failed.clone());

@@ -158,7 +158,7 @@ fn what_cannot_become_an_image_is_named() {
 
     assert_eq!(
         refused(Image::new("none:1", "/nowhere/none")),
-        "put into an image /nowhere/none"
+        "list the libraries of /nowhere/none: ldd: /nowhere/none: No such file or directory"
     );
     assert_eq!(
         refused(Image::new("No Name", "/bin/true")),

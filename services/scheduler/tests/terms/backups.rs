@@ -44,6 +44,14 @@ fn age(metrics: &Metrics) -> f64 {
     line.unwrap().parse().unwrap()
 }
 
+#[test]
+fn without_a_directory_the_newest_backup_is_infinitely_old() {
+    let registered = Metrics::default();
+    let _metrics = BackupMetrics::registered(&registered);
+
+    assert_eq!(age(&registered), f64::INFINITY);
+}
+
 #[tokio::test]
 async fn exports_are_written_while_there_is_a_term_and_the_oldest_go() {
     let folder = tempfile::tempdir().unwrap();

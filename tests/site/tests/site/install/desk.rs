@@ -86,7 +86,7 @@ impl Desk {
     }
 }
 
-/// What a real site has before SIP comes, besides a name server: hosts, and a volume that can be claimed.
+/// What a real site has before SIP comes, besides a name server: hosts, and a volume for each scheduler.
 pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>) -> Site {
     let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
     let site = Site::builder(name)
@@ -106,22 +106,24 @@ pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>) -> Site {
     inventory::load(&site.client(), HOSTS_NAMESPACE, &hosts)
         .await
         .unwrap();
-    let directory = site.directory().join("volume");
-    fs::create_dir(&directory).unwrap();
-    let volume: PersistentVolume = serde_json::from_value(json!({
-        "metadata": {"name": "disk"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "10Gi"},
-            "local": {"path": directory},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": "kubernetes.io/hostname", "operator": "In", "values": [here.name()]},
-            ]}]}},
-        },
-    }))
-    .unwrap();
     let volumes: Api<PersistentVolume> = Api::all(site.client());
-    volumes.create(&PostParams::default(), &volume).await.unwrap();
+    for disk in ["disk-0", "disk-1", "disk-2"] {
+        let directory = site.directory().join(disk);
+        fs::create_dir(&directory).unwrap();
+        let volume: PersistentVolume = serde_json::from_value(json!({
+            "metadata": {"name": disk},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "10Gi"},
+                "local": {"path": directory},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "kubernetes.io/hostname", "operator": "In", "values": [here.name()]},
+                ]}]}},
+            },
+        }))
+        .unwrap();
+        volumes.create(&PostParams::default(), &volume).await.unwrap();
+    }
     site
 }
 
