@@ -7,8 +7,8 @@ FUZZ_SECONDS ?= 600
 # The path of a tool that the set-up has put into the cache.
 tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 
-# What `proto/` must stay compatible with: the last release, or the commit before this one while there is none.
-PROTO_BASE = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || echo HEAD^)
+# What `proto/` must stay compatible with, whatever commits a change has.
+PROTO_BASELINE := proto/baseline.binpb
 
 # Where `make push` copies images to, such as registry.example/sip.
 REGISTRY ?=
@@ -48,10 +48,10 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 demo: setup ## starts a region with one site, places three clusters and prints the result
 	@$(CARGO) build --workspace --bins
@@ -171,11 +171,10 @@ advisories: setup-checks ## checks the dependencies against the RustSec advisory
 
 proto-lint: setup-checks
 	$(call step,buf lint,$(call tool,buf) lint proto)
-	@# A clone without history has no earlier commit to compare with.
-	@if git rev-parse --quiet --verify "$(PROTO_BASE)^{commit}" >/dev/null 2>&1; then \
-	  rm -rf target/proto-base && mkdir -p target/proto-base && git archive "$(PROTO_BASE)" proto | tar -x -C target/proto-base; \
-	else echo "this clone has no $(PROTO_BASE): proto/ is compared with itself"; rm -rf target/proto-base && mkdir -p target/proto-base && cp -r proto target/proto-base/; fi
-	$(call step,buf breaking against $(PROTO_BASE),$(call tool,buf) breaking proto --against target/proto-base/proto)
+	$(call step,buf breaking,$(call tool,buf) breaking proto --against $(PROTO_BASELINE))
+
+proto-baseline: setup-checks ## takes the present calls as what later ones must be compatible with: at a release, or for a change marked BREAKING
+	$(call tool,buf) build proto --exclude-source-info --output $(PROTO_BASELINE)
 
 dependencies: setup-checks
 	$(call step,cargo deny,$(call tool,cargo-deny) --workspace check --hide-inclusion-graph bans licenses sources)

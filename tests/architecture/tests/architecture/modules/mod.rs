@@ -3,7 +3,7 @@
 mod graph;
 mod source;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use cargo_metadata::{MetadataCommand, TargetKind};
 
@@ -26,11 +26,17 @@ const STRAIGHT: [&str; 4] = [
 const AGAINST: usize = 3;
 
 /// The layers of crates with many files, the lowest first: files and folders in `src`. A file of a layer takes names from its own and
-/// from lower ones. What is named nowhere (`lib.rs`, `main.rs`) joins the others.
+/// from lower ones. `lib.rs` and `main.rs` join the others, and `fixtures.rs` is for tests.
 const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "agents/cluster/src/",
-        &[&["inventory"], &["fence"], &["reconcile"], &["run"]],
+        &[
+            &["triggers", "host_events"],
+            &["inventory"],
+            &["fence"],
+            &["reconcile"],
+            &["run"],
+        ],
     ),
     (
         "agents/load-balancer/src/",
@@ -46,7 +52,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "services/scheduler/src/",
         &[
-            &["violation", "spec", "policy", "record", "call"],
+            &["violation", "spec", "policy", "record", "call", "metrics"],
             &["observed", "convert", "ledger"],
             &["error", "load", "admission"],
             &["site"],
@@ -74,7 +80,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
             &["input"],
             &["files"],
             &["plan", "report", "table", "loss", "site"],
-            &["hands", "cli", "kubeconfig", "ssh"],
+            &["cli", "kubeconfig", "maintenance", "ssh"],
             &["connection"],
             &["operate", "repair", "ledger", "certs", "adopt"],
             &["command"],
@@ -84,20 +90,26 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         "services/runtime/src/",
         &[
             &[
-                "quiet",
-                "metrics",
-                "places",
-                "shutdown",
+                "connection_slots",
+                "error_chain",
+                "exit",
                 "identity",
+                "metrics",
+                "quiet",
                 "readiness",
+                "resolver",
+                "shutdown",
                 "tasks",
             ],
             &["tls"],
             &["telemetry", "health", "serving"],
-            &["process"],
+            &["process", "sidecar"],
         ],
     ),
 ];
+
+/// What is in no layer.
+const JOINING: [&str; 3] = ["lib", "main", "fixtures"];
 
 #[test]
 fn files_take_names_in_one_direction() {
@@ -109,6 +121,30 @@ fn files_take_names_in_one_direction() {
             println!("  {finding}");
             findings.push(format!("{name}: {finding}"));
         }
+    }
+
+    assert_none(&findings);
+}
+
+#[test]
+fn every_file_of_a_layered_crate_is_in_one_layer() {
+    let mut findings = Vec::new();
+    for (folder, layers) in LAYERS {
+        let names: Vec<&str> = layers.concat();
+        let files: BTreeSet<String> = fs::read_dir(root().join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|name| name.trim_end_matches(".rs").to_owned())
+            .filter(|name| !JOINING.contains(&name.as_str()))
+            .collect();
+        for file in &files {
+            let layers = names.iter().filter(|name| *name == file).count();
+            if layers != 1 {
+                findings.push(format!("{folder}{file} is in {layers} layers"));
+            }
+        }
+        let stale = names.iter().filter(|name| !files.contains(**name));
+        findings.extend(stale.map(|name| format!("{folder}{name} is in a layer and no file")));
     }
 
     assert_none(&findings);
