@@ -107,6 +107,10 @@ pub struct BareMetalHostSpec {
     /// Secret with the host's networkData.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretReference>,
+    /// Secret, in the host's namespace, with networkData for the time before the host is provisioned; also for after, where
+    /// `networkData` is absent. No provider of Cluster API changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preprovisioning_network_data_name: Option<String>,
     /// What uses the host, for example Cluster API's `Metal3Machine`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consumer_ref: Option<ConsumerReference>,

@@ -81,6 +81,7 @@ impl Host {
             online,
             bmc,
             network_data: _,
+            preprovisioning_network_data_name: _,
             consumer_ref,
         } = &object.spec;
         let status = object.status.clone().unwrap_or_default();

@@ -14,6 +14,7 @@ mod fault;
 mod fixtures;
 mod host;
 mod network_data;
+mod network_secrets;
 mod sip_cluster;
 mod status;
 
@@ -37,6 +38,7 @@ pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
 pub use host::{BmcAddress, Host};
 pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
+pub use network_secrets::NetworkSecrets;
 
 pub use sip_cluster::{
     AuthSpec, BmcSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec,

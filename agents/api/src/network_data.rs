@@ -38,6 +38,7 @@ impl fmt::Display for SecretName {
 pub struct NetworkData {
     addresses: BTreeMap<NetworkId, IpAddr>,
     invalid: Option<Invalid>,
+    is_rendered: bool,
 }
 
 impl NetworkData {
@@ -47,7 +48,11 @@ impl NetworkData {
         let mut faults = Vec::new();
         let addresses = addresses(bytes, &mut faults);
         let invalid = (!faults.is_empty()).then(|| Invalid::new(&format!("Secret {secret}"), faults));
-        Self { addresses, invalid }
+        Self {
+            addresses,
+            invalid,
+            is_rendered: false,
+        }
     }
 
     /// What is said of a host whose Secret does not exist or has no [`KEY`].
@@ -60,7 +65,26 @@ impl NetworkData {
         Self {
             addresses: BTreeMap::new(),
             invalid: Some(Invalid::new(&format!("Secret {secret}"), vec![fault])),
+            is_rendered: false,
         }
+    }
+
+    /// Rendered for a Machine, as CAPM3 does by a `Metal3DataTemplate`: it is deleted with the Machine.
+    #[must_use]
+    pub fn rendered(self) -> Self {
+        Self {
+            is_rendered: true,
+            ..self
+        }
+    }
+
+    /// With the addresses of another one in networks in which this one has none.
+    #[must_use]
+    pub fn with_fallback(mut self, other: &Self) -> Self {
+        for (id, address) in &other.addresses {
+            self.addresses.entry(id.clone()).or_insert(*address);
+        }
+        self
     }
 
     /// Without the addresses that no host of the site can have, which become faults.
@@ -82,6 +106,12 @@ impl NetworkData {
     #[must_use]
     pub fn addresses(&self) -> &BTreeMap<NetworkId, IpAddr> {
         &self.addresses
+    }
+
+    /// Whether it is deleted with a Machine.
+    #[must_use]
+    pub fn is_rendered(&self) -> bool {
+        self.is_rendered
     }
 
     /// What could not be read.

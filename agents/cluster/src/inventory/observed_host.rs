@@ -12,6 +12,7 @@ pub struct ObservedHost {
     sip_labels: SipLabels,
     cluster_label: Option<String>,
     cluster_annotation: Option<String>,
+    unremembered_secret: Option<String>,
     consumer: Option<ConsumerReference>,
     release_mark: u64,
     in_error: bool,
@@ -32,12 +33,14 @@ pub struct SipLabels {
 }
 
 impl ObservedHost {
-    /// Takes a host from its report. `cluster_annotation`: its annotation [`api::annotations::CLUSTER_API_CLUSTER`].
+    /// Takes a host from its report. `cluster_annotation`: its annotation [`api::annotations::CLUSTER_API_CLUSTER`]; `unremembered_secret`:
+    /// what annotation [`api::annotations::NETWORK_DATA`] is to name, and does not.
     #[must_use]
     pub fn from_report(
         report: wire::Host,
         resource_version: String,
         cluster_annotation: Option<String>,
+        unremembered_secret: Option<String>,
     ) -> Self {
         let in_error = report.operational_status() == wire::OperationalStatus::Error;
         let wire::Host {
@@ -61,6 +64,7 @@ impl ObservedHost {
             },
             cluster_label: labels.remove(labels::CLUSTER_API),
             cluster_annotation,
+            unremembered_secret,
             consumer: consumer.map(|consumer| {
                 let wire::Consumer {
                     api_version,
@@ -111,6 +115,12 @@ impl ObservedHost {
     #[must_use]
     pub fn cluster_annotation(&self) -> Option<&str> {
         self.cluster_annotation.as_deref()
+    }
+
+    /// The Secret of the site that its `networkData` names, where annotation [`api::annotations::NETWORK_DATA`] does not name it.
+    #[must_use]
+    pub fn unremembered_secret(&self) -> Option<&str> {
+        self.unremembered_secret.as_deref()
     }
 
     /// What uses it.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use api::{BareMetalHost, Host, NetworkData, SecretName, annotations};
+use api::{BareMetalHost, Host, NetworkData, NetworkSecrets, SecretName, annotations};
 use prost::Message as _;
 use proto::inventory::v1 as wire;
 
@@ -15,8 +15,8 @@ pub(super) struct PackedHost {
     /// What is reported of it, encoded.
     report: Box<[u8]>,
     resource_version: Box<str>,
-    /// The Secret with its addresses.
-    secret: Option<SecretName>,
+    /// The Secrets with its addresses.
+    secrets: NetworkSecrets,
     /// Annotation [`annotations::CLUSTER_API_CLUSTER`].
     cluster_annotation: Option<Box<str>>,
     /// What could not be read of the object itself.
@@ -28,17 +28,6 @@ impl PackedHost {
     /// without namespace, name or uid, which no API server serves.
     pub(super) fn parse(object: &BareMetalHost) -> Option<(Self, wire::Host)> {
         let host = Host::parse(object, None).ok()?;
-        let secret = object.spec.network_data.as_ref().and_then(|reference| {
-            let name = reference.name.clone().filter(|name| !name.is_empty())?;
-            let namespace = reference
-                .namespace
-                .clone()
-                .filter(|namespace| !namespace.is_empty());
-            Some(SecretName {
-                namespace: namespace.unwrap_or_else(|| host.namespace().to_owned()),
-                name,
-            })
-        });
         let annotations = object.metadata.annotations.as_ref();
         let cluster_annotation = annotations.and_then(|all| all.get(annotations::CLUSTER_API_CLUSTER));
         let packed = Self {
@@ -49,36 +38,39 @@ impl PackedHost {
                 .as_deref()
                 .unwrap_or_default()
                 .into(),
-            secret,
+            secrets: NetworkSecrets::named_by(object),
             cluster_annotation: cluster_annotation.map(|text| text.as_str().into()),
             faults: host_report::faults(&host, cluster_annotation.map(String::as_str)).into(),
         };
         Some((packed, host_report::report(&host)))
     }
 
-    /// Completes a report with the addresses in the Secret that the host names, and with what could not be read.
+    /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read.
     pub(super) fn complete(
         &self,
         report: &mut wire::Host,
         networks: &BTreeMap<SecretName, PackedNetworkData>,
     ) {
-        let missing;
-        let data = match &self.secret {
-            None => None,
-            Some(secret) => Some(if let Some(data) = networks.get(secret) {
-                data
-            } else {
-                missing = PackedNetworkData::pack(&NetworkData::missing(secret));
-                &missing
-            }),
-        };
-        let addresses = data.into_iter().flat_map(PackedNetworkData::addresses);
-        report.addresses = addresses
-            .map(|(id, address)| (id.to_owned(), address.to_string()))
+        let is_used = report.consumer.is_some();
+        let fallbacks = self.secrets.fallbacks().iter().filter(|_| !is_used);
+        let named = self.secrets.named();
+        let mut found: Vec<&PackedNetworkData> = named
+            .into_iter()
+            .chain(fallbacks)
+            .filter_map(|secret| networks.get(secret))
             .collect();
+        let missing = named.filter(|_| found.is_empty()).map(NetworkData::missing);
+        let missing = missing.as_ref().map(PackedNetworkData::pack);
+        found.extend(&missing);
+        report.addresses.clear();
         report.problems = self.faults.to_vec();
-        let invalid = data.and_then(PackedNetworkData::invalid);
-        report.problems.extend(invalid.map(str::to_owned));
+        for data in found {
+            for (id, address) in data.addresses() {
+                let known = report.addresses.entry(id.to_owned());
+                known.or_insert_with(|| address.to_string());
+            }
+            report.problems.extend(data.invalid().map(str::to_owned));
+        }
     }
 
     /// Stores a report.
@@ -93,17 +85,24 @@ impl PackedHost {
     }
 
     /// What reconciling reads of it.
-    pub(super) fn observed(&self) -> ObservedHost {
+    pub(super) fn observed(&self, networks: &BTreeMap<SecretName, PackedNetworkData>) -> ObservedHost {
+        let report = self.report();
+        let unremembered = self.secrets.unremembered();
+        // What a consumer brought with it is not the site's.
+        let unremembered = unremembered.filter(|_| report.consumer.is_none());
+        let unremembered =
+            unremembered.filter(|secret| networks.get(secret).is_some_and(|data| !data.is_rendered));
         ObservedHost::from_report(
-            self.report(),
+            report,
             self.resource_version.to_string(),
             self.cluster_annotation.as_deref().map(str::to_owned),
+            unremembered.map(|secret| secret.name.clone()),
         )
     }
 
-    /// The Secret with its addresses.
-    pub(super) fn secret(&self) -> Option<&SecretName> {
-        self.secret.as_ref()
+    /// The Secrets with its addresses.
+    pub(super) fn secrets(&self) -> &NetworkSecrets {
+        &self.secrets
     }
 }
 
@@ -112,6 +111,8 @@ impl PackedHost {
 pub(super) struct PackedNetworkData {
     addresses: Box<[(Box<str>, IpAddr)]>,
     invalid: Option<Box<str>>,
+    /// Whether it is deleted with a Machine.
+    is_rendered: bool,
 }
 
 impl PackedNetworkData {
@@ -123,6 +124,7 @@ impl PackedNetworkData {
                 .map(|(id, address)| (id.as_str().into(), *address))
                 .collect(),
             invalid: data.invalid().map(|invalid| invalid.to_string().into()),
+            is_rendered: data.is_rendered(),
         }
     }
 

@@ -54,7 +54,7 @@ struct State {
     cluster_api: BTreeMap<ObjectKey, ClusterApiCluster>,
     /// Addresses by the Secret that holds them.
     networks: BTreeMap<SecretName, PackedNetworkData>,
-    /// Hosts by the Secret that their `networkData` names.
+    /// Hosts by each Secret that may hold their addresses.
     referrers: BTreeSet<(SecretName, ObjectKey)>,
     changed_hosts: BTreeSet<ObjectKey>,
     changed_clusters: BTreeSet<ObjectKey>,
@@ -92,7 +92,8 @@ impl Inventory {
     /// The host of that name.
     #[must_use]
     pub fn host(&self, key: &ObjectKey) -> Option<ObservedHost> {
-        self.lock().hosts.get(key).map(PackedHost::observed)
+        let state = self.lock();
+        state.hosts.get(key).map(|host| host.observed(&state.networks))
     }
 
     /// Takes a host in.
@@ -283,13 +284,13 @@ impl State {
         let wire::HostRef { namespace, name, .. } = report.r#ref.clone().unwrap_or_default();
         let key = ObjectKey { namespace, name };
         let before = self.hosts.get(&key);
-        let referred = before.and_then(PackedHost::secret).cloned();
+        let referred = before.map(PackedHost::secrets).cloned().unwrap_or_default();
         let before = before.map(PackedHost::report);
-        if referred.as_ref() != next.secret() {
-            if let Some(secret) = referred {
-                self.referrers.remove(&(secret, key.clone()));
+        if !referred.all().eq(next.secrets().all()) {
+            for secret in referred.all() {
+                self.referrers.remove(&(secret.clone(), key.clone()));
             }
-            if let Some(secret) = next.secret() {
+            for secret in next.secrets().all() {
                 self.referrers.insert((secret.clone(), key.clone()));
             }
         }
@@ -329,7 +330,7 @@ impl State {
 
     fn delete(&mut self, key: &ObjectKey) {
         if let Some(known) = self.hosts.remove(key) {
-            if let Some(secret) = known.secret() {
+            for secret in known.secrets().all() {
                 self.referrers.remove(&(secret.clone(), key.clone()));
             }
             self.changed_hosts.remove(key);
@@ -339,7 +340,7 @@ impl State {
         }
     }
 
-    /// Hosts whose `networkData` names this Secret.
+    /// Hosts whose addresses this Secret may hold.
     fn referring_to(&self, secret: &SecretName) -> Vec<ObjectKey> {
         let first = ObjectKey {
             namespace: String::new(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 
-use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName};
+use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
@@ -106,10 +106,13 @@ struct Secrets {
 impl Sink<Secret> for Secrets {
     fn put(&self, object: Secret) {
         let secret = secret(&object);
+        // CAPM3 labels what it renders by a data template.
+        let is_rendered = object.labels().contains_key(labels::CLUSTER_API);
         let data = object.data.unwrap_or_default().remove(api::NETWORK_DATA_KEY);
         let parsed = data.map(|data| {
-            NetworkData::parse(&secret, &data.0)
-                .without_reserved(&secret, |address| self.reserved.contains(address))
+            let data = NetworkData::parse(&secret, &data.0)
+                .without_reserved(&secret, |address| self.reserved.contains(address));
+            if is_rendered { data.rendered() } else { data }
         });
         self.inventory.put_network_data(&secret, parsed.as_ref());
     }

@@ -296,7 +296,11 @@ fn change(verb: Verb, facts: &Facts<'_>) -> Value {
                 labels::NODE_TYPE: facts.member.role(),
             }});
             if let Some(annotation) = facts.served.annotation_change(facts.host) {
-                change["annotations"] = json!({ annotations::CLUSTER_API_CLUSTER: annotation });
+                change["annotations"][annotations::CLUSTER_API_CLUSTER] = annotation;
+            }
+            // A Machine on the host may replace networkData by its own, and leave it naming a Secret that is deleted.
+            if let Some(secret) = facts.host.unremembered_secret() {
+                change["annotations"][annotations::NETWORK_DATA] = secret.into();
             }
             // Kept for Machines of a cluster that had it before: those of this one would never find it.
             if facts.member.state() == api::MemberState::Claimed {

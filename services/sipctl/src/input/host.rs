@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{BareMetalHost, NetworkData, SecretName};
+use api::{BareMetalHost, NetworkData, NetworkSecrets, SecretName};
 use placement::{
     Consumer, Host, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, OperationalStatus,
     ProvisioningState, SipLabels, Uid,
@@ -21,8 +21,8 @@ const KIND: &str = "BareMetalHost";
 pub(super) struct Read {
     pub(super) place: Place,
     pub(super) name: HostName,
-    /// The Secret that holds its networkData.
-    pub(super) secret: Option<SecretName>,
+    /// The Secrets that hold its networkData.
+    pub(super) secrets: NetworkSecrets,
     object: BareMetalHost,
     labels: BTreeMap<LabelKey, LabelValue>,
 }
@@ -60,17 +60,10 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<Read, 
             wrong("metadata.labels".to_owned(), rule)
         })?;
     object.metadata = metadata;
-    let secret = object.spec.network_data.as_ref().and_then(|reference| {
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        Some(SecretName {
-            namespace: given(&reference.namespace).unwrap_or_else(|| name.namespace().to_string()),
-            name: given(&reference.name)?,
-        })
-    });
     Ok(Read {
         place,
+        secrets: NetworkSecrets::named_by(&object),
         name,
-        secret,
         object,
         labels,
     })
@@ -82,27 +75,28 @@ impl Read {
         let Self {
             place,
             name,
-            secret,
+            secrets,
             object,
             labels,
         } = self;
-        let missing;
-        let data = match &secret {
-            None => None,
-            Some(secret) => Some(if let Some(data) = networks.get(secret) {
-                data
-            } else {
-                missing = NetworkData::missing(secret);
-                &missing
-            }),
-        };
+        let fallbacks = secrets.fallbacks().iter();
+        let fallbacks = fallbacks.filter(|_| object.spec.consumer_ref.is_none());
+        let data = secrets
+            .named()
+            .into_iter()
+            .chain(fallbacks)
+            .filter_map(|secret| networks.get(secret))
+            .cloned()
+            .reduce(|data, fallback| data.with_fallback(&fallback))
+            .or_else(|| secrets.named().map(NetworkData::missing));
         let wrong = |path: &str, rule: String| Error::Field {
             place: place.clone(),
             kind: format!("{KIND} {name}"),
             path: path.to_owned(),
             rule,
         };
-        let parsed = api::Host::parse(&object, data).map_err(|error| wrong("metadata", error.to_string()))?;
+        let parsed =
+            api::Host::parse(&object, data.as_ref()).map_err(|error| wrong("metadata", error.to_string()))?;
         let uid = Uid::new(parsed.uid()).map_err(|error| wrong("metadata.uid", error.rule.to_owned()))?;
         let state_is_known = object
             .status

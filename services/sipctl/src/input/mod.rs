@@ -84,7 +84,7 @@ impl Input {
         }
         let named: BTreeSet<_> = hosts
             .values()
-            .filter_map(|(_, host)| host.secret.clone())
+            .flat_map(|(_, host)| host.secrets.all().cloned())
             .collect();
         let mut networks = BTreeMap::new();
         for document in secrets {

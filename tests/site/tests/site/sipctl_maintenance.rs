@@ -36,9 +36,12 @@ async fn does(stage: &Stage, arguments: &[&str], words: &str) {
     assert!(text.contains(words), "{arguments:?}: {text}");
 }
 
+/// Annotations of a host, but for the one that the cluster agent writes with the labels.
 async fn annotations(stage: &Stage, host: &str) -> Vec<String> {
     let host = stage.hosts().get(host).await.unwrap();
-    host.annotations().keys().cloned().collect()
+    let keys = host.annotations().keys().cloned();
+    keys.filter(|key| key != "sip.airshipit.org/network-data")
+        .collect()
 }
 
 /// Waits until the log of decisions has an entry whose reason contains a text.

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixtures::{host, inventory, key, labelled, parse, with};
+use crate::fixtures::{host, inventory, key, labelled, parse, used, with};
 
 fn secret(name: &str) -> SecretName {
     SecretName {
@@ -112,4 +112,67 @@ fn an_error_is_dated_only_if_it_was_observed_to_begin() {
     assert!(began.is_some());
     inventory.put_host(&parse(error("c")));
     assert_eq!(since(), began);
+}
+
+/// A host whose `networkData` a data template has replaced.
+fn templated() -> serde_json::Value {
+    let rendered = with(host("h1"), "/spec/networkData/name", json!("rendered"));
+    let remembered = "/metadata/annotations/sip.airshipit.org~1network-data";
+    with(rendered, remembered, json!("h1-network-data"))
+}
+
+#[test]
+fn an_unused_host_falls_back_on_secrets_of_the_site() {
+    let inventory = inventory([templated()]);
+    let _ = inventory.take(10);
+    let site = secret("h1-network-data");
+    inventory.put_network_data(&site, Some(&data("192.0.2.7")));
+    let changes = inventory.take(10);
+    assert_eq!(addresses(&changes), [Some("192.0.2.7".to_owned())]);
+    assert!(changes.hosts[0].problems.is_empty(), "its addresses are known");
+    inventory.put_network_data(&secret("rendered"), Some(&data("192.0.2.9").rendered()));
+    assert_eq!(addresses(&inventory.take(10)), [Some("192.0.2.9".to_owned())]);
+    inventory.put_network_data(&secret("rendered"), None);
+    assert_eq!(addresses(&inventory.take(10)), [Some("192.0.2.7".to_owned())]);
+    inventory.put_host(&parse(used(templated())));
+    assert_eq!(
+        addresses(&inventory.take(10)),
+        [None],
+        "it runs with what its consumer gave it"
+    );
+    inventory.put_host(&parse(templated()));
+    assert_eq!(addresses(&inventory.take(10)), [Some("192.0.2.7".to_owned())]);
+    inventory.put_network_data(&site, None);
+    assert_eq!(
+        addresses(&inventory.take(10)),
+        [None],
+        "they hold as long as the Secret exists"
+    );
+    let preprovisioned = with(
+        templated(),
+        "/spec/preprovisioningNetworkDataName",
+        json!("before"),
+    );
+    inventory.put_host(&parse(preprovisioned));
+    inventory.put_network_data(&secret("before"), Some(&data("192.0.2.5")));
+    assert_eq!(addresses(&inventory.take(10)), [Some("192.0.2.5".to_owned())]);
+}
+
+#[test]
+fn only_a_secret_of_the_site_is_remembered() {
+    let inventory = inventory([host("h1")]);
+    let unremembered = || {
+        let host = inventory.host(&key("h1")).unwrap();
+        host.unremembered_secret().map(str::to_owned)
+    };
+    assert_eq!(unremembered(), None, "there is no such Secret");
+    inventory.put_network_data(&secret("h1-network-data"), Some(&data("192.0.2.7").rendered()));
+    assert_eq!(unremembered(), None, "it is deleted with its Machine");
+    inventory.put_network_data(&secret("h1-network-data"), Some(&data("192.0.2.7")));
+    assert_eq!(unremembered().as_deref(), Some("h1-network-data"));
+    inventory.put_host(&parse(used(host("h1"))));
+    assert_eq!(unremembered(), None, "a consumer may have named it");
+    let remembered = "/metadata/annotations/sip.airshipit.org~1network-data";
+    inventory.put_host(&parse(with(host("h1"), remembered, json!("h1-network-data"))));
+    assert_eq!(unremembered(), None, "it is named already");
 }

@@ -197,6 +197,30 @@ fn a_write_is_conditioned_on_the_host_as_it_was_observed() {
 }
 
 #[test]
+fn the_label_remembers_the_secret_of_the_site() {
+    let inventory = inventory([host("h1")]);
+    let secret = api::SecretName {
+        namespace: "metal".to_owned(),
+        name: "h1-network-data".to_owned(),
+    };
+    inventory.put_network_data(&secret, Some(&api::NetworkData::parse(&secret, b"networks: []")));
+    let observed = inventory.host(&key("h1"));
+    let Assessment::Due(action) = assess(
+        &reference(),
+        None,
+        &member("h1", Claimed),
+        observed.as_ref(),
+        true,
+    ) else {
+        panic!("nothing is due")
+    };
+    assert_eq!(
+        action.patch().unwrap().change["annotations"],
+        json!({ "sip.airshipit.org/network-data": "h1-network-data" })
+    );
+}
+
+#[test]
 fn a_first_claim_ends_the_reuse_by_former_machines() {
     let reuse = |state| {
         let Assessment::Due(action) = assessment(Some(host("h1")), state, true) else {

@@ -5,10 +5,11 @@ use kube::{
     Api, ResourceExt as _,
     api::{ListParams, ObjectMeta, PostParams},
 };
+use sandbox::inventory::NETWORK;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{CLUSTER, Capm3, Metal3Machine, choice, merge};
+use super::{CLUSTER, Capm3, Metal3Machine, TEMPLATED, choice, merge};
 use crate::fixtures::PATIENCE;
 
 /// What came of one search.
@@ -65,15 +66,18 @@ impl Capm3 {
         }
     }
 
-    /// The Secret that a `Metal3DataTemplate` is rendered to.
+    /// The Secret that a `Metal3DataTemplate` is rendered to: with the label of its Cluster, and addresses of its own.
     async fn render_network_data(&self, machine: &Metal3Machine) -> String {
         let name = format!("{}-networkdata", machine.name);
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &machine.namespace);
+        let data = json!({"networks": [{"id": NETWORK, "type": "ipv4", "ip_address": TEMPLATED}]});
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
+                labels: Some([(CLUSTER.to_owned(), machine.cluster.clone())].into()),
                 ..ObjectMeta::default()
             },
+            string_data: Some([("networkData".to_owned(), data.to_string())].into()),
             ..Secret::default()
         };
         match secrets.create(&PostParams::default(), &secret).await {

@@ -6,10 +6,10 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::watcher,
 };
-use sandbox::{region::Agent, site::HOST_CONSUMERS, wait};
+use sandbox::{inventory::NETWORK, region::Agent, site::HOST_CONSUMERS, wait};
 use serde_json::{Value, json};
 
-use super::{CLUSTER, Capm3, Claim, Metal3Machine, NODE_REUSE, Pauses};
+use super::{CLUSTER, Capm3, Claim, Metal3Machine, NODE_REUSE, Pauses, TEMPLATED};
 use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster, given_back, host, on_shared_site};
 
 const MEANT: &str = "sip.airshipit.org/cluster-api-cluster";
@@ -65,6 +65,48 @@ fn the_node_reuse_label_is_removed_at_release() {
         let machine = Metal3Machine::new(&next, Role::Worker, 0);
         assert_eq!(capm3.associate(&machine).await, Claim::Has("reuse-w1".to_owned()));
         capm3.release(&machine).await;
+    });
+}
+
+#[test]
+fn addresses_survive_a_data_template() {
+    on_shared_site("templated", async |stage| {
+        let mut capm3 = Capm3::install(&stage.site, Pauses::default(), 1).await;
+        let made = host("templated", "worker", "r1", "w1");
+        let own = made.addresses[NETWORK].to_string();
+        stage.load(&[made]).await;
+        let [first, next] = [("first", 30_680), ("next", 30_684)]
+            .map(|(name, port)| cluster("templated", name).role(Role::Worker, 1).balanced(port));
+        stage.create(&first).await;
+        stage.ready(&first).await;
+        let templated = Metal3Machine {
+            writes_network_data: true,
+            ..Metal3Machine::new(&first, Role::Worker, 0)
+        };
+        let name = "templated-w1";
+        assert_eq!(capm3.associate(&templated).await, Claim::Has(name.to_owned()));
+        let asked = json!({"site": stage.site.name(), "namespace": "metal", "name": name});
+        let get = "sip.inventory.v1.InventoryService/GetHost";
+        stage
+            .until_answer(get, asked, |answer| answer.to_string().contains(TEMPLATED))
+            .await;
+        capm3.release(&templated).await;
+        stage.delete(&first).await;
+        stage.gone(&first).await;
+        let back = stage.hosts().get(name).await.unwrap();
+        assert_eq!(
+            back.data["spec"]["networkData"]["name"], "first-worker-0-networkdata",
+            "it still names a Secret that is deleted"
+        );
+
+        // The next cluster needs an address in that network.
+        stage.create(&next).await;
+        stage.ready(&next).await;
+        let balanced = stage.haproxy_config(&next, "worker").await;
+        assert!(
+            balanced.contains(&own) && !balanced.contains(TEMPLATED),
+            "{balanced}"
+        );
     });
 }
 

@@ -38,6 +38,9 @@ pub(crate) const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse"
 /// On a host: the failure domain that Machines may ask for.
 pub(crate) const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
 
+/// The address of every host that has its networkData by a `Metal3DataTemplate`.
+pub(crate) const TEMPLATED: &str = "203.0.113.20";
+
 const NAMESPACE: &str = "capm3-system";
 const ACCOUNT: &str = "capm3-manager";
 

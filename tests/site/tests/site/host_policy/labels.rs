@@ -90,6 +90,10 @@ fn others() -> Vec<Row> {
             annotations(&json!({"sip.airshipit.org/cluster-api-cluster": "mine"})),
             "cluster-api-cluster",
         ),
+        (
+            annotations(&json!({"sip.airshipit.org/network-data": "mine"})),
+            "network-data",
+        ),
         (labels(&json!({name: "shop"})), ""),
         (
             labels(&json!({"rack": "r2", "cluster.x-k8s.io/cluster-name": "shop"})),
@@ -119,7 +123,10 @@ fn agents() -> Vec<Row> {
             "",
         ),
         (
-            annotations(&json!({"sip.airshipit.org/cluster-api-cluster": "tenant/shop"})),
+            annotations(&json!({
+                "sip.airshipit.org/cluster-api-cluster": "tenant/shop",
+                "sip.airshipit.org/network-data": "h1-network-data",
+            })),
             "",
         ),
         (
