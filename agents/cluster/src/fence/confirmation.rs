@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{BareMetalHost, Belongs, ClusterApiCluster, labels};
+use api::{BareMetalHost, ConsumerReference, labels};
 use kit::placement::{ClusterId, ObjectKey, Release};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
@@ -44,8 +44,13 @@ impl Fence {
         self.changed.notify_one();
     }
 
+    /// Forgets a cluster that holds nothing any more.
+    pub fn forget(&self, cluster: &ObjectKey) {
+        self.lock().forget(cluster);
+    }
+
     /// Which of a cluster's releases may be confirmed now. The others are tried again when their time has come: the cluster is
-    /// triggered then.
+    /// triggered then. `is_own`: whether a consumer is the cluster's, by the label [`labels::CLUSTER_API`] of its host.
     ///
     /// # Errors
     /// What the API server answers when a host is read again.
@@ -54,6 +59,7 @@ impl Fence {
         cluster: &ClusterId,
         released: Vec<Released>,
         client: &Client,
+        is_own: impl Fn(&ConsumerReference, Option<&str>) -> bool + Send + Sync,
     ) -> kube::Result<Vec<Release>> {
         let key = cluster.key();
         let verdicts = self.lock().judge(key, released, Instant::now());
@@ -63,7 +69,7 @@ impl Fence {
             let passes = match verdict {
                 Verdict::Confirm => true,
                 // The watch may be behind: no claim can come any more, so what the API server shows now stays.
-                Verdict::ReadAgain => is_free(cluster, &release, client).await?,
+                Verdict::ReadAgain => is_free(&release, client, &is_own).await?,
                 Verdict::Wait => false,
             };
             if passes {
@@ -101,8 +107,12 @@ impl Fence {
     }
 }
 
-/// Whether the host is gone, or shows neither the cluster's labels nor a consumer that is the cluster's.
-async fn is_free(cluster: &ClusterId, release: &Release, client: &Client) -> kube::Result<bool> {
+/// Whether the host is gone, or shows neither a cluster's labels nor a consumer that is the cluster's.
+async fn is_free(
+    release: &Release,
+    client: &Client,
+    is_own: impl Fn(&ConsumerReference, Option<&str>) -> bool + Send + Sync,
+) -> kube::Result<bool> {
     let ObjectKey { namespace, name } = release.host().key();
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
     let Some(host) = hosts
@@ -115,9 +125,7 @@ async fn is_free(cluster: &ClusterId, release: &Release, client: &Client) -> kub
     if host.labels().contains_key(labels::CLUSTER_NAME) {
         return Ok(false);
     }
-    let annotation = host.annotations().get(api::annotations::CLUSTER_API_CLUSTER);
-    let meant = ClusterApiCluster::meant(annotation.map(String::as_str), cluster.name());
     let label = host.labels().get(labels::CLUSTER_API).map(String::as_str);
     let consumer = host.spec.consumer_ref.as_ref();
-    Ok(consumer.is_none_or(|consumer| meant.owns(consumer, cluster.namespace(), label) != Belongs::Yes))
+    Ok(consumer.is_none_or(|consumer| !is_own(consumer, label)))
 }

@@ -28,7 +28,7 @@ pub(super) enum Verdict {
 enum State {
     /// Its host is seen without consumer since then.
     Waits { since: Instant },
-    /// The same, and its cluster was triggered when its time had come.
+    /// The same, and its time has come: its cluster was triggered for that, or the host is read again whenever the cluster is judged.
     Triggered { since: Instant },
     /// It was confirmed; the scheduler may not have answered to it.
     Passed,
@@ -112,12 +112,16 @@ impl Releases {
             ) => since,
             (Evidence::Written { .. } | Evidence::Seen, None) => now,
         };
-        let verdict = if self.refuses_claims(now) || now >= since + self.in_flight {
-            Verdict::ReadAgain
+        if self.refuses_claims(now) || now >= since + self.in_flight {
+            (Verdict::ReadAgain, Some(State::Triggered { since }))
         } else {
-            Verdict::Wait
-        };
-        (verdict, Some(State::Waits { since }))
+            (Verdict::Wait, Some(State::Waits { since }))
+        }
+    }
+
+    /// Forgets a cluster that holds nothing any more.
+    pub(super) fn forget(&mut self, cluster: &ObjectKey) {
+        self.clusters.remove(cluster);
     }
 
     /// A release was confirmed.
@@ -233,6 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_read_again_is_not_due_at_once() {
+        let mut case = Case::new();
+        assert_eq!(case.judge(0, Evidence::Seen), Verdict::Wait);
+        assert_eq!(case.judge(60, Evidence::Seen), Verdict::ReadAgain);
+        // The API server did not answer, or shows more than the watch: the backoff or the watch brings about the next pass.
+        assert_eq!((case.releases.next(), case.due(61)), (None, 0));
+        assert_eq!(case.judge(62, Evidence::Seen), Verdict::ReadAgain);
+    }
+
+    #[test]
     fn a_consumer_in_between_starts_the_wait_again() {
         let mut case = Case::new();
         assert_eq!(case.judge(0, Evidence::Seen), Verdict::Wait);
@@ -277,6 +291,17 @@ mod tests {
             Verdict::Wait,
             "it may have been changed meanwhile"
         );
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_cluster_that_holds_nothing() {
+        let mut case = Case::new();
+        case.releases.policy_is(true, case.start);
+        let before = case.at(10);
+        assert_eq!(case.judge(11, Evidence::Written { before }), Verdict::Confirm);
+        assert_eq!(case.releases.clusters.len(), 1);
+        case.releases.forget(&key("one"));
+        assert!(case.releases.clusters.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName};
+use api::{BareMetalHost, NetworkData, SecretName};
 use kit::placement::{HostId, ObjectKey};
 use proto::inventory::v1 as wire;
 use tokio::sync::watch;
@@ -50,8 +50,6 @@ pub struct Inventory {
 struct State {
     hosts: BTreeMap<ObjectKey, PackedHost>,
     clusters: BTreeMap<ObjectKey, wire::ObservedCluster>,
-    /// What the annotation [`api::annotations::CLUSTER_API_CLUSTER`] of a `SIPCluster` names.
-    cluster_api: BTreeMap<ObjectKey, ClusterApiCluster>,
     /// Addresses by the Secret that holds them.
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by each Secret that may hold their addresses.
@@ -180,21 +178,6 @@ impl Inventory {
         self.lock().clusters.contains_key(key)
     }
 
-    /// The Cluster API cluster that a `SIPCluster` names by its annotation.
-    #[must_use]
-    pub fn cluster_api(&self, key: &ObjectKey) -> Option<ClusterApiCluster> {
-        self.lock().cluster_api.get(key).cloned()
-    }
-
-    /// Takes in what a `SIPCluster` names by its annotation.
-    pub fn put_cluster_api(&self, key: &ObjectKey, named: Option<ClusterApiCluster>) {
-        let mut state = self.lock();
-        match named {
-            Some(named) => state.cluster_api.insert(key.clone(), named),
-            None => state.cluster_api.remove(key),
-        };
-    }
-
     /// Takes a `SIPCluster` in.
     pub fn put_cluster(&self, key: ObjectKey, cluster: wire::ObservedCluster) {
         let mut state = self.lock();
@@ -211,7 +194,6 @@ impl Inventory {
     /// Forgets a `SIPCluster`.
     pub fn delete_cluster(&self, key: &ObjectKey) {
         let mut state = self.lock();
-        state.cluster_api.remove(key);
         if let Some(cluster) = state.clusters.remove(key) {
             state.changed_clusters.remove(key);
             state

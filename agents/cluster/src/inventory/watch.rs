@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 
-use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName, labels};
+use api::{BareMetalHost, NetworkData, SIPCluster, SecretName, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
@@ -141,9 +141,6 @@ struct Clusters {
 impl Sink<SIPCluster> for Clusters {
     fn put(&self, object: SIPCluster) {
         let key = ObjectKey::for_object(&object);
-        // What cannot be read is refused when the cluster is reconciled.
-        self.inventory
-            .put_cluster_api(&key, ClusterApiCluster::parse(&object).ok().flatten());
         self.inventory.put_cluster(key, cluster_report::report(&object));
     }
 

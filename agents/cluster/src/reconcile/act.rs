@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::{BareMetalHost, SIPCluster};
+use api::{BareMetalHost, Belongs, ConsumerReference, SIPCluster};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::{
     apply,
@@ -20,6 +20,7 @@ use super::{
     metrics::HostWrite,
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, Plan},
+    served_cluster::ServedCluster,
 };
 use crate::{
     fence::{Evidence, Released},
@@ -37,6 +38,9 @@ const REFUSED: Duration = Duration::from_secs(30);
 pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Context) -> Outcomes {
     if let Some(hosts) = &plan.watched {
         context.triggers.holds(plan.cluster.key(), hosts.clone());
+        if hosts.is_empty() {
+            context.fence.forget(plan.cluster.key());
+        }
     }
     let mut outcomes = Outcomes::default();
     if let (Some(object), Some(action)) = (object, plan.finalizer) {
@@ -204,9 +208,12 @@ async fn confirm_gone(hosts: &Api<BareMetalHost>, action: &HostAction) -> Outcom
 
 /// Tells the scheduler which hosts were given back and cannot be claimed by late patches any more.
 async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Result<(), Error> {
+    let served = ServedCluster::new(&plan.cluster, plan.cluster_api.as_ref());
+    let is_own =
+        |consumer: &ConsumerReference, label: Option<&str>| served.owns(consumer, label) == Belongs::Yes;
     let confirmed = context
         .fence
-        .confirmed(&plan.cluster, released, &context.client)
+        .confirmed(&plan.cluster, released, &context.client, is_own)
         .await;
     let confirmed = confirmed.map_err(Error::kubernetes("read a released host"))?;
     if confirmed.is_empty() {

@@ -51,6 +51,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         })
         .collect();
     Plan {
+        cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
         machines: machine_actions(holding, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),

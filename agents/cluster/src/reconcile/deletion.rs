@@ -34,6 +34,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
     });
     let is_held = status::holds(object, placement);
     Plan {
+        cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         status_follows: is_held && members::writes_hosts(&members),

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use api::{Cluster, FINALIZER, SIPCluster};
+use api::{Cluster, ClusterApiCluster, FINALIZER, SIPCluster};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     apply,
@@ -25,6 +25,7 @@ use super::{
     observation::{Evidence, Holding, MachineLookup, Observation, State},
     routing_pods, services, status,
 };
+use crate::inventory::ObservedHost;
 
 /// Observes a `SIPCluster`. One that stays is declared to the scheduler; of one that is being deleted the hosts are released there.
 ///
@@ -67,7 +68,7 @@ async fn declare(object: &SIPCluster, context: &Context) -> Result<State, Error>
         Ok(placement) => {
             known_epoch(&placement, context)?;
             not_older(object, &placement)?;
-            let mut holding = holding(placement, context);
+            let mut holding = holding(placement, named(object), context);
             holding.machines = machines(&holding, context).await;
             Ok(State::Declared(Box::new(cluster), holding))
         }
@@ -86,7 +87,8 @@ async fn release(object: &SIPCluster, context: &Context) -> Result<State, Error>
             known_epoch(&placement, context)?;
             not_older(object, &placement)?;
             let evidence = evidence(object, context).await?;
-            Ok(State::Releasing(holding(placement, context), evidence))
+            let holding = holding(placement, named(object), context);
+            Ok(State::Releasing(holding, evidence))
         }
     }
 }
@@ -132,14 +134,22 @@ pub(super) async fn observe_orphan(cluster: &ObjectKey, context: &Context) -> Re
             .await
             .map_err(Error::kubernetes("list what load balancers run"))?
     };
-    Ok(Some(Orphan {
-        holding: holding(placement, context),
-        routed_by,
-    }))
+    let mut holding = holding(placement, None, context);
+    // What its `SIPCluster` named stands on its hosts still.
+    let annotation = holding.hosts.values().find_map(ObservedHost::cluster_annotation);
+    let named = annotation.map(|text| ClusterApiCluster::meant(Some(text), &cluster.name));
+    holding.cluster_api = named;
+    Ok(Some(Orphan { holding, routed_by }))
 }
 
-/// What the stores have of a placement.
-fn holding(placement: Placement, context: &Context) -> Holding {
+/// The Cluster API cluster that a `SIPCluster` names, by the object that the pass is for: another watch may be behind it.
+fn named(object: &SIPCluster) -> Option<ClusterApiCluster> {
+    // What cannot be parsed has been refused with the spec; of one that is being deleted it names nothing.
+    ClusterApiCluster::parse(object).ok().flatten()
+}
+
+/// What the stores have of a placement, of a cluster that names this Cluster API cluster.
+fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context: &Context) -> Holding {
     let mut hosts = BTreeMap::new();
     let mut pending = BTreeSet::new();
     for member in placement.members() {
@@ -152,7 +162,7 @@ fn holding(placement: Placement, context: &Context) -> Holding {
         }
     }
     Holding {
-        cluster_api: context.inventory.cluster_api(placement.cluster().key()),
+        cluster_api,
         placement,
         hosts,
         pending,

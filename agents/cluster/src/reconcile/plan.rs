@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use api::ClusterApiCluster;
 use kit::placement::{ClusterId, ObjectKey};
 
 use super::{event::Event, host_action::HostAction, machine::Machine, status_draft::Draft};
@@ -10,6 +11,8 @@ use super::{event::Event, host_action::HostAction, machine::Machine, status_draf
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) cluster: ClusterId,
+    /// The Cluster API cluster that the `SIPCluster` names by its annotation.
+    pub(super) cluster_api: Option<ClusterApiCluster>,
     /// Hosts whose changes make the cluster be reconciled; `None` leaves them.
     pub(super) watched: Option<BTreeSet<ObjectKey>>,
     pub(super) finalizer: Option<FinalizerAction>,
@@ -32,6 +35,7 @@ impl Plan {
     pub(super) fn nothing(cluster: ClusterId) -> Self {
         Self {
             cluster,
+            cluster_api: None,
             watched: None,
             finalizer: None,
             machines: Vec::new(),

@@ -57,6 +57,7 @@ pub(super) fn plan_orphan(holding: &Holding, drained: bool) -> (Plan, bool) {
         .iter()
         .any(|member| member.assessment == Assessment::Drains);
     let plan = Plan {
+        cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
         hosts: Some(members::host_actions(holding, &members)),
         ..Plan::nothing(holding.placement.cluster().clone())

@@ -2,7 +2,7 @@
 //!
 //! Where the policy on consumers is in force, a consumer of another Cluster can only be an older one or that of an exempt user.
 
-use api::{Belongs, ClusterApiCluster, describe_consumer};
+use api::{Belongs, ClusterApiCluster, ConsumerReference, describe_consumer};
 use kit::placement::ClusterId;
 use serde_json::{Value, json};
 
@@ -46,12 +46,17 @@ impl ServedCluster {
         (self.annotation.as_deref() != host.cluster_annotation()).then(|| json!(self.annotation))
     }
 
+    /// Whether a consumer is of this Cluster. `label`: of the host, [`api::labels::CLUSTER_API`].
+    pub(super) fn owns(&self, consumer: &ConsumerReference, label: Option<&str>) -> Belongs {
+        self.cluster.owns(consumer, &self.tenant, label)
+    }
+
     /// Who uses a host.
     pub(super) fn user(&self, host: &ObservedHost) -> User {
         let Some(consumer) = host.consumer() else {
             return User::Nobody;
         };
-        match self.cluster.owns(consumer, &self.tenant, host.cluster_label()) {
+        match self.owns(consumer, host.cluster_label()) {
             Belongs::Yes => User::Own,
             Belongs::No => User::Foreign,
             Belongs::Unknown => User::Unknown,
