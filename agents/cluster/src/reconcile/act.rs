@@ -29,7 +29,7 @@ use crate::{
 
 /// Host writes under way at once, for one cluster.
 const CONCURRENT: usize = 16;
-/// Pause after which a host that changed under a write is reconciled again, should the watch not have delivered it by then.
+/// Pause after which a host or Machine that changed under a write is reconciled again, should the watch not have delivered it by then.
 const CHANGED: Duration = Duration::from_secs(2);
 /// Pause after which what the API server refused is tried again.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -63,22 +63,26 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
 }
 
 async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mut Outcomes) {
-    let failed = |what: String, error: &kube::Error| {
-        Event::warning("MachineNotAsked", format!("{what}: {}", apply::reason(error)))
+    let mut failed = |what: &str, error: &kube::Error| {
+        // Cluster API writes its Machines often: that one has changed meanwhile is no failure.
+        if apply::code(error) == Some(409) {
+            outcomes.requeue_in(CHANGED);
+            return;
+        }
+        let note = format!("annotation {DELETE} {what}: {}", apply::reason(error));
+        outcomes.events.push(Event::warning("MachineNotAsked", note));
+        outcomes.requeue_in(REFUSED);
     };
     match action {
         MachineAction::Prioritize(machine) => {
             if let Err(error) = machine::prioritize(&context.client, machine).await {
-                let what = format!("annotation {DELETE} cannot be set on Machine {machine}");
-                outcomes.events.push(failed(what, &error));
+                failed(&format!("cannot be set on Machine {machine}"), &error);
             }
         }
         MachineAction::Restore { host, machine } => {
             if let Err(error) = machine::restore(&context.client, machine).await {
-                let what = format!("annotation {DELETE} cannot be removed from Machine {machine}");
-                outcomes.events.push(failed(what, &error));
+                failed(&format!("cannot be removed from Machine {machine}"), &error);
                 outcomes.stuck.insert(host.clone(), machine.clone());
-                outcomes.requeue = Some(REFUSED);
             }
         }
     }
@@ -126,9 +130,9 @@ async fn act_on_hosts(
                     evidence: evidence(action.verb(), before),
                 }));
             }
-            Outcome::Changed => outcomes.requeue = Some(CHANGED),
+            Outcome::Changed => outcomes.requeue_in(CHANGED),
             Outcome::Refused(words) => {
-                outcomes.requeue = Some(REFUSED);
+                outcomes.requeue_in(REFUSED);
                 outcomes.refused.push((action.host().key().clone(), words));
             }
         }

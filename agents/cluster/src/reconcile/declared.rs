@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use api::{Cluster, Placement};
 
 use super::{
+    advice::is_surplus,
     event::Event,
     findings,
     machine::Machine,
@@ -41,7 +42,8 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .map(|role| (role.name().as_str().to_owned(), role.wanted()));
     let named = named_machines(object);
     let mut written = status::placement(placement);
-    name_machines(&mut written, holding, &named);
+    let surplus = surplus_machines(holding);
+    name_machines(&mut written, &surplus, &named);
     let unreadable: Vec<Event> = holding
         .machines
         .values()
@@ -53,7 +55,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     Plan {
         cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
-        machines: machine_actions(holding, &named),
+        machines: machine_actions(&surplus, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         status_follows: is_held && members::writes_hosts(&members),
         status: Some(Draft::Declared(OwnStatus {
@@ -79,10 +81,30 @@ fn named_machines(object: &api::SIPCluster) -> BTreeMap<String, Machine> {
         .collect()
 }
 
+/// What is known of the Machines on surplus hosts, by the uid of the host: Cluster API is asked to delete these first. In the place of a
+/// Machine on a host that has failed its owner is to make another one.
+fn surplus_machines(holding: &Holding) -> BTreeMap<&str, &MachineLookup> {
+    let surplus = holding
+        .placement
+        .members()
+        .iter()
+        .filter(|member| is_surplus(member));
+    surplus
+        .filter_map(|member| {
+            let (uid, machine) = holding.machines.get_key_value(member.host().uid())?;
+            Some((&**uid, machine))
+        })
+        .collect()
+}
+
 /// Writes into the placement which Machines are asked to go. One that cannot be read stays named.
-fn name_machines(placement: &mut Placement, holding: &Holding, named: &BTreeMap<String, Machine>) {
+fn name_machines(
+    placement: &mut Placement,
+    surplus: &BTreeMap<&str, &MachineLookup>,
+    named: &BTreeMap<String, Machine>,
+) {
     for member in &mut placement.members {
-        let machine = match holding.machines.get(&member.uid) {
+        let machine = match surplus.get(&*member.uid) {
             Some(MachineLookup::Found(machine)) => Some(machine),
             Some(MachineLookup::Unreadable(_)) => named.get(&member.uid),
             None => None,
@@ -93,9 +115,11 @@ fn name_machines(placement: &mut Placement, holding: &Holding, named: &BTreeMap<
 
 /// Machines that are not to go any more are restored first: once the status does not name them, they are forgotten. Those that are to
 /// go are asked when the status names them.
-fn machine_actions(holding: &Holding, named: &BTreeMap<String, Machine>) -> Vec<MachineAction> {
-    let found: Vec<&Machine> = holding
-        .machines
+fn machine_actions(
+    surplus: &BTreeMap<&str, &MachineLookup>,
+    named: &BTreeMap<String, Machine>,
+) -> Vec<MachineAction> {
+    let found: Vec<&Machine> = surplus
         .values()
         .filter_map(|machine| match machine {
             MachineLookup::Found(machine) => Some(machine),
@@ -106,7 +130,7 @@ fn machine_actions(holding: &Holding, named: &BTreeMap<String, Machine>) -> Vec<
     for (host, machine) in named {
         if let Some(found) = found.iter().find(|found| found.is(machine)) {
             actions.push(MachineAction::Prioritize((*found).clone()));
-        } else if !holding.machines.contains_key(host) {
+        } else if !surplus.contains_key(&**host) {
             actions.push(MachineAction::Restore {
                 host: host.clone(),
                 machine: machine.clone(),

@@ -14,10 +14,11 @@ use kit::{
 };
 
 use super::{
+    advice::advice,
     assessment::Assessment,
     host_action::Verb,
     members::Assessed,
-    observation::{Holding, MachineLookup},
+    observation::Holding,
     services::{self, Readiness},
     status,
 };
@@ -124,15 +125,8 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 Verb::Unlabel | Verb::Confirm | Verb::ConfirmGone => format!("{host}: is being released"),
             }),
             Assessment::InUse(why) => {
-                let machine = match holding.machines.get(host.uid()) {
-                    Some(MachineLookup::Found(machine)) => {
-                        format!(
-                            "; its Machine {machine} is the first that Cluster API deletes when its owner is scaled down"
-                        )
-                    }
-                    Some(MachineLookup::Unreadable(_)) | None => String::new(),
-                };
-                waiting.push(format!("{host}: to be released, {why}{machine}"));
+                let advice = advice(member, holding.machines.get(host.uid()));
+                waiting.push(format!("{host}: to be released, {why}{advice}"));
             }
             Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
             Assessment::Drains => {

@@ -1,7 +1,8 @@
 //! Cluster API's Machines on hosts that leave: each is asked to go, so that Cluster API drains its Node and removes it, and the
 //! host is no longer used.
 //!
-//! `cluster.x-k8s.io/delete-machine` makes a Machine the first that Cluster API deletes when its owner is scaled down. The
+//! `cluster.x-k8s.io/delete-machine` makes a Machine the first that Cluster API deletes when its owner is scaled down. Only those on
+//! surplus hosts carry it: where a host has failed, the owner is to make another Machine. The
 //! status names the Machines that carry it because of us before they do, so that it is taken off again when another member goes
 //! in the place of this one, whatever has been restarted meanwhile. What a person has put on stays.
 
@@ -26,6 +27,10 @@ const OURS: &str = "sip.airshipit.org";
 const CLUSTER_API: &str = "cluster.x-k8s.io";
 /// Group of its providers' kinds.
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+/// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which nobody scales.
+const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
+/// How often a Machine that changes under a write is written.
+const ATTEMPTS: u8 = 3;
 /// Versions of Cluster API's kinds, the newest first: any serves the metadata of an object.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
@@ -35,6 +40,8 @@ pub(super) struct Machine {
     key: ObjectKey,
     /// By which API version it is reached; absent where only a status names it.
     version: Option<String>,
+    /// What is scaled, and makes another one in its place: kind and name. Absent where nothing owns it, or only a status names it.
+    owner: Option<String>,
 }
 
 /// As a status names it.
@@ -54,7 +61,21 @@ impl Machine {
                 name: name.to_owned(),
             },
             version: None,
+            owner: None,
         })
+    }
+
+    /// What is scaled, and makes another one in its place: kind and name.
+    pub(super) fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
+    }
+
+    #[cfg(test)]
+    pub(super) fn owned_by(self, owner: &str) -> Self {
+        Self {
+            owner: Some(owner.to_owned()),
+            ..self
+        }
     }
 
     /// Whether both are the same object.
@@ -98,13 +119,30 @@ pub(super) async fn find(client: &Client, consumer: &ConsumerReference) -> kube:
         let version = owner.api_version.parse::<GroupVersion>().ok()?;
         (owner.kind == "Machine" && version.group == CLUSTER_API).then_some((&owner.name, version.version))
     });
-    Ok(owner.map(|(name, version)| Machine {
+    let Some((name, version)) = owner else {
+        return Ok(None);
+    };
+    let served = GroupVersion::gv(CLUSTER_API, &version);
+    let found = metadata(&objects(client, &served, "Machine", namespace), name).await?;
+    Ok(Some(Machine {
         key: ObjectKey {
             namespace: namespace.to_owned(),
             name: name.clone(),
         },
         version: Some(version),
+        owner: found.as_ref().and_then(scaled_owner),
     }))
+}
+
+/// What is scaled and owns a Machine.
+fn scaled_owner(machine: &PartialObjectMeta<DynamicObject>) -> Option<String> {
+    if let Some(deployment) = machine.labels().get(DEPLOYMENT) {
+        return Some(format!("MachineDeployment {deployment}"));
+    }
+    let owners = machine.owner_references().iter();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    let owner = controllers.next()?;
+    Some(format!("{} {}", owner.kind, owner.name))
 }
 
 /// Makes a Machine the first that Cluster API deletes.
@@ -123,7 +161,18 @@ pub(super) async fn restore(client: &Client, machine: &Machine) -> kube::Result<
     annotate(client, machine, false).await
 }
 
+/// Cluster API's controllers write Machines often: one that has changed since it was read is read again.
 async fn annotate(client: &Client, machine: &Machine, first: bool) -> kube::Result<()> {
+    let mut attempt = 1;
+    loop {
+        match annotate_once(client, machine, first).await {
+            Err(error) if apply::code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
+            result => return result,
+        }
+    }
+}
+
+async fn annotate_once(client: &Client, machine: &Machine, first: bool) -> kube::Result<()> {
     let ObjectKey { namespace, name } = &machine.key;
     for version in machine.versions() {
         let machines = objects(client, &version, "Machine", namespace);
@@ -162,5 +211,53 @@ async fn metadata(
         Ok(found) => Ok(Some(found)),
         Err(error) if apply::code(&error) == Some(404) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server that refuses the first `conflicts` patches, because the Machine has changed; and how many it was asked.
+    fn server(conflicts: usize) -> (Client, Arc<AtomicUsize>) {
+        let patches = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&patches);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_refused = request.method() == http::Method::PATCH
+                && counted.fetch_add(1, Ordering::Relaxed) < conflicts;
+            let body = if is_refused {
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409, "reason": "Conflict", "message": ""})
+            } else {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "m-0", "uid": "u", "resourceVersion": "7"}})
+            };
+            let code = if is_refused { 409 } else { 200 };
+            let response = http::Response::builder().status(code);
+            let response = response
+                .body(Body::from(serde_json::to_vec(&body).unwrap()))
+                .unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        (Client::new(service, "tenant"), patches)
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_has_changed_is_read_again() {
+        let machine = Machine::parse("tenant/m-0").unwrap();
+        for (conflicts, patches, code) in [(0, 1, None), (2, 3, None), (9, 3, Some(409))] {
+            let (client, asked) = server(conflicts);
+            let result = prioritize(&client, &machine).await;
+            assert_eq!(result.err().as_ref().and_then(apply::code), code, "{conflicts}");
+            assert_eq!(asked.load(Ordering::Relaxed), patches, "{conflicts}");
+        }
     }
 }

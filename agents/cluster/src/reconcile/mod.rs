@@ -14,6 +14,7 @@ pub mod assessment;
 pub mod host_action;
 
 mod act;
+mod advice;
 mod context;
 mod declared;
 mod deletion;

@@ -20,3 +20,10 @@ pub(super) struct Outcomes {
     /// What ended the pass before all was done.
     pub(super) error: Option<Error>,
 }
+
+impl Outcomes {
+    /// The cluster is reconciled again after this pause at the latest.
+    pub(super) fn requeue_in(&mut self, pause: Duration) {
+        self.requeue = Some(self.requeue.map_or(pause, |before| before.min(pause)));
+    }
+}

@@ -7,7 +7,7 @@ use kit::{
     placement::{Member, Placement},
 };
 
-use super::{event::Event, findings::named, observation::Holding, status};
+use super::{advice::advice, event::Event, findings::named, observation::Holding, status};
 use crate::inventory::ObservedHost;
 
 /// What is new to the status.
@@ -59,7 +59,8 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         }
         if member.is_releasing() && known.is_none_or(|known| known.state != MemberState::Releasing) {
             let reason = member.release_reason().unwrap_or_default();
-            leaving.push(format!("{host} ({role}): {reason}"));
+            let advice = advice(member, holding.machines.get(host.uid()));
+            leaving.push(format!("{host} ({role}): {reason}{advice}"));
         }
     }
     let event = |event: fn(&'static str, String) -> Event, reason, what: &str, list: Vec<String>| {

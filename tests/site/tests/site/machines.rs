@@ -10,11 +10,14 @@ use kube::{
 use sandbox::{region::Agent, repository, wait};
 use serde_json::{Value, json};
 
+use crate::faults::{Call, Fault, Faulty, Injected};
 use crate::fixtures::{
     AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, members, set_consumer, sip_labels,
 };
 
 const DELETE: &str = "cluster.x-k8s.io/delete-machine";
+/// On a Machine: the `MachineDeployment` that it is one of.
+const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 const TENANT: &str = "machines";
 
 fn resource(group: &str, kind: &str) -> ApiResource {
@@ -32,7 +35,8 @@ fn machines(stage: &Stage) -> Api<DynamicObject> {
 /// What Cluster API and its provider make of a host: a Machine, the `Metal3Machine` that it owns, and the host's consumer.
 async fn uses(stage: &Stage, host: &str) {
     let kind = resource("cluster.x-k8s.io", "Machine");
-    let machine = DynamicObject::new(&format!("{host}-machine"), &kind);
+    let mut machine = DynamicObject::new(&format!("{host}-machine"), &kind);
+    machine.metadata.labels = Some([(DEPLOYMENT.to_owned(), "shop-md".to_owned())].into());
     let machine = machines(stage)
         .create(&PostParams::default(), &machine)
         .await
@@ -93,9 +97,8 @@ async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
     releasing(&object).unwrap()
 }
 
-#[tokio::test]
-async fn only_a_surplus_members_machine_is_marked_for_deletion() {
-    let mut stage = Stage::start("machines", &AGENTS).await;
+/// Its kinds, and the namespace of their tenant.
+async fn install_cluster_api(stage: &Stage) {
     stage.site.create_tenant_namespace(TENANT).await.unwrap();
     let crds = repository::root().join("tests/site/samples/cluster-api/crds.yaml");
     stage.kubectl(&["apply", "-f", &crds.display().to_string()]).await;
@@ -108,6 +111,12 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
             "--all",
         ])
         .await;
+}
+
+#[tokio::test]
+async fn only_a_surplus_members_machine_is_marked_for_deletion() {
+    let mut stage = Stage::start("machines", &AGENTS).await;
+    install_cluster_api(&stage).await;
     stage.load(&fleet(TENANT, 4, 0, 1)).await;
     let shop = cluster(TENANT, "shop").role(Role::Worker, 4).balanced(30_660);
     stage.create(&shop).await;
@@ -126,9 +135,14 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &first)
         .await;
     assert!(
-        why.contains(&format!("its Machine {TENANT}/{first}-machine")),
+        why.contains(&format!(
+            "scale MachineDeployment shop-md down: Cluster API deletes its Machine {TENANT}/{first}-machine first"
+        )),
         "{why}"
     );
+    // Later Events of the reason are counted in this one.
+    let advice = "scale MachineDeployment shop-md down";
+    stage.event(&shop, "Releasing", advice).await;
     let host = stage.hosts().get(&first).await.unwrap();
     assert_eq!(
         sip_labels(&host).len(),
@@ -178,8 +192,66 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
     back.unwrap();
     stage.ready(&shop).await;
     assert_eq!(requested(&stage, third).await.as_deref(), Some("mine"));
+
+    // One that fails is replaced: its owner is to make another Machine, so it must not be scaled down.
+    let mut left = hosts.iter().filter(|host| ![second, third, &next].contains(host));
+    let failed = left.next().unwrap();
+    let mark = Patch::Merge(json!({"metadata": {"annotations": {"sip.airshipit.org/failed": ""}}}));
+    let params = PatchParams::default();
+    stage.hosts().patch(failed, &params, &mark).await.unwrap();
+    let advice = format!(
+        "delete its Machine {TENANT}/{failed}-machine, and do not scale MachineDeployment shop-md down"
+    );
+    stage
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &advice)
+        .await;
+    assert_eq!(requested(&stage, failed).await, None);
+
+    // Of a SIPCluster that is deleted all go: no Machine is asked.
+    stage.delete(&shop).await;
+    let held = format!("{third}: it is still used by Metal3Machine");
+    stage
+        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", &held)
+        .await;
+    assert_eq!(requested(&stage, failed).await, None);
+    assert_eq!(requested(&stage, third).await.as_deref(), Some("mine"));
+    for host in [failed, third] {
+        set_consumer(&stage, host, Value::Null).await;
+    }
+    stage.gone(&shop).await;
     stage.nothing_was_forbidden();
     only_machines_that_were_named_were_written(&stage, &shop);
+}
+
+#[tokio::test]
+async fn a_machine_that_changes_meanwhile_is_marked_quietly() {
+    let site = Faulty::start(&[Agent::Cluster]).await;
+    let stage = &site.stage;
+    install_cluster_api(stage).await;
+    stage.load(&fleet(TENANT, 1, 0, 1)).await;
+    let shop = cluster(TENANT, "shop").role(Role::Worker, 1);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let host = format!("{TENANT}-r1-w1");
+    uses(stage, &host).await;
+    // More than one pass retries.
+    let conflicts: Vec<Injected> = (0..4)
+        .map(|_| {
+            let matches = |call: &Call| call.verb == "patch" && call.resource == "machines";
+            site.proxy().inject(matches, 0, Fault::Refused(409))
+        })
+        .collect();
+    stage
+        .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 0}}}}))
+        .await;
+    until_asked(stage, &host, Some("sip.airshipit.org")).await;
+    for conflict in &conflicts {
+        assert_eq!(conflict.times(), 1);
+    }
+    let events = stage
+        .kubectl(&["get", "events", "-n", TENANT, "-o", "jsonpath={.items[*].reason}"])
+        .await;
+    assert!(!events.contains("MachineNotAsked"), "{events}");
 }
 
 /// Every Machine that the agent has written was named by the status before, and was not written twice for one change.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{Cluster, MemberState};
 use k8s_openapi::jiff::Timestamp;
+use proto::placement::v1 as placed;
 use serde_json::{Value, json};
 
 use super::*;
@@ -117,7 +118,7 @@ fn agents_have_a_minute_from_when_they_have_something_to_do() {
 }
 
 #[test]
-fn a_machine_is_recorded_before_it_is_marked() {
+fn a_surplus_machine_is_recorded_before_it_is_marked() {
     let machine = |name: &str| Machine::parse(&format!("tenant/{name}")).unwrap();
     let restore = MachineAction::Restore {
         host: "uid-h0".to_owned(),
@@ -125,22 +126,32 @@ fn a_machine_is_recorded_before_it_is_marked() {
     };
     let found = MachineLookup::Found(machine("m-0"));
     let unreadable = MachineLookup::Unreadable("not now".to_owned());
-    for (named, on_host, actions, written) in [
-        (None, Some(found.clone()), vec![], Some("tenant/m-0")),
+    for (reason, named, on_host, actions, written) in [
+        ("surplus", None, Some(found.clone()), vec![], Some("tenant/m-0")),
+        ("failed", None, Some(found.clone()), vec![], None),
         (
+            "failed",
+            Some("tenant/m-0"),
+            Some(found.clone()),
+            vec![restore.clone()],
+            None,
+        ),
+        (
+            "surplus",
             Some("tenant/m-0"),
             Some(found),
             vec![MachineAction::Prioritize(machine("m-0"))],
             Some("tenant/m-0"),
         ),
         (
+            "surplus",
             Some("tenant/m-0"),
             Some(unreadable.clone()),
             vec![],
             Some("tenant/m-0"),
         ),
-        (None, Some(unreadable), vec![], None),
-        (Some("tenant/m-0"), None, vec![restore], None),
+        ("surplus", None, Some(unreadable), vec![], None),
+        ("surplus", Some("tenant/m-0"), None, vec![restore], None),
     ] {
         let mut object = cluster(
             &json!({ "placement": { "epoch": 1, "revision": 4, "generation": 3, "members": [{
@@ -150,7 +161,11 @@ fn a_machine_is_recorded_before_it_is_marked() {
         let held = object.status.as_mut().unwrap().placement.as_mut().unwrap();
         held.members[0].machine = named.map(str::to_owned);
         let host = used(labelled(host("h0"), "one", "Worker"));
-        let mut holding = holding(vec![answer("h0", MemberState::Releasing)], false, vec![host]);
+        let member = placed::Member {
+            release_reason: reason.to_owned(),
+            ..answer("h0", MemberState::Releasing)
+        };
+        let mut holding = holding(vec![member], false, vec![host]);
         holding.machines = on_host
             .map(|machine| ("uid-h0".to_owned(), machine))
             .into_iter()
