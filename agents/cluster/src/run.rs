@@ -104,6 +104,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("releases", fence.clone().run(triggers.clone()));
 
+    agent.process.tasks.spawn_endless(
+        "refused hosts",
+        reconcile::probe_refused_hosts(client.clone(), inventory.clone(), triggers.clone()),
+    );
+
     let (host_events, publisher) = host_events::queue();
     agent
         .process

@@ -37,6 +37,8 @@ pub struct Host {
     pub marked_failed: bool,
     /// Annotation `sip.airshipit.org/replace` is present: a member is moved off, and no new claim.
     pub replace_requested: bool,
+    /// The site's API server refuses every write of it: no new claim, and a claimed member is replaced.
+    pub write_refused: bool,
     /// `spec.consumerRef`.
     pub consumer: Option<Consumer>,
     /// The networks for which the networkData has an address.
@@ -64,6 +66,7 @@ impl Host {
             cordoned: false,
             marked_failed: false,
             replace_requested: false,
+            write_refused: false,
             consumer: None,
             networks: BTreeSet::new(),
             problem: None,

@@ -39,6 +39,8 @@ pub enum Ineligible {
     MarkedFailed,
     /// Somebody asked to move its member off.
     ReplaceRequested,
+    /// The API server refuses every write of it.
+    WriteRefused,
     /// It is cordoned.
     Cordoned,
     /// It is in a domain that the site's policy cordons.
@@ -79,6 +81,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         cordoned,
         marked_failed,
         replace_requested,
+        write_refused,
         consumer,
         networks: _,
         problem,
@@ -100,6 +103,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         (*paused, Ineligible::Paused),
         (*marked_failed, Ineligible::MarkedFailed),
         (*replace_requested, Ineligible::ReplaceRequested),
+        (*write_refused, Ineligible::WriteRefused),
         (*cordoned, Ineligible::Cordoned),
         (
             !is_claimable(provisioning),

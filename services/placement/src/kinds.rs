@@ -24,6 +24,7 @@ impl Ineligible {
             Self::State(_) => "state",
             Self::MarkedFailed => "marked-failed",
             Self::ReplaceRequested => "replace-requested",
+            Self::WriteRefused => "write-refused",
             Self::Cordoned => "cordoned",
             Self::CordonedDomain(_) => "cordoned-domain",
             Self::NoAddress(_) => "no-address",
@@ -83,7 +84,11 @@ impl ReleaseReason {
             Self::Surplus => "surplus",
             Self::Failed(FailReason::Gone) => "gone",
             Self::Failed(
-                FailReason::Marked | FailReason::InError | FailReason::Taken | FailReason::ReplaceRequested,
+                FailReason::Marked
+                | FailReason::InError
+                | FailReason::Taken
+                | FailReason::Refused
+                | FailReason::ReplaceRequested,
             )
             | Self::Moved => "failed",
         }

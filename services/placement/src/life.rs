@@ -135,7 +135,13 @@ impl Stage {
         }
         let replaces = member.is_unbound_replacement() && !ordinary;
         match failed {
-            Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => {
+            Some(
+                FailReason::Gone
+                | FailReason::Marked
+                | FailReason::InError
+                | FailReason::Taken
+                | FailReason::Refused,
+            ) => {
                 if replaces {
                     Self::LostReplacement
                 } else {

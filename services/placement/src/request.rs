@@ -109,6 +109,8 @@ pub enum FailReason {
     InError,
     /// Claimed, and used by somebody before it had its labels.
     Taken,
+    /// Claimed, and the API server refuses every write of its host, so that it cannot get its labels.
+    Refused,
     /// Somebody asked to move it off; it is kept until its replacement is bound.
     ReplaceRequested,
 }

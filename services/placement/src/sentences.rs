@@ -222,6 +222,7 @@ impl Display for Ineligible {
             Self::State(state) => write!(f, "its state is {}, not available", cut(&state.to_string())),
             Self::MarkedFailed => f.write_str("it is marked as failed"),
             Self::ReplaceRequested => f.write_str("its member is to be replaced"),
+            Self::WriteRefused => f.write_str("the API server refuses every write of it"),
             Self::Cordoned => f.write_str("it is cordoned"),
             Self::CordonedDomain(domain) => write!(f, "{domain} is cordoned by the site's policy"),
             Self::NoAddress(network) => write!(f, "it has no address in network {network}"),
@@ -250,6 +251,7 @@ impl Display for FailReason {
             Self::Marked => "it is marked as failed",
             Self::InError => "it has been in error for too long",
             Self::Taken => "somebody used it before it was handed over",
+            Self::Refused => "the API server refuses its labels",
             Self::ReplaceRequested => "somebody asked to move it off",
         })
     }

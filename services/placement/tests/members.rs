@@ -42,6 +42,28 @@ fn a_consumer_fails_a_claimed_host_but_not_a_bound_one() {
 }
 
 #[test]
+fn a_host_that_cannot_be_written_gives_its_place_away() {
+    let mut refused = host("a").rack("r1");
+    refused.write_refused = true;
+    let site = site([refused, host("b").rack("r2")]);
+    let wanted = role("Worker", Selector::default(), 1);
+    let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
+    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::Refused));
+    assert_eq!(of("a", MemberState::Bound), None);
+    assert_eq!(of("b", MemberState::Claimed), None);
+    let members = [member("a", "Worker", "r1")
+        .state(MemberState::Claimed)
+        .failed(FailReason::Refused)];
+    let decision = decide(&site, &request([wanted]), &members);
+    assert_eq!(taken(&decision), ["Worker/b"]);
+    let released = decision.release.iter().map(|release| release.reason);
+    assert_eq!(
+        released.collect::<Vec<_>>(),
+        [placement::ReleaseReason::Failed(FailReason::Refused)]
+    );
+}
+
+#[test]
 fn a_member_that_breaks_a_rule_stays_and_is_reported() {
     let site = site([
         host("a").rack("r1").flavor("old").paused(),

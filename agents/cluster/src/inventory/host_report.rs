@@ -93,6 +93,7 @@ pub(super) fn report(host: &Host) -> wire::Host {
         bmc_address: host.bmc_address().map(ToString::to_string).unwrap_or_default(),
         release_mark: host.placement_revision().unwrap_or_default(),
         problems: Vec::new(),
+        write_refused: false,
     }
 }
 

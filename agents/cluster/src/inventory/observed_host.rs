@@ -5,6 +5,10 @@ use kit::placement::{HostId, ObjectKey};
 use proto::inventory::v1 as wire;
 
 /// A host as it was observed at one `resourceVersion`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent facts about one host"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedHost {
     id: HostId,
@@ -19,6 +23,7 @@ pub struct ObservedHost {
     error_message: String,
     marked_failed: bool,
     replace_requested: bool,
+    write_refused: bool,
 }
 
 /// The labels that give a host to a `SIPCluster`, as far as it has them.
@@ -49,6 +54,7 @@ impl ObservedHost {
             error_message,
             marked_failed,
             replace_requested,
+            write_refused,
             consumer,
             release_mark,
             ..
@@ -84,6 +90,7 @@ impl ObservedHost {
             error_message,
             marked_failed,
             replace_requested,
+            write_refused,
         }
     }
 
@@ -151,5 +158,11 @@ impl ObservedHost {
     #[must_use]
     pub fn is_to_be_replaced(&self) -> bool {
         self.replace_requested
+    }
+
+    /// Whether the API server refuses every write of it.
+    #[must_use]
+    pub fn is_write_refused(&self) -> bool {
+        self.write_refused
     }
 }

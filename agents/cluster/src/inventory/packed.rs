@@ -45,11 +45,13 @@ impl PackedHost {
         Some((packed, host_report::report(&host)))
     }
 
-    /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read.
+    /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read. `refused`: the words by
+    /// which the API server refuses every write of it.
     pub(super) fn complete(
         &self,
         report: &mut wire::Host,
         networks: &BTreeMap<SecretName, PackedNetworkData>,
+        refused: Option<&str>,
     ) {
         let is_used = report.consumer.is_some();
         let fallbacks = self.secrets.fallbacks().iter().filter(|_| !is_used);
@@ -71,6 +73,9 @@ impl PackedHost {
             }
             report.problems.extend(data.invalid().map(str::to_owned));
         }
+        report.write_refused = refused.is_some();
+        let refused = refused.map(|words| format!("the API server refuses every write of it: {words}"));
+        report.problems.extend(refused);
     }
 
     /// Stores a report.

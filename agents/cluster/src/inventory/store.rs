@@ -9,7 +9,7 @@ use std::{
 use api::{BareMetalHost, NetworkData, SecretName};
 use kit::placement::{HostId, ObjectKey};
 use proto::inventory::v1 as wire;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{
     host_faults::HostFaults,
@@ -44,6 +44,7 @@ impl Changes {
 pub struct Inventory {
     state: Arc<Mutex<State>>,
     changed: watch::Sender<()>,
+    refused_changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ struct State {
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by each Secret that may hold their addresses.
     referrers: BTreeSet<(SecretName, ObjectKey)>,
+    /// Hosts of which the API server refuses every write, and its words.
+    refused: BTreeMap<ObjectKey, (HostId, String)>,
     changed_hosts: BTreeSet<ObjectKey>,
     changed_clusters: BTreeSet<ObjectKey>,
     deleted_hosts: BTreeMap<ObjectKey, wire::HostRef>,
@@ -66,6 +69,7 @@ impl Default for Inventory {
         Self {
             state: Arc::default(),
             changed: watch::Sender::new(()),
+            refused_changed: Arc::default(),
         }
     }
 }
@@ -99,9 +103,50 @@ impl Inventory {
         let Some((host, report)) = PackedHost::parse(object) else {
             return;
         };
-        if self.lock().put(host, report) {
+        let mut state = self.lock();
+        let changed = state.put(host, report);
+        let is_refused = state.refused.contains_key(&ObjectKey::for_object(object));
+        drop(state);
+        if changed {
             self.changed.send_replace(());
         }
+        if is_refused {
+            self.refused_changed.notify_one();
+        }
+    }
+
+    /// The API server refuses every write of a host, with these words.
+    pub fn write_refused(&self, host: &HostId, words: &str) {
+        let mut state = self.lock();
+        let refusal = (host.clone(), words.to_owned());
+        state.refused.insert(host.key().clone(), refusal);
+        let changed = state.refresh(host.key());
+        drop(state);
+        if changed {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// The API server takes writes of a host.
+    pub fn write_accepted(&self, key: &ObjectKey) {
+        let mut state = self.lock();
+        let changed = state.refused.remove(key).is_some() && state.refresh(key);
+        drop(state);
+        if changed {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Hosts of which the API server refuses every write.
+    #[must_use]
+    pub fn refused(&self) -> Vec<HostId> {
+        let state = self.lock();
+        state.refused.values().map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Waits until one of them changes.
+    pub async fn refused_has_changed(&self) {
+        self.refused_changed.notified().await;
     }
 
     /// Forgets a host.
@@ -276,7 +321,13 @@ impl State {
                 self.referrers.insert((secret.clone(), key.clone()));
             }
         }
-        next.complete(&mut report, &self.networks);
+        // A host that was made again is another one.
+        let uid = report.r#ref.as_ref().map_or("", |host| &*host.uid);
+        if self.refused.get(&key).is_some_and(|(host, _)| host.uid() != uid) {
+            self.refused.remove(&key);
+        }
+        let refused = self.refused.get(&key).map(|(_, words)| &**words);
+        next.complete(&mut report, &self.networks, refused);
         report.error_since = host_report::error_since(&report, before.as_ref(), SystemTime::now());
         next.pack(&report);
         self.hosts.insert(key.clone(), next);
@@ -290,7 +341,8 @@ impl State {
         };
         let before = host.report();
         let mut report = before.clone();
-        host.complete(&mut report, &self.networks);
+        let refused = self.refused.get(key).map(|(_, words)| &**words);
+        host.complete(&mut report, &self.networks, refused);
         host.pack(&report);
         self.reported(key.clone(), Some(&before), &report)
     }
@@ -316,6 +368,7 @@ impl State {
                 self.referrers.remove(&(secret.clone(), key.clone()));
             }
             self.changed_hosts.remove(key);
+            self.refused.remove(key);
             self.host_faults.forget(key);
             self.deleted_hosts
                 .insert(key.clone(), known.report().r#ref.unwrap_or_default());

@@ -21,6 +21,7 @@ use super::{
     outcomes::Outcomes,
     plan::{FinalizerAction, MachineAction, Plan},
     served_cluster::ServedCluster,
+    write_probe::{Probe, probe},
 };
 use crate::{
     fence::{Evidence, Released},
@@ -194,10 +195,18 @@ async fn act_on_host(action: &HostAction, context: &Context) -> Outcome {
         Ok(_) => {
             let base = resource_version.to_owned();
             context.pending_writes.written(host.key().clone(), base);
+            context.inventory.write_accepted(host.key());
             Outcome::Done
         }
         Err(error) if matches!(apply::code(&error), Some(404 | 409)) => Outcome::Changed,
-        Err(error) => Outcome::Refused(apply::reason(&error)),
+        Err(error) => {
+            if matches!(apply::code(&error), Some(403 | 422))
+                && let Probe::Refused(words) = probe(&context.client, host).await
+            {
+                context.inventory.write_refused(host, &words);
+            }
+            Outcome::Refused(apply::reason(&error))
+        }
     }
 }
 

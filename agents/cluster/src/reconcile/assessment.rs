@@ -9,6 +9,9 @@ use super::{
 };
 use crate::inventory::{ObservedHost, SipLabels};
 
+/// What is said of a host that leaves and cannot be written.
+pub(super) const UNWRITABLE: &str = "it cannot be released, since the API server refuses every write of it";
+
 /// What a member's host needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assessment {
@@ -24,6 +27,8 @@ pub enum Assessment {
     InUse(String),
     /// It leaves, and pods of load balancers may still route to it.
     Drains,
+    /// It leaves without ever having had labels, and cannot be marked: the API server refuses every write of it.
+    Unwritable,
 }
 
 impl Assessment {
@@ -32,7 +37,12 @@ impl Assessment {
     pub fn action(&self) -> Option<&HostAction> {
         match self {
             Self::Due(action) => Some(action),
-            Self::Settled | Self::Blocked(_) | Self::Waits(_) | Self::InUse(_) | Self::Drains => None,
+            Self::Settled
+            | Self::Blocked(_)
+            | Self::Waits(_)
+            | Self::InUse(_)
+            | Self::Drains
+            | Self::Unwritable => None,
         }
     }
 }
@@ -87,6 +97,7 @@ fn leave(facts: &Facts<'_>) -> Assessment {
         // A claim was in flight when the host was unlabelled: it is the cluster's again, until its Machine is gone.
         (Labels::None, User::Own) if facts.is_marked() => attempt(Verb::RelabelClaimed, facts),
         (Labels::None, _) if facts.is_marked() => attempt(Verb::Confirm, facts),
+        (Labels::None, _) if facts.host.is_write_refused() => Assessment::Unwritable,
         (Labels::None | Labels::Partial | Labels::Own | Labels::Foreign, _) => attempt(Verb::Unlabel, facts),
     }
 }

@@ -11,7 +11,7 @@ use kit::{
 };
 
 use super::{
-    assessment::Assessment,
+    assessment::{Assessment, UNWRITABLE},
     members::{self, Assessed},
     observation::{Evidence, Holding, Observation},
     plan::{FinalizerAction, Plan},
@@ -47,7 +47,7 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
                 .collect(),
             blocked: members
                 .iter()
-                .any(|member| matches!(member.assessment, Assessment::Blocked(_))),
+                .any(|member| matches!(member.assessment, Assessment::Blocked(_) | Assessment::Unwritable)),
         })),
         requeue: matches!(evidence, Evidence::Listed(Some(_))).then_some(LIST_AGAIN),
         ..Plan::nothing(placement.cluster().clone())
@@ -62,6 +62,7 @@ fn waits(
 ) -> Option<String> {
     let why = match (assessment, evidence) {
         (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
+        (Assessment::Unwritable, _) => UNWRITABLE.to_owned(),
         (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("waits until {pod} is gone"),
         (Assessment::Drains, Evidence::Reported | Evidence::Listed(None)) => {
             services::describe_drain(object, member)

@@ -15,7 +15,7 @@ use kit::{
 
 use super::{
     advice::advice,
-    assessment::Assessment,
+    assessment::{Assessment, UNWRITABLE},
     host_action::Verb,
     members::Assessed,
     observation::Holding,
@@ -81,7 +81,7 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) 
         if finding.kind == conditions::HOSTS_LABELED {
             *finding = Finding::no(conditions::HOSTS_LABELED, Reason::Refused, &why);
         }
-        if finding.kind == conditions::READY && finding.reason != conditions::ready::UNSCHEDULABLE {
+        if finding.kind == conditions::READY {
             *finding = Finding::no(conditions::READY, conditions::ready::UNABLE_TO_APPLY_LABELS, &why);
         }
     }
@@ -110,7 +110,7 @@ fn scheduled(placement: &Placement) -> Finding {
 }
 
 fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> Finding {
-    let (mut blocked, mut waiting) = (Vec::new(), Vec::new());
+    let (mut blocked, mut waiting, mut reported) = (Vec::new(), Vec::new(), Vec::new());
     for Assessed { member, assessment } in members {
         let host = member.host();
         match assessment {
@@ -129,6 +129,7 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 waiting.push(format!("{host}: to be released, {why}{advice}"));
             }
             Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
+            Assessment::Unwritable => reported.push(format!("{host}: {UNWRITABLE}")),
             Assessment::Drains => {
                 let why = services::describe_drain(object, member);
                 waiting.push(format!("{host}: to be released, {why}"));
@@ -147,7 +148,8 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
     } else if !waiting.is_empty() {
         Finding::no(conditions::HOSTS_LABELED, Reason::Waiting, named(&waiting))
     } else {
-        Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, "")
+        // Another host has its place.
+        Finding::yes(conditions::HOSTS_LABELED, Reason::Labeled, named(&reported))
     }
 }
 

@@ -40,6 +40,7 @@ mod served_cluster;
 mod services;
 mod status;
 mod status_draft;
+mod write_probe;
 
 #[cfg(test)]
 mod fixtures;
@@ -57,6 +58,7 @@ pub use metrics::Metrics;
 pub use orphans::{Orphans, run as reconcile_orphans};
 pub use pending_writes::PendingWrites;
 pub use services::is_drained;
+pub use write_probe::run as probe_refused_hosts;
 
 /// Reconciles one cluster.
 ///

@@ -93,6 +93,9 @@ fn why(member: &Member, host: Option<&ObservedHost>) -> String {
                 host.error().unwrap_or_default()
             )
         }
+        Some(host) if member.state() != MemberState::Bound && host.is_write_refused() => {
+            "the API server refuses every write of it".to_owned()
+        }
         Some(host) if host.is_to_be_replaced() => "somebody asked to move it off".to_owned(),
         Some(host) if member.state() != MemberState::Bound && host.consumer().is_some() => {
             "somebody used it before it was handed over".to_owned()

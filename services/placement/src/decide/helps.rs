@@ -162,6 +162,7 @@ fn can_be_mended(reason: &Ineligible) -> bool {
         | Ineligible::State(_)
         | Ineligible::MarkedFailed
         | Ineligible::ReplaceRequested
+        | Ineligible::WriteRefused
         | Ineligible::Cordoned
         | Ineligible::CordonedDomain(_)
         | Ineligible::NoAddress(_)

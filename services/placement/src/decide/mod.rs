@@ -138,7 +138,11 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
     for known in account.staying() {
         match known.failed {
             Some(
-                reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken),
+                reason @ (FailReason::Gone
+                | FailReason::Marked
+                | FailReason::InError
+                | FailReason::Taken
+                | FailReason::Refused),
             ) if is_replaced(known) => {
                 let reason = ReleaseReason::Failed(reason);
                 decision.release.push(given_back(known, reason));
@@ -197,9 +201,13 @@ fn replaces(known: &Known<'_>) -> Replaces {
     let host = known.member.host.clone();
     match known.failed {
         Some(FailReason::ReplaceRequested) | None => Replaces::Beside(host),
-        Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => {
-            Replaces::Alone(host)
-        }
+        Some(
+            FailReason::Gone
+            | FailReason::Marked
+            | FailReason::InError
+            | FailReason::Taken
+            | FailReason::Refused,
+        ) => Replaces::Alone(host),
     }
 }
 
@@ -237,6 +245,9 @@ pub fn failure(
     // Once it has its labels, whoever uses it was to: it is bound then.
     if member.state == MemberState::Claimed && row.consumer.is_some() {
         return Some(FailReason::Taken);
+    }
+    if member.state == MemberState::Claimed && row.is_write_refused() {
+        return Some(FailReason::Refused);
     }
     let too_long = role
         .replace_after_error

@@ -31,9 +31,13 @@ enum Condition {
 
 fn condition(known: &Known<'_>) -> Condition {
     match known.failed {
-        Some(reason @ (FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken)) => {
-            Condition::Failed(reason)
-        }
+        Some(
+            reason @ (FailReason::Gone
+            | FailReason::Marked
+            | FailReason::InError
+            | FailReason::Taken
+            | FailReason::Refused),
+        ) => Condition::Failed(reason),
         Some(FailReason::ReplaceRequested) => Condition::Leaving,
         None if known.slot.is_none() => Condition::Unknown,
         None => Condition::Well,

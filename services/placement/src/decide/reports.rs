@@ -101,6 +101,7 @@ fn about_member(
             | Ineligible::Orphaned
             | Ineligible::MarkedFailed
             | Ineligible::ReplaceRequested
+            | Ineligible::WriteRefused
             | Ineligible::NotFound => true,
             // A member goes through these states while it is used; the others are worth a word.
             Ineligible::State(state) => {

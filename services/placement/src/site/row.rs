@@ -40,6 +40,7 @@ struct Flags {
     cordoned: bool,
     marked_failed: bool,
     replace_requested: bool,
+    write_refused: bool,
 }
 
 impl Row {
@@ -57,6 +58,7 @@ impl Row {
             cordoned,
             marked_failed,
             replace_requested,
+            write_refused,
             consumer,
             networks: _,
             problem,
@@ -77,6 +79,7 @@ impl Row {
                 cordoned,
                 marked_failed,
                 replace_requested,
+                write_refused,
             },
             consumer: consumer.map(Box::new),
             problem: problem.map(String::into_boxed_str),
@@ -90,6 +93,10 @@ impl Row {
 
     pub(crate) fn is_to_be_moved(&self) -> bool {
         self.flags.replace_requested
+    }
+
+    pub(crate) fn is_write_refused(&self) -> bool {
+        self.flags.write_refused
     }
 
     /// The host as it was given.
@@ -107,6 +114,7 @@ impl Row {
             cordoned,
             marked_failed,
             replace_requested,
+            write_refused,
         } = self.flags;
         Host {
             id: self.id.clone(),
@@ -121,6 +129,7 @@ impl Row {
             cordoned,
             marked_failed,
             replace_requested,
+            write_refused,
             consumer: self.consumer.as_deref().cloned(),
             networks: self
                 .networks

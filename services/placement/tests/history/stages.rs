@@ -28,7 +28,13 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
         .is_some_and(|host| host.id == record.host);
     let waits = match record.failed {
         Some(FailReason::ReplaceRequested) => true,
-        Some(FailReason::Gone | FailReason::Marked | FailReason::InError | FailReason::Taken) => false,
+        Some(
+            FailReason::Gone
+            | FailReason::Marked
+            | FailReason::InError
+            | FailReason::Taken
+            | FailReason::Refused,
+        ) => false,
         None => !is_there,
     };
     let comes = |other: &Mem| {

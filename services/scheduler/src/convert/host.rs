@@ -52,6 +52,7 @@ pub fn observed_host(site: &str, mut wire: inventory::Host) -> Result<Host, plac
         release_mark,
         problems,
         replace_requested,
+        write_refused,
     } = wire;
     let (consumer, consumer_api_version) = match consumer {
         Some(inventory::Consumer {
@@ -81,6 +82,7 @@ pub fn observed_host(site: &str, mut wire: inventory::Host) -> Result<Host, plac
         cordoned,
         marked_failed,
         replace_requested,
+        write_refused,
         consumer,
         networks: addresses.keys().cloned().collect(),
         // An address that could not be read is missing already, and so is a reason of its own.
@@ -117,6 +119,7 @@ pub fn host(host: &Host) -> inventory::Host {
         cordoned,
         marked_failed,
         replace_requested,
+        write_refused,
         consumer,
         networks: _,
         problem: _,
@@ -160,6 +163,7 @@ pub fn host(host: &Host) -> inventory::Host {
         release_mark: *release_mark,
         problems: problems.clone(),
         replace_requested: *replace_requested,
+        write_refused: *write_refused,
     }
 }
 
@@ -324,6 +328,7 @@ mod tests {
             cordoned: true,
             marked_failed: true,
             replace_requested: true,
+            write_refused: true,
             consumer: Some(inventory::Consumer {
                 api_version: "v1".to_owned(),
                 kind: "Metal3Machine".to_owned(),

@@ -146,7 +146,11 @@ impl From<placement::ReleaseReason> for ReleaseReason {
             placement::ReleaseReason::Surplus => Self::Surplus,
             placement::ReleaseReason::Failed(FailReason::Gone) => Self::Gone,
             placement::ReleaseReason::Failed(
-                FailReason::Marked | FailReason::InError | FailReason::Taken | FailReason::ReplaceRequested,
+                FailReason::Marked
+                | FailReason::InError
+                | FailReason::Taken
+                | FailReason::Refused
+                | FailReason::ReplaceRequested,
             )
             | placement::ReleaseReason::Moved => Self::Failed,
         }

@@ -126,6 +126,8 @@ impl Read {
                 cordoned: parsed.is_cordoned(),
                 marked_failed: parsed.is_failed() || parsed.is_unhealthy(),
                 replace_requested: parsed.is_to_be_replaced(),
+                // Only the API server knows.
+                write_refused: false,
                 consumer: parsed.consumer().map(consumer),
                 networks: parsed.addresses().keys().cloned().collect(),
                 // What could not be read is absent already, and so is a reason of its own.

@@ -155,7 +155,11 @@ fn release_reason(reason: placement::ReleaseReason) -> ReleaseReason {
         placement::ReleaseReason::Surplus => ReleaseReason::Surplus,
         placement::ReleaseReason::Failed(FailReason::Gone) => ReleaseReason::Gone,
         placement::ReleaseReason::Failed(
-            FailReason::Marked | FailReason::InError | FailReason::Taken | FailReason::ReplaceRequested,
+            FailReason::Marked
+            | FailReason::InError
+            | FailReason::Taken
+            | FailReason::Refused
+            | FailReason::ReplaceRequested,
         )
         | placement::ReleaseReason::Moved => ReleaseReason::Failed,
     }

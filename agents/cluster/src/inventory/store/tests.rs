@@ -176,3 +176,25 @@ fn only_a_secret_of_the_site_is_remembered() {
     inventory.put_host(&parse(with(host("h1"), remembered, json!("h1-network-data"))));
     assert_eq!(unremembered(), None, "it is named already");
 }
+
+#[test]
+fn a_refused_host_is_reported_until_it_is_written() {
+    let inventory = inventory([host("h1")]);
+    let id = inventory.host(&key("h1")).unwrap().id().clone();
+    let _ = inventory.take(10);
+    inventory.write_refused(&id, "no MAC");
+    let reported = inventory.take(10).hosts.remove(0);
+    assert!(reported.write_refused && reported.problems.concat().contains("no MAC"));
+    inventory.put_host(&parse(labelled(host("h1"), "one", "Worker")));
+    assert!(
+        inventory.take(10).hosts[0].write_refused,
+        "a change proves nothing"
+    );
+    assert!(inventory.host(&key("h1")).unwrap().is_write_refused());
+    inventory.write_accepted(&key("h1"));
+    assert!(!inventory.take(10).hosts[0].write_refused);
+    inventory.write_refused(&id, "no MAC");
+    inventory.put_host(&parse(with(host("h1"), "/metadata/uid", json!("another"))));
+    assert!(!inventory.take(10).hosts[0].write_refused, "it is another host");
+    assert!(inventory.refused().is_empty());
+}

@@ -6,11 +6,16 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use sandbox::sip_clusters::{CLUSTER_NAME, NODE_TYPE};
+use sandbox::{
+    sip_clusters::{CLUSTER_NAME, NODE_TYPE},
+    wait,
+};
 use serde_json::{Value, json};
 
 use super::{Capm3, Claim, FAILURE_DOMAIN, Metal3Machine, NODE_REUSE, Pauses, webhook};
-use crate::fixtures::{Role, Stage, cluster, fleet, given_back, held, host, members, on_shared_site};
+use crate::fixtures::{
+    AGENTS, PATIENCE, Role, Stage, cluster, fleet, given_back, held, host, members, on_shared_site,
+};
 
 #[test]
 fn capm3_takes_exactly_the_hosts_of_its_cluster_and_role() {
@@ -185,6 +190,45 @@ fn capm3_prefers_a_failure_domain_and_takes_another() {
             Claim::Has("domains-w1".to_owned())
         );
     });
+}
+
+#[tokio::test]
+async fn an_unwritable_host_gives_its_place_to_another() {
+    let stage = Stage::start("unwritable", &AGENTS).await;
+    stage.site.create_tenant_namespace("unwritable").await.unwrap();
+    stage
+        .load(&["a", "b"].map(|name| host("unwritable", "worker", name, name)))
+        .await;
+    let (first, second) = ("unwritable-a", "unwritable-b");
+    change(&stage, first, json!({"spec": {"bootMACAddress": null}})).await;
+    webhook::install(&stage.site).await;
+    let shop = cluster("unwritable", "shop").role(Role::Worker, 1);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let held = stage.labelled("unwritable", &shop).await;
+    assert_eq!(held.keys().collect::<Vec<_>>(), [second]);
+    let text = format!("metal/{first}: it cannot be released");
+    stage
+        .condition_mentions(&shop, "HostsLabeled", "True", "Labeled", &text)
+        .await;
+    let asked = json!({"site": stage.site.name(), "namespace": "metal", "name": first});
+    stage
+        .until_answer("sip.inventory.v1.InventoryService/GetHost", asked, |answer| {
+            answer.to_string().contains("BootMACAddress")
+        })
+        .await;
+
+    // It is corrected: it can be marked, and is free.
+    let mac = json!({"spec": {"bootMACAddress": "52:54:00:00:00:01"}});
+    change(&stage, first, mac).await;
+    wait::until(stage.hosts(), first, "be given back", PATIENCE, given_back)
+        .await
+        .unwrap();
+    stage
+        .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 2}}}}))
+        .await;
+    stage.ready(&shop).await;
+    assert_eq!(stage.labelled("unwritable", &shop).await.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! Hosts of which the API server refuses every write: the webhook of the baremetal-operator refuses those that are not valid, whatever is
+//! written. Such a host can be neither labelled nor released, so the scheduler gives its place to another one.
+
+use std::{convert::Infallible, time::Duration};
+
+use api::BareMetalHost;
+use kit::{apply, placement::HostId};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::context::MANAGER;
+use crate::{inventory::Inventory, triggers::Triggers};
+
+/// How often hosts are tried again. One that changes is tried at once.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Least pause between two rounds: a host that changes all the time is not tried all the time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What has come of a write that changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// The API server would take a write, or has no such host.
+    Accepted,
+    /// It refuses even this; its words.
+    Refused(String),
+    /// It did not say.
+    Unknown,
+}
+
+/// Tries a write that changes nothing, and is not carried out.
+pub(super) async fn probe(client: &Client, host: &HostId) -> Probe {
+    let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), &host.key().namespace);
+    let params = PatchParams {
+        dry_run: true,
+        field_manager: Some(MANAGER.0.to_owned()),
+        ..PatchParams::default()
+    };
+    // Another host of the same name is answered with a conflict.
+    let nothing = Patch::Merge(json!({ "metadata": { "uid": host.uid() } }));
+    match hosts.patch_metadata(&host.key().name, &params, &nothing).await {
+        Ok(_) => Probe::Accepted,
+        Err(error) => match apply::code(&error) {
+            Some(404 | 409) => Probe::Accepted,
+            Some(403 | 422) if !lacks_right(&error) => Probe::Refused(apply::reason(&error)),
+            _ => Probe::Unknown,
+        },
+    }
+}
+
+/// Whether the agent itself may not patch hosts: that says nothing about this one.
+fn lacks_right(error: &kube::Error) -> bool {
+    apply::reason(error).contains("cannot patch resource")
+}
+
+/// Tries the hosts again whose writes are refused, and has the cluster reconciled that holds one that can be written.
+///
+/// # Errors
+/// None: it goes on until it is dropped.
+pub async fn run(client: Client, inventory: Inventory, triggers: Triggers) -> Result<(), Infallible> {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN) => {}
+            () = inventory.refused_has_changed() => {}
+        }
+        for host in inventory.refused() {
+            if probe(&client, &host).await == Probe::Accepted {
+                inventory.write_accepted(host.key());
+                triggers.host(host.key());
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+
+    use super::*;
+    use crate::fixtures::key;
+
+    async fn answered(code: u16, message: &'static str) -> Probe {
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let body = if code == 200 {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "h1"}})
+            } else {
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "", "message": message})
+            };
+            let response = http::Response::builder().status(code);
+            let response = response
+                .body(Body::from(serde_json::to_vec(&body).unwrap()))
+                .unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let host = HostId::new(key("h1"), "uid-h1");
+        probe(&Client::new(service, "metal"), &host).await
+    }
+
+    #[tokio::test]
+    async fn only_admission_refuses_a_host() {
+        let refused = |words: &str| Probe::Refused(words.to_owned());
+        let webhook = "admission webhook denied the request: bootMACAddress";
+        let rights = "baremetalhosts is forbidden: User \"a\" cannot patch resource \"baremetalhosts\"";
+        for (code, message, expected) in [
+            (200, "", Probe::Accepted),
+            (404, "", Probe::Accepted),
+            (409, "another uid", Probe::Accepted),
+            (403, webhook, refused(webhook)),
+            (422, "invalid", refused("invalid")),
+            (403, rights, Probe::Unknown),
+            (429, "", Probe::Unknown),
+            (500, "the webhook cannot be reached", Probe::Unknown),
+        ] {
+            assert_eq!(answered(code, message).await, expected, "{code} {message}");
+        }
+    }
+}
