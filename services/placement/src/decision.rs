@@ -1,8 +1,8 @@
 //! What is decided, as types. Sentences for people are made from them in [`crate::sentences`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use vocabulary::{HostId, HostName, LabelKey, LabelValue, Namespace, RoleName};
+use vocabulary::{HostId, HostName, LabelKey, LabelValue, Namespace, NetworkId, RoleName};
 
 use crate::host::Consumer;
 use crate::ineligible::Ineligible;
@@ -213,7 +213,11 @@ pub struct Funnel {
     pub matched: u32,
     /// Of those, have the topology label with a value; the same number without a key.
     pub with_topology: u32,
-    /// Of those, are eligible.
+    /// The networks in which a host must have an address; empty where the role has all that it wants.
+    pub networks: BTreeSet<NetworkId>,
+    /// Of those with the topology label, lack an address in one of these networks; 0 where the role has all that it wants.
+    pub without_address: u32,
+    /// Of those with the topology label, are eligible.
     pub eligible: u32,
     /// Of those, are held by nobody.
     pub free: u32,
@@ -250,12 +254,12 @@ pub struct Tight {
 pub enum Help {
     /// More eligible hosts, for all of these roles.
     MoreHosts(Vec<Need>),
-    /// Hosts that match but are not eligible, all for this one reason.
+    /// Hosts that match but are not eligible, all for the same reason.
     MakeEligible {
         /// The role that they match.
         role: RoleName,
-        /// The reason that would have to go.
-        reason: Ineligible,
+        /// What would have to go: one reason, or the lack of addresses in several networks.
+        reasons: Vec<Ineligible>,
         /// Such hosts by name; not necessarily all.
         hosts: Vec<HostName>,
     },

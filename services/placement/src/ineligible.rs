@@ -66,6 +66,13 @@ pub enum Ineligible {
     },
 }
 
+impl Ineligible {
+    /// Whether it is the lack of an address.
+    pub(crate) fn is_no_address(&self) -> bool {
+        matches!(self, Self::NoAddress(_))
+    }
+}
+
 /// The reasons that follow from the host alone.
 pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
     let Host {

@@ -1,9 +1,10 @@
 //! Sentences for people, made from the typed reasons; the only place where they are made. Each is of bounded size,
 //! however many roles, hosts or domains it is about: lists are cut, and say how much is left out.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
-use vocabulary::{LabelKey, RoleName, Selector};
+use vocabulary::{LabelKey, NetworkId, RoleName, Selector};
 
 use crate::decision::{Funnel, Help, Need, Refusal, RefusalKind, ReleaseReason, ReportKind};
 use crate::ineligible::Ineligible;
@@ -101,11 +102,13 @@ impl Refusal {
                         tight.demand.saturating_sub(tight.deficit)
                     ));
                 }
-                parts.extend(
-                    helps
-                        .first()
-                        .map(|help| format!("{} would do", help_sentence(help, self))),
-                );
+                // Hosts that lack addresses only are as near as new ones, and nothing else of the message names them.
+                let addressed = helps.iter().skip(1).find(|help| is_address(help));
+                let helps = helps.first().into_iter().chain(addressed);
+                let helps: Vec<String> = helps.map(|help| help_sentence(help, self)).collect();
+                if !helps.is_empty() {
+                    parts.push(format!("{} would do", helps.join(", or ")));
+                }
                 parts.join("; ")
             }
         }
@@ -127,6 +130,8 @@ fn funnel_sentence(name: &RoleName, funnel: &Funnel) -> String {
         placeable,
         matched,
         with_topology,
+        networks,
+        without_address,
         eligible,
         free,
         domains,
@@ -148,11 +153,27 @@ fn funnel_sentence(name: &RoleName, funnel: &Funnel) -> String {
         .as_ref()
         .map(|key| format!(", in {}", plural(*domains, short(key))))
         .unwrap_or_default();
+    let addresses = if *without_address > 0 {
+        format!(
+            ", {without_address} without an address in {}",
+            in_networks(networks)
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "{lead}: {} match{topology}, {eligible} are eligible, {free} free{spread}",
+        "{lead}: {} match{topology}{addresses}, {eligible} are eligible, {free} free{spread}",
         plural(*matched, "host")
     )
     .replace("1 host match", "1 host matches")
+}
+
+/// Whether it is addresses for hosts that lack nothing else.
+fn is_address(help: &Help) -> bool {
+    match help {
+        Help::MakeEligible { reasons, .. } => reasons.iter().all(Ineligible::is_no_address),
+        Help::MoreHosts(_) | Help::WantLess(_) => false,
+    }
 }
 
 fn help_sentence(help: &Help, refusal: &Refusal) -> String {
@@ -169,8 +190,10 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
             }
             parts.join(" and ")
         }
-        Help::MakeEligible { role, reason, hosts } => {
-            format!("{} being eligible for {role} ({reason})", list(hosts.iter()))
+        Help::MakeEligible { role, reasons, hosts } => {
+            let reasons = reasons.iter().map(ToString::to_string);
+            let reasons = reasons.collect::<Vec<_>>().join(", ");
+            format!("{} being eligible for {role} ({reasons})", list(hosts.iter()))
         }
         Help::WantLess(roles) => {
             format!(
@@ -179,6 +202,16 @@ fn help_sentence(help: &Help, refusal: &Refusal) -> String {
             )
         }
     }
+}
+
+/// Networks, after "in".
+fn in_networks(networks: &BTreeSet<NetworkId>) -> String {
+    let word = if networks.len() == 1 {
+        "network"
+    } else {
+        "networks"
+    };
+    format!("{word} {}", list(networks.iter()))
 }
 
 fn need_sentence(need: &Need, refusal: &Refusal) -> String {
@@ -202,7 +235,15 @@ fn need_sentence(need: &Need, refusal: &Refusal) -> String {
         Some(key) if *count == 1 => format!(" in a {key}{other}"),
         Some(key) => format!(", each in a {key} of its own{other}"),
     };
-    format!("{hosts}{selector}{place}")
+    // Where some host lacks one: whoever adds hosts must know.
+    let address = match funnel.filter(|funnel| funnel.without_address > 0) {
+        Some(funnel) => {
+            let lead = if selector.is_empty() { "with" } else { "and" };
+            format!(" {lead} an address in {}", in_networks(&funnel.networks))
+        }
+        None => String::new(),
+    };
+    format!("{hosts}{selector}{address}{place}")
 }
 
 impl Display for Ineligible {

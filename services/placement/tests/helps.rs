@@ -92,7 +92,7 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
         }
         Help::MakeEligible {
             role: _,
-            reason: _,
+            reasons: _,
             hosts,
         } => {
             let mended = world
@@ -104,6 +104,7 @@ fn holds(world: &World, help: &Help) -> Result<(), TestCaseError> {
                     host.paused = false;
                     host.cordoned = false;
                     host.consumer = None;
+                    host.networks.extend(world.request.networks.iter().cloned());
                     host
                 });
             prop_assert!(fits(&decide_with(world, mended.collect())), "{help:?}");
@@ -202,5 +203,39 @@ fn the_message_says_what_would_do_and_where_it_would_not() {
             "metal/d being eligible for Worker (it is paused)",
             "asking for 2 Worker"
         ]
+    );
+}
+
+#[test]
+fn the_message_names_the_networks_that_hosts_lack() {
+    let mut hosts = ["a", "b", "c", "d"].map(|name| host(name).rack(name));
+    let network = |name: &str| -> placement::NetworkId { name.parse().expect("a network") };
+    hosts[0].networks.extend([network("oam"), network("pxe")]);
+    hosts[1].networks.insert(network("pxe"));
+    hosts[3].paused = true;
+    let mut wanted = fixtures::request([fixtures::role("Worker", Selector::default(), 2)]);
+    wanted.networks.extend([network("oam"), network("pxe")]);
+    let refusal = decide(&fixtures::site(hosts), &wanted, &[])
+        .refusal
+        .expect("one host");
+    assert_eq!(
+        refusal.message(),
+        format!(
+            "Worker: 2 wanted, 1 can be placed: 4 hosts match, 4 have {RACK}, 3 without an address in networks oam, pxe, \
+             1 are eligible, 1 free, in 1 rack; one more eligible host with an address in networks oam, pxe in a rack \
+             other than a, or metal/b being eligible for Worker (it has no address in network oam) would do"
+        )
+    );
+    let helps: Vec<String> = refusal
+        .helps
+        .iter()
+        .map(|help| refusal.help_message(help))
+        .collect();
+    assert!(
+        helps.contains(
+            &"metal/c being eligible for Worker (it has no address in network oam, it has no address in network pxe)"
+                .to_owned()
+        ),
+        "{helps:?}"
     );
 }

@@ -91,7 +91,7 @@ fn make_eligible<'a>(
 ) -> impl Iterator<Item = Help> + 'a {
     let account = &inputs.accounts.roles[role];
     let by_reason = by_only_reason(inputs, request, role);
-    by_reason.into_iter().filter_map(move |(reason, hosts)| {
+    by_reason.into_iter().filter_map(move |(reasons, hosts)| {
         let mut demands = solution.demands().to_vec();
         // They may fit other roles too, and let one of their members be moved first.
         let roles = inputs.accounts.roles.iter().zip(inputs.stages);
@@ -105,13 +105,18 @@ fn make_eligible<'a>(
             .is_complete()
             .then(|| Help::MakeEligible {
                 role: account.role.name.clone(),
-                reason,
+                reasons,
                 hosts: hosts.into_iter().collect(),
             })
     })
 }
 
-fn by_only_reason(inputs: &Inputs<'_>, request: &Request, role: usize) -> BTreeMap<Ineligible, Vec<Slot>> {
+/// Addresses in several networks are one reason: one Secret holds them all.
+fn by_only_reason(
+    inputs: &Inputs<'_>,
+    request: &Request,
+    role: usize,
+) -> BTreeMap<Vec<Ineligible>, Vec<Slot>> {
     let Inputs {
         site,
         accounts,
@@ -133,17 +138,19 @@ fn by_only_reason(inputs: &Inputs<'_>, request: &Request, role: usize) -> BTreeM
         hosts.truncate(MOST_CONSIDERED);
     }
     hosts.sort_unstable();
-    let mut by_reason: BTreeMap<Ineligible, Vec<Slot>> = BTreeMap::new();
+    let mut by_reason: BTreeMap<Vec<Ineligible>, Vec<Slot>> = BTreeMap::new();
     for (_, slot) in hosts {
         let Some(host) = site.row(slot).map(|row| row.host(site)) else {
             continue;
         };
         let role = accounts.roles[role].role;
         let reasons = all_reasons(&host, site.holder(&host.id), site.policy(), request, role);
-        if let Ok([reason]) = <[Ineligible; 1]>::try_from(reasons)
-            && can_be_mended(&reason)
-        {
-            by_reason.entry(reason).or_default().push(slot);
+        let is_one = match &*reasons {
+            [reason] => can_be_mended(reason),
+            several => !several.is_empty() && several.iter().all(Ineligible::is_no_address),
+        };
+        if is_one {
+            by_reason.entry(reasons).or_default().push(slot);
         }
     }
     by_reason

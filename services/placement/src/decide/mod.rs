@@ -85,7 +85,7 @@ pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
         settle(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
-    decision.funnels = refuse::funnels(&inputs, &solution);
+    decision.funnels = refuse::funnels(&inputs, &solution, &request.networks);
     decision.refusal = refuse::refusal(&inputs, request, &solution, &decision.funnels);
     sort(&mut decision);
     decision

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
-use vocabulary::{LabelKey, Namespace};
+use vocabulary::{LabelKey, Namespace, NetworkId};
 
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
@@ -39,6 +39,24 @@ impl Stages {
             eligible,
             free: mask,
         }
+    }
+
+    /// How many hosts with the topology label lack an address in one of these networks.
+    pub(crate) fn without_address(
+        &self,
+        site: &Site,
+        key: Option<&LabelKey>,
+        networks: &BTreeSet<NetworkId>,
+    ) -> u32 {
+        if networks.is_empty() {
+            return 0;
+        }
+        let mut mask = self.matched.clone();
+        if let Some(key) = key {
+            site.keep_with_topology(key, &mut mask);
+        }
+        site.keep_addressed(networks, &mut mask);
+        self.with_topology.saturating_sub(count(mask.count_ones(..)))
     }
 
     /// How many different domains the free hosts are in; without a key how many hosts.

@@ -1,8 +1,8 @@
 //! Why a request does not fit: funnels, and the bottleneck from the minimum cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use vocabulary::RoleName;
+use vocabulary::{NetworkId, RoleName};
 
 use super::account::{Account, count};
 use super::pool::Stages;
@@ -46,7 +46,11 @@ pub(crate) fn refusal(
 }
 
 /// How many hosts are left for each role after each condition.
-pub(crate) fn funnels(inputs: &Inputs<'_>, solution: &Solution) -> BTreeMap<RoleName, Funnel> {
+pub(crate) fn funnels(
+    inputs: &Inputs<'_>,
+    solution: &Solution,
+    networks: &BTreeSet<NetworkId>,
+) -> BTreeMap<RoleName, Funnel> {
     let roles = inputs.accounts.roles.iter();
     roles
         .zip(inputs.stages)
@@ -64,6 +68,7 @@ pub(crate) fn funnels(inputs: &Inputs<'_>, solution: &Solution) -> BTreeMap<Role
                 stages,
                 (found, missing),
                 demand.pool.domains,
+                networks,
             );
             (account.role.name.clone(), funnel)
         })
@@ -76,8 +81,15 @@ fn funnel(
     stages: &Stages,
     (found, missing): (&Found, u32),
     domains: Option<u32>,
+    networks: &BTreeSet<NetworkId>,
 ) -> Funnel {
     let role = account.role;
+    let (networks, without_address) = if missing > 0 {
+        let without_address = stages.without_address(site, role.topology_key.as_ref(), networks);
+        (networks.clone(), without_address)
+    } else {
+        (BTreeSet::new(), 0)
+    };
     Funnel {
         key: role.topology_key.clone(),
         selector: role.selector.clone(),
@@ -86,6 +98,8 @@ fn funnel(
         placeable: account.have().saturating_add(found.grown),
         matched: count(stages.matched.count_ones(..)),
         with_topology: stages.with_topology,
+        networks,
+        without_address,
         eligible: stages.eligible,
         free: count(stages.free.count_ones(..)),
         domains: domains.unwrap_or_else(|| stages.domains(site, role.topology_key.as_ref())),

@@ -143,6 +143,19 @@ impl Site {
     /// Leaves the hosts that are eligible for new claims of a cluster that needs these networks.
     pub(crate) fn keep_eligible(&self, networks: &BTreeSet<NetworkId>, mask: &mut FixedBitSet) {
         mask.intersect_with(&self.eligible);
+        self.keep_addressed(networks, mask);
+        for domain in &self.policy.cordoned {
+            if let Some(hosts) = self
+                .column(&domain.key)
+                .and_then(|(_, column)| column.hosts(domain.value.as_str()))
+            {
+                hosts.drop_from(mask);
+            }
+        }
+    }
+
+    /// Leaves the hosts with an address in each of these networks.
+    pub(crate) fn keep_addressed(&self, networks: &BTreeSet<NetworkId>, mask: &mut FixedBitSet) {
         for network in networks {
             match self
                 .networks
@@ -151,14 +164,6 @@ impl Site {
             {
                 Some((_, hosts)) => hosts.keep_in(mask),
                 None => mask.clear(),
-            }
-        }
-        for domain in &self.policy.cordoned {
-            if let Some(hosts) = self
-                .column(&domain.key)
-                .and_then(|(_, column)| column.hosts(domain.value.as_str()))
-            {
-                hosts.drop_from(mask);
             }
         }
     }

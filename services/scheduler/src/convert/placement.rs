@@ -129,6 +129,7 @@ fn funnel(funnel: &Funnel) -> api::Funnel {
         free,
         domains,
         short,
+        without_address,
     } = funnel;
     api::Funnel {
         role: role.clone(),
@@ -139,6 +140,7 @@ fn funnel(funnel: &Funnel) -> api::Funnel {
         free: *free,
         domains: *domains,
         short: *short,
+        without_address: *without_address,
     }
 }
 
@@ -163,12 +165,14 @@ pub fn parse_refusal(wire: api::Refusal) -> Refusal {
             free,
             domains,
             short,
+            without_address,
         } = wire;
         Funnel {
             role,
             wanted,
             matched,
             with_topology,
+            without_address,
             eligible,
             free,
             domains,

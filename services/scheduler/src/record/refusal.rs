@@ -33,7 +33,9 @@ pub struct Funnel {
     pub matched: u32,
     /// Of these, those with its topology key.
     pub with_topology: u32,
-    /// Of these, those that may be claimed.
+    /// Of these, those without an address in a network that the cluster needs.
+    pub without_address: u32,
+    /// Of those with its topology key, those that may be claimed.
     pub eligible: u32,
     /// Of these, those that nobody holds.
     pub free: u32,
@@ -50,6 +52,7 @@ impl From<&placement::Refusal> for Refusal {
             wanted: funnel.want,
             matched: funnel.matched,
             with_topology: funnel.with_topology,
+            without_address: funnel.without_address,
             eligible: funnel.eligible,
             free: funnel.free,
             domains: funnel.domains,

@@ -193,6 +193,8 @@ fn funnel(funnel: &placement::Funnel) -> Funnel {
         placeable: _,
         matched,
         with_topology,
+        networks: _,
+        without_address: _,
         eligible,
         free,
         domains,

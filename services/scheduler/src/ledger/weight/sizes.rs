@@ -15,7 +15,7 @@ const STATE: usize = 24;
 /// A time.
 const TIME: usize = 24;
 /// The counts of a role in a refusal.
-const COUNTS: usize = 42;
+const COUNTS: usize = 48;
 /// The longest reason for a release.
 const REASON: usize = 16;
 
