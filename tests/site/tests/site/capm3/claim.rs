@@ -46,7 +46,12 @@ impl Capm3 {
         };
         let delay = self.delay();
         sleep(delay).await;
-        let host = chosen.name_any();
+        self.claim(machine, &chosen.name_any()).await
+    }
+
+    /// Claims a host that was chosen before, as it is now.
+    pub(crate) async fn claim(&self, machine: &Metal3Machine, host: &str) -> Claim {
+        let hosts = self.hosts(machine);
         let mut patch = json!({
             "metadata": {"labels": {CLUSTER: machine.cluster}},
             "spec": {"consumerRef": machine.reference(), "online": true},
@@ -55,11 +60,11 @@ impl Capm3 {
             let secret = self.render_network_data(machine).await;
             patch["spec"]["networkData"] = json!({"name": secret, "namespace": machine.namespace});
         }
-        match merge(&hosts, &host, &patch).await {
+        match merge(&hosts, host, &patch).await {
             Ok(host) => Claim::Has(host),
             Err(kube::Error::Api(status)) if status.code == 404 => Claim::NoHost,
             Err(kube::Error::Api(status)) if [403, 422].contains(&status.code) => Claim::Refused {
-                host,
+                host: host.to_owned(),
                 words: status.message.clone(),
             },
             Err(error) => panic!("{error}"),

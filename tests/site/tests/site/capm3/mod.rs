@@ -5,6 +5,7 @@
 
 mod choice;
 mod claim;
+mod late;
 mod lives;
 mod race;
 mod release;

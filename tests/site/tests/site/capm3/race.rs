@@ -16,7 +16,7 @@ use sandbox::{region::Agent, sip_clusters::holder, site::HOST_CONSUMERS, wait};
 use serde_json::json;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-use super::{CLUSTER, Capm3, Claim, Metal3Machine, Pauses};
+use super::{ACCOUNT, CLUSTER, Capm3, Claim, Metal3Machine, NAMESPACE, Pauses};
 use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, host};
 
 const SCENARIO: &str = "claims";
@@ -265,11 +265,38 @@ async fn play(stage: &Stage, size: Size) -> (Counts, Vec<String>) {
     (all, strangers)
 }
 
+/// Refused claims that a long form prints, as the audit log has them.
+const PRINTED: usize = 10;
+
+/// Prints the first claims that the API server refused, for whoever reports what came of a long form.
+fn print_refusals(stage: &Stage) {
+    let user = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+    let refused = stage.site.audit_log().unwrap().into_iter().filter(|entry| {
+        entry.user.username == user && entry.verb == "patch" && entry.response_status.code == 403
+    });
+    for entry in refused.take(PRINTED) {
+        let object = entry.object_ref.unwrap_or_default();
+        println!(
+            "audit: {} {} {} {}/{} {} {}",
+            entry.stage_timestamp,
+            entry.user.username,
+            entry.verb,
+            object.namespace,
+            object.name,
+            entry.response_status.code,
+            entry.request_object
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_policy_no_host_is_ever_a_strangers() {
     let stage = Stage::start("fenced", &AGENTS).await;
     let size = Size::from_environment();
     let (counts, strangers) = play(&stage, size).await;
+    if env::var_os("SOAK_CLAIMS").is_some() {
+        print_refusals(&stage);
+    }
     assert_eq!(strangers, [""; 0]);
     assert_eq!((counts.labels_back, counts.reported), (0, 0), "{counts:?}");
     assert!(counts.refused > 0, "no claim came late: {counts:?}");
