@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::SystemTime};
 use api::{
     Belongs, ClusterApiCluster, Host, OperationalStatus, ProvisioningState, describe_consumer, labels,
 };
+use kit::placement::ObjectKey;
 use proto::inventory::v1 as wire;
 
 /// Longest error message that is reported, in bytes.
@@ -14,6 +15,38 @@ const MESSAGE: usize = 1024;
 pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
     let faults = host.reports().iter().map(ToString::to_string);
     faults.chain(foreign_use(host, cluster_annotation)).collect()
+}
+
+/// A consumer on a host that no `SIPCluster` holds or has released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnplacedUse {
+    /// Cluster API's name of its Cluster.
+    pub(super) cluster: Box<str>,
+    user: Box<str>,
+}
+
+impl UnplacedUse {
+    /// That its Cluster is the one of a `SIPCluster`, for people: it looks for hosts beyond those that it was given.
+    pub(super) fn fault(&self, served_for: &ObjectKey) -> String {
+        format!(
+            "it is used by {}, which SIPCluster {served_for} serves, and no SIPCluster holds it: select the labels of that SIPCluster in hostSelector",
+            self.user
+        )
+    }
+}
+
+/// Who uses a host that carries no whole set of SIP labels and was not released, if the host names their Cluster.
+pub(super) fn unplaced_use(host: &Host) -> Option<UnplacedUse> {
+    let label = |key: &str| host.labels().get(key).filter(|value| !value.is_empty());
+    let consumer = host.consumer().filter(|_| host.placement_revision().is_none())?;
+    let cluster = label(labels::CLUSTER_API)?;
+    let is_placed = [labels::CLUSTER_NAMESPACE, labels::CLUSTER_NAME, labels::NODE_TYPE]
+        .into_iter()
+        .all(|key| label(key).is_some());
+    (!is_placed).then(|| UnplacedUse {
+        cluster: cluster.as_str().into(),
+        user: describe_consumer(consumer, Some(cluster)).into(),
+    })
 }
 
 /// Since when a host is in error: when it was observed to fall into it. Absent for one that was in error when it was observed first:
@@ -52,7 +85,7 @@ fn foreign_use(host: &Host, cluster_api: Option<&str>) -> Option<String> {
                 format!("it is used by {user}, and its labels give it to SIPCluster {namespace}/{name}, which serves {meant}")
             })
         }
-        // A host that never was SIP's is not reported.
+        // Whether one that never was SIP's is reported depends on the clusters that there are: [`unplaced_use`].
         _ if host.placement_revision().is_some() => Some(format!(
             "it is used by {user}, and no SIPCluster holds it: it was released"
         )),

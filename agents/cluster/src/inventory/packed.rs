@@ -1,13 +1,21 @@
 //! How hosts and their addresses are stored: packed, since a site has ten thousand of them and few are asked for.
 //! As maps and strings of their own the agent of ten thousand hosts needs 74 MiB, and 44 like this.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use api::{BareMetalHost, Host, NetworkData, NetworkSecrets, SecretName, annotations};
 use prost::Message as _;
 use proto::inventory::v1 as wire;
 
-use super::{host_report, observed_host::ObservedHost};
+use kit::placement::ObjectKey;
+
+use super::{
+    host_report::{self, UnplacedUse},
+    observed_host::ObservedHost,
+};
 
 /// A host.
 #[derive(Debug)]
@@ -21,6 +29,7 @@ pub(super) struct PackedHost {
     cluster_annotation: Option<Box<str>>,
     /// What could not be read of the object itself.
     faults: Box<[String]>,
+    unplaced_use: Option<Box<UnplacedUse>>,
 }
 
 impl PackedHost {
@@ -41,17 +50,19 @@ impl PackedHost {
             secrets: NetworkSecrets::named_by(object),
             cluster_annotation: cluster_annotation.map(|text| text.as_str().into()),
             faults: host_report::faults(&host, cluster_annotation.map(String::as_str)).into(),
+            unplaced_use: host_report::unplaced_use(&host).map(Box::new),
         };
         Some((packed, host_report::report(&host)))
     }
 
     /// Completes a report with the addresses in the Secrets that the host names, and with what could not be read. `refused`: the words by
-    /// which the API server refuses every write of it.
+    /// which the API server refuses every write of it; `served`: the `SIPCluster`s by the names of the Clusters that they serve.
     pub(super) fn complete(
         &self,
         report: &mut wire::Host,
         networks: &BTreeMap<SecretName, PackedNetworkData>,
         refused: Option<&str>,
+        served: &BTreeSet<(String, ObjectKey)>,
     ) {
         let is_used = report.consumer.is_some();
         let fallbacks = self.secrets.fallbacks().iter().filter(|_| !is_used);
@@ -76,6 +87,11 @@ impl PackedHost {
         report.write_refused = refused.is_some();
         let refused = refused.map(|words| format!("the API server refuses every write of it: {words}"));
         report.problems.extend(refused);
+        let unplaced = self.unplaced_use.as_ref().and_then(|unplaced| {
+            let (_, served_for) = served.iter().find(|(name, _)| **name == *unplaced.cluster)?;
+            Some(unplaced.fault(served_for))
+        });
+        report.problems.extend(unplaced);
     }
 
     /// Stores a report.
@@ -103,6 +119,11 @@ impl PackedHost {
             self.cluster_annotation.as_deref().map(str::to_owned),
             unremembered.map(|secret| secret.name.clone()),
         )
+    }
+
+    /// Cluster API's name of the Cluster that uses it though no `SIPCluster` holds it.
+    pub(super) fn unplaced_cluster(&self) -> Option<&str> {
+        self.unplaced_use.as_ref().map(|unplaced| &*unplaced.cluster)
     }
 
     /// The Secrets with its addresses.

@@ -51,6 +51,8 @@ pub struct Inventory {
 struct State {
     hosts: BTreeMap<ObjectKey, PackedHost>,
     clusters: BTreeMap<ObjectKey, wire::ObservedCluster>,
+    /// `SIPCluster`s by the name of the Cluster API cluster that they serve.
+    served: BTreeSet<(String, ObjectKey)>,
     /// Addresses by the Secret that holds them.
     networks: BTreeMap<SecretName, PackedNetworkData>,
     /// Hosts by each Secret that may hold their addresses.
@@ -223,6 +225,41 @@ impl Inventory {
         self.lock().clusters.contains_key(key)
     }
 
+    /// Takes in which Cluster API cluster a `SIPCluster` serves, by its name; `None` when it is gone. Hosts that this one uses are read
+    /// again.
+    pub fn put_served(&self, key: &ObjectKey, cluster: Option<&str>) {
+        let mut state = self.lock();
+        let before: Vec<String> = state
+            .served
+            .extract_if(.., |(_, of)| of == key)
+            .map(|(name, _)| name)
+            .collect();
+        if let Some(cluster) = cluster {
+            state.served.insert((cluster.to_owned(), key.clone()));
+        }
+        if before.iter().map(String::as_str).eq(cluster) {
+            return;
+        }
+        let names = before.iter().map(String::as_str).chain(cluster);
+        let users: Vec<ObjectKey> = state
+            .hosts
+            .iter()
+            .filter(|(_, host)| {
+                let user = host.unplaced_cluster();
+                user.is_some_and(|user| names.clone().any(|name| name == user))
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        let mut changed = false;
+        for host in users {
+            changed |= state.refresh(&host);
+        }
+        drop(state);
+        if changed {
+            self.changed.send_replace(());
+        }
+    }
+
     /// Takes a `SIPCluster` in.
     pub fn put_cluster(&self, key: ObjectKey, cluster: wire::ObservedCluster) {
         let mut state = self.lock();
@@ -238,6 +275,7 @@ impl Inventory {
 
     /// Forgets a `SIPCluster`.
     pub fn delete_cluster(&self, key: &ObjectKey) {
+        self.put_served(key, None);
         let mut state = self.lock();
         if let Some(cluster) = state.clusters.remove(key) {
             state.changed_clusters.remove(key);
@@ -327,7 +365,7 @@ impl State {
             self.refused.remove(&key);
         }
         let refused = self.refused.get(&key).map(|(_, words)| &**words);
-        next.complete(&mut report, &self.networks, refused);
+        next.complete(&mut report, &self.networks, refused, &self.served);
         report.error_since = host_report::error_since(&report, before.as_ref(), SystemTime::now());
         next.pack(&report);
         self.hosts.insert(key.clone(), next);
@@ -342,7 +380,7 @@ impl State {
         let before = host.report();
         let mut report = before.clone();
         let refused = self.refused.get(key).map(|(_, words)| &**words);
-        host.complete(&mut report, &self.networks, refused);
+        host.complete(&mut report, &self.networks, refused, &self.served);
         host.pack(&report);
         self.reported(key.clone(), Some(&before), &report)
     }

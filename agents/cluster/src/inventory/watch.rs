@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 
-use api::{BareMetalHost, NetworkData, SIPCluster, SecretName, labels};
+use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
@@ -141,6 +141,10 @@ struct Clusters {
 impl Sink<SIPCluster> for Clusters {
     fn put(&self, object: SIPCluster) {
         let key = ObjectKey::for_object(&object);
+        // What cannot be parsed is refused when the cluster is reconciled.
+        let named = ClusterApiCluster::parse(&object).ok().flatten();
+        let served = named.as_ref().map_or(&*key.name, ClusterApiCluster::name);
+        self.inventory.put_served(&key, Some(served));
         self.inventory.put_cluster(key, cluster_report::report(&object));
     }
 

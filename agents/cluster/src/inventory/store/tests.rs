@@ -159,6 +159,38 @@ fn an_unused_host_falls_back_on_secrets_of_the_site() {
 }
 
 #[test]
+fn a_consumer_of_a_served_cluster_is_reported_on_any_host() {
+    let taken = with(
+        used(host("h1")),
+        "/metadata/labels/cluster.x-k8s.io~1cluster-name",
+        json!("shop"),
+    );
+    let bare = with(taken, "/spec/networkData", json!(null));
+    let inventory = inventory([bare.clone()]);
+    let problems = || {
+        let hosts = inventory.take(10).hosts;
+        hosts
+            .into_iter()
+            .flat_map(|host| host.problems)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(problems(), [""; 0], "nobody asked SIP for hosts of this Cluster");
+    let shop = crate::fixtures::reference();
+    inventory.put_served(shop.key(), Some("shop"));
+    let reported = problems();
+    assert!(
+        reported[0].contains("Metal3Machine tenant/m-0") && reported[0].contains("SIPCluster tenant/one"),
+        "{reported:?}"
+    );
+    inventory.put_served(shop.key(), Some("stall"));
+    assert_eq!(inventory.take(10).hosts[0].problems, [""; 0]);
+    inventory.put_served(shop.key(), Some("shop"));
+    assert_eq!(problems().len(), 1);
+    inventory.put_host(&parse(labelled(bare, "shop", "Worker")));
+    assert_eq!(problems(), [""; 0], "its labels give it to the consumer");
+}
+
+#[test]
 fn only_a_secret_of_the_site_is_remembered() {
     let inventory = inventory([host("h1")]);
     let unremembered = || {
