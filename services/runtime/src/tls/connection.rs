@@ -26,6 +26,8 @@ pub struct Connection {
     io: Either<Box<TlsStream<TcpStream>>, TcpStream>,
     peer: Peer,
     ends: Vec<End>,
+    /// Why it is over.
+    over: Option<&'static str>,
     /// Among the connections of its identity; `None` where nobody counts them.
     _held: Option<Held>,
 }
@@ -97,6 +99,7 @@ impl Connection {
             io: Either::Right(stream),
             peer,
             ends: Vec::new(),
+            over: None,
             _held: None,
         }
     }
@@ -126,6 +129,7 @@ impl Connection {
                 End::Expiry(Box::pin(sleep(rest))),
                 End::Withdrawal(Withdrawal(withdrawn)),
             ],
+            over: None,
             _held: None,
         })
     }
@@ -153,16 +157,24 @@ impl Connection {
         }
     }
 
-    fn ended(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
-        let ended = self.ends.iter_mut().find_map(|end| match end.poll(cx) {
-            Poll::Ready(why) => Some(why),
-            Poll::Pending => None,
-        });
-        if ended.is_some() {
-            // Polled once more they would panic.
-            self.ends.clear();
+    /// An error once the connection is over. It counts for writes too: of a peer that does not read, HTTP/2 reads nothing either
+    /// while a write waits.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.over.is_none() {
+            self.over = self.ends.iter_mut().find_map(|end| match end.poll(cx) {
+                Poll::Ready(why) => Some(why),
+                Poll::Pending => None,
+            });
+            if let Some(why) = self.over {
+                // Polled once more they would panic.
+                self.ends.clear();
+                tracing::info!(peer = %self.peer, why, "closing");
+            }
         }
-        ended
+        match self.over {
+            Some(why) => Err(io::Error::new(io::ErrorKind::TimedOut, why)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -180,24 +192,24 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(why) = self.ended(cx) {
-            tracing::info!(peer = %self.peer, why, "closing");
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
-        }
+        self.check(cx)?;
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
@@ -206,6 +218,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 
@@ -218,7 +231,7 @@ impl AsyncWrite for Connection {
 mod tests {
     use std::time::Duration;
 
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -245,5 +258,34 @@ mod tests {
             assert!(error.to_string().contains(why), "{error}");
             drop(client);
         }
+    }
+    #[tokio::test]
+    async fn a_connection_ends_while_its_peer_does_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (client, (stream, peer)) = (client.unwrap(), accepted.unwrap());
+        let (never, cut) = (Duration::from_hours(1), CancellationToken::new());
+        let connection = Connection::plaintext(stream, peer);
+        let mut connection = connection.ending(Instant::now() + never, cut.clone());
+        let writing = async {
+            loop {
+                if let Err(error) = connection.write_all(&[0; 1 << 16]).await {
+                    return error;
+                }
+            }
+        };
+        // By then the buffers of both ends are full.
+        let cutting = async {
+            sleep(Duration::from_millis(300)).await;
+            cut.cancel();
+        };
+        let ended = async { tokio::join!(writing, cutting).0 };
+        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await;
+        assert_eq!(ended.unwrap().kind(), io::ErrorKind::TimedOut);
+        connection.flush().await.unwrap_err();
+        connection.shutdown().await.unwrap_err();
+        connection.read_u8().await.unwrap_err();
+        drop(client);
     }
 }
