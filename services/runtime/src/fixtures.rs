@@ -44,6 +44,15 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::certified(|params, key| params.self_signed(key).unwrap().pem())
+    }
+
+    /// An authority that `above` has certified.
+    pub(crate) fn under(above: &Self) -> Self {
+        Self::certified(|params, key| params.signed_by(key, &above.issuer).unwrap().pem())
+    }
+
+    fn certified(certify: impl FnOnce(&CertificateParams, &KeyPair) -> String) -> Self {
         let mut params = CertificateParams::default();
         // Of two authorities with one name the wrong one would be tried, and the error be about its signature.
         let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +61,7 @@ impl Authority {
             .push(DnType::CommonName, format!("authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
+        let pem = certify(&params, &key);
         Self {
             issuer: Issuer::new(params, key),
             pem,

@@ -104,6 +104,16 @@ pub enum Error {
         /// The site.
         site: Name,
     },
+    /// Certified through the authority of a site that may not certify it.
+    #[error(
+        "the certificate of `{id}` comes from the CA of site `{site}`, which certifies agents of that site only"
+    )]
+    ForeignAuthority {
+        /// The id.
+        id: String,
+        /// The site.
+        site: Name,
+    },
     /// The certificate or its holder was revoked.
     #[error("`{id}`, or its certificate, is denied by --tls-deny")]
     Denied {

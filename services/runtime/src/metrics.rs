@@ -41,13 +41,21 @@ pub const TLS_HANDSHAKES: Definition = Definition {
     labels: &["side", "outcome"],
     help: "TLS handshakes; evicted: closed in favor of a newer connection",
 };
+/// Files with CA certificates of sites that are not usable.
+pub const TLS_SITE_FAULTS: Definition = Definition {
+    name: "sip_tls_site_authorities_unusable",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Sites whose file in --tls-site-ca-dir is not usable: the certificates it had before stay in use, or the site is refused",
+};
 
 /// Every metric that each process registers, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 11] = [
+pub const DEFINITIONS: [&Definition; 12] = [
     &BUILD,
     &TLS_NOT_AFTER,
     &TLS_RELOADS,
     &TLS_HANDSHAKES,
+    &TLS_SITE_FAULTS,
     &process::CPU,
     &process::MAX_FDS,
     &process::OPEN_FDS,

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::material::{Files, Fingerprint, Material, Validity, unix_seconds};
 use crate::identity::{Caller, Realm};
-use crate::metrics::{Metrics, TLS_HANDSHAKES, TLS_NOT_AFTER, TLS_RELOADS};
+use crate::metrics::{Metrics, TLS_HANDSHAKES, TLS_NOT_AFTER, TLS_RELOADS, TLS_SITE_FAULTS};
 use crate::readiness::Gate;
 use crate::tasks::BoxError;
 
@@ -75,6 +75,7 @@ pub struct TlsMetrics {
     not_after: Family<BySide, Gauge>,
     reloads: Family<ByOutcome, Counter>,
     handshakes: Family<ByOutcome, Counter>,
+    site_faults: Gauge,
 }
 
 impl TlsMetrics {
@@ -86,11 +87,18 @@ impl TlsMetrics {
             not_after,
             reloads,
             handshakes,
+            site_faults,
         } = &this;
         metrics.add(&TLS_NOT_AFTER, not_after.clone());
         metrics.add(&TLS_RELOADS, reloads.clone());
         metrics.add(&TLS_HANDSHAKES, handshakes.clone());
+        metrics.add(&TLS_SITE_FAULTS, site_faults.clone());
         this
+    }
+
+    /// How many sites have a file with CA certificates that is not usable.
+    pub(super) fn site_faults(&self) -> Gauge {
+        self.site_faults.clone()
     }
 
     pub(super) fn handshake(&self, side: Side, outcome: Outcome) {

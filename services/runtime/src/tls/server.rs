@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::material::{Files, Material};
 use super::reload::{Reloader, Reloading, Side, TlsMetrics};
-use super::trust::{Trust, TrustFiles};
+use super::trust::{SiteAuthorities, Trust, TrustFiles};
 use super::{ALPN, Error, ServerTlsArgs};
 use crate::identity::{Caller, Realm};
 
@@ -65,7 +65,14 @@ impl ServerTls {
                 denied: tls_deny.clone(),
             },
         };
-        let reloading = Reloading::load(files, realm.clone(), Side::Server, metrics.clone(), config)?;
+        let known = SiteAuthorities::counted(metrics.site_faults());
+        let reloading = Reloading::load(
+            files,
+            realm.clone(),
+            Side::Server,
+            metrics.clone(),
+            move |files, realm, now| config(files, realm, now, &known),
+        )?;
         let reloader = Reloader::new(Arc::clone(&reloading), *tls_reload_seconds);
         Ok(Some((Self(reloading), reloader)))
     }
@@ -104,11 +111,16 @@ impl ServerTls {
     }
 }
 
-fn config(files: &Files, realm: &Realm, now: SystemTime) -> Result<(Arc<Serving>, Material), Error> {
+fn config(
+    files: &Files,
+    realm: &Realm,
+    now: SystemTime,
+    known: &SiteAuthorities,
+) -> Result<(Arc<Serving>, Material), Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let material = Material::read(files, realm, &provider, now)?;
     let region = (&*files.anchors, &material.anchors);
-    let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider)?);
+    let trust = Arc::new(Trust::read(&files.trust, region, realm, &provider, known)?);
     let mut tls = server_config(provider)?
         .with_client_cert_verifier(Arc::new(CallerVerifier(Arc::clone(&trust))))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&material.own))));

@@ -3,12 +3,14 @@
 //! With authorities of sites, an agent's certificate must chain to the one of the site that it names, and every other
 //! identity to the region's. So an authority that a site has can make agents of that site, and nobody else.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -18,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Error;
 use super::material::anchors;
+use crate::error_chain::chain;
 use crate::identity::{self, Caller, Name, Realm};
 
 /// Ends of the names of authorities' files.
@@ -39,7 +42,8 @@ impl TrustFiles {
         let mut paths: Vec<PathBuf> = denied.iter().cloned().collect();
         if let Some(directory) = sites {
             paths.push(directory.clone());
-            paths.extend(site_files(directory).unwrap_or_default().into_values());
+            let files = site_files(directory).unwrap_or_default();
+            paths.extend(files.into_values().filter_map(Result::ok));
         }
         paths
     }
@@ -50,7 +54,7 @@ pub(super) struct Trust {
     realm: Realm,
     region: Arc<dyn ClientCertVerifier>,
     /// By site; `None` where the region's authorities certify agents, too.
-    sites: Option<BTreeMap<Name, Arc<dyn ClientCertVerifier>>>,
+    sites: Option<BTreeMap<Name, SiteAuthority>>,
     denied: Denied,
 }
 
@@ -68,35 +72,17 @@ impl Trust {
         region: (&Path, &Arc<RootCertStore>),
         realm: &Realm,
         provider: &Arc<CryptoProvider>,
+        known: &SiteAuthorities,
     ) -> Result<Self, Error> {
         let TrustFiles { sites, denied } = files;
-        let verifier =
-            |path: &Path, anchors: Arc<RootCertStore>| -> Result<Arc<dyn ClientCertVerifier>, Error> {
-                WebPkiClientVerifier::builder_with_provider(anchors, Arc::clone(provider))
-                    .build()
-                    .map_err(|source| Error::Verifier {
-                        path: path.to_owned(),
-                        source,
-                    })
-            };
-        let sites = match sites {
-            None => None,
-            Some(directory) => {
-                let mut by_site = BTreeMap::new();
-                for (site, path) in site_files(directory)? {
-                    let own = anchors(&path)?;
-                    if own.roots.iter().any(|root| region.1.roots.contains(root)) {
-                        return Err(Error::SharedAuthority { path });
-                    }
-                    by_site.insert(site, verifier(&path, Arc::new(own))?);
-                }
-                Some(by_site)
-            }
-        };
+        let own = keys(region.1);
+        let sites = sites
+            .as_deref()
+            .map(|directory| known.read(directory, &own, provider));
         Ok(Self {
             realm: realm.clone(),
-            region: verifier(region.0, Arc::clone(region.1))?,
-            sites,
+            region: verifier(region.0, Arc::clone(region.1), provider)?,
+            sites: sites.transpose()?,
             denied: denied
                 .as_deref()
                 .map(Denied::read)
@@ -115,6 +101,30 @@ impl Trust {
         self.sites.is_none()
     }
 
+    /// The site whose authority is in a chain that says to be of somebody else. With a certificate of the region's own for its key,
+    /// such an authority could certify everybody.
+    fn foreign_authority(
+        &self,
+        caller: &Caller,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Option<&Name> {
+        let sites = self.sites.as_ref()?;
+        let mut presented = RootCertStore::empty();
+        for certificate in std::iter::once(leaf).chain(intermediates) {
+            // One that cannot be read as an issuer has not been one.
+            let _ = presented.add(certificate.clone());
+        }
+        let own = caller.site().and_then(|site| sites.get(site));
+        let is_own = |key: &Vec<u8>| own.is_some_and(|own| own.keys.contains(key));
+        let presented = keys(&presented);
+        let mut foreign = presented.iter().filter(|key| !is_own(key));
+        foreign.find_map(|key| {
+            let mut all = sites.iter();
+            all.find_map(|(site, authority)| authority.keys.contains(key).then_some(site))
+        })
+    }
+
     /// Who shows this certificate, if the authority that may certify that has, and nobody denies it.
     pub(super) fn verify(
         &self,
@@ -124,13 +134,22 @@ impl Trust {
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
         let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
         let authority = match (caller.site(), &self.sites) {
-            (Some(site), Some(sites)) => sites.get(site).ok_or_else(|| {
-                let site = site.clone();
-                super::refusal::refused(identity::Error::NoAuthority { site })
-            })?,
+            (Some(site), Some(sites)) => {
+                let authority = sites.get(site).ok_or_else(|| {
+                    let site = site.clone();
+                    super::refusal::refused(identity::Error::NoAuthority { site })
+                })?;
+                &authority.verifier
+            }
             (Some(_), None) | (None, _) => &self.region,
         };
         let verified = authority.verify_client_cert(leaf, intermediates, now)?;
+        if let Some(site) = self.foreign_authority(&caller, leaf, intermediates) {
+            return Err(super::refusal::refused(identity::Error::ForeignAuthority {
+                id: self.realm.uri(&caller),
+                site: site.clone(),
+            }));
+        }
         if self.denied.holds(leaf, &self.realm.uri(&caller)) {
             let denied = identity::Error::Denied {
                 id: self.realm.uri(&caller),
@@ -142,8 +161,131 @@ impl Trust {
     }
 }
 
-/// The files in a directory of authorities, by the site that they are named after.
-fn site_files(directory: &Path) -> Result<BTreeMap<Name, PathBuf>, Error> {
+/// The public keys of certificates, in the form in which trust anchors have them.
+fn keys(store: &RootCertStore) -> BTreeSet<Vec<u8>> {
+    let roots = store.roots.iter();
+    roots
+        .map(|root| root.subject_public_key_info.as_ref().to_vec())
+        .collect()
+}
+
+fn verifier(
+    path: &Path,
+    anchors: Arc<RootCertStore>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    WebPkiClientVerifier::builder_with_provider(anchors, Arc::clone(provider))
+        .build()
+        .map_err(|source| Error::Verifier {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// Who certifies the agents of a site.
+#[derive(Clone)]
+struct SiteAuthority {
+    verifier: Arc<dyn ClientCertVerifier>,
+    keys: BTreeSet<Vec<u8>>,
+}
+
+impl SiteAuthority {
+    fn read(path: &Path, region: &BTreeSet<Vec<u8>>, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
+        let anchors = anchors(path)?;
+        let keys = keys(&anchors);
+        if !keys.is_disjoint(region) {
+            return Err(Error::SharedAuthority {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            verifier: verifier(path, Arc::new(anchors), provider)?,
+            keys,
+        })
+    }
+}
+
+/// What is known of a site's authority from reading its file before.
+#[derive(Default)]
+struct Known {
+    /// As it was when its file was usable.
+    good: Option<SiteAuthority>,
+    /// Why its file is not usable now.
+    fault: Option<String>,
+}
+
+/// The authorities of all sites, between one reading of their files and the next. A file that is not usable concerns its own
+/// site alone: what it held before stays in use, and a site without such is refused.
+#[derive(Default)]
+pub(super) struct SiteAuthorities {
+    known: Mutex<BTreeMap<Name, Known>>,
+    /// How many sites have a file that is not usable.
+    faults: Gauge,
+}
+
+impl SiteAuthorities {
+    pub(super) fn counted(faults: Gauge) -> Self {
+        Self {
+            known: Mutex::default(),
+            faults,
+        }
+    }
+
+    fn read(
+        &self,
+        directory: &Path,
+        region: &BTreeSet<Vec<u8>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<BTreeMap<Name, SiteAuthority>, Error> {
+        let files = site_files(directory)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|site, _| files.contains_key(site));
+        let mut usable = BTreeMap::new();
+        for (site, file) in files {
+            let read = file.and_then(|path| SiteAuthority::read(&path, region, provider));
+            let known = known.entry(site.clone()).or_default();
+            known.take(&site, read);
+            // The region may have got a CA since that the site had before.
+            let is_shared = |good: &SiteAuthority| !good.keys.is_disjoint(region);
+            if known.good.as_ref().is_some_and(is_shared) {
+                known.good = None;
+            }
+            usable.extend(known.good.clone().map(|good| (site, good)));
+        }
+        let faults = known.values().filter(|known| known.fault.is_some()).count();
+        self.faults.set(i64::try_from(faults).unwrap_or(i64::MAX));
+        Ok(usable)
+    }
+}
+
+impl Known {
+    /// Takes in what was read, and logs it when it is something else than before.
+    fn take(&mut self, site: &Name, read: Result<SiteAuthority, Error>) {
+        match read {
+            Ok(good) => {
+                self.good = Some(good);
+                if self.fault.take().is_some() {
+                    tracing::info!(%site, "the CA certificates of the site are usable again");
+                }
+            }
+            Err(error) => {
+                let fault = chain(&error);
+                if self.fault.as_ref() != Some(&fault) {
+                    let then = if self.good.is_some() {
+                        "those it had before stay in use"
+                    } else {
+                        "its agents are refused"
+                    };
+                    tracing::error!(%site, error = fault, then, "the CA certificates of the site are not usable");
+                    self.fault = Some(fault);
+                }
+            }
+        }
+    }
+}
+
+/// The files in a directory of authorities, by the site that they are named after; an error where it is not clear which.
+fn site_files(directory: &Path) -> Result<BTreeMap<Name, Result<PathBuf, Error>>, Error> {
     let fail = |source| Error::Read {
         what: "the authorities of sites",
         path: directory.to_owned(),
@@ -161,10 +303,15 @@ fn site_files(directory: &Path) -> Result<BTreeMap<Name, PathBuf>, Error> {
             .and_then(|stem| stem.to_str())
             .map(str::parse::<Name>);
         // Others are what a volume needs for itself.
-        if let (true, Some(Ok(site))) = (ENDINGS.contains(&ending), site)
-            && let Some(twice) = found.insert(site, path)
-        {
-            return Err(Error::TwoAuthorities { path: twice });
+        if let (true, Some(Ok(site))) = (ENDINGS.contains(&ending), site) {
+            match found.entry(site) {
+                Entry::Vacant(place) => {
+                    place.insert(Ok(path));
+                }
+                Entry::Occupied(mut place) => {
+                    *place.get_mut() = Err(Error::TwoAuthorities { path });
+                }
+            }
         }
     }
     Ok(found)

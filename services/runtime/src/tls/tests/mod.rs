@@ -3,6 +3,7 @@
 mod configuration;
 mod handshakes;
 mod reloading;
+mod site_authorities;
 mod strangers;
 mod trust;
 

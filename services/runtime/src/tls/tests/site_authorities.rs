@@ -1,0 +1,128 @@
+//! Authorities of sites: what they cannot certify, and files of them that are not usable.
+
+use super::{Served, call, dial};
+use crate::error_chain::chain;
+use crate::fixtures::{Authority, Disk, Issued, Subject, name};
+use crate::identity::Caller;
+
+const FAULTS: &str = "sip_tls_site_authorities_unusable";
+const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
+
+fn agent_of(site: &str) -> Caller {
+    Caller::Agent {
+        site: name(site),
+        name: name("cluster"),
+    }
+}
+
+fn server(region: &Authority) -> Disk {
+    Disk::new(&region.issue(&Subject::of_caller(&Caller::Scheduler)), region)
+}
+
+/// Whether a client with this certificate is served.
+async fn entered(served: &Served, region: &Authority, issued: &Issued) -> Result<(), String> {
+    let disk = Disk::new(issued, region);
+    let called = call(&dial(served, &disk.client_args())).await;
+    called.map_err(|status| chain(&status))
+}
+
+/// Whether the cluster agent of a site is served with a certificate of this authority.
+async fn agent_entered(
+    served: &Served,
+    region: &Authority,
+    by: &Authority,
+    site: &str,
+) -> Result<(), String> {
+    entered(served, region, &by.issue(&Subject::of_caller(&agent_of(site)))).await
+}
+
+#[tokio::test]
+async fn a_site_authority_under_the_regions_makes_no_operators() {
+    let region = Authority::new();
+    let (one, below) = {
+        let one = Authority::under(&region);
+        let below = Authority::under(&one);
+        (one, below)
+    };
+    let server = server(&region);
+    server.trust_site("s1", &one);
+    server.trust_site("s2", &Authority::new());
+    let served = Served::start(&server.server_args()).await;
+    let people = [
+        Caller::Operator { name: name("ada") },
+        Caller::Reader { name: name("eve") },
+        Caller::Scheduler,
+        agent_of("s2"),
+    ];
+    for (by, above) in [(&one, vec![&one]), (&below, vec![&below, &one])] {
+        let issue = |caller: &Caller| {
+            let Issued { mut certificate, key } = by.issue(&Subject::of_caller(caller));
+            for authority in &above {
+                certificate.push_str(authority.pem());
+            }
+            Issued { certificate, key }
+        };
+        for caller in &people {
+            entered(&served, &region, &issue(caller)).await.unwrap_err();
+        }
+        entered(&served, &region, &issue(&agent_of("s1"))).await.unwrap();
+    }
+    let own = region.issue(&Subject::of_caller(&people[0]));
+    entered(&served, &region, &own).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unusable_authority_of_a_site_stops_no_other_site() {
+    let region = Authority::new();
+    let (one, two) = (Authority::new(), Authority::new());
+    let server = server(&region);
+    server.trust_site("s2", &two);
+    for broken in ["nothing", region.pem()] {
+        server.write("sites/s1.crt", broken);
+        let served = Served::start(&server.server_args()).await;
+        assert_eq!(served.sample(FAULTS).unwrap(), "1");
+        agent_entered(&served, &region, &two, "s2").await.unwrap();
+        let refused = agent_entered(&served, &region, &one, "s1").await;
+        refused.unwrap_err();
+        let by_region = agent_entered(&served, &region, &region, "s1").await;
+        by_region.unwrap_err();
+        // Once the file is usable the site has agents.
+        server.trust_site("s1", &one);
+        served.until(RELOADED, |reloads| reloads >= 1).await;
+        assert_eq!(served.sample(FAULTS).unwrap(), "0");
+        agent_entered(&served, &region, &one, "s1").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_site_had_before_stays_in_use() {
+    let region = Authority::new();
+    let (one, two) = (Authority::new(), Authority::new());
+    let server = server(&region);
+    server.trust_site("s1", &one);
+    server.trust_site("s2", &two);
+    let served = Served::start(&server.server_args()).await;
+    server.write("sites/s1.crt", "nothing");
+    served.until(FAULTS, |faults| faults == 1).await;
+    agent_entered(&served, &region, &one, "s1").await.unwrap();
+    // The others follow their files meanwhile.
+    let new = Authority::new();
+    server.trust_site("s2", &new);
+    served.until(RELOADED, |reloads| reloads >= 2).await;
+    agent_entered(&served, &region, &new, "s2").await.unwrap();
+    agent_entered(&served, &region, &two, "s2").await.unwrap_err();
+    // Which of two files counts is not said.
+    server.trust_site("s1", &one);
+    served.until(FAULTS, |faults| faults == 0).await;
+    server.write("sites/s1.pem", new.pem());
+    served.until(FAULTS, |faults| faults == 1).await;
+    agent_entered(&served, &region, &one, "s1").await.unwrap();
+    agent_entered(&served, &region, &new, "s1").await.unwrap_err();
+    // Without any file it is withdrawn.
+    std::fs::remove_file(server.path("sites/s1.pem")).unwrap();
+    served.until(FAULTS, |faults| faults == 0).await;
+    let before: u64 = served.sample(RELOADED).unwrap().parse().unwrap();
+    std::fs::remove_file(server.path("sites/s1.crt")).unwrap();
+    served.until(RELOADED, |reloads| reloads > before).await;
+    agent_entered(&served, &region, &one, "s1").await.unwrap_err();
+}
