@@ -1,7 +1,11 @@
 //! Log lines that others can cause: some at once, then one a second.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
@@ -39,9 +43,57 @@ impl Quiet {
     }
 }
 
+/// Addresses whose lines are counted by themselves.
+const ADDRESSES: usize = 1024;
+/// An address without a line for so long has all of its burst again, so it needs no counting.
+const REST: Duration = Duration::from_mins(1);
+
+/// How often one kind of line may be logged about each address. A flood from some withholds no line about others, as long as
+/// these are among the first 1,024 of a minute; all further addresses together are one.
+#[derive(Debug, Default)]
+pub struct QuietByAddress {
+    addresses: Mutex<HashMap<IpAddr, (Instant, Quiet)>>,
+    others: Quiet,
+}
+
+impl QuietByAddress {
+    /// Whether the line about this address is to be logged, and how many before it were not.
+    #[must_use]
+    pub fn line(&self, address: IpAddr) -> Option<u64> {
+        let now = Instant::now();
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if addresses.len() >= ADDRESSES && !addresses.contains_key(&address) {
+            addresses.retain(|_, (last, _)| now.duration_since(*last) < REST);
+            if addresses.len() >= ADDRESSES {
+                return self.others.line();
+            }
+        }
+        let (last, quiet) = addresses
+            .entry(address)
+            .or_insert_with(|| (now, Quiet::default()));
+        *last = now;
+        quiet.line()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_of_one_address_withholds_no_line_about_another() {
+        let quiet = QuietByAddress::default();
+        let address = |number: u32| IpAddr::from(number.to_be_bytes());
+        let logged = (0..1000).filter_map(|_| quiet.line(address(1))).count();
+        assert!((32..40).contains(&logged), "{logged}");
+        assert_eq!(quiet.line(address(2)), Some(0));
+        // However many addresses there are, so many are kept.
+        for number in 0..10_000 {
+            let _ = quiet.line(address(number));
+        }
+        assert_eq!(quiet.addresses.lock().unwrap().len(), ADDRESSES);
+        assert_eq!(quiet.line(address(2)), Some(0));
+    }
 
     #[test]
     fn lines_beyond_the_burst_are_counted() {

@@ -23,12 +23,14 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
 use super::connections::Connections;
-use super::refusal::readable;
+use super::refusal::{claimed, is_of_identity, readable};
 use super::reload::{Outcome, Reloader, Side, TlsMetrics};
 use super::{Error, ServerTls, ServerTlsArgs};
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
+use crate::error_chain::chain;
 use crate::identity::Realm;
-use crate::quiet::Quiet;
+use crate::quiet::{Quiet, QuietByAddress};
+use crate::telemetry::AUDIT;
 
 /// A client that takes longer is gone or means harm.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,7 +142,8 @@ impl Listener {
 #[derive(Debug, Default)]
 struct Log {
     accept: Quiet,
-    refused: Quiet,
+    failed: Quiet,
+    refused: QuietByAddress,
     late: Quiet,
     evicted: Quiet,
     replaced: Quiet,
@@ -265,24 +268,40 @@ async fn finish(
     log: &Log,
 ) -> (Outcome, Option<Connection>) {
     let accepted = TlsAcceptor::from(tls.config()).accept(stream).into_fallible();
-    match accepted.await {
+    let (accepted, identity) = claimed(accepted).await;
+    match accepted {
         Ok(stream) => match Connection::verified(stream, address, tls) {
             Ok(connection) => (Outcome::Ok, Some(connection)),
             Err(error) => {
-                if let Some(withheld) = log.refused.line() {
-                    tracing::warn!(%address, error = &error as &dyn StdError, withheld, "refused");
-                }
+                audit(address, identity, &error, log);
                 (Outcome::Failed, None)
             }
         },
         Err((error, stream)) => {
-            let error = readable(error);
-            if let Some(withheld) = log.refused.line() {
+            if is_of_identity(&error) {
+                audit(address, identity, &readable(error), log);
+            } else if let Some(withheld) = log.failed.line() {
                 tracing::warn!(%address, error = &error as &dyn StdError, withheld, "the TLS handshake failed");
             }
             part(stream).await;
             (Outcome::Failed, None)
         }
+    }
+}
+
+/// Says in the audit log who was refused, and why. The identity is what the certificate names; nothing proves it.
+fn audit(address: SocketAddr, identity: Option<String>, error: &dyn StdError, log: &Log) {
+    if let Some(withheld) = log.refused.line(address.ip()) {
+        tracing::info!(
+            target: AUDIT,
+            identity = identity.as_deref().unwrap_or("none"),
+            address = %address,
+            call = "TLS handshake",
+            outcome = "UNAUTHENTICATED",
+            why = chain(error),
+            withheld,
+            "denied",
+        );
     }
 }
 

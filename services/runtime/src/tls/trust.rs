@@ -133,6 +133,7 @@ impl Trust {
         now: UnixTime,
     ) -> Result<(Caller, ClientCertVerified), rustls::Error> {
         let caller = self.realm.caller_of(leaf).map_err(super::refusal::refused)?;
+        super::refusal::claim(|| self.realm.uri(&caller));
         let authority = match (caller.site(), &self.sites) {
             (Some(site), Some(sites)) => {
                 let authority = sites.get(site).ok_or_else(|| {

@@ -243,7 +243,7 @@ async fn clients_that_say_nothing_do_not_keep_others_out() {
 }
 
 /// Connects with rustls alone, past the checks of this crate's client; what the server says to that.
-async fn raw_client(
+pub(super) async fn raw_client(
     served: &Served,
     trusted: &Authority,
     issued: Option<&Issued>,

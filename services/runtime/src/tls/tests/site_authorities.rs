@@ -1,9 +1,11 @@
 //! Authorities of sites: what they cannot certify, and files of them that are not usable.
 
+use super::handshakes::raw_client;
 use super::{Served, call, dial};
 use crate::error_chain::chain;
-use crate::fixtures::{Authority, Disk, Issued, Subject, name};
+use crate::fixtures::{Authority, Disk, Issued, Log, Subject, name, realm};
 use crate::identity::Caller;
+use crate::telemetry::AUDIT;
 
 const FAULTS: &str = "sip_tls_site_authorities_unusable";
 const RELOADED: &str = r#"sip_tls_reloads_total{side="server",outcome="ok"}"#;
@@ -125,4 +127,47 @@ async fn what_a_site_had_before_stays_in_use() {
     std::fs::remove_file(server.path("sites/s1.crt")).unwrap();
     served.until(RELOADED, |reloads| reloads > before).await;
     agent_entered(&served, &region, &one, "s1").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn refused_handshakes_are_audited_with_identity_and_reason() {
+    let (log, _capture) = Log::capture();
+    let (region, other) = (Authority::new(), Authority::new());
+    let server = server(&region);
+    let revoked = agent_of("s1");
+    server.write("denied", &format!("{}\n", realm().uri(&revoked)));
+    let served = Served::start(&server.server_args()).await;
+    let (expired, foreign) = (agent_of("s2"), agent_of("s3"));
+    for (issued, caller, why) in [
+        (
+            region.issue(&Subject::of_caller(&revoked)),
+            revoked,
+            "denied by --tls-deny",
+        ),
+        (
+            region.issue(&Subject::of_caller(&expired).expired()),
+            expired,
+            "certificate expired",
+        ),
+        (
+            other.issue(&Subject::of_caller(&foreign)),
+            foreign,
+            "UnknownIssuer",
+        ),
+    ] {
+        let client = raw_client(&served, &region, Some(&issued), &rustls::version::TLS13);
+        client.await.unwrap_err();
+        let text = log.text();
+        let about = format!(" {AUDIT}: denied identity=\"{}\"", realm().uri(&caller));
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(&about)).collect();
+        let line = lines.first().unwrap_or_else(|| panic!("{about}: {text}"));
+        for part in [
+            "call=\"TLS handshake\"",
+            "address=127.0.0.1",
+            "UNAUTHENTICATED",
+            why,
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
 }
