@@ -86,23 +86,14 @@ impl Inventory {
             (Some(_), None) => false,
         };
         let range = site.hosts().range((from, Bound::Unbounded));
-        let mut names: Vec<&HostName> = range
-            .map(|(name, _)| name)
-            .filter(|name| selected(name))
-            .take(size + 1)
-            .collect();
-        let more = names.len() > size;
-        names.truncate(size);
-        let next_page_token = match names.last() {
-            Some(last) if more => listing.token(&[last.namespace().as_str(), last.name()]),
-            _ => String::new(),
-        };
-        let hosts = names
-            .into_iter()
-            .filter_map(|name| host_record(&site, name))
-            .collect();
+        let names = range.map(|(name, _)| name).filter(|name| selected(name));
+        let records = names.filter_map(|name| Some((name, host_record(&site, name)?)));
+        let page::Entries { entries, next } = page::take(records, size);
+        let next_page_token = next.map_or_else(String::new, |last| {
+            listing.token(&[last.namespace().as_str(), last.name()])
+        });
         Ok(ListHostsResponse {
-            hosts,
+            hosts: entries,
             next_page_token,
             site_state: Some(region.state(&site).into()),
         })

@@ -11,7 +11,7 @@ use crate::{
     ledger::{Commit, Ledger, Page, Query, commit::Stopped},
 };
 
-/// Most entries that one call reads: about a megabyte.
+/// Most entries that one call reads, wanted or not.
 const READS: usize = 4096;
 
 /// Reads entries of commits before `before`, newest first, at most `limit` that are wanted.

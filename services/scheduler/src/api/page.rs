@@ -14,6 +14,30 @@ const USUAL: usize = 100;
 /// Most entries in a page.
 const MOST: usize = 1000;
 
+/// Bytes of entries after which a page ends.
+const BYTES: usize = 2 << 20;
+
+/// Entries in order, and the key of the last one when more follow.
+#[derive(Debug)]
+pub(crate) struct Entries<K, M> {
+    pub(crate) entries: Vec<M>,
+    pub(crate) next: Option<K>,
+}
+
+/// The first page of these: at most `size` entries, and no more than fit in 2 MiB but for the one that comes over it.
+pub(crate) fn take<K, M: Message>(all: impl IntoIterator<Item = (K, M)>, size: usize) -> Entries<K, M> {
+    let (mut entries, mut last, mut bytes) = (Vec::new(), None, 0);
+    for (key, entry) in all {
+        if entries.len() >= size || bytes >= BYTES {
+            return Entries { entries, next: last };
+        }
+        bytes += entry.encoded_len();
+        entries.push(entry);
+        last = Some(key);
+    }
+    Entries { entries, next: None }
+}
+
 /// How many entries the caller gets: 0 means 100, more than 1,000 means 1,000.
 ///
 /// # Errors
@@ -133,6 +157,29 @@ mod tests {
         assert!(listing("b").parse::<2>(&token).is_err());
         assert!(other_method.parse::<2>(&token).is_err());
         assert!(listing("a").parse::<1>("~").is_err());
+    }
+
+    #[test]
+    fn pages_end_at_their_size_or_bytes_and_continue() {
+        let entry = |bytes: usize| ListPlacementsRequest {
+            site: "x".repeat(bytes),
+            ..ListPlacementsRequest::default()
+        };
+        for (size, bytes, pages) in [
+            (4, 1, &[4, 4, 2][..]),
+            (10, 1, &[10]),
+            (1000, 700 << 10, &[3, 3, 3, 1]),
+            (1000, 3 << 20, &[1; 10]),
+        ] {
+            let (mut from, mut found) = (0, Vec::new());
+            loop {
+                let Entries { entries, next } = take((from..10).map(|key| (key, entry(bytes))), size);
+                found.push(entries.len());
+                let Some(last) = next else { break };
+                from = last + 1;
+            }
+            assert_eq!(found, pages, "{size} of {bytes} bytes");
+        }
     }
 
     #[test]

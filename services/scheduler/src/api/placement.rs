@@ -165,24 +165,20 @@ impl Placements {
                 break;
             }
         }
-        let more = found.len() > size;
-        found.truncate(size);
-        let next_page_token = match found.last() {
-            Some((site, _, last)) if more => {
-                listing.token(&[site, last.cluster.namespace().as_str(), last.cluster.name()])
-            }
-            _ => String::new(),
-        };
         // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
         let newest = region.committer().staged();
         region.committer().durable(newest).await?;
         region.require_kept(resets)?;
-        let placements = found
-            .iter()
-            .map(|(site, epoch, record)| convert::placement(site, *epoch, record))
-            .collect();
+        let placements = found.iter().map(|(site, epoch, record)| {
+            let key = (site, &record.cluster);
+            (key, convert::placement(site, *epoch, record))
+        });
+        let page::Entries { entries, next } = page::take(placements, size);
+        let next_page_token = next.map_or_else(String::new, |(site, last)| {
+            listing.token(&[site, last.namespace().as_str(), last.name()])
+        });
         Ok(ListPlacementsResponse {
-            placements,
+            placements: entries,
             next_page_token,
             site_states,
         })
@@ -268,7 +264,7 @@ impl Placements {
                 })
         };
         let Page { mut decisions, next } = log::read(terms.ledger()?, before, size + 1, wanted).await?;
-        // Either there is one more than the page holds, or so many entries were read that the caller had better ask again.
+        // Either there is one more than the page holds, or what was read is so much that the caller had better ask again.
         let more = decisions.len() > size;
         decisions.truncate(size);
         let next = if more {

@@ -4,6 +4,9 @@ use proto::placement::v1 as api;
 
 use super::{Commit, Error};
 
+/// Bytes of wanted entries after which a page ends.
+const BYTES: usize = 2 << 20;
+
 /// Which entries to read, and how many.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
@@ -32,6 +35,8 @@ pub struct Page {
 pub(super) struct Reading<'a> {
     query: Query<'a>,
     left: usize,
+    /// Of the entries that are wanted.
+    bytes: usize,
     page: Page,
 }
 
@@ -40,13 +45,17 @@ impl<'a> Reading<'a> {
         Self {
             query,
             left: query.most.max(1),
+            bytes: 0,
             page: Page::default(),
         }
     }
 
     /// Whether the page is whole; the entry below this commit would be the next.
     pub(super) fn is_whole(&mut self, below: Commit) -> bool {
-        let whole = self.left == 0 || self.page.decisions.len() >= self.query.limit || (self.query.gone)();
+        let whole = self.left == 0
+            || self.bytes >= BYTES
+            || self.page.decisions.len() >= self.query.limit
+            || (self.query.gone)();
         if whole {
             self.page.next = Some(below);
         }
@@ -63,6 +72,7 @@ impl<'a> Reading<'a> {
         decision.commit = commit.number();
         self.left -= 1;
         if (self.query.wanted)(&decision) {
+            self.bytes += value.len();
             self.page.decisions.push(decision);
         }
         Ok(())
@@ -70,5 +80,48 @@ impl<'a> Reading<'a> {
 
     pub(super) fn page(self) -> Page {
         self.page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_page_ends_at_its_bytes_and_continues() {
+        const ENTRIES: u64 = 10;
+        let decision = |commit: u64| api::Decision {
+            site: "a".to_owned(),
+            action: "x".repeat(600 << 10),
+            commit,
+            ..api::Decision::default()
+        };
+        let (mut before, mut found, mut pages) = (Commit::MAX, Vec::new(), 0);
+        loop {
+            let mut reading = Reading::new(Query {
+                before,
+                limit: 1000,
+                most: 4096,
+                wanted: &|_| true,
+                gone: &|| false,
+            });
+            for number in (1..=ENTRIES).rev().filter(|number| *number < before.number()) {
+                let commit = Commit::new(number);
+                if reading.is_whole(commit.next()) {
+                    break;
+                }
+                reading.add(commit, &decision(number).encode_to_vec()).unwrap();
+            }
+            let page = reading.page();
+            assert_eq!(page.decisions.len(), if page.next.is_some() { 4 } else { 2 });
+            found.extend(page.decisions.iter().map(|decision| decision.commit));
+            pages += 1;
+            let Some(next) = page.next else { break };
+            before = next;
+        }
+        assert_eq!(pages, 3);
+        assert_eq!(found, (1..=ENTRIES).rev().collect::<Vec<_>>());
     }
 }

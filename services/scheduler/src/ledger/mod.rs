@@ -297,14 +297,21 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         limit: usize,
         wanted: &dyn Fn(&api::Decision) -> bool,
     ) -> Result<Vec<api::Decision>, Error> {
-        let page = self.read_log(Query {
-            before,
-            limit,
-            most: usize::MAX,
-            wanted,
-            gone: &|| false,
-        })?;
-        Ok(page.decisions)
+        let (mut before, mut found) = (before, Vec::new());
+        loop {
+            let page = self.read_log(Query {
+                before,
+                limit: limit - found.len(),
+                most: usize::MAX,
+                wanted,
+                gone: &|| false,
+            })?;
+            found.extend(page.decisions);
+            match page.next {
+                Some(next) if found.len() < limit => before = next,
+                Some(_) | None => return Ok(found),
+            }
+        }
     }
 
     /// Hands out everything as it is at one moment: header, histories, records, removals, fences, the log from its oldest entry. Blocks.
