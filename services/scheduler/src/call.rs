@@ -127,6 +127,8 @@ pub struct Descriptor {
     /// The longest that the server works on it, whatever its caller's deadline; `None` for streams, which end with
     /// their connection.
     pub longest: Option<Duration>,
+    /// Bytes that each of its messages may have. What is decoded takes up to a hundred times as much memory.
+    pub largest: usize,
     /// Whether every call is audited. Denials always are.
     pub audited: bool,
 }
@@ -138,6 +140,14 @@ const READ: Duration = Duration::from_secs(30);
 /// Longest time for health and reflection.
 const PROBE: Duration = Duration::from_secs(10);
 
+/// Largest message of most calls: four times the largest shape of a cluster that is taken.
+const USUAL: usize = 256 << 10;
+/// Largest list of hosts that a cluster gives back: all that its status has room for, whose form is the longer one.
+const RELEASED: usize = 1280 << 10;
+/// Largest message of any call: agents end a chunk of a report at 1 MiB, and the one host or cluster that it ends with has no
+/// more than an API server stores of it and of its networks.
+pub const LARGEST: usize = 4 << 20;
+
 impl Descriptor {
     const fn write(path: &'static str, who: Who) -> Self {
         Self {
@@ -147,6 +157,7 @@ impl Descriptor {
             who,
             places: Places::Writes,
             longest: Some(WRITE),
+            largest: USUAL,
             audited: true,
         }
     }
@@ -159,6 +170,7 @@ impl Descriptor {
             who,
             places: Places::Reads,
             longest: Some(READ),
+            largest: USUAL,
             audited: false,
         }
     }
@@ -251,10 +263,13 @@ impl Call {
                 "/sip.placement.v1.PlacementService/ReleaseCluster",
                 Who::ClusterAgent,
             ),
-            Self::ConfirmHosts => Descriptor::write(
-                "/sip.placement.v1.PlacementService/ConfirmHosts",
-                Who::ClusterAgent,
-            ),
+            Self::ConfirmHosts => Descriptor {
+                largest: RELEASED,
+                ..Descriptor::write(
+                    "/sip.placement.v1.PlacementService/ConfirmHosts",
+                    Who::ClusterAgent,
+                )
+            },
             Self::ReleaseOrphan => {
                 Descriptor::write("/sip.placement.v1.PlacementService/ReleaseOrphan", Who::Operators)
             }
@@ -265,6 +280,7 @@ impl Call {
                 streams: Streams::Both,
                 places: Places::Reports,
                 longest: None,
+                largest: LARGEST,
                 ..Descriptor::write(
                     "/sip.inventory.v1.InventoryService/ReportHosts",
                     Who::ClusterAgent,

@@ -119,14 +119,22 @@ pub enum Error {
     },
     /// A message was not read.
     #[error(
-        "a message may have at most {} MiB: send hosts in chunks of at most 1,000, and ask for less at once ({found})",
-        .most >> 20
+        "a message of this call may have at most {} KiB, and this one has {found} bytes: send hosts in chunks of at most 1,000, and ask for less at once",
+        .most >> 10
     )]
     Unread {
-        /// Bytes that a message may have.
+        /// Bytes that a message of the call may have.
         most: usize,
-        /// What the transport says of it.
-        found: String,
+        /// Bytes of this one, as its head says.
+        found: usize,
+    },
+    /// A report was not decoded.
+    #[error("a message may have at most {most} {what}: send them in chunks of at most 1,000")]
+    TooMany {
+        /// What it has too many of.
+        what: &'static str,
+        /// How many it may have.
+        most: usize,
     },
     /// The caller is at a limit of its own.
     #[error("{identity}: {why} (limit `{}`); nothing was done, retry in {again:?}", limit.name())]
@@ -139,6 +147,20 @@ pub enum Error {
         why: String,
         /// When a call may succeed.
         again: Duration,
+    },
+    /// The caller has left too many answers unread for one more.
+    #[error("{identity}: {why} (limit `{}`); {}, retry in {again:?}", limit.name(), withheld(*.done))]
+    Withheld {
+        /// Who called.
+        identity: String,
+        /// Which limit.
+        limit: Limit,
+        /// What there is too much of.
+        why: String,
+        /// When a call may succeed.
+        again: Duration,
+        /// The call has changed what it was to change.
+        done: bool,
     },
     /// A message did not arrive in time.
     #[error("the request did not arrive within {within:?}; nothing was done")]
@@ -195,6 +217,14 @@ fn too_late(maybe: bool) -> &'static str {
         "the deadline passed before the ledger had answered; it may have been done, which the same call finds out"
     } else {
         "the deadline passed; nothing was done"
+    }
+}
+
+fn withheld(done: bool) -> &'static str {
+    if done {
+        "it was done, and its answer is not sent"
+    } else {
+        "the answer is not sent"
     }
 }
 
@@ -257,12 +287,21 @@ impl From<Error> for Status {
                 (Code::Unavailable, "SITE_RESET")
             }
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
-            Error::Unread { most: _, found: _ } => (Code::OutOfRange, "MESSAGE_TOO_LARGE"),
+            Error::Unread { most: _, found: _ } | Error::TooMany { what: _, most: _ } => {
+                (Code::OutOfRange, "MESSAGE_TOO_LARGE")
+            }
             Error::Limited {
                 identity,
                 limit,
                 why: _,
                 again,
+            }
+            | Error::Withheld {
+                identity,
+                limit,
+                why: _,
+                again,
+                done: _,
             } => {
                 details.set_retry_info(Some(again));
                 let limit = limit.name().to_owned();

@@ -1,10 +1,9 @@
-//! Deadlines, the size of messages, and no panic for a client.
+//! Deadlines, and no panic for a client.
 //!
 //! | what | answer |
 //! |---|---|
 //! | its deadline has passed before it was decided | `DEADLINE_EXCEEDED` (`NOT_DECIDED`), nothing was done |
 //! | its deadline passes while the ledger writes | `DEADLINE_EXCEEDED` (`MAYBE_DECIDED`): calling again finds out |
-//! | a message larger than [`MESSAGE`] | `OUT_OF_RANGE` (`MESSAGE_TOO_LARGE`), with what to do instead |
 //! | a panic | `INTERNAL` without its text, which is in the log |
 
 use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
@@ -16,9 +15,6 @@ use tonic::{Status, body::Body};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::Error;
-
-/// Largest message that a client may send, in bytes: a snapshot comes in chunks of 1,000 hosts.
-pub const MESSAGE: usize = 16 << 20;
 
 /// So much before its deadline a call is answered, so that the answer arrives: a tenth of the time it had, at most this.
 const HEADROOM: Duration = Duration::from_millis(200);
@@ -79,16 +75,6 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("without text"), "a call has panicked");
     Status::internal("the scheduler failed in this call; its log has the cause")
-}
-
-/// The status of a message that was not read: what tonic says of it does not say what to do. Nothing else here is out of
-/// range.
-pub(crate) fn too_large(unread: &Status) -> Status {
-    Error::Unread {
-        most: MESSAGE,
-        found: unread.message().to_owned(),
-    }
-    .into()
 }
 
 /// `grpc-timeout`: at most eight digits and a unit.

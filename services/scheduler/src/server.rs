@@ -18,7 +18,7 @@ use crate::{
     admission::{self, CallMetrics, LimitArgs, Limits},
     api::{Inventory, LedgerApi, Placements},
     backup::{BackupArgs, BackupMetrics, Backups},
-    load, policy,
+    call, policy,
     term::{LedgerArgs, Supervisor, TermCollector, TermMetrics, Terms},
 };
 
@@ -128,9 +128,9 @@ pub fn guarded_routes(
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let inventory =
-        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(load::MESSAGE);
+        InventoryServiceServer::new(Inventory::new(terms.clone())).max_decoding_message_size(call::LARGEST);
     let placements =
-        PlacementServiceServer::new(Placements::new(terms.clone())).max_decoding_message_size(load::MESSAGE);
+        PlacementServiceServer::new(Placements::new(terms.clone())).max_decoding_message_size(call::LARGEST);
     let routes = Routes::new(placements)
         .add_service(inventory)
         .add_service(LedgerServiceServer::new(LedgerApi::new(terms.clone())))

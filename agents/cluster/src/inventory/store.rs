@@ -8,6 +8,7 @@ use std::{
 
 use api::{BareMetalHost, NetworkData, SecretName};
 use kit::placement::{HostId, ObjectKey};
+use prost::Message as _;
 use proto::inventory::v1 as wire;
 use tokio::sync::{Notify, watch};
 
@@ -17,6 +18,10 @@ use super::{
     observed_host::ObservedHost,
     packed::{PackedHost, PackedNetworkData},
 };
+
+/// Bytes after which a message ends. The scheduler takes 4 MiB: there is room for the one host or `SIPCluster` that comes over it, of
+/// which an API server stores 1.5 MiB, and as much of a host's addresses.
+const BYTES: usize = 1 << 20;
 
 /// What is to be reported since the last time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -318,25 +323,38 @@ impl Inventory {
         state.deleted_clusters.clear();
     }
 
-    /// At most `limit` of each kind of what is to be reported, which counts as reported then.
+    /// At most `limit` of each kind of what is to be reported, and no more than one message has room for. It counts as reported then.
     #[must_use]
     pub fn take(&self, limit: usize) -> Changes {
         let mut state = self.lock();
         let mut changes = Changes::default();
+        let mut bytes = 0;
         for _ in 0..limit {
-            if let Some(key) = state.changed_hosts.pop_first() {
-                changes
-                    .hosts
-                    .extend(state.hosts.get(&key).map(PackedHost::report));
-            }
             if let Some((_, host)) = state.deleted_hosts.pop_first() {
+                bytes += host.encoded_len();
                 changes.deleted_hosts.push(host);
             }
-            if let Some(key) = state.changed_clusters.pop_first() {
-                changes.clusters.extend(state.clusters.get(&key).cloned());
-            }
             if let Some((_, cluster)) = state.deleted_clusters.pop_first() {
+                bytes += cluster.encoded_len();
                 changes.deleted_clusters.push(cluster);
+            }
+            if bytes >= BYTES {
+                break;
+            }
+            if let Some(key) = state.changed_hosts.pop_first()
+                && let Some(host) = state.hosts.get(&key).map(PackedHost::report)
+            {
+                bytes += host.encoded_len();
+                changes.hosts.push(host);
+            }
+            if bytes >= BYTES {
+                break;
+            }
+            if let Some(key) = state.changed_clusters.pop_first()
+                && let Some(cluster) = state.clusters.get(&key).cloned()
+            {
+                bytes += cluster.encoded_len();
+                changes.clusters.push(cluster);
             }
         }
         changes

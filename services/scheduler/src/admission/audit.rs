@@ -9,13 +9,16 @@ use std::sync::{
 };
 
 use axum::{body::Body, response::Response};
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use runtime::{telemetry::AUDIT, tls::Peer};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::{accounts::Account, metrics::CallMetrics};
-use crate::{call::Call, error::Error};
+use crate::{
+    call::{Call, Effect},
+    error::Error,
+};
 
 /// Where an answer carries the id by which the audit log names the call.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -104,6 +107,32 @@ impl Record {
         let status = Status::from(error);
         self.end(&status);
         self.named(status.into_http::<Body>())
+    }
+
+    /// The trailers of a call whose answer is not kept: its caller has left too much unread.
+    pub(super) fn withheld(&self, error: Error) -> HeaderMap {
+        let error = match error {
+            Error::Limited {
+                identity,
+                limit,
+                why,
+                again,
+            } => {
+                self.metrics.shed(self.call.name(), limit.name());
+                Error::Withheld {
+                    identity,
+                    limit,
+                    why,
+                    again,
+                    done: self.call.descriptor().effect == Effect::Write,
+                }
+            }
+            other => other,
+        };
+        let mut trailers = HeaderMap::new();
+        // Without a status the caller learns only that there is none.
+        let _ = Status::from(error).add_header(&mut trailers);
+        trailers
     }
 
     /// The call is answered, and that is `answer`.

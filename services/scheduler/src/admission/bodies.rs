@@ -18,63 +18,43 @@ use tonic::{Code, Status};
 use super::{
     accounts::{Account, Charge},
     audit::Record,
+    framing::Framing,
     metrics::CallMetrics,
 };
 use crate::{call::Call, error::Error};
 
-/// What a call holds while it is under way.
+/// What a call holds while it is under way. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Guard(Arc<Held>);
+
 #[derive(Debug)]
-pub(super) struct Guard {
+struct Held {
     _place: OwnedSemaphorePermit,
+    account: Arc<Account>,
     request: Arc<Charge>,
-    answer: Charge,
 }
 
 impl Guard {
     pub(super) fn new(place: OwnedSemaphorePermit, account: &Arc<Account>) -> Self {
-        Self {
+        Self(Arc::new(Held {
             _place: place,
             request: Arc::new(account.charge()),
-            answer: account.charge(),
-        }
+            account: Arc::clone(account),
+        }))
     }
 }
 
-/// Where in a gRPC message a body is: a flag, four bytes of length, and so many bytes.
-#[derive(Debug, Default)]
-struct Framing {
-    head: [u8; 5],
-    filled: usize,
-    rest: usize,
+/// A part of an answer, which counts and holds the place of its call until the transport has written or dropped it. A peer that
+/// does not read leaves it there after the body has ended.
+struct Unread {
+    data: Bytes,
+    _charge: Charge,
+    _guard: Guard,
 }
 
-impl Framing {
-    /// Takes bytes, and says whether another message begins in them.
-    fn take(&mut self, mut data: &[u8]) -> bool {
-        let mut begins = false;
-        while !data.is_empty() {
-            if self.rest > 0 {
-                let taken = self.rest.min(data.len());
-                self.rest -= taken;
-                data = &data[taken..];
-                continue;
-            }
-            begins |= self.filled == 0;
-            let taken = (self.head.len() - self.filled).min(data.len());
-            self.head[self.filled..self.filled + taken].copy_from_slice(&data[..taken]);
-            self.filled += taken;
-            data = &data[taken..];
-            if self.filled == self.head.len() {
-                let [_, a, b, c, d] = self.head;
-                self.rest = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-                self.filled = 0;
-            }
-        }
-        begins
-    }
-
-    fn within_a_message(&self) -> bool {
-        self.filled > 0 || self.rest > 0
+impl AsRef<[u8]> for Unread {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
     }
 }
 
@@ -94,14 +74,14 @@ pub(super) struct Received {
 
 impl Received {
     pub(super) fn new(inner: Body, call: Call, metrics: CallMetrics, guard: &Guard, endless: bool) -> Self {
-        let charge = Arc::clone(&guard.request);
+        let charge = Arc::clone(&guard.0.request);
         let due = (!endless).then(|| Box::pin(sleep(charge.account().arrival())));
         Self {
             inner,
             call,
             metrics,
             charge,
-            framing: Framing::default(),
+            framing: Framing::new(call),
             endless,
             due,
         }
@@ -109,7 +89,7 @@ impl Received {
 
     /// Counts what has arrived.
     fn count(&mut self, data: &Bytes) -> Result<(), Error> {
-        let begins = self.framing.take(data);
+        let begins = self.framing.take(data)?;
         if self.endless {
             if begins {
                 // The messages before have been read.
@@ -167,17 +147,41 @@ impl HttpBody for Received {
     }
 }
 
-/// An answer's body. The call is over when this is dropped, be it that all is sent or that nobody reads it any more.
+/// An answer's body. The call is over when this and all that it handed out is dropped, be it that all is sent or that nobody
+/// reads it any more.
 #[derive(Debug)]
 pub(super) struct Sent {
     inner: Body,
     guard: Guard,
     record: Record,
+    /// The rest of the answer was refused.
+    withheld: bool,
 }
 
 impl Sent {
     pub(super) fn new(inner: Body, guard: Guard, record: Record) -> Self {
-        Self { inner, guard, record }
+        Self {
+            inner,
+            guard,
+            record,
+            withheld: false,
+        }
+    }
+
+    /// The data as a frame that counts until it is written; trailers instead of it when its caller has too much unread.
+    fn counted(&mut self, data: Bytes) -> Frame<Bytes> {
+        let charge = self.guard.0.account.charge();
+        match charge.add(data.len()) {
+            Ok(()) => Frame::data(Bytes::from_owner(Unread {
+                data,
+                _charge: charge,
+                _guard: self.guard.clone(),
+            })),
+            Err(error) => {
+                self.withheld = true;
+                Frame::trailers(self.record.withheld(error))
+            }
+        }
     }
 }
 
@@ -190,58 +194,37 @@ impl HttpBody for Sent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        // What was handed out before is sent: otherwise this would not be asked.
-        this.guard.answer.clear();
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(data) = frame.data_ref() {
-                    // It is made already; its caller's next call is refused if it is too much.
-                    let _ = this.guard.answer.add(data.len());
-                }
-                if let Some(trailers) = frame.trailers_ref() {
-                    let ok = || Status::new(Code::Ok, "");
-                    this.record
-                        .end(&Status::from_header_map(trailers).unwrap_or_else(ok));
-                }
-            }
-            Some(Err(error)) => this.record.end(&Status::unknown(error.to_string())),
-            None => this.record.end(&Status::new(Code::Ok, "")),
+        if this.withheld {
+            return Poll::Ready(None);
         }
-        Poll::Ready(frame)
+        let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                this.record.end(&Status::unknown(error.to_string()));
+                return Poll::Ready(Some(Err(error)));
+            }
+            None => {
+                this.record.end(&Status::new(Code::Ok, ""));
+                return Poll::Ready(None);
+            }
+        };
+        let frame = match frame.into_data() {
+            Ok(data) => this.counted(data),
+            Err(frame) => frame,
+        };
+        if let Some(trailers) = frame.trailers_ref() {
+            let ok = || Status::new(Code::Ok, "");
+            this.record
+                .end(&Status::from_header_map(trailers).unwrap_or_else(ok));
+        }
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.withheld || self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(length: u8) -> Vec<u8> {
-        let mut bytes = vec![0, 0, 0, 0, length];
-        bytes.extend(vec![7; length.into()]);
-        bytes
-    }
-
-    #[test]
-    fn framing_follows_messages_however_they_are_cut() {
-        let all: Vec<u8> = [3, 0, 200].into_iter().flat_map(message).collect();
-        for size in 1..all.len() {
-            let mut framing = Framing::default();
-            let begun = all.chunks(size).filter(|chunk| framing.take(chunk)).count();
-            assert!(!framing.within_a_message(), "chunks of {size}");
-            assert!((1..=3).contains(&begun), "chunks of {size}: {begun}");
-            assert!(size > 1 || begun == 3);
-        }
-        let mut framing = Framing::default();
-        assert!(framing.take(&all[..2]) && framing.within_a_message());
-        assert!(!framing.take(&all[2..7]) && framing.within_a_message());
+        SizeHint::default()
     }
 }

@@ -63,7 +63,7 @@ pub struct Limits {
     pub(super) plaintext_factor: usize,
 }
 
-/// How long a message may take to arrive: 16 MiB at 2 MiB a second.
+/// How long a message may take to arrive: 4 MiB at 0.4 MiB a second.
 const ARRIVAL: Duration = Duration::from_secs(10);
 
 impl LimitArgs {
@@ -143,6 +143,12 @@ impl Limits {
     #[must_use]
     pub fn arrival(self, arrival: Duration) -> Self {
         Self { arrival, ..self }
+    }
+
+    /// The same, with room for so many bytes of requests and answers, for tests.
+    #[must_use]
+    pub fn buffer(self, buffer: usize) -> Self {
+        Self { buffer, ..self }
     }
 
     /// The limits of all processes of this machine together, where they are served without TLS: they are one identity, and

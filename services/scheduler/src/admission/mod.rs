@@ -12,13 +12,16 @@
 //! | a method without descriptor | `UNIMPLEMENTED` |
 //! | a call that its identity may not make | `PERMISSION_DENIED` (`FORBIDDEN`), audited |
 //! | more than a limit of its identity | `RESOURCE_EXHAUSTED` (`OVERLOADED`) at once: which limit, whose, and when to try again |
+//! | a message larger than its method takes | `OUT_OF_RANGE` (`MESSAGE_TOO_LARGE`) by its head, and what to do instead |
 //! | a message that does not arrive in time | `DEADLINE_EXCEEDED` (`TOO_SLOW`) |
 //!
-//! Deadlines, large messages and panics: [`crate::load`].
+//! Deadlines and panics: [`crate::load`].
 
 mod accounts;
 mod audit;
 mod bodies;
+mod elements;
+mod framing;
 mod limit;
 mod limits;
 mod metrics;
@@ -33,7 +36,7 @@ use axum::{
 };
 use runtime::tls::Peer;
 use tokio::time::Instant;
-use tonic::{Code, Status, service::Routes};
+use tonic::{Status, service::Routes};
 
 use accounts::{Account, Accounts};
 use audit::Record;
@@ -106,11 +109,6 @@ impl Admission {
             return record.refused(Error::TooLate { maybe });
         };
         match Status::from_header_map(answer.headers()) {
-            Some(status) if status.code() == Code::OutOfRange => {
-                let status = load::too_large(&status);
-                let answer = status.clone().into_http();
-                record.answered(&status, answer)
-            }
             Some(status) => record.answered(&status, answer),
             None => record
                 .named(answer)
@@ -146,6 +144,7 @@ impl Admission {
             streams: _,
             who: _,
             longest: _,
+            largest: _,
             audited: _,
         } = call.descriptor();
         match account.enter(places) {

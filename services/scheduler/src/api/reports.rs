@@ -1,18 +1,19 @@
 //! `ReportHosts`: a site's stream of hosts and `SIPCluster`s.
 
 use futures::Stream;
+use placement::HostName;
 use proto::inventory::v1::{
     Hello, HostFault, ReportHostsRequest, ReportHostsResponse, report_hosts_request::Message,
 };
+use runtime::quiet::Quiet;
 use tokio_stream::StreamExt as _;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use super::authorizer::Authorized;
 use crate::{
     convert,
     error::Error,
     ledger::{Fence, commit::Stopped},
-    load,
     region::{Region, Reporter},
     site::{self, SessionId},
 };
@@ -23,6 +24,8 @@ struct Reports {
     reporter: Reporter,
     sequence: u64,
     requests: Streaming<ReportHostsRequest>,
+    /// How often what it leaves out is logged.
+    log: Quiet,
     ended: bool,
 }
 
@@ -57,6 +60,7 @@ pub(super) async fn stream(
         reporter,
         sequence: 1,
         requests,
+        log: Quiet::default(),
         ended: false,
     };
     let rest = futures::stream::unfold(reports, |mut reports| async move {
@@ -117,8 +121,22 @@ impl Reports {
         match request {
             Ok(Some(request)) => Some(self.take(request).await.map_err(Into::into)),
             Ok(None) => None,
-            Err(status) if status.code() == Code::OutOfRange => Some(Err(load::too_large(&status))),
             Err(status) => Some(Err(status)),
+        }
+    }
+
+    /// One line for all hosts of a message: the site decides how many there are.
+    fn log_left_out(&self, hosts: usize, named: Option<&HostName>) {
+        if hosts > 0
+            && let Some(withheld) = self.log.line()
+        {
+            tracing::warn!(
+                site = self.reporter.site(),
+                hosts,
+                first = named.map(ToString::to_string).unwrap_or_default(),
+                withheld,
+                "reported hosts have no usable identity and are left out"
+            );
         }
     }
 
@@ -130,7 +148,9 @@ impl Reports {
         let mut faults = Vec::new();
         match message {
             Some(Message::Changes(changes)) => {
+                let reported = changes.hosts.len();
                 let changes = convert::changes(self.reporter.site(), changes);
+                self.log_left_out(reported - changes.hosts.len(), changes.unreadable.first());
                 faults = self
                     .region
                     .report(self.reporter.site(), self.session(), changes)

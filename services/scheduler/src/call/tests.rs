@@ -68,6 +68,7 @@ fn changing_and_exporting_calls_are_audited() {
             who,
             places: _,
             longest,
+            largest: _,
             audited,
         } = call.descriptor();
         assert_eq!(

@@ -80,17 +80,18 @@ async fn a_request_that_does_not_arrive_ends() {
 #[tokio::test]
 async fn large_requests_of_one_identity_are_bounded() {
     let served = with(Limits::default()).await;
-    let path = Call::ListHosts.descriptor().path;
+    let path = Call::GetHost.descriptor().path;
     // It can be decoded, and its stream does not end: none of the calls is over before all have sent theirs.
-    let mut large = request(Call::ListHosts, "a").to_vec();
-    let filler = vec![0; 15 << 20];
+    let mut large = request(Call::GetHost, "a").to_vec();
+    let filler = vec![0; 250 << 10];
     encode_key(UNKNOWN_FIELD, WireType::LengthDelimited, &mut large);
     encode_varint(filler.len() as u64, &mut large);
     large.extend(filler);
     let large = Bytes::from(large);
     let mut calls = JoinSet::new();
-    for _ in 0..3 {
-        let channel = served.channel(&reader("large"));
+    let channel = served.channel(&reader("large"));
+    for _ in 0..140 {
+        let channel = channel.clone();
         let body = tokio_stream::once(large.clone()).chain(tokio_stream::pending());
         calls.spawn(async move { send(&channel, path, body).await.unwrap_err() });
     }
@@ -100,7 +101,7 @@ async fn large_requests_of_one_identity_are_bounded() {
     assert_eq!(info.metadata["limit"], "buffer", "{first}");
     // Others have their own.
     let other = served.channel(&reader("other"));
-    send(&other, path, tokio_stream::once(request(Call::ListHosts, "a")))
+    send(&other, path, tokio_stream::once(request(Call::GetHost, "a")))
         .await
         .unwrap();
 }

@@ -167,7 +167,7 @@ impl Stage {
         .await
     }
 
-    async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
+    pub(crate) async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
         let storage = Storage::new();
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(storage.clone()).unwrap());
         let contents = ledger.load().unwrap();

@@ -1,4 +1,4 @@
-//! Calls and streams over a real connection: more than can be answered, deadlines, panics, pages, how recent answers are, messages that are too large,
+//! Calls and streams over a real connection: more than can be answered, deadlines, panics, pages, how recent answers are, messages that are too large, answers that nobody reads,
 //! peers that do not read or are not heard of any more.
 
 #![allow(
@@ -12,6 +12,7 @@ mod freshness;
 mod pages;
 mod quiet;
 mod sizes;
+mod unread;
 mod watchers;
 
 use std::{

@@ -1,33 +1,26 @@
-//! Messages that are too large: the answer says what to do.
+//! Messages that are too large, or have too much in them: the answer says what to do, and nothing is decoded.
 
-use proto::inventory::v1::{
-    HostChanges, HostRef, LabelSelector, ListHostsRequest, ReportHostsRequest, report_hosts_request::Message,
+use proto::{
+    inventory::v1::{
+        Host, HostChanges, HostRef, LabelSelector, ListHostsRequest, ReportHostsRequest, Role,
+        report_hosts_request::Message,
+    },
+    placement::v1::{ConfirmHostsRequest, PlanClusterRequest, ReleaseConfirmation},
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use crate::fixtures::{SITE, Stage, apply, hello, host};
 
-/// Largest message that is taken, as the answer says it.
-const MOST: &str = "16 MiB";
-
-fn is_too_large(status: &Status) {
+fn is_too_large(status: &Status, most: &str) {
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     let reason = status.get_details_error_info().unwrap().reason;
     assert_eq!(reason, "MESSAGE_TOO_LARGE");
-    assert!(status.message().contains(MOST), "{status}");
+    assert!(status.message().contains(most), "{status}");
 }
 
-#[tokio::test]
-async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
-    let stage = Stage::served().await;
-    let mut large = host("large");
-    large.error_message = "x".repeat(17 << 20);
-    let changes = HostChanges {
-        hosts: vec![large],
-        deleted_hosts: vec![HostRef::default()],
-        ..HostChanges::default()
-    };
+/// How a stream ends that reports these changes.
+async fn refused_report(stage: &Stage, changes: HostChanges) -> Status {
     let messages = [hello("lease"), Message::Changes(changes)];
     let requests = messages
         .into_iter()
@@ -37,17 +30,32 @@ async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
             message: Some(message),
         });
     let requests: Vec<_> = requests.collect();
-
     let opened = stage.inventory().report_hosts(tokio_stream::iter(requests)).await;
-    let mut answers = opened.unwrap().into_inner();
-    let refused = loop {
+    let mut answers = match opened {
+        Ok(opened) => opened.into_inner(),
+        // All came at once.
+        Err(status) => return status,
+    };
+    loop {
         match answers.message().await {
             Ok(answer) => assert!(answer.is_some(), "the stream has ended"),
-            Err(status) => break status,
+            Err(status) => return status,
         }
-    };
+    }
+}
 
-    is_too_large(&refused);
+#[tokio::test]
+async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
+    let stage = Stage::served().await;
+    let mut large = host("large");
+    large.error_message = "x".repeat(5 << 20);
+    let changes = HostChanges {
+        hosts: vec![large],
+        deleted_hosts: vec![HostRef::default()],
+        ..HostChanges::default()
+    };
+    let refused = refused_report(&stage, changes).await;
+    is_too_large(&refused, "4096 KiB");
     assert!(
         refused.message().contains("in chunks of at most 1,000"),
         "{refused}"
@@ -55,10 +63,21 @@ async fn a_too_large_report_is_refused_with_a_hint_to_chunk() {
 }
 
 #[tokio::test]
+async fn a_report_of_too_many_hosts_is_refused() {
+    let stage = Stage::served().await;
+    let changes = HostChanges {
+        hosts: vec![Host::default(); 1001],
+        ..HostChanges::default()
+    };
+    is_too_large(&refused_report(&stage, changes).await, "1000 hosts");
+}
+
+#[tokio::test]
 async fn a_too_large_request_is_refused_with_the_limit() {
+    const MOST: &str = "256 KiB";
     let stage = Stage::served().await;
     let selector = LabelSelector {
-        match_labels: [("key".to_owned(), "v".repeat(17 << 20))].into(),
+        match_labels: [("key".to_owned(), "v".repeat(300 << 10))].into(),
         ..LabelSelector::default()
     };
 
@@ -68,12 +87,55 @@ async fn a_too_large_request_is_refused_with_the_limit() {
         ..ListHostsRequest::default()
     };
     let refused = stage.inventory().list_hosts(request).await.unwrap_err();
-    is_too_large(&refused);
+    is_too_large(&refused, MOST);
 
     let mut request = apply("large", 1);
     request.spec.as_mut().unwrap().roles[0].label_selector = Some(selector);
     let refused = stage.placements().apply_cluster(request).await.unwrap_err();
-    is_too_large(&refused);
+    is_too_large(&refused, MOST);
     let found = stage.decisions().await;
     assert!(found.iter().all(|entry| entry.action != "apply"), "{found:?}");
+
+    // Empty roles: two bytes each, and a hundred times that when they are decoded.
+    let mut spec = apply("large", 1).spec.unwrap();
+    spec.roles = vec![Role::default(); 200_000];
+    let plan = PlanClusterRequest {
+        site: SITE.to_owned(),
+        cluster: apply("large", 1).cluster,
+        spec: Some(spec),
+    };
+    let refused = stage.placements().plan_cluster(plan).await.unwrap_err();
+    is_too_large(&refused, MOST);
+}
+
+#[tokio::test]
+async fn all_hosts_of_the_largest_cluster_are_given_back_at_once() {
+    let stage = Stage::served().await;
+    let released = |hosts: usize, name: &str| {
+        let confirmation = |number: usize| ReleaseConfirmation {
+            host: Some(HostRef {
+                namespace: "metal".to_owned(),
+                name: format!("{number:0>5}{name}"),
+                uid: "3f1c2a52-0000-4000-8000-000000000000".to_owned(),
+            }),
+            revision: u64::MAX,
+        };
+        ConfirmHostsRequest {
+            site: SITE.to_owned(),
+            cluster: apply("none", 1).cluster,
+            released: (0..hosts).map(confirmation).collect(),
+        }
+    };
+    // As many as a status of 1.25 MiB has room for, with short names and with the longest.
+    for request in [released(8_000, ""), released(3_800, &"n".repeat(240))] {
+        // It is read, and there is no such cluster.
+        let answer = stage.placements().confirm_hosts(request).await.unwrap();
+        assert_eq!(answer.into_inner().placement, None);
+    }
+    let refused = stage
+        .placements()
+        .confirm_hosts(released(16_000, &"n".repeat(240)))
+        .await
+        .unwrap_err();
+    is_too_large(&refused, "1280 KiB");
 }

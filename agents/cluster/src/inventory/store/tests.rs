@@ -230,3 +230,34 @@ fn a_refused_host_is_reported_until_it_is_written() {
     assert!(!inventory.take(10).hosts[0].write_refused, "it is another host");
     assert!(inventory.refused().is_empty());
 }
+
+#[test]
+fn a_message_ends_at_its_bytes_and_the_next_continues() {
+    const HOSTS: usize = 30;
+    let large = |number: usize| {
+        with(
+            host(&format!("h{number:0>2}")),
+            "/metadata/labels",
+            json!({ "large": "x".repeat(100 << 10) }),
+        )
+    };
+    let inventory = inventory((0..HOSTS).map(large));
+    let (mut reported, mut messages) = (Vec::new(), 0);
+    loop {
+        let Changes { hosts, .. } = inventory.take(500);
+        if hosts.is_empty() {
+            break;
+        }
+        assert!(hosts.iter().map(prost::Message::encoded_len).sum::<usize>() < BYTES + (200 << 10));
+        reported.extend(
+            hosts
+                .into_iter()
+                .filter_map(|host| host.r#ref)
+                .map(|host| host.name),
+        );
+        messages += 1;
+    }
+    assert_eq!(messages, 3, "one message each MiB");
+    let all: Vec<String> = (0..HOSTS).map(|number| format!("h{number:0>2}")).collect();
+    assert_eq!(reported, all);
+}

@@ -1,0 +1,124 @@
+//! Where in the messages of a request its bytes are, and messages that are refused before they are decoded.
+
+use super::elements::Elements;
+use crate::{call::Call, error::Error};
+
+/// Where in a gRPC message a body is: a flag, four bytes of length, and so many bytes.
+#[derive(Debug)]
+pub(super) struct Framing {
+    /// Bytes that a message may have.
+    most: usize,
+    head: [u8; 5],
+    filled: usize,
+    rest: usize,
+    /// The walk through a report; `None` for other calls.
+    elements: Option<Elements>,
+}
+
+impl Framing {
+    pub(super) fn new(call: Call) -> Self {
+        Self {
+            most: call.descriptor().largest,
+            head: [0; 5],
+            filled: 0,
+            rest: 0,
+            elements: (call == Call::ReportHosts).then(Elements::default),
+        }
+    }
+
+    /// Takes bytes, and returns whether another message begins in them.
+    ///
+    /// # Errors
+    /// [`Error::Unread`] by a message's length, before its bytes have come; [`Error::TooMany`].
+    pub(super) fn take(&mut self, mut data: &[u8]) -> Result<bool, Error> {
+        let mut begins = false;
+        while !data.is_empty() {
+            if self.rest > 0 {
+                let (here, after) = data.split_at(self.rest.min(data.len()));
+                if let Some(elements) = &mut self.elements {
+                    elements.take(here)?;
+                }
+                self.rest -= here.len();
+                data = after;
+                continue;
+            }
+            begins |= self.filled == 0;
+            let taken = (self.head.len() - self.filled).min(data.len());
+            self.head[self.filled..self.filled + taken].copy_from_slice(&data[..taken]);
+            self.filled += taken;
+            data = &data[taken..];
+            if self.filled == self.head.len() {
+                let [_, a, b, c, d] = self.head;
+                self.begin(usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX))?;
+            }
+        }
+        Ok(begins)
+    }
+
+    /// A message of so many bytes begins.
+    fn begin(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes > self.most {
+            return Err(Error::Unread {
+                most: self.most,
+                found: bytes,
+            });
+        }
+        self.rest = bytes;
+        self.filled = 0;
+        if let Some(elements) = &mut self.elements {
+            *elements = Elements::default();
+        }
+        Ok(())
+    }
+
+    pub(super) fn within_a_message(&self) -> bool {
+        self.filled > 0 || self.rest > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(length: u8) -> Vec<u8> {
+        let mut bytes = vec![0, 0, 0, 0, length];
+        bytes.extend(vec![7; length.into()]);
+        bytes
+    }
+
+    #[test]
+    fn framing_follows_messages_however_they_are_cut() {
+        let all: Vec<u8> = [3, 0, 200].into_iter().flat_map(message).collect();
+        for size in 1..all.len() {
+            let mut framing = Framing::new(Call::GetHost);
+            let begun = all
+                .chunks(size)
+                .filter(|chunk| framing.take(chunk).unwrap())
+                .count();
+            assert!(!framing.within_a_message(), "chunks of {size}");
+            assert!((1..=3).contains(&begun), "chunks of {size}: {begun}");
+            assert!(size > 1 || begun == 3);
+        }
+        let mut framing = Framing::new(Call::GetHost);
+        assert!(framing.take(&all[..2]).unwrap() && framing.within_a_message());
+        assert!(!framing.take(&all[2..7]).unwrap() && framing.within_a_message());
+    }
+
+    #[test]
+    fn a_message_is_refused_by_the_length_in_its_head() {
+        for call in Call::ALL {
+            let most = call.descriptor().largest;
+            let head = |bytes: usize| {
+                let mut head = vec![0];
+                head.extend(u32::try_from(bytes).unwrap().to_be_bytes());
+                head
+            };
+            Framing::new(call).take(&head(most)).unwrap();
+            let refused = Framing::new(call).take(&head(most + 1)).unwrap_err();
+            let Error::Unread { most: told, found } = refused else {
+                panic!("{call:?}: {refused}")
+            };
+            assert_eq!((told, found), (most, most + 1), "{call:?}");
+        }
+    }
+}
