@@ -1,7 +1,7 @@
 //! One record per call: counted whatever comes of it, and written to the log where it is audited.
 //!
 //! Audited are denials, and every call whose descriptor says so, unless a limit of its caller refused it before anything was
-//! done: such calls are counted, and logged now and then. Lines have the target `audit`, and pass every log filter.
+//! done: such calls are counted, and logged now and then. A stream has a line when it opens, too. Lines have the target `audit`, and pass every log filter.
 
 use std::sync::{
     Arc, LazyLock, OnceLock,
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use super::{accounts::Account, metrics::CallMetrics};
 use crate::{
-    call::{Call, Effect},
+    call::{Call, Descriptor, Effect},
     error::Error,
 };
 
@@ -169,6 +169,23 @@ impl Record {
         if !denied && (self.shed || !self.call.descriptor().audited) {
             return;
         }
+        self.log(
+            name(code),
+            status.message(),
+            if denied { "denied" } else { "called" },
+        );
+    }
+
+    /// The call is answered by a stream, which lasts as long as its caller wants: it is in the log from here on, also if this process
+    /// is killed before it ends.
+    pub(super) fn opened(&self) {
+        let Descriptor { audited, longest, .. } = self.call.descriptor();
+        if audited && longest.is_none() {
+            self.log("OPEN", "", "opened");
+        }
+    }
+
+    fn log(&self, outcome: &'static str, why: &str, what: &'static str) {
         let identity = self
             .peer
             .as_ref()
@@ -179,13 +196,13 @@ impl Record {
             target: AUDIT,
             identity,
             address = address.unwrap_or_default(),
-            call,
+            call = self.call.name(),
             object = self.trail.0.get().map_or("", String::as_str),
-            outcome = name(code),
-            why = status.message(),
+            outcome,
+            why,
             request_id = self.id,
             millis,
-            "{}", if denied { "denied" } else { "called" },
+            "{what}",
         );
     }
 }

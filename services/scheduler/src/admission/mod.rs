@@ -110,9 +110,12 @@ impl Admission {
         };
         match Status::from_header_map(answer.headers()) {
             Some(status) => record.answered(&status, answer),
-            None => record
-                .named(answer)
-                .map(|body| Body::new(bodies::Sent::new(body, guard, record))),
+            None => {
+                record.opened();
+                record
+                    .named(answer)
+                    .map(|body| Body::new(bodies::Sent::new(body, guard, record)))
+            }
         }
     }
 

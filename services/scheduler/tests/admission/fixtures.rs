@@ -90,7 +90,11 @@ impl Authority {
     pub(crate) fn issue(&self, caller: &Caller, not_after: SystemTime) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::default();
         let uri = realm().uri(caller);
-        params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().unwrap())];
+        // Clients of another make check the address.
+        params.subject_alt_names = vec![
+            SanType::URI(uri.as_str().try_into().unwrap()),
+            SanType::IpAddress([127, 0, 0, 1].into()),
+        ];
         let at = |time: SystemTime| date_time_ymd(1970, 1, 1) + time.duration_since(UNIX_EPOCH).unwrap();
         params.not_before = at(not_after - Duration::from_hours(2));
         params.not_after = at(not_after);
@@ -113,11 +117,23 @@ impl Authority {
             tls_key: Some(key),
             tls_client_ca: Some(self.path("ca.pem")),
             tls_site_ca_dir: None,
-            tls_deny: None,
+            tls_deny: self.denied(),
             plaintext_loopback: false,
             tls_reload_seconds: Duration::from_secs(10),
         }
     }
+
+    /// Who is denied.
+    fn denied(&self) -> Option<PathBuf> {
+        let list = self.path("denied");
+        std::fs::write(&list, format!("{}\n", realm().uri(&revoked()))).unwrap();
+        Some(list)
+    }
+}
+
+/// Whom the scheduler is told to deny.
+pub(crate) fn revoked() -> Caller {
+    operator("revoked")
 }
 
 /// A running scheduler with a site `a` of three hosts.

@@ -5,18 +5,23 @@ use std::time::{Duration, SystemTime};
 use runtime::{
     identity::Caller,
     metrics::Metrics,
+    telemetry::InjectTrace,
     tls::{self, Channel, ClientTls, ClientTlsArgs, TlsMetrics},
 };
 use scheduler::call::Call;
-use tonic::{Code, Status};
+use tonic::{
+    Code, Status,
+    service::interceptor::InterceptedService,
+    transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
+};
 
 use crate::{
-    fixtures::{Authority, Served, agent, operator, reader, realm},
+    fixtures::{Authority, Served, agent, operator, reader, realm, revoked},
     raw::{request, send},
 };
 
-/// Who may call a method about site `a`, of those that have a certificate of the region: that site's cluster agent, its
-/// load-balancer agent, the cluster agent of site `b`, a reader, an operator, the scheduler itself.
+/// Who may call a method about site `a`, of those that have a certificate of the region: that site's cluster agent, its other
+/// agents, every agent of site `b`, a reader, an operator, the scheduler itself.
 fn row(call: Call) -> [bool; 6] {
     const NO: bool = false;
     const YES: bool = true;
@@ -41,6 +46,9 @@ fn row(call: Call) -> [bool; 6] {
     }
 }
 
+/// The agents of a site besides the cluster agent.
+const OTHER_AGENTS: [&str; 3] = ["load-balancer", "jump-host", "dex"];
+
 async fn made(channel: &Channel, call: Call) -> Result<(), Status> {
     send(
         channel,
@@ -53,16 +61,19 @@ async fn made(channel: &Channel, call: Call) -> Result<(), Status> {
 #[tokio::test]
 async fn every_method_is_for_whom_the_table_says() {
     let served = Served::start().await;
-    let callers = [
-        agent("a", "cluster"),
-        agent("a", "load-balancer"),
-        agent("b", "cluster"),
-        reader("ben"),
-        operator("ana"),
-        Caller::Scheduler,
+    let mut callers = vec![
+        (0, agent("a", "cluster")),
+        (2, agent("b", "cluster")),
+        (3, reader("ben")),
+        (4, operator("ana")),
+        (5, Caller::Scheduler),
     ];
+    for name in OTHER_AGENTS {
+        callers.extend([(1, agent("a", name)), (2, agent("b", name))]);
+    }
     let mut calls = 0;
-    for (column, caller) in callers.iter().enumerate() {
+    for (column, caller) in &callers {
+        let column = *column;
         for call in Call::ALL {
             // A connection each: one identity's refusals are not another's, whatever they share.
             let made = made(&served.channel(caller), call).await;
@@ -116,6 +127,18 @@ fn client(served: &Served, files: Option<(std::path::PathBuf, std::path::PathBuf
     tls::channel(&endpoint, Some(tls)).ok()
 }
 
+/// A client of another make, with or without a certificate.
+fn foreign_client(served: &Served, files: Option<(std::path::PathBuf, std::path::PathBuf)>) -> Channel {
+    let read = |path: std::path::PathBuf| std::fs::read(path).unwrap();
+    let authority = Certificate::from_pem(read(served.authority.path("ca.pem")));
+    let mut tls = ClientTlsConfig::new().ca_certificate(authority);
+    if let Some((certificate, key)) = files {
+        tls = tls.identity(Identity::from_pem(read(certificate), read(key)));
+    }
+    let endpoint = Endpoint::from_shared(format!("https://{}", served.address)).unwrap();
+    InterceptedService::new(endpoint.tls_config(tls).unwrap().connect_lazy(), InjectTrace)
+}
+
 #[tokio::test]
 async fn only_certificates_of_the_region_are_accepted() {
     let served = Served::start().await;
@@ -128,11 +151,14 @@ async fn only_certificates_of_the_region_are_accepted() {
     let late = client(&served, Some(expiring)).unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let foreign = client(&served, Some(stranger.issue(&cluster, soon))).unwrap();
+    let denied = client(&served, Some(served.authority.issue(&revoked(), soon))).unwrap();
     let plain = tls::channel(&format!("http://{}", served.address).parse().unwrap(), None).unwrap();
     for (who, channel) in [
         ("wrong authority", foreign),
         ("expired", late),
-        ("no certificate", plain),
+        ("revoked", denied),
+        ("no certificate", foreign_client(&served, None)),
+        ("no TLS", plain),
     ] {
         for call in Call::ALL {
             let refused = made(&channel, call).await.unwrap_err();
@@ -145,5 +171,7 @@ async fn only_certificates_of_the_region_are_accepted() {
     }
     // And with one all is well.
     let good = client(&served, Some(served.authority.issue(&cluster, soon))).unwrap();
+    made(&good, Call::ListHosts).await.unwrap();
+    let good = foreign_client(&served, Some(served.authority.issue(&cluster, soon)));
     made(&good, Call::ListHosts).await.unwrap();
 }
