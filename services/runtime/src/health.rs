@@ -2,7 +2,9 @@
 //!
 //! Plain HTTP: kubelet and Prometheus read it, and nothing secret or changing is behind it. A process may answer more there.
 //! Anybody who reaches the port may connect, so connections share slots ([`ConnectionSlots`]), have to send their requests in time,
-//! and end after a while.
+//! and end after a while. Metrics are encoded once a second at most.
+
+mod scrapes;
 
 use std::convert::Infallible;
 use std::io;
@@ -30,6 +32,7 @@ use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::metrics::Metrics;
 use crate::quiet::Quiet;
 use crate::readiness::Readiness;
+use scrapes::Scrapes;
 
 /// Connections at once. The next one takes the slot of one that has asked nothing.
 const CONNECTIONS: usize = 64;
@@ -76,7 +79,7 @@ pub struct Server {
 #[derive(Debug, Clone)]
 struct About {
     readiness: Readiness,
-    metrics: Metrics,
+    scrapes: Scrapes,
 }
 
 impl Server {
@@ -94,7 +97,10 @@ impl Server {
         Ok(Self {
             listener,
             address,
-            about: About { readiness, metrics },
+            about: About {
+                readiness,
+                scrapes: Scrapes::new(metrics),
+            },
             more: Router::new(),
         })
     }
@@ -200,11 +206,8 @@ async fn readyz(State(about): State<About>) -> Response {
 }
 
 async fn metrics(State(about): State<About>) -> Response {
-    match about.metrics.encode() {
+    match about.scrapes.text().await {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "metrics could not be encoded");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

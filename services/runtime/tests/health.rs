@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its fixtures too")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use runtime::health::{HealthArgs, Server};
 use runtime::metrics::Metrics;
 use runtime::readiness::Readiness;
@@ -19,10 +23,14 @@ const GOAL: Duration = Duration::from_secs(2);
 const SILENT: usize = 200;
 
 async fn served() -> (SocketAddr, JoinSet<std::io::Result<()>>) {
+    served_with(Metrics::default()).await
+}
+
+async fn served_with(metrics: Metrics) -> (SocketAddr, JoinSet<std::io::Result<()>>) {
     let args = HealthArgs {
         health_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
     };
-    let server = Server::bind(&args, Readiness::default(), Metrics::default()).await;
+    let server = Server::bind(&args, Readiness::default(), metrics).await;
     let server = server.unwrap();
     let address = server.address();
     let mut serving = JoinSet::new();
@@ -31,12 +39,16 @@ async fn served() -> (SocketAddr, JoinSet<std::io::Result<()>>) {
 }
 
 async fn probe(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = b"GET /healthz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
-    stream.write_all(request).await.unwrap();
+    get(address, "/healthz").await.unwrap()
+}
+
+async fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 #[tokio::test]
@@ -71,4 +83,49 @@ async fn a_request_that_never_ends_is_cut() {
     let mut rest = Vec::new();
     let cut = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut rest)).await;
     assert!(cut.is_ok(), "it is still open");
+}
+
+/// Counts how often it is encoded, which takes a while.
+#[derive(Clone, Debug, Default)]
+struct Counting(Arc<AtomicU64>);
+
+impl Collector for Counting {
+    fn encode(&self, _: DescriptorEncoder<'_>) -> std::fmt::Result {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(())
+    }
+}
+
+/// Scrapers at once: as many connections as the port serves.
+const SCRAPERS: usize = 64;
+
+#[tokio::test]
+async fn scrapers_share_one_encoding_a_second() {
+    let (counting, metrics) = (Counting::default(), Metrics::default());
+    metrics.collect(counting.clone());
+    let (address, _serving) = served_with(metrics).await;
+    let started = Instant::now();
+    let mut answers = 0_u64;
+    while started.elapsed() < Duration::from_millis(1500) {
+        let mut scraping = JoinSet::new();
+        for _ in 0..SCRAPERS {
+            scraping.spawn(async move { get(address, "/metrics").await });
+        }
+        // Some leave as soon as they have asked.
+        scraping.spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n";
+            stream.write_all(request).await.unwrap();
+            Ok(String::new())
+        });
+        for answer in scraping.join_all().await {
+            // A connection more than there are places for is closed.
+            answers += u64::from(answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")));
+        }
+    }
+    let (encoded, seconds) = (counting.0.load(Ordering::Relaxed), started.elapsed().as_secs());
+    println!("{answers} scrapes in {seconds} s, {encoded} encodings");
+    assert!(answers > 0);
+    assert!(encoded <= seconds + 1, "{encoded} in {seconds} s");
 }

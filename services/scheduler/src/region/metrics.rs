@@ -83,10 +83,15 @@ impl Sample {
         if let Some(time) = site.summary().last_report {
             self.last_report.get_or_create(&by_site).set(seconds(time));
         }
+        // Those that are held are fewer than hosts: what this takes does not grow with the site.
         let mut hosts: BTreeMap<&'static str, i64> = BTreeMap::new();
-        for host in site.hosts().values() {
-            *hosts.entry(state(site.holder(host.id()))).or_default() += 1;
+        let mut held = 0;
+        for (_, holder) in site.model().holders().filter(|(id, _)| site.model().contains(id)) {
+            *hosts.entry(state(holder)).or_default() += 1;
+            held += 1;
         }
+        let all = i64::try_from(site.hosts().len()).unwrap_or(i64::MAX);
+        hosts.insert("free", all - held);
         // A state without hosts is 0, not absent.
         for state in ["free", "claimed", "bound", "releasing", "orphaned"] {
             let count = hosts.remove(state).unwrap_or_default();
@@ -117,15 +122,14 @@ impl Sample {
     }
 }
 
-fn state(holder: Option<&Holder>) -> &'static str {
+fn state(holder: &Holder) -> &'static str {
     match holder {
-        None => "free",
-        Some(Holder::Orphaned) => "orphaned",
-        Some(Holder::Cluster {
+        Holder::Orphaned => "orphaned",
+        Holder::Cluster {
             state,
             cluster: _,
             role: _,
-        }) => match state {
+        } => match state {
             MemberState::Claimed => "claimed",
             MemberState::Bound => "bound",
             MemberState::Releasing => "releasing",

@@ -1,0 +1,65 @@
+//! The text of all metrics, encoded once for everybody who asks within a second: encoding takes the time of a core, and anybody who
+//! reaches the port may ask.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+use crate::metrics::Metrics;
+
+/// How long a text is answered again.
+const SHARED: Duration = Duration::from_secs(1);
+
+/// Answers scrapes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Scrapes {
+    metrics: Metrics,
+    latest: Arc<Mutex<Option<Encoded>>>,
+}
+
+#[derive(Debug)]
+struct Encoded {
+    at: Instant,
+    /// `None`: it failed, which is in the log.
+    text: Option<Bytes>,
+}
+
+impl Scrapes {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            latest: Arc::default(),
+        }
+    }
+
+    /// All metrics as `OpenMetrics` text, as they were a second ago at most.
+    ///
+    /// # Errors
+    /// When they cannot be encoded, which is then in the log.
+    pub(super) async fn text(&self) -> Result<Bytes, fmt::Error> {
+        let mut latest = Arc::clone(&self.latest).lock_owned().await;
+        if let Some(Encoded { at, text }) = &*latest
+            && at.elapsed() < SHARED
+        {
+            return text.clone().ok_or(fmt::Error);
+        }
+        let metrics = self.metrics.clone();
+        // It holds the lock itself: whoever asks and leaves at once begins no second one beside it.
+        let encoding = spawn_blocking(move || {
+            let encoded = metrics.encode();
+            let text = encoded
+                .inspect_err(|error| tracing::error!(%error, "metrics could not be encoded"))
+                .map(Bytes::from);
+            *latest = Some(Encoded {
+                at: Instant::now(),
+                text: text.clone().ok(),
+            });
+            text
+        });
+        encoding.await.map_err(|_| fmt::Error)?
+    }
+}
