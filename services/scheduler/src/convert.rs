@@ -9,7 +9,7 @@ mod plan;
 mod position;
 mod spec;
 
-pub use changes::changes;
+pub use changes::{changes, slices};
 pub use host::{addresses, host, observed_host, sip_labels};
 pub use names::{cluster, cluster_ref, host_id, host_ref, time, uid};
 pub use placement::{decision, parse_member_state, parse_refusal, parse_report, placement, report, state};

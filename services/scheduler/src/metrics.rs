@@ -37,12 +37,12 @@ pub const QUEUE_WAIT: Definition = Definition {
     labels: &[],
     help: "Time for which a change waits for a place in the ledger's queue",
 };
-/// Time in which one decision is made, under the lock of its site.
+/// Time in which one decision is made.
 pub const DECISION: Definition = Definition {
     name: "sip_scheduler_decision_duration_seconds",
     kind: Kind::Histogram,
     labels: &["action"],
-    help: "Time in which one decision is made, under the lock of its site",
+    help: "Time in which one decision is made; those of plan and capacity claim nothing",
 };
 /// Time in which one batch of changes is stored durably, fsync included.
 pub const COMMIT: Definition = Definition {

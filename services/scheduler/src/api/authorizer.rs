@@ -45,6 +45,21 @@ pub(super) struct Authorized<T> {
     terms: Terms,
 }
 
+impl<T: Send + 'static> Authorized<T> {
+    /// Answers a question that needs a core for long when it is its caller's turn, off the async threads.
+    ///
+    /// # Errors
+    /// When there is no region; what `answer` returns.
+    pub(super) async fn in_turn<R: Send + 'static>(
+        self,
+        answer: impl FnOnce(Self) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let region = self.terms.region()?;
+        let caller = self.caller.clone();
+        region.compute(&caller, move || answer(self)).await?
+    }
+}
+
 impl<T> Authorized<T> {
     /// The message, its caller as the audit log names it, and the terms that serve it.
     pub(super) fn into_parts(self) -> (T, String, Terms) {

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     authorizer::{Authorized, Authorizer},
-    capacity,
+    capacity::{self, Count, Counted},
     page::{self, Listing},
     reports,
 };
@@ -132,8 +132,8 @@ impl Inventory {
         })
     }
 
-    fn capacity(authorized: Authorized<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+    async fn capacity(authorized: Authorized<FindCapacityRequest>) -> Result<FindCapacityResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let FindCapacityRequest {
             spec,
             namespace,
@@ -151,19 +151,37 @@ impl Inventory {
         let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
         let region = terms.region()?;
         for (name, shared) in region.sites() {
-            let locked = shared.read();
-            if let Err(error) = locked.require_synced() {
-                unsynced.push(UnsyncedSite {
-                    site: name,
-                    reason: error.to_string(),
-                });
-                continue;
-            }
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
-            let model = locked.model().clone();
-            let revision = region.state(&locked).position.into();
-            drop(locked);
-            let (copies, limit) = capacity::count(model, &spec, &namespace, most)?;
+            let begin = {
+                let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
+                move || {
+                    let locked = shared.read();
+                    locked.require_synced()?;
+                    let revision = region.state(&locked).position.into();
+                    Ok((
+                        Count::new(locked.model().clone(), spec, namespace, most),
+                        revision,
+                    ))
+                }
+            };
+            let begun: Result<_, Error> = region.compute(&caller, begin).await?;
+            let (mut count, revision) = match begun {
+                Ok(begun) => begun,
+                Err(error) => {
+                    unsynced.push(UnsyncedSite {
+                        site: name,
+                        reason: error.to_string(),
+                    });
+                    continue;
+                }
+            };
+            let (copies, limit) = loop {
+                let metrics = region.committer().metrics().clone();
+                match region.compute(&caller, move || count.advance(&metrics)).await?? {
+                    Counted::More(more) => count = more,
+                    Counted::All(copies, limit) => break (copies, limit),
+                }
+            };
             sites.push(SiteCapacity {
                 site: name,
                 copies,
@@ -312,7 +330,8 @@ impl InventoryService for Inventory {
         &self,
         request: Request<ListHostsRequest>,
     ) -> Result<Response<ListHostsResponse>, Status> {
-        Ok(Response::new(Self::list(self.authorizer.authorize(request)?)?))
+        let authorized = self.authorizer.authorize(request)?;
+        Ok(Response::new(authorized.in_turn(Self::list).await?))
     }
 
     async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
@@ -330,16 +349,16 @@ impl InventoryService for Inventory {
         &self,
         request: Request<FindCapacityRequest>,
     ) -> Result<Response<FindCapacityResponse>, Status> {
-        Ok(Response::new(Self::capacity(
-            self.authorizer.authorize(request)?,
-        )?))
+        let authorized = self.authorizer.authorize(request)?;
+        Ok(Response::new(Self::capacity(authorized).await?))
     }
 
     async fn explain_host(
         &self,
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
-        Ok(Response::new(Self::explain(self.authorizer.authorize(request)?)?))
+        let authorized = self.authorizer.authorize(request)?;
+        Ok(Response::new(authorized.in_turn(Self::explain).await?))
     }
 
     async fn reset_site_fence(

@@ -87,7 +87,8 @@ impl Placements {
                 None => return Err(invalid("spec", format!("is missing, and {cluster} is not known"))),
             },
         };
-        let decision = site.plan(&cluster, spec, SystemTime::now());
+        let metrics = region.committer().metrics();
+        let decision = metrics.decide("plan", || site.plan(&cluster, spec, SystemTime::now()));
         Ok(convert::plan(&decision, region.state(&site)))
     }
 
@@ -324,7 +325,8 @@ impl PlacementService for Placements {
         &self,
         request: Request<PlanClusterRequest>,
     ) -> Result<Response<PlanClusterResponse>, Status> {
-        Ok(Response::new(Self::plan(self.authorizer.authorize(request)?)?))
+        let authorized = self.authorizer.authorize(request)?;
+        Ok(Response::new(authorized.in_turn(Self::plan).await?))
     }
 
     async fn get_placement(

@@ -96,6 +96,21 @@ pub(super) fn fault(site::HostFault { host, message }: &site::HostFault) -> Host
     }
 }
 
+/// One line for many hosts: the site decides how many there are.
+fn log_left_out(log: &Quiet, site: &str, hosts: usize, named: Option<&HostName>) {
+    if hosts > 0
+        && let Some(withheld) = log.line()
+    {
+        tracing::warn!(
+            site,
+            hosts,
+            first = named.map(ToString::to_string).unwrap_or_default(),
+            withheld,
+            "reported hosts have no usable identity and are left out"
+        );
+    }
+}
+
 impl Reports {
     fn session(&self) -> &SessionId {
         &self.reporter.session().id
@@ -125,21 +140,6 @@ impl Reports {
         }
     }
 
-    /// One line for all hosts of a message: the site decides how many there are.
-    fn log_left_out(&self, hosts: usize, named: Option<&HostName>) {
-        if hosts > 0
-            && let Some(withheld) = self.log.line()
-        {
-            tracing::warn!(
-                site = self.reporter.site(),
-                hosts,
-                first = named.map(ToString::to_string).unwrap_or_default(),
-                withheld,
-                "reported hosts have no usable identity and are left out"
-            );
-        }
-    }
-
     async fn take(&mut self, request: ReportHostsRequest) -> Result<ReportHostsResponse, Error> {
         let ReportHostsRequest { sequence, message } = request;
         if sequence != self.sequence + 1 {
@@ -148,13 +148,14 @@ impl Reports {
         let mut faults = Vec::new();
         match message {
             Some(Message::Changes(changes)) => {
-                let reported = changes.hosts.len();
-                let changes = convert::changes(self.reporter.site(), changes);
-                self.log_left_out(reported - changes.hosts.len(), changes.unreadable.first());
-                faults = self
-                    .region
-                    .report(self.reporter.site(), self.session(), changes)
-                    .await?;
+                let (site, log) = (self.reporter.site(), &self.log);
+                let slices = convert::slices(changes).map(|slice| {
+                    let reported = slice.hosts.len();
+                    let changes = convert::changes(site, slice);
+                    log_left_out(log, site, reported - changes.hosts.len(), changes.unreadable.first());
+                    changes
+                });
+                faults = self.region.report_slices(site, self.session(), slices).await?;
             }
             Some(Message::SnapshotEnd(_)) => {
                 self.region

@@ -15,6 +15,40 @@ use crate::{
 /// Longest uid, in bytes.
 const UID: usize = 253;
 
+/// Objects in a slice of a report.
+const SLICE: usize = 128;
+
+/// A report in slices, in the order in which a report is taken in: parsing one and taking it in takes about a
+/// millisecond, however much one message reports. An empty report is one empty slice.
+pub fn slices(wire: inventory::HostChanges) -> impl Iterator<Item = inventory::HostChanges> + Send {
+    let inventory::HostChanges {
+        hosts,
+        deleted_hosts,
+        clusters,
+        deleted_clusters,
+    } = wire;
+    let (mut hosts, mut deleted_hosts) = (hosts.into_iter(), deleted_hosts.into_iter());
+    let (mut clusters, mut deleted_clusters) = (clusters.into_iter(), deleted_clusters.into_iter());
+    let mut first = true;
+    std::iter::from_fn(move || {
+        let mut room = SLICE;
+        let slice = inventory::HostChanges {
+            hosts: take(&mut hosts, &mut room),
+            deleted_hosts: take(&mut deleted_hosts, &mut room),
+            clusters: take(&mut clusters, &mut room),
+            deleted_clusters: take(&mut deleted_clusters, &mut room),
+        };
+        let is_first = std::mem::take(&mut first);
+        (room < SLICE || is_first).then_some(slice)
+    })
+}
+
+fn take<T>(items: &mut std::vec::IntoIter<T>, room: &mut usize) -> Vec<T> {
+    let taken: Vec<T> = items.by_ref().take(*room).collect();
+    *room -= taken.len();
+    taken
+}
+
 /// Parses a report of a site. What has no usable identity is left out: there are as many hosts less.
 #[must_use]
 pub fn changes(site: &str, wire: inventory::HostChanges) -> Changes {
@@ -125,6 +159,38 @@ mod tests {
         );
         assert_eq!(parsed.hosts.len(), 1);
         assert_eq!(parsed.unreadable, [HostName::new("metal", "h1").unwrap()]);
+    }
+
+    #[test]
+    fn slices_have_everything_in_its_order() {
+        let named = |number: usize| inventory::HostRef {
+            uid: number.to_string(),
+            ..inventory::HostRef::default()
+        };
+        let whole = inventory::HostChanges {
+            hosts: vec![host("u"); 2 * SLICE + 1],
+            deleted_hosts: (0..SLICE).map(named).collect(),
+            clusters: Vec::new(),
+            deleted_clusters: vec![inventory::ClusterRef::default(); 3],
+        };
+        let parts: Vec<_> = slices(whole.clone()).collect();
+        let sizes: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                (
+                    part.hosts.len(),
+                    part.deleted_hosts.len(),
+                    part.deleted_clusters.len(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            sizes,
+            [(SLICE, 0, 0), (SLICE, 0, 0), (1, SLICE - 1, 0), (0, 1, 3)]
+        );
+        let deleted: Vec<_> = parts.into_iter().flat_map(|part| part.deleted_hosts).collect();
+        assert_eq!(deleted, whole.deleted_hosts);
+        assert_eq!(slices(inventory::HostChanges::default()).count(), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod reporting;
 mod resets;
 mod retries;
 mod shared;
+mod turns;
 mod undo;
 
 use std::{
@@ -24,7 +25,10 @@ pub(crate) use metrics::encode as encode_metrics;
 pub use reporting::Reporter;
 pub use resets::Resets;
 pub use shared::SharedSite;
+pub(crate) use turns::SLICE;
 pub use undo::Undo;
+
+use turns::Turns;
 
 use crate::{
     error::Error,
@@ -54,6 +58,7 @@ struct Inner {
     appeared: Notify,
     policies: RwLock<Policies>,
     committer: Committer,
+    turns: Turns,
     clock: Clock,
 }
 
@@ -111,6 +116,7 @@ impl Region {
             appeared: Notify::new(),
             policies: RwLock::new(policies),
             committer,
+            turns: Turns::beside_others(),
             clock: Clock(Box::new(clock)),
         };
         Self {

@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     ledger::{Fence, SitePosition},
     observed::Changes,
-    site::{Author, HostFault, Session, SessionId},
+    site::{Author, FAULTS, HostFault, Session, SessionId},
     violation::Violation,
 };
 
@@ -86,18 +86,38 @@ impl Region {
     /// Takes a report in. Returns the hosts in it that show a release mark which was not issued.
     ///
     /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`].
+    /// As [`report_slices`](Self::report_slices).
     pub async fn report(
         &self,
         site: &str,
         session: &SessionId,
         changes: Changes,
     ) -> Result<Vec<HostFault>, Error> {
+        self.report_slices(site, session, [changes]).await
+    }
+
+    /// The same, slice by slice: what it names is settled once all of it is in.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`], [`Error::Stopped`].
+    pub async fn report_slices(
+        &self,
+        site: &str,
+        session: &SessionId,
+        slices: impl IntoIterator<Item = Changes, IntoIter: Send>,
+    ) -> Result<Vec<HostFault>, Error> {
         let shared = self.site(site)?;
-        let (touched, faults) = {
-            let mut site = shared.lock();
-            (site.report(session, changes, self.now())?, site.take_faults())
-        };
+        let (mut touched, mut faults) = (BTreeSet::new(), Vec::new());
+        for slice in slices {
+            {
+                let mut site = shared.lock();
+                touched.append(&mut site.report(session, slice, self.now())?);
+                faults.append(&mut site.take_faults());
+            }
+            // One message must not hold up what else this thread has to do.
+            tokio::task::yield_now().await;
+        }
+        faults.truncate(FAULTS);
         self.settle(&shared, touched).await?;
         Ok(faults)
     }

@@ -10,7 +10,7 @@ use crate::{ledger::position::LIMIT, observed::Host};
 /// Annotation of the release mark.
 const MARK: &str = "sip.airshipit.org/placement-revision";
 /// Most faults in one answer.
-pub(super) const FAULTS: usize = 100;
+pub(crate) const FAULTS: usize = 100;
 
 /// A fault of a host, for who reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]

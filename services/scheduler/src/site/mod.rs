@@ -34,6 +34,7 @@ mod view;
 pub use changes::{Changed, Cursor};
 pub use existence::UNOBSERVED_LIMIT;
 pub use failures::MISSING_LIMIT;
+pub(crate) use marks::FAULTS;
 pub use marks::HostFault;
 pub use notes::Note;
 pub use repair::Repaired;

@@ -25,7 +25,7 @@ use runtime::{
     tls::{self, Channel, ClientTls, ClientTlsArgs, Listener, ServerTlsArgs, TlsMetrics},
 };
 use scheduler::{
-    ledger::{Ledger, commit, redb::Redb},
+    ledger::{Ledger, StageMetrics, commit, redb::Redb},
     policy::Policies,
     region::Region,
     term::{Standing, Term, Terms},
@@ -140,6 +140,8 @@ pub(crate) fn revoked() -> Caller {
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pub(crate) authority: Authority,
+    /// Of the stages of changes, and of decisions that change nothing.
+    pub(crate) metrics: Metrics,
     _serving: JoinSet<()>,
     reports: Vec<Streaming<ReportHostsResponse>>,
 }
@@ -152,7 +154,8 @@ impl Served {
     pub(crate) async fn with(routes: impl FnOnce(Terms) -> Routes) -> Self {
         let ledger: Arc<dyn Ledger> = Arc::new(Redb::on(InMemoryBackend::new()).unwrap());
         let contents = ledger.load().unwrap();
-        let (committer, writer) = commit::committer(contents.commit);
+        let stages = Metrics::default();
+        let (committer, writer) = commit::measured(contents.commit, StageMetrics::registered(&stages));
         let region = Region::new(contents.clone(), Policies::new(), committer);
         let writing = Arc::clone(&ledger);
         let undo = region.undo();
@@ -170,6 +173,7 @@ impl Served {
         let mut served = Self {
             address,
             authority,
+            metrics: stages,
             _serving: serving,
             reports: Vec::new(),
         };
@@ -202,6 +206,11 @@ impl Served {
 
     /// Reports a site of three hosts as its cluster agent; the stream stays open.
     pub(crate) async fn report(&self, site: &str) -> Streaming<ReportHostsResponse> {
+        self.report_hosts(site, 3).await
+    }
+
+    /// The same with so many hosts, in one message.
+    pub(crate) async fn report_hosts(&self, site: &str, hosts: usize) -> Streaming<ReportHostsResponse> {
         let hello = Message::Hello(Hello {
             site: site.to_owned(),
             lease_uid: "lease".to_owned(),
@@ -209,7 +218,7 @@ impl Served {
             highest_seen: None,
         });
         let changes = Message::Changes(inventory::HostChanges {
-            hosts: ["h1", "h2", "h3"].map(host).into(),
+            hosts: (1..=hosts).map(|number| host(&format!("h{number}"))).collect(),
             ..inventory::HostChanges::default()
         });
         let messages = [hello, changes, Message::SnapshotEnd(SnapshotEnd {})].into_iter();

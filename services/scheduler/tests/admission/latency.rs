@@ -10,7 +10,7 @@ use scheduler::{
     server,
 };
 use tokio::{task::JoinSet, time::timeout};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::{
     fixtures::{Served, agent, apply, reader},
@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Calls that are measured in each round.
 const CALLS: i64 = 400;
 const ROUNDS: i64 = 5;
+/// How often both figures may be measured: something else may be at work on the machine during one of them.
+const ATTEMPTS: i64 = 4;
 
 /// The 99th percentile of so many changes, one after the other.
 async fn p99(client: &mut PlacementServiceClient<Channel>, first: i64) -> Duration {
@@ -44,27 +46,18 @@ async fn p99(client: &mut PlacementServiceClient<Channel>, first: i64) -> Durati
     took[took.len() * 99 / 100]
 }
 
-/// The least of some rounds: whatever else the machine does makes figures larger, never smaller.
-async fn least_p99(client: &mut PlacementServiceClient<Channel>, first: i64) -> Duration {
-    let mut least = Duration::MAX;
+/// The median of some rounds.
+async fn median_p99(client: &mut PlacementServiceClient<Channel>, first: i64) -> Duration {
+    let mut rounds = Vec::new();
     for round in 0..ROUNDS {
-        least = least.min(p99(client, first + round * CALLS).await);
+        rounds.push(p99(client, first + round * CALLS).await);
     }
-    least
+    rounds.sort_unstable();
+    rounds[rounds.len() / 2]
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_calls_of_one_identity_do_not_slow_others() {
-    let _alone = crate::ALONE.lock().await;
-    let limits = Limits::default().arrival(PATIENCE);
-    let calls = CallMetrics::default();
-    let served = Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
-    let _site = served.report("b").await;
-    let mut client = served.placements(&agent("b", "cluster"));
-    p99(&mut client, 1).await;
-    let quiet = least_p99(&mut client, 1 + CALLS).await;
-
-    // Requests of which nothing arrives: as many as its identity has places hang, the others are refused.
+/// Requests of which nothing arrives: as many as their identity has places hang, the others are refused.
+async fn hang(served: &Served) -> JoinSet<Status> {
     let path = Call::GetPlacement.descriptor().path;
     // All connections are open before the first of these calls: opening one takes an answered call, and the
     // calls that hang use up the identity's rate.
@@ -85,23 +78,35 @@ async fn hanging_calls_of_one_identity_do_not_slow_others() {
             hanging.spawn(async move { answer(&channel, path, tokio_stream::pending()).await.unwrap_err() });
         }
     }
-    let refusals = async {
-        for _ in 0..HANGING - PLACES {
-            let status = hanging.join_next().await.unwrap().unwrap();
-            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    for _ in 0..HANGING - PLACES {
+        let status = hanging.join_next().await.unwrap().unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+    hanging
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hanging_calls_of_one_identity_do_not_slow_others() {
+    let _alone = crate::ALONE.lock().await;
+    let limits = Limits::default().arrival(PATIENCE);
+    let calls = CallMetrics::default();
+    let served = Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
+    let _site = served.report("b").await;
+    let mut client = served.placements(&agent("b", "cluster"));
+    p99(&mut client, 1).await;
+    let mut figures = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let first = 1 + CALLS + 2 * attempt * ROUNDS * CALLS;
+        let quiet = median_p99(&mut client, first).await;
+        let mut hanging = timeout(PATIENCE, hang(&served)).await.unwrap();
+        let beside = median_p99(&mut client, first + ROUNDS * CALLS).await;
+        println!("ApplyCluster p99: {quiet:?} quiet, {beside:?} beside {HANGING} hanging calls");
+        assert_eq!(hanging.len(), PLACES, "they still hang");
+        hanging.shutdown().await;
+        if beside < 2 * quiet {
+            return;
         }
-    };
-    timeout(PATIENCE, refusals).await.unwrap();
-    let refused = HANGING - hanging.len();
-    let beside = least_p99(&mut client, 1 + (1 + ROUNDS) * CALLS).await;
-    println!(
-        "ApplyCluster p99: {quiet:?} quiet, {beside:?} beside {HANGING} hanging calls ({refused} refused)"
-    );
-    assert_eq!(hanging.len(), PLACES, "they still hang");
-    // Calls that wait behind the hanging ones take seconds. How little they take beside them is printed, not held:
-    // a machine that does something else now and then doubles a figure of a millisecond.
-    assert!(
-        beside < 10 * quiet + Duration::from_millis(100),
-        "{quiet:?} {beside:?}"
-    );
+        figures.push((quiet, beside));
+    }
+    panic!("p99 quiet, and beside {HANGING} hanging calls: {figures:?}");
 }

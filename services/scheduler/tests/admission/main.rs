@@ -12,6 +12,7 @@ mod hanging;
 mod identities;
 mod latency;
 mod raw;
+mod reads;
 mod slow;
 
 /// Tests that measure time run one after the other: each of them uses all cores.

@@ -1,0 +1,193 @@
+//! Questions that need a core for long do it in turns: on threads of which there are fewer than cores, so that changes always
+//! have one; a slice of each at a time; and one caller after the other, however many questions each of them has.
+//!
+//! A question whose caller has left, or whose deadline has passed, has no further slice.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    num::NonZero,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use super::Region;
+use crate::{error::Error, ledger::commit::Stopped};
+
+/// How long one slice of a question should take.
+pub(crate) const SLICE: Duration = Duration::from_millis(10);
+
+/// Who may compute, and who waits. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Turns(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// Threads that nobody uses.
+    free: usize,
+    /// By caller, in the order in which they came.
+    waiting: HashMap<String, VecDeque<oneshot::Sender<Turn>>>,
+    /// Callers who wait, each once: the next one first.
+    order: VecDeque<String>,
+}
+
+/// The right to compute, until it is dropped.
+#[derive(Debug)]
+struct Turn(Turns);
+
+impl Turns {
+    /// One thread fewer than cores, and one at least.
+    pub(super) fn beside_others() -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        Self::new(cores.saturating_sub(1).max(1))
+    }
+
+    fn new(threads: usize) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            free: threads,
+            waiting: HashMap::new(),
+            order: VecDeque::new(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller's turn, when it comes.
+    async fn take(&self, caller: &str) -> Result<Turn, Stopped> {
+        let turn = {
+            let mut state = self.lock();
+            if state.free > 0 {
+                state.free -= 1;
+                return Ok(Turn(self.clone()));
+            }
+            let (sender, turn) = oneshot::channel();
+            if let Some(others) = state.waiting.get_mut(caller) {
+                others.push_back(sender);
+            } else {
+                state.waiting.insert(caller.to_owned(), [sender].into());
+                state.order.push_back(caller.to_owned());
+            }
+            turn
+        };
+        turn.await.map_err(|_| Stopped)
+    }
+}
+
+impl State {
+    /// The next who still waits: of the caller whose turn it is.
+    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
+        while let Some(caller) = self.order.pop_front() {
+            let Some(own) = self.waiting.get_mut(&caller) else {
+                continue;
+            };
+            own.retain(|waiter| !waiter.is_closed());
+            let next = own.pop_front();
+            if own.is_empty() {
+                self.waiting.remove(&caller);
+            } else {
+                self.order.push_back(caller);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let next = {
+            let mut state = self.0.lock();
+            let next = state.next();
+            if next.is_none() {
+                state.free += 1;
+            }
+            next
+        };
+        if let Some(next) = next {
+            // Whoever has left in the meantime drops its turn, which is then the next one's.
+            drop(next.send(Turn(self.0.clone())));
+        }
+    }
+}
+
+impl Region {
+    /// Computes a slice of a question, when its caller's turn has come.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn compute<T: Send + 'static>(
+        &self,
+        caller: &str,
+        slice: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let turn = self.inner.turns.take(caller).await?;
+        let computed = tokio::task::spawn_blocking(move || {
+            let computed = slice();
+            // Also when its caller has left: the thread is free only now.
+            drop(turn);
+            computed
+        });
+        match computed.await {
+            Ok(computed) => Ok(computed),
+            // As if it had been computed here.
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(_) => Err(Error::Stopped(Stopped)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, future::join_all};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_take_turns_however_many_questions_they_have() {
+        let turns = Turns::new(1);
+        let first = turns.take("one").await.unwrap();
+        let (log, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let ask = |caller: &'static str| {
+            let (turns, log) = (turns.clone(), log.clone());
+            async move {
+                let turn = turns.take(caller).await.unwrap();
+                log.send(caller).unwrap();
+                drop(turn);
+            }
+        };
+        let all = ["one", "one", "one", "two", "one", "two"].map(ask);
+        let mut all = Box::pin(join_all(all));
+        assert!((&mut all).now_or_never().is_none(), "the only turn is taken");
+        drop(first);
+        all.await;
+        drop(log);
+        let mut order = Vec::new();
+        while let Some(caller) = told.recv().await {
+            order.push(caller);
+        }
+        assert_eq!(order, ["one", "two", "one", "two", "one", "one"]);
+        assert_eq!(turns.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn a_turn_of_one_who_has_left_is_the_next_ones() {
+        let turns = Turns::new(1);
+        let first = turns.take("one").await.unwrap();
+        let mut left = Box::pin(turns.take("two"));
+        assert!((&mut left).now_or_never().is_none());
+        let mut waits = Box::pin(turns.take("three"));
+        assert!((&mut waits).now_or_never().is_none());
+        // The turn is on its way to who leaves now.
+        drop(first);
+        drop(left);
+        drop(waits.await.unwrap());
+        let state = turns.lock();
+        assert_eq!((state.free, state.waiting.len(), state.order.len()), (1, 0, 0));
+    }
+}

@@ -1,0 +1,123 @@
+//! Questions that need a core for long: what others' calls take beside them, and when they end.
+
+use std::time::{Duration, Instant};
+
+use proto::{
+    inventory::v1::{
+        FindCapacityRequest, FindCapacityResponse, inventory_service_client::InventoryServiceClient,
+    },
+    placement::v1::placement_service_client::PlacementServiceClient,
+};
+use runtime::{metrics::Metrics, tls::Channel};
+use tokio::task::JoinSet;
+use tonic::{Response, Status};
+
+use crate::fixtures::{Served, agent, apply, reader, spec};
+
+/// Hosts of the site that is asked about: each of its copies takes one.
+const HOSTS: usize = 1000;
+/// Copies that each question counts.
+const COPIES: u32 = 1000;
+/// Questions at once: as many as one identity may have under way.
+const QUESTIONS: usize = 8;
+/// Changes in each round.
+const CALLS: i64 = 40;
+/// Rounds that may be tried: something else may be at work on the machine in one of them.
+const ROUNDS: i64 = 8;
+
+fn question() -> FindCapacityRequest {
+    FindCapacityRequest {
+        spec: Some(spec(1)),
+        namespace: "tenant".to_owned(),
+        max_copies: COPIES,
+    }
+}
+
+async fn ask(channel: Channel) -> Result<Response<FindCapacityResponse>, Status> {
+    InventoryServiceClient::new(channel)
+        .find_capacity(question())
+        .await
+}
+
+/// The median of so many changes, one after the other.
+async fn median(client: &mut PlacementServiceClient<Channel>, round: i64) -> Duration {
+    let mut took = Vec::new();
+    for generation in round * CALLS + 1..=(round + 1) * CALLS {
+        let started = Instant::now();
+        let workers = u32::try_from(generation % 3).unwrap();
+        let change = apply("b", "measured", generation, workers);
+        client.apply_cluster(change).await.unwrap();
+        took.push(started.elapsed());
+    }
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_are_answered_beside_one_readers_scans() {
+    let _alone = crate::ALONE.lock().await;
+    let served = Served::start().await;
+    let _large = served.report_hosts("large", HOSTS).await;
+    let _site = served.report("b").await;
+    let mut client = served.placements(&agent("b", "cluster"));
+    median(&mut client, 0).await;
+
+    let mut figures = Vec::new();
+    for round in 0..ROUNDS {
+        let quiet = median(&mut client, 2 * round + 1).await;
+        let channel = served.channel(&reader("scanning"));
+        let mut asked = JoinSet::new();
+        for _ in 0..QUESTIONS {
+            let channel = channel.clone();
+            asked.spawn(async move {
+                loop {
+                    ask(channel.clone()).await.unwrap();
+                }
+            });
+        }
+        // They are at work, not on their way.
+        let before = decisions(&served.metrics);
+        while decisions(&served.metrics) < before + 10 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let beside = median(&mut client, 2 * round + 2).await;
+        asked.shutdown().await;
+        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} scans");
+        if beside < 4 * quiet + Duration::from_millis(5) {
+            return;
+        }
+        figures.push((quiet, beside));
+    }
+    panic!("quiet, and beside {QUESTIONS} scans of {COPIES} copies: {figures:?}");
+}
+
+/// How many decisions were made for questions about capacity.
+fn decisions(metrics: &Metrics) -> u64 {
+    let text = metrics.encode().unwrap();
+    let line = "sip_scheduler_decision_duration_seconds_count{action=\"capacity\"} ";
+    let count = text.lines().find_map(|found| found.strip_prefix(line));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_ends_when_its_caller_has_left() {
+    let _alone = crate::ALONE.lock().await;
+    let served = Served::start().await;
+    let _large = served.report_hosts("large", HOSTS).await;
+    let mut asked = JoinSet::new();
+    asked.spawn(ask(served.channel(&reader("leaving"))));
+    while decisions(&served.metrics) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    asked.shutdown().await;
+
+    // It ends with the copies that are counted at that moment: what they are does not change any more.
+    let mut last = None;
+    while last != Some(decisions(&served.metrics)) {
+        last = Some(decisions(&served.metrics));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let made = last.unwrap();
+    println!("{made} of {COPIES} copies were counted");
+    assert!(made < u64::from(COPIES) / 2, "{made}");
+}
