@@ -114,6 +114,7 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(&[Stage::Bound], &[Stage::Requested], &[By::Decision]),
     row(LIVE, &[Stage::Releasing], &[By::Decision]),
+    row(LIVE, &[Stage::Releasing], &[By::ClusterAgent]),
     row(&[Stage::Requested], &[Stage::Bound], &[By::Decision]),
     row(
         &[Stage::Requested, Stage::Leaving, Stage::Lost],

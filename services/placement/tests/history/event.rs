@@ -16,9 +16,13 @@ pub(crate) enum Event {
     /// A host vanishes; one that is paused has not failed yet.
     Vanish(u64),
     Return(u64),
-    /// A host comes under a new uid.
+    /// A host comes under a new uid, without labels.
     MadeAgain(u64),
-    /// The grace of all paused hosts that vanished is over.
+    /// A host comes under a new uid, with the labels that it had.
+    Restored(u64),
+    /// A host is in error; not for long yet.
+    InError(u64),
+    /// The grace of all paused hosts that vanished is over, and that of all hosts in error.
     GraceOver,
     /// An agent labels one claimed member of a cluster.
     Bind(u64),
@@ -26,6 +30,8 @@ pub(crate) enum Event {
     Free(u64),
     Want(u64, u64),
     RemoveRole(u64),
+    /// A role replaces members in error, or does not any more.
+    ReplaceAfterError(u64),
     TopologyKey(u64),
     Narrow(u64),
     Quota(u64),
@@ -33,13 +39,15 @@ pub(crate) enum Event {
     PreferNamespace,
     /// The ledger is lost, and rebuilt from labels and statuses.
     LoseLedger,
-    /// A SIPCluster is made again under its name: its members stay.
-    MadeAgainCluster,
+    /// A SIPCluster is deleted: all its members are given back.
+    Delete(u64),
+    /// A SIPCluster is made again under its name: its members stay, and what is on its way out goes on.
+    MadeAgainCluster(u64),
 }
 
 impl Event {
     pub(crate) fn draw(bits: u64) -> Self {
-        let (kind, one, other) = (bits % 40, (bits >> 8) % 1024, (bits >> 24) % 1024);
+        let (kind, one, other) = (bits % 44, (bits >> 8) % 1024, (bits >> 24) % 1024);
         match kind {
             0..=3 => Self::Fail(one),
             4..=8 => Self::Move(one),
@@ -63,8 +71,15 @@ impl Event {
                 1 => Self::CordonDomain(other),
                 _ => Self::PreferNamespace,
             },
-            _ if one % 4 == 0 => Self::MadeAgainCluster,
-            _ => Self::LoseLedger,
+            39 => Self::LoseLedger,
+            40 => Self::Restored(one),
+            41 => Self::InError(one),
+            42 => match one % 4 {
+                0 => Self::ReplaceAfterError(other),
+                1 => Self::MadeAgainCluster(other),
+                _ => Self::Delete(other),
+            },
+            _ => Self::MadeAgainCluster(one),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `SOAK` makes it so many times longer; `PROPTEST_RNG_SEED` repeats a run. A history that breaks a rule is shortened
 //! before it is shown.
 
+mod effects;
 mod event;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;

@@ -78,15 +78,19 @@ pub(crate) fn replaces_nobody(world: &World, tenant: &Tenant, mem: &Mem) -> bool
 /// Who may have made the transitions that follow from an event; None: nobody knows what was before.
 pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
     match event {
-        Event::Bind(_) | Event::Free(_) => Some(&[By::ClusterAgent]),
+        Event::Bind(_) | Event::Free(_) | Event::Delete(_) => Some(&[By::ClusterAgent]),
         Event::Fail(_) | Event::Move(_) | Event::Clear(_) | Event::Pause(_) | Event::Cordon(_) => {
             Some(&[By::Person, By::Site])
         }
+        // A member in error counts as failed or not by what the spec says.
+        Event::ReplaceAfterError(_) => Some(&[By::Person]),
         Event::Consume(_)
         | Event::LetGo(_)
         | Event::Vanish(_)
         | Event::Return(_)
         | Event::MadeAgain(_)
+        | Event::Restored(_)
+        | Event::InError(_)
         | Event::GraceOver => Some(&[By::Site]),
         Event::Want(..)
         | Event::RemoveRole(_)
@@ -95,7 +99,7 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
         | Event::Quota(_)
         | Event::CordonDomain(_)
         | Event::PreferNamespace
-        | Event::MadeAgainCluster => Some(&[]),
+        | Event::MadeAgainCluster(_) => Some(&[]),
         Event::LoseLedger => None,
     }
 }

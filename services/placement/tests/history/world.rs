@@ -1,15 +1,16 @@
 //! A region as a plain model: hosts, two clusters of one namespace, and what happens to them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use placement::life::By;
 use placement::{
     ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
-    Replaces, Request, Role, RoleName, Selector, Site, Uid, decide,
+    Request, Role, RoleName, Selector, Site, decide,
 };
 
 use crate::event::Event;
-use crate::fixtures::{self, HostExt, ROOM, cluster, domain, flavor_is, key, role};
+use crate::fixtures::{self, HostExt, ROOM, cluster, flavor_is, key, role};
 use crate::judge;
 use crate::stages;
 
@@ -18,6 +19,8 @@ const HOSTS: u64 = 14;
 /// What a cluster wants and holds.
 pub(crate) struct Tenant {
     pub(crate) name: ClusterName,
+    /// Its SIPCluster exists and is not being deleted.
+    pub(crate) exists: bool,
     pub(crate) roles: BTreeMap<&'static str, Wanted>,
     pub(crate) members: Vec<Mem>,
 }
@@ -25,9 +28,10 @@ pub(crate) struct Tenant {
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) want: u32,
-    removed: bool,
-    key: Option<&'static str>,
-    narrow: bool,
+    pub(crate) removed: bool,
+    pub(crate) key: Option<&'static str>,
+    pub(crate) narrow: bool,
+    pub(crate) replace_after_error: bool,
 }
 
 /// A member with what the simulator itself remembers of it.
@@ -36,17 +40,23 @@ pub(crate) struct Mem {
     pub(crate) record: Member,
     /// It was taken as a replacement, and is not bound yet: for this host.
     pub(crate) came_for: Option<HostId>,
+    /// Its host has the cluster's labels.
+    pub(crate) labelled: bool,
     /// Released as surplus while somebody used it, and not given back since.
-    surplus: bool,
+    pub(crate) surplus: bool,
 }
 
 pub(crate) struct World {
     pub(crate) site: Site,
-    policy: Policy,
-    away: Vec<Host>,
+    pub(crate) policy: Policy,
+    pub(crate) away: Vec<Host>,
     /// Hosts that vanished while they were paused.
-    graced: Vec<HostId>,
-    made: u32,
+    pub(crate) graced: Vec<HostId>,
+    /// Hosts that are in error for longer than any role allows.
+    pub(crate) overdue: Vec<HostId>,
+    /// The member that went on under another uid of its host in this event.
+    pub(crate) renamed: Option<(HostId, HostId)>,
+    pub(crate) made: u32,
     pub(crate) tenants: [Tenant; 2],
 }
 
@@ -56,6 +66,7 @@ fn wanted(want: u32) -> Wanted {
         removed: false,
         key: Some(fixtures::RACK),
         narrow: false,
+        replace_after_error: true,
     }
 }
 
@@ -72,6 +83,7 @@ impl World {
         }
         let tenant = |name, roles: &[(&'static str, u32)]| Tenant {
             name: cluster(name),
+            exists: true,
             roles: roles.iter().map(|(role, want)| (*role, wanted(*want))).collect(),
             members: Vec::new(),
         };
@@ -80,6 +92,8 @@ impl World {
             policy: Policy::default(),
             away: Vec::new(),
             graced: Vec::new(),
+            overdue: Vec::new(),
+            renamed: None,
             made: 0,
             tenants: [
                 tenant("tenant/a", &[("ControlPlane", 1), ("Worker", 3)]),
@@ -88,21 +102,16 @@ impl World {
         }
     }
 
-    fn change(&mut self, which: u64, change: impl FnOnce(&mut Host)) {
-        let ids: Vec<HostId> = self.site.ids().cloned().collect();
-        let Some(host) = ids.get(usize::try_from(which).unwrap_or(0) % ids.len().max(1)) else {
-            return;
-        };
-        if let Some(mut host) = self.site.get(&host.name) {
-            change(&mut host);
-            self.site.upsert(host);
-        }
-    }
-
     /// Lets it happen, and each cluster decide after it.
     pub(crate) fn happen(&mut self, event: &Event) -> Result<(), String> {
-        let before = stages::all(self);
+        let mut before = stages::all(self);
+        self.renamed = None;
         self.take_place(event);
+        if let Some((old, new)) = &self.renamed {
+            let name =
+                |((tenant, host), stage)| ((tenant, if host == *old { new.clone() } else { host }), stage);
+            before = before.into_iter().map(name).collect();
+        }
         (0..self.tenants.len()).for_each(|index| self.observe(index));
         let mut seen = stages::all(self);
         if let Some(makers) = stages::makers(event) {
@@ -117,142 +126,6 @@ impl World {
         Ok(())
     }
 
-    fn pick<T>(list: &[T], which: u64) -> Option<usize> {
-        (!list.is_empty()).then(|| usize::try_from(which).unwrap_or(0) % list.len())
-    }
-
-    fn take_place(&mut self, event: &Event) {
-        match event {
-            Event::Fail(which) => self.change(*which, |host| host.marked_failed = true),
-            Event::Move(which) => self.change(*which, |host| host.replace_requested = true),
-            Event::Clear(which) => self.change(*which, |host| {
-                host.marked_failed = false;
-                host.replace_requested = false;
-                host.paused = false;
-                host.cordoned = false;
-            }),
-            Event::Pause(which) => self.change(*which, |host| host.paused = true),
-            Event::Cordon(which) => self.change(*which, |host| host.cordoned = true),
-            Event::Consume(which) => self.change(*which, |host| *host = host.clone().consumed()),
-            Event::LetGo(which) => self.change(*which, |host| host.consumer = None),
-            Event::Vanish(which) => {
-                let ids: Vec<HostId> = self.site.ids().cloned().collect();
-                let Some(index) = Self::pick(&ids, *which) else {
-                    return;
-                };
-                let Some(host) = self.site.get(&ids[index].name) else {
-                    return;
-                };
-                if host.paused {
-                    self.graced.push(host.id.clone());
-                }
-                self.site.remove(&host.id.name);
-                self.away.push(host);
-            }
-            Event::Return(which) | Event::MadeAgain(which) => {
-                let Some(index) = Self::pick(&self.away, *which) else {
-                    return;
-                };
-                let mut host = self.away.remove(index);
-                self.graced.retain(|id| *id != host.id);
-                if matches!(event, Event::MadeAgain(_)) {
-                    self.made += 1;
-                    host.consumer = None;
-                    host.id.uid = Uid::new(format!("again-{}", self.made)).unwrap_or(host.id.uid);
-                }
-                self.site.upsert(host);
-            }
-            Event::GraceOver => self.graced.clear(),
-            Event::Bind(which) => {
-                let site = &self.site;
-                let claimed = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.members);
-                // An agent labels no host that it does not see or that somebody uses.
-                let mut claimed: Vec<&mut Mem> = claimed
-                    .filter(|member| member.record.state == MemberState::Claimed)
-                    .filter(|member| {
-                        let host = site.get(&member.record.host.name);
-                        host.is_some_and(|host| host.id == member.record.host && host.consumer.is_none())
-                    })
-                    .collect();
-                if let Some(index) = Self::pick(&claimed, *which) {
-                    claimed[index].record.state = MemberState::Bound;
-                    claimed[index].came_for = None;
-                }
-            }
-            Event::Free(which) => self.free(*which),
-            Event::Want(which, count) => self.role(*which, |role| {
-                role.want = u32::try_from(count % 6).unwrap_or(0);
-            }),
-            Event::RemoveRole(which) => self.role(*which, |role| role.removed = !role.removed),
-            Event::TopologyKey(which) => self.role(*which, |role| {
-                role.key =
-                    [Some(fixtures::RACK), Some(ROOM), None][usize::try_from(which / 8 % 3).unwrap_or(0)];
-            }),
-            Event::Narrow(which) => self.role(*which, |role| role.narrow = !role.narrow),
-            Event::Quota(count) => {
-                let quota = (
-                    "tenant".parse().unwrap_or_else(|_| unreachable!()),
-                    u32::try_from(3 + count % 8).unwrap_or(0),
-                );
-                self.policy.quotas = if count % 4 == 0 {
-                    BTreeMap::new()
-                } else {
-                    [quota].into()
-                };
-                self.site.set_policy(self.policy.clone());
-            }
-            Event::CordonDomain(which) => {
-                let rack = domain(fixtures::RACK, &format!("r{}", which % 6));
-                self.policy.cordoned = if which % 2 == 0 { [rack].into() } else { [].into() };
-                self.site.set_policy(self.policy.clone());
-            }
-            Event::PreferNamespace => {
-                let lab = "lab".parse().unwrap_or_else(|_| unreachable!());
-                self.policy.namespace_preference = vec![lab];
-                self.site.set_policy(self.policy.clone());
-            }
-            Event::LoseLedger => self.tenants.iter_mut().for_each(rebuild),
-            Event::MadeAgainCluster => {}
-        }
-    }
-
-    fn role(&mut self, which: u64, change: impl FnOnce(&mut Wanted)) {
-        let roles: Vec<&mut Wanted> = self
-            .tenants
-            .iter_mut()
-            .flat_map(|tenant| tenant.roles.values_mut())
-            .collect();
-        let count = roles.len();
-        if let Some(role) = roles.into_iter().nth(usize::try_from(which).unwrap_or(0) % count) {
-            change(role);
-        }
-    }
-
-    fn free(&mut self, which: u64) {
-        let site = &self.site;
-        let mut free: Vec<(usize, HostId)> = Vec::new();
-        for (index, tenant) in self.tenants.iter().enumerate() {
-            let releasing = tenant
-                .members
-                .iter()
-                .filter(|member| member.record.state == MemberState::Releasing);
-            let unused = releasing.filter(|member| {
-                let host = site
-                    .get(&member.record.host.name)
-                    .filter(|host| host.id == member.record.host);
-                host.is_none_or(|host| host.consumer.is_none())
-            });
-            free.extend(unused.map(|member| (index, member.record.host.clone())));
-        }
-        if let Some(index) = Self::pick(&free, which) {
-            let (tenant, host) = &free[index];
-            self.tenants[*tenant]
-                .members
-                .retain(|member| member.record.host != *host);
-            self.site.unhold(host);
-        }
-    }
-
     pub(crate) fn request(&self, index: usize) -> Request {
         let tenant = &self.tenants[index];
         let present = tenant.roles.iter().filter(|(_, wanted)| !wanted.removed);
@@ -265,6 +138,7 @@ impl World {
                 };
                 let mut role = role(name, selector, wanted.want);
                 role.topology_key = wanted.key.map(key);
+                role.replace_after_error = wanted.replace_after_error.then_some(Duration::ZERO);
                 role
             })
             .collect();
@@ -277,6 +151,11 @@ impl World {
     /// What the scheduler tells the decision of the members.
     fn observe(&mut self, index: usize) {
         let tenant = &mut self.tenants[index];
+        let replaced_after_error = |record: &Member| {
+            let roles = tenant.roles.iter();
+            let mut roles = roles.filter(|(name, _)| **name == record.role.as_str());
+            roles.any(|(_, wanted)| wanted.replace_after_error)
+        };
         for member in &mut tenant.members {
             let host = self
                 .site
@@ -289,6 +168,11 @@ impl World {
                 Some(host) if host.marked_failed => Some(FailReason::Marked),
                 Some(host) if record.state == MemberState::Claimed && host.consumer.is_some() => {
                     Some(FailReason::Taken)
+                }
+                Some(host)
+                    if !host.paused && self.overdue.contains(&host.id) && replaced_after_error(record) =>
+                {
+                    Some(FailReason::InError)
                 }
                 Some(host) => host.replace_requested.then_some(FailReason::ReplaceRequested),
             };
@@ -317,6 +201,9 @@ impl World {
 
     fn decide(&mut self, index: usize) -> Result<(), String> {
         self.observe(index);
+        if !self.tenants[index].exists {
+            return Ok(());
+        }
         self.forget_replacements(index);
         let request = self.request(index);
         let members: Vec<Member> = self.tenants[index]
@@ -365,9 +252,8 @@ impl World {
                 .iter()
                 .find(|release| release.host == record.host)
             {
-                // Only a host that has its labels can be asked for; a claimed one has none.
-                member.surplus = release.reason == placement::ReleaseReason::Surplus
-                    && record.state != MemberState::Claimed;
+                // Only a host that has its labels can be asked for.
+                member.surplus = release.reason == placement::ReleaseReason::Surplus && member.labelled;
                 record.state = MemberState::Releasing;
                 member.came_for = None;
             }
@@ -389,6 +275,7 @@ impl World {
             hold(&mut self.site, &tenant.name, &record);
             tenant.members.push(Mem {
                 came_for: take.replaces.as_ref().map(|old| old.host().clone()),
+                labelled: false,
                 record,
                 surplus: false,
             });
@@ -405,28 +292,11 @@ pub(crate) fn topology_key(request: &Request, role: &RoleName) -> Option<LabelKe
         .clone()
 }
 
-fn hold(site: &mut Site, cluster: &ClusterName, member: &Member) {
+pub(crate) fn hold(site: &mut Site, cluster: &ClusterName, member: &Member) {
     let holder = Holder::Cluster {
         cluster: cluster.clone(),
         role: member.role.clone(),
         state: member.state,
     };
     site.hold(&member.host, holder);
-}
-
-/// What statuses say of replacements: beside an older member that stays, or of one that was given back.
-fn rebuild(tenant: &mut Tenant) {
-    let mut older: Vec<HostId> = Vec::new();
-    for member in &mut tenant.members {
-        if let Some(old) = member.record.replaces.as_ref().map(|old| old.host().clone()) {
-            member.record.replaces = Some(if older.contains(&old) {
-                Replaces::Beside(old)
-            } else {
-                Replaces::Alone(old)
-            });
-        }
-        if member.record.state != MemberState::Releasing {
-            older.push(member.record.host.clone());
-        }
-    }
 }

@@ -16,6 +16,9 @@ use super::object::{fields, metadata, name};
 
 const KIND: &str = "SIPCluster";
 
+/// The reason in a status of a member that was released because its role had too many.
+const SURPLUS: &str = "surplus";
+
 /// A SIPCluster of the input.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
@@ -56,6 +59,8 @@ pub(crate) struct Claim {
     pub(crate) state: MemberState,
     /// The member in whose place it comes.
     pub(crate) replaces: Option<HostName>,
+    /// It is releasing because its role had too many members. An entry that gives no reason says nothing of that.
+    pub(crate) is_surplus: bool,
 }
 
 pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place, Declared), Error> {
@@ -146,6 +151,7 @@ struct PlacementStatus {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct MemberStatus {
     #[serde(default)]
     namespace: Option<String>,
@@ -159,6 +165,8 @@ struct MemberStatus {
     state: Option<api::MemberState>,
     #[serde(default)]
     replaces: Option<String>,
+    #[serde(default)]
+    release_reason: Option<String>,
 }
 
 fn claims(status: Value, namespace: &Namespace) -> Result<Vec<Claim>, (String, String)> {
@@ -187,6 +195,7 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
         domain,
         state,
         replaces,
+        release_reason,
     } = member;
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     Ok(Claim {
@@ -200,5 +209,6 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
             Some(api::MemberState::Releasing) => MemberState::Releasing,
         },
         replaces: given(replaces).map(|old| old.parse()).transpose()?,
+        is_surplus: release_reason.as_deref() == Some(SURPLUS),
     })
 }

@@ -38,6 +38,8 @@ pub(super) enum OddityKind {
     NotLabelled,
     /// On its way out: it does not count, and is not free.
     Releasing,
+    /// It was surplus, and somebody uses it: it stays if its role wants it again.
+    ReleaseRequested,
     /// The host does not have the cluster's labels: not a member.
     NotAMember,
 }
@@ -109,11 +111,12 @@ impl Holdings {
                     // The labels are the commit.
                     Some(MemberState::Claimed | MemberState::Bound) | None => MemberState::Bound,
                 };
+                let requested = claim.is_some_and(|claim| is_request(claim, host, role));
                 let member = Member {
                     host: host.id.clone(),
                     role: role.clone(),
                     state,
-                    requested: false,
+                    requested,
                     domain: claim
                         .filter(|claim| claim.role == *role)
                         .and_then(|claim| domain(declared, claim)),
@@ -121,7 +124,9 @@ impl Holdings {
                     replaces: claim.and_then(|claim| replaces(input, declared, claim)),
                 };
                 self.add(cluster, member, site);
-                if state == MemberState::Releasing {
+                if requested {
+                    self.odd(cluster, &host.id.name, role, OddityKind::ReleaseRequested);
+                } else if state == MemberState::Releasing {
                     self.odd(cluster, &host.id.name, role, OddityKind::Releasing);
                 }
             }
@@ -136,12 +141,14 @@ impl Holdings {
             domain: _,
             state,
             replaces: _,
+            is_surplus: _,
         } = claim;
         let cluster = &declared.name;
         let member = |id: HostId, failed| Member {
             host: id,
             role: role.clone(),
             state: *state,
+            // It does not have its labels.
             requested: false,
             domain: domain(declared, claim),
             failed,
@@ -228,6 +235,14 @@ fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replace
     } else {
         Replaces::Alone(host)
     })
+}
+
+/// Whether the release of a member that has its labels is only asked for: it was surplus, and somebody uses it.
+fn is_request(claim: &Claim, host: &Host, labelled: &RoleName) -> bool {
+    claim.state == MemberState::Releasing
+        && claim.is_surplus
+        && claim.role == *labelled
+        && host.consumer.is_some()
 }
 
 /// Whether an entry of a status is about this host and not about an earlier one of its name. A host that carries the

@@ -78,6 +78,10 @@ fn about_oddity(oddity: &Oddity) -> Remark {
             "releasing",
             "it is being released: it does not count, and is not free yet",
         ),
+        OddityKind::ReleaseRequested => (
+            "releasing",
+            "its release is requested while somebody uses it: it stays if the role wants it again",
+        ),
         OddityKind::NotAMember => (
             "not-a-member",
             "status.placement names it, but its labels do not say so; it is not a member",

@@ -195,3 +195,57 @@ fn both_of_a_move_stay_until_the_new_one_is_labelled() {
         changes: vec!["=Worker b@r2", "-Worker a failed"],
     }]);
 }
+
+#[test]
+fn a_used_surplus_member_stays_when_the_role_grows_again() {
+    let consumer = json!({"kind": "Metal3Machine", "namespace": "lab", "name": "m"});
+    let shrunk = |reason: Option<&str>, b: serde_json::Value, want: u32| {
+        let mut releasing = json!({"namespace": "lab", "name": "b", "role": "Worker", "state": "Releasing"});
+        if let Some(reason) = reason {
+            releasing["releaseReason"] = reason.into();
+        }
+        vec![
+            worker("a", "r1").set("/spec/consumerRef", consumer.clone()),
+            b,
+            host("d", "r3"),
+            cluster("c", &[("Worker", want)]).set(
+                "/status/placement/members",
+                json!([{"namespace": "lab", "name": "a", "role": "Worker", "state": "Bound"}, releasing]),
+            ),
+        ]
+    };
+    let used = || worker("b", "r2").set("/spec/consumerRef", consumer.clone());
+    let unlabelled = || host("b", "r2").set("/spec/consumerRef", consumer.clone());
+    let kept = vec!["=Worker a@r1", "=Worker b@r2"];
+    let replaced = vec!["=Worker a@r1", "+Worker d@r3"];
+    for (name, reason, b, changes) in [
+        ("surplus and used", Some("surplus"), used(), &kept),
+        (
+            "surplus, and nobody uses it",
+            Some("surplus"),
+            worker("b", "r2"),
+            &replaced,
+        ),
+        (
+            "surplus, and its labels are off",
+            Some("surplus"),
+            unlabelled(),
+            &replaced,
+        ),
+        ("it failed", Some("failed"), used(), &replaced),
+        ("no reason is given", None, used(), &replaced),
+    ] {
+        check(vec![Case {
+            name,
+            objects: shrunk(reason, b, 2),
+            outcome: Outcome::Placed,
+            changes: changes.clone(),
+        }]);
+    }
+    check(vec![Case {
+        name: "the role does not want it",
+        objects: shrunk(Some("surplus"), used(), 1),
+        outcome: Outcome::Placed,
+        changes: vec!["=Worker a@r1", "-Worker b surplus"],
+    }]);
+}

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use placement::{Decision, Host, LabelValue, Role, SipLabels};
+use placement::{Decision, Host, LabelValue, OperationalStatus, Role, SipLabels};
 
 use super::{Health, Seen, is_live, rule};
 use crate::world::World;
 
 pub(super) fn judge(
     world: &World,
+    index: usize,
     role: &Role,
     seen: &[Seen<'_>],
     decision: &Decision,
@@ -36,10 +37,16 @@ pub(super) fn judge(
             value.is_some() && value == take.domain && used.insert(value.clone()),
             || format!("{:?} twice", take.domain),
         )?;
-        for other in seen.iter().filter(|other| other.domain == value) {
-            let own = take.replaces.as_ref().is_some_and(|old| old.host() == other.id());
-            let yields = other.health == Health::Lost && (other.kept || own);
-            rule(yields || own, || {
+        rule(!is_occupied(world, index, role, value.as_ref()), || {
+            format!("{} is in the domain of one that is not freed yet", take.host)
+        })?;
+        // Its one place there is only for who comes instead of somebody there; of several lost ones the others wait.
+        let is_old = |other: &Seen<'_>| take.replaces.as_ref().is_some_and(|old| old.host() == other.id());
+        let there = || seen.iter().filter(|other| other.domain == value);
+        let replaces_lost = there().any(|other| other.health == Health::Lost && is_old(other));
+        for other in there() {
+            let waits = other.health == Health::Lost && other.kept && replaces_lost;
+            rule(waits || is_old(other), || {
                 format!("{} is in {}'s domain", take.host, other.id())
             })?;
         }
@@ -60,6 +67,7 @@ pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
             .as_ref()
             .is_none_or(|key| host.labels.contains_key(key))
         && !(host.paused || host.cordoned || host.marked_failed || host.replace_requested || cordoned)
+        && host.operational != OperationalStatus::Error
         && host.consumer.is_none()
         && host.sip_labels == SipLabels::None
         && world

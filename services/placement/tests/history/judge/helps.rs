@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use placement::{Help, Member, Refusal, RefusalKind, Request, decide};
+use placement::{
+    Help, HostName, Ineligible, Member, OperationalStatus, Refusal, RefusalKind, Request, Site, decide,
+};
 
 use super::rule;
 use crate::world::World;
@@ -45,14 +47,48 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
                 }
                 site = Some(with);
             }
-            Help::MakeEligible { .. } => continue,
+            Help::MakeEligible { role, reason, hosts } => {
+                let mut with = world.site.clone();
+                let is_named = request.roles.iter().any(|wanted| wanted.name == *role);
+                rule(is_named && !hosts.is_empty(), || {
+                    format!("{help:?} is of nothing")
+                })?;
+                mend(&mut with, reason, hosts)?;
+                site = Some(with);
+            }
         }
         let site = site.as_ref().unwrap_or(&world.site);
-        if site.policy().cordoned.is_empty() {
+        // New hosts, and those that a smaller request needs, may be in racks that the policy cordons.
+        if matches!(help, Help::MakeEligible { .. }) || site.policy().cordoned.is_empty() {
             let followed = decide(site, &request, &members).refusal;
             let still = followed.filter(|refusal| refusal.kind == RefusalKind::NoFit);
             rule(still.is_none(), || format!("{help:?} does not help: {still:#?}"))?;
         }
+    }
+    Ok(())
+}
+
+/// Takes the reason away from each of the hosts, which have no other.
+fn mend(site: &mut Site, reason: &Ineligible, hosts: &[HostName]) -> Result<(), String> {
+    for name in hosts {
+        let Some(mut host) = site.get(name) else {
+            return Err(format!("{name} is not there"));
+        };
+        match reason {
+            Ineligible::Paused => host.paused = false,
+            Ineligible::Cordoned => host.cordoned = false,
+            Ineligible::MarkedFailed => host.marked_failed = false,
+            Ineligible::ReplaceRequested => host.replace_requested = false,
+            Ineligible::InError => host.operational = OperationalStatus::Ok,
+            Ineligible::Consumed(_) => host.consumer = None,
+            Ineligible::CordonedDomain(domain) => {
+                let mut policy = site.policy().clone();
+                policy.cordoned.remove(domain);
+                site.set_policy(policy);
+            }
+            other => return Err(format!("{name}: nobody can take {other:?} away")),
+        }
+        site.upsert(host);
     }
     Ok(())
 }

@@ -128,7 +128,7 @@ pub(crate) fn step(
     let mut growth = 0;
     for role in &request.roles {
         let seen = see(world, index, role, decision);
-        growth += role::judge(world, role, &seen, decision)
+        growth += role::judge(world, index, role, &seen, decision)
             .map_err(|rule| format!("{}: {rule}: {}", role.name, shown()))?;
     }
     let grown = decision

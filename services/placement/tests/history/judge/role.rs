@@ -24,6 +24,7 @@ fn order(seen: &Seen<'_>, pairs: &[(&Seen<'_>, &Seen<'_>)]) -> (u8, bool, bool) 
 /// Returns by how many the role wants to grow.
 pub(super) fn judge(
     world: &World,
+    index: usize,
     role: &Role,
     seen: &[Seen<'_>],
     decision: &Decision,
@@ -120,6 +121,6 @@ pub(super) fn judge(
             })?;
         }
     }
-    domains::judge(world, role, seen, decision)?;
+    domains::judge(world, index, role, seen, decision)?;
     Ok(want - places)
 }

@@ -1,0 +1,256 @@
+//! What events do to hosts, specs and records.
+
+use std::collections::BTreeMap;
+
+use placement::{Host, HostId, MemberState, OperationalStatus, Replaces, Uid};
+
+use crate::event::Event;
+use crate::fixtures::{self, HostExt, ROOM, domain};
+use crate::world::{Mem, Tenant, Wanted, World, hold};
+
+fn pick<T>(list: &[T], which: u64) -> Option<usize> {
+    (!list.is_empty()).then(|| usize::try_from(which).unwrap_or(0) % list.len())
+}
+
+impl World {
+    fn change(&mut self, which: u64, change: impl FnOnce(&mut Host)) {
+        let ids: Vec<HostId> = self.site.ids().cloned().collect();
+        let Some(host) = ids.get(usize::try_from(which).unwrap_or(0) % ids.len().max(1)) else {
+            return;
+        };
+        if let Some(mut host) = self.site.get(&host.name) {
+            change(&mut host);
+            self.site.upsert(host);
+        }
+    }
+
+    pub(crate) fn take_place(&mut self, event: &Event) {
+        match event {
+            Event::Fail(which) => self.change(*which, |host| host.marked_failed = true),
+            Event::Move(which) => self.change(*which, |host| host.replace_requested = true),
+            Event::Clear(which) => self.change(*which, |host| {
+                host.marked_failed = false;
+                host.replace_requested = false;
+                host.paused = false;
+                host.cordoned = false;
+                host.operational = OperationalStatus::Ok;
+            }),
+            Event::Pause(which) => self.change(*which, |host| host.paused = true),
+            Event::Cordon(which) => self.change(*which, |host| host.cordoned = true),
+            Event::Consume(which) => self.change(*which, |host| *host = host.clone().consumed()),
+            Event::LetGo(which) => self.change(*which, |host| host.consumer = None),
+            Event::Vanish(which) => {
+                let ids: Vec<HostId> = self.site.ids().cloned().collect();
+                let Some(index) = pick(&ids, *which) else {
+                    return;
+                };
+                let Some(host) = self.site.get(&ids[index].name) else {
+                    return;
+                };
+                if host.paused {
+                    self.graced.push(host.id.clone());
+                }
+                self.site.remove(&host.id.name);
+                self.away.push(host);
+            }
+            Event::Return(_) | Event::MadeAgain(_) | Event::Restored(_) => self.come_back(event),
+            Event::InError(which) => self.change(*which, |host| host.operational = OperationalStatus::Error),
+            Event::GraceOver => {
+                self.graced.clear();
+                let in_error = |host: &Host| host.operational == OperationalStatus::Error;
+                self.overdue = self.site.hosts().filter(in_error).map(|host| host.id).collect();
+            }
+            Event::Bind(which) => self.bind(*which),
+            Event::Free(which) => self.free(*which),
+            Event::Want(which, count) => self.role(*which, |role| {
+                role.want = u32::try_from(count % 6).unwrap_or(0);
+            }),
+            Event::RemoveRole(which) => self.role(*which, |role| role.removed = !role.removed),
+            Event::TopologyKey(which) => self.role(*which, |role| {
+                role.key =
+                    [Some(fixtures::RACK), Some(ROOM), None][usize::try_from(which / 8 % 3).unwrap_or(0)];
+            }),
+            Event::Narrow(which) => self.role(*which, |role| role.narrow = !role.narrow),
+            Event::Quota(count) => {
+                let quota = (
+                    "tenant".parse().unwrap_or_else(|_| unreachable!()),
+                    u32::try_from(3 + count % 8).unwrap_or(0),
+                );
+                self.policy.quotas = if count % 4 == 0 {
+                    BTreeMap::new()
+                } else {
+                    [quota].into()
+                };
+                self.site.set_policy(self.policy.clone());
+            }
+            Event::CordonDomain(which) => {
+                let rack = domain(fixtures::RACK, &format!("r{}", which % 6));
+                self.policy.cordoned = if which % 2 == 0 { [rack].into() } else { [].into() };
+                self.site.set_policy(self.policy.clone());
+            }
+            Event::PreferNamespace => {
+                let lab = "lab".parse().unwrap_or_else(|_| unreachable!());
+                self.policy.namespace_preference = vec![lab];
+                self.site.set_policy(self.policy.clone());
+            }
+            Event::ReplaceAfterError(which) => {
+                self.role(*which, |role| {
+                    role.replace_after_error = !role.replace_after_error;
+                });
+            }
+            Event::LoseLedger => self.tenants.iter_mut().for_each(rebuild),
+            Event::Delete(which) => self.delete(*which),
+            Event::MadeAgainCluster(which) => {
+                if let Some(index) = pick(&self.tenants, *which) {
+                    self.tenants[index].exists = true;
+                }
+            }
+        }
+        // An error that ends counts from its next beginning.
+        let site = &self.site;
+        let is_in_error = |id: &HostId| {
+            let host = site.get(&id.name).filter(|host| host.id == *id);
+            host.is_some_and(|host| host.operational == OperationalStatus::Error)
+        };
+        self.overdue.retain(is_in_error);
+    }
+
+    /// An agent labels a host, none that it does not see or that somebody uses.
+    fn bind(&mut self, which: u64) {
+        let site = &self.site;
+        let claimed = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.members);
+        let mut claimed: Vec<&mut Mem> = claimed
+            .filter(|member| member.record.state == MemberState::Claimed)
+            .filter(|member| {
+                let host = site.get(&member.record.host.name);
+                host.is_some_and(|host| host.id == member.record.host && host.consumer.is_none())
+            })
+            .collect();
+        if let Some(index) = pick(&claimed, which) {
+            claimed[index].record.state = MemberState::Bound;
+            claimed[index].labelled = true;
+            claimed[index].came_for = None;
+        }
+    }
+
+    /// A host that had vanished is there again: the same object, another one, or another one with what the first had.
+    fn come_back(&mut self, event: &Event) {
+        let (Event::Return(which) | Event::MadeAgain(which) | Event::Restored(which)) = event else {
+            return;
+        };
+        let Some(index) = pick(&self.away, *which) else {
+            return;
+        };
+        let mut host = self.away.remove(index);
+        self.graced.retain(|id| *id != host.id);
+        let before = host.id.clone();
+        if !matches!(event, Event::Return(_)) {
+            self.made += 1;
+            host.id.uid = Uid::new(format!("again-{}", self.made)).unwrap_or(host.id.uid);
+        }
+        if matches!(event, Event::MadeAgain(_)) {
+            host.consumer = None;
+        }
+        if matches!(event, Event::Restored(_)) {
+            self.follow(&before, &host.id);
+        }
+        self.site.upsert(host);
+    }
+
+    /// The member whose labels a host shows under its new uid is the same member.
+    fn follow(&mut self, before: &HostId, now: &HostId) {
+        for tenant in &mut self.tenants {
+            let labelled = |mem: &Mem| mem.labelled && mem.record.host == *before;
+            if !tenant.members.iter().any(labelled) {
+                continue;
+            }
+            for mem in &mut tenant.members {
+                if mem.record.host == *before {
+                    mem.record.host = now.clone();
+                    self.site.unhold(before);
+                    hold(&mut self.site, &tenant.name, &mem.record);
+                }
+                match &mut mem.record.replaces {
+                    Some(Replaces::Beside(old) | Replaces::Alone(old)) if *old == *before => {
+                        old.clone_from(now);
+                    }
+                    Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => {}
+                }
+                if mem.came_for.as_ref() == Some(before) {
+                    mem.came_for = Some(now.clone());
+                }
+            }
+            self.renamed = Some((before.clone(), now.clone()));
+        }
+    }
+
+    /// Everything that a cluster has is given back; what was surplus already goes on as that.
+    fn delete(&mut self, which: u64) {
+        let Some(index) = pick(&self.tenants, which) else {
+            return;
+        };
+        let tenant = &mut self.tenants[index];
+        tenant.exists = false;
+        let stays = |mem: &&mut Mem| mem.record.state != MemberState::Releasing;
+        for mem in tenant.members.iter_mut().filter(stays) {
+            mem.record.state = MemberState::Releasing;
+            mem.surplus = false;
+            mem.came_for = None;
+            hold(&mut self.site, &tenant.name, &mem.record);
+        }
+    }
+
+    fn role(&mut self, which: u64, change: impl FnOnce(&mut Wanted)) {
+        let roles: Vec<&mut Wanted> = self
+            .tenants
+            .iter_mut()
+            .flat_map(|tenant| tenant.roles.values_mut())
+            .collect();
+        let count = roles.len();
+        if let Some(role) = roles.into_iter().nth(usize::try_from(which).unwrap_or(0) % count) {
+            change(role);
+        }
+    }
+
+    fn free(&mut self, which: u64) {
+        let site = &self.site;
+        let mut free: Vec<(usize, HostId)> = Vec::new();
+        for (index, tenant) in self.tenants.iter().enumerate() {
+            let releasing = tenant
+                .members
+                .iter()
+                .filter(|member| member.record.state == MemberState::Releasing);
+            let unused = releasing.filter(|member| {
+                let host = site
+                    .get(&member.record.host.name)
+                    .filter(|host| host.id == member.record.host);
+                host.is_none_or(|host| host.consumer.is_none())
+            });
+            free.extend(unused.map(|member| (index, member.record.host.clone())));
+        }
+        if let Some(index) = pick(&free, which) {
+            let (tenant, host) = &free[index];
+            self.tenants[*tenant]
+                .members
+                .retain(|member| member.record.host != *host);
+            self.site.unhold(host);
+        }
+    }
+}
+
+/// What statuses say of replacements: beside an older member that stays, or of one that was given back.
+fn rebuild(tenant: &mut Tenant) {
+    let mut older: Vec<HostId> = Vec::new();
+    for member in &mut tenant.members {
+        if let Some(old) = member.record.replaces.as_ref().map(|old| old.host().clone()) {
+            member.record.replaces = Some(if older.contains(&old) {
+                Replaces::Beside(old)
+            } else {
+                Replaces::Alone(old)
+            });
+        }
+        if member.record.state != MemberState::Releasing {
+            older.push(member.record.host.clone());
+        }
+    }
+}
