@@ -100,8 +100,10 @@ pub(crate) struct Accounts<'a> {
     pub(crate) quota: Option<RefusalKind>,
 }
 
-/// At most one control-plane host, and a tenth (at least one) of each other role, have a replacement not yet bound.
-fn limit(role: &Role) -> u32 {
+/// How many members of a role may have a replacement that is not bound yet: one of a control plane, and a tenth (at least one) of any
+/// other role.
+#[must_use]
+pub fn replacement_limit(role: &Role) -> u32 {
     if role.name.is_control_plane() {
         1
     } else {
@@ -115,6 +117,11 @@ pub(crate) fn count(length: usize) -> u32 {
 
 impl<'a> Accounts<'a> {
     pub(crate) fn new(site: &Site, request: &'a Request, members: &'a [Member]) -> Self {
+        Self::replacing(site, request, members, u32::MAX)
+    }
+
+    /// The same, where no role may get more than `most` replacements.
+    pub(crate) fn replacing(site: &Site, request: &'a Request, members: &'a [Member], most: u32) -> Self {
         let mut wanted: BTreeMap<&RoleName, (&'a Role, Vec<&'a Member>)> = request
             .roles
             .iter()
@@ -136,7 +143,7 @@ impl<'a> Accounts<'a> {
         let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
-            .map(|draft| draft.settle(site, quota.is_none(), &mut release))
+            .map(|draft| draft.settle(site, quota.is_none(), most, &mut release))
             .collect();
         // One move of a cluster at a time.
         if roles.iter().any(|account| !account.outgoing.is_empty()) {
@@ -241,8 +248,8 @@ impl<'a> Draft<'a> {
         at(self.role.want) > self.counted()
     }
 
-    /// Decides which members go. `grows`: it may have more than its quota has counted.
-    fn settle(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
+    /// Decides which members go. `grows`: it may have more than its quota has counted. It gets `replacements` at most.
+    fn settle(self, site: &Site, grows: bool, replacements: u32, release: &mut Vec<Release>) -> Account<'a> {
         let most = if grows { usize::MAX } else { self.counted() };
         let Self {
             role,
@@ -259,7 +266,7 @@ impl<'a> Draft<'a> {
             }
         }
         let growth = role.want.saturating_sub(count(places.len()));
-        let limit = limit(role);
+        let limit = replacement_limit(role);
         let mut account = Account {
             role,
             present: Vec::with_capacity(places.len()),
@@ -289,7 +296,7 @@ impl<'a> Draft<'a> {
                 Occupies::Yields => account.lost.push(filled_by),
             }
         }
-        account.limit_replacements(under_way);
+        account.limit_replacements(under_way, replacements);
         account
     }
 }
@@ -305,7 +312,7 @@ impl Account<'_> {
     }
 
     /// A lost replacement is under way as it is; so it goes first, and another one for it is not one more.
-    fn limit_replacements(&mut self, under_way: u32) {
+    fn limit_replacements(&mut self, under_way: u32, most: u32) {
         let order = |known: &Known<'_>| (!known.stage.counts().under_way, known.failed);
         self.lost
             .sort_by(|a, b| (order(a), &a.member.host).cmp(&(order(b), &b.member.host)));
@@ -316,7 +323,7 @@ impl Account<'_> {
                 .count(),
         );
         let lost = count(self.lost.len());
-        let room = self.limit.saturating_sub(under_way);
+        let room = self.limit.saturating_sub(under_way).min(most);
         self.replaceable = room.min(lost);
         self.fresh = room.saturating_sub(chain).min(lost - chain);
         self.may_move = room > lost && !self.leaving.is_empty();

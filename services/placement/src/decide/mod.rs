@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 
 use vocabulary::Namespace;
 
+pub use account::replacement_limit;
 use account::{Account, Accounts, Gate, given_back};
 use known::Known;
 use pool::Stages;
@@ -55,7 +56,13 @@ use crate::site::{Site, at};
 /// again under the name of one that is gone is another host, and can be taken for it.
 #[must_use]
 pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
-    let accounts = Accounts::new(site, request, members);
+    decide_within(site, request, members, u32::MAX)
+}
+
+/// [`decide`], where no role gets more than so many hosts in the place of others: somebody has no room for more.
+#[must_use]
+pub fn decide_within(site: &Site, request: &Request, members: &[Member], most_replacements: u32) -> Decision {
+    let accounts = Accounts::replacing(site, request, members, most_replacements);
     let stages: Vec<Stages> = accounts
         .roles
         .iter()
@@ -267,9 +274,7 @@ pub fn explain(
     host: &vocabulary::HostName,
 ) -> Vec<crate::ineligible::Ineligible> {
     match site.get(host) {
-        Some(host) => {
-            crate::ineligible::all_reasons(&host, site.holder(&host.id), site.policy(), request, role)
-        }
+        Some(host) => crate::ineligible::all_reasons(&host, site.holder(&host.id), site.policy(), request, role),
         None => vec![crate::ineligible::Ineligible::NotFound],
     }
 }

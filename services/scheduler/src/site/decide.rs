@@ -6,15 +6,18 @@ use ::placement::{
     ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, whatif::Priority,
 };
 
-use super::{conflicts::conflicts, failures, settle::new_member, view::View};
+use super::{conflicts::conflicts, failures, room::Withheld, settle::new_member, view::View};
 use crate::{
     observed::Labels,
     record::{Member, Record, Refusal, ReleaseReason, Report},
 };
 
-/// Decides a record: claims what is missing, releases what is too much, and says why it does not get all.
-pub(super) fn decide(view: View<'_>, record: &mut Record, now: SystemTime) {
-    let (request, members) = question(view, record, now);
+/// Decides a record: claims what is missing but for what is withheld, releases what is too much, and says why it does not get all.
+pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, now: SystemTime) {
+    let (mut request, members) = question(view, record, now);
+    if withheld.growth {
+        want_no_more(&mut request, &members);
+    }
     // Most declarations change nothing: agents repeat them with every change of a host.
     let decision = match ::placement::settled(view.inventory.model(), &request, &members) {
         // Every member stays as it is, so none is named.
@@ -22,7 +25,10 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, now: SystemTime) {
             reports,
             ..Decision::default()
         },
-        None => ::placement::decide(view.inventory.model(), &request, &members),
+        None => {
+            let site = view.inventory.model();
+            ::placement::decide_within(site, &request, &members, withheld.replacements_above)
+        }
     };
     let cluster = record.cluster.clone();
     for keep in &decision.keep {
@@ -56,8 +62,36 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, now: SystemTime) {
         }
     }
     record.reports = reports(&decision.reports);
-    record.refusal = decision.refusal.as_ref().map(Refusal::from);
+    if withheld.replacements_above < u32::MAX {
+        record.reports.truncate(::placement::MAX_REPORTS - 1);
+        record.reports.push(no_room());
+    }
+    // What a decision without growth lacks is not known: the reason of the one before stands.
+    if !withheld.growth {
+        record.refusal = decision.refusal.as_ref().map(Refusal::from);
+    }
     record.conflicts = conflicts(view, record);
+}
+
+/// No role wants more members than it has.
+fn want_no_more(request: &mut Request, members: &[::placement::Member]) {
+    for role in &mut request.roles {
+        let live = members
+            .iter()
+            .filter(|member| member.role == role.name && member.is_live());
+        let has = u32::try_from(live.count()).unwrap_or(u32::MAX);
+        role.want = role.want.min(has);
+    }
+}
+
+fn no_room() -> Report {
+    Report {
+        kind: "replacement-waits".into(),
+        message: "members wait to be replaced, since there is no room for more until hosts that are being released are \
+                  free"
+            .to_owned(),
+        ..Report::default()
+    }
 }
 
 /// The decision for a record, which stays as it is.

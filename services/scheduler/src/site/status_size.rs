@@ -41,7 +41,7 @@ pub(super) fn require(site: &str, before: Option<&Record>, after: &Record) -> Re
 }
 
 /// The most bytes that a member takes, until it is given back.
-fn member(id: &HostId, member: &Member) -> usize {
+pub(super) fn member(id: &HostId, member: &Member) -> usize {
     let name = |host: &HostName| host.namespace().as_str().len() + host.name().len();
     let domain = member
         .domain

@@ -15,16 +15,16 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use ::placement::{ClusterName, HostId, MemberState, SipLabels};
 
 use super::{
-    decide,
+    decide::{is_due, report},
     existence::is_older,
+    room::Withheld,
     settle::{self, MISSING_UID},
     staging::{Author, step_entry},
     state::Site,
-    status_size,
 };
 use crate::{
     error::Error,
-    ledger::{Change, Commit, commit::Permit, weight},
+    ledger::{Change, Commit, commit::Permit},
     record::{ClusterId, Record, ReleaseReason, ordinals},
     spec::Spec,
 };
@@ -74,8 +74,10 @@ impl Site {
         let mut record = self.declared(apply)?;
         self.existence.declare(&record.id(), author.now);
         settle::settle(self.view(), &mut record, author.now);
-        decide::decide(self.view(), &mut record, author.now);
         let cluster = record.cluster.clone();
+        let room = self.room(&cluster, permit.largest());
+        let record = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        room.require_growth(&record)?;
         let outcome = self.store(record, author, permit)?;
         // Whatever its status promised is its own now, or somebody else's.
         self.withdraw_promises(&cluster);
@@ -217,7 +219,7 @@ impl Site {
         };
         let mut record = Record::clone(known);
         settle::settle(self.view(), &mut record, author.now);
-        decide::report(self.view(), &mut record, author.now);
+        report(self.view(), &mut record, author.now);
         self.store_alone(record, author, permit);
     }
 
@@ -229,13 +231,18 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        if !decide::is_due(self.view(), known) {
+        if !is_due(self.view(), known) {
             return;
         }
         let mut record = Record::clone(known);
         settle::settle(self.view(), &mut record, author.now);
-        decide::decide(self.view(), &mut record, author.now);
-        self.store_alone(record, author, permit);
+        let room = self.room(cluster, permit.largest());
+        let mut decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        if let Err(error) = room.require_growth(&decided) {
+            tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
+            decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
+        }
+        self.store_alone(decided, author, permit);
     }
 
     /// Begins to give back what was claimed for a `SIPCluster` that does not exist.
@@ -343,8 +350,7 @@ impl Site {
             });
         }
         let before = known.map(|known| &**known);
-        status_size::require(&self.name, before, &record)?;
-        weight::require(&self.name, before, &record, permit.largest())?;
+        self.room(&record.cluster, permit.largest()).require(&record)?;
         let cluster = record.id();
         let is_over = record.releasing && record.members.is_empty();
         let key = self.key(&cluster.name);

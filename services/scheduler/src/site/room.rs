@@ -1,0 +1,202 @@
+//! Whether a step has room: in the status of its `SIPCluster`, and in the ledger.
+//!
+//! A cluster grows only as far as there is room for the replacements that may be under way at once besides: one that has grown as far as it
+//! may can still replace a host. A replacement itself may use all the room that there is. One that does not fit waits until a host
+//! that is being released is free; nothing else of the step waits for it.
+
+use ::placement::{HostId, MemberState, Replaces, Role, Uid};
+
+use super::status_size;
+use crate::{
+    ledger::{TooLarge, weight},
+    record::{Member, Record},
+};
+
+/// What a decision does not take though it could.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Withheld {
+    /// No role gets more replacements than so many.
+    pub(super) replacements_above: u32,
+    /// The cluster gets no more members than it has.
+    pub(super) growth: bool,
+}
+
+impl Withheld {
+    pub(super) const NOTHING: Self = Self {
+        replacements_above: u32::MAX,
+        growth: false,
+    };
+    pub(super) const GROWTH: Self = Self {
+        growth: true,
+        ..Self::NOTHING
+    };
+}
+
+/// Where a step must fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room<'a> {
+    pub(super) site: &'a str,
+    /// The record before the step.
+    pub(super) before: Option<&'a Record>,
+    /// The most bytes that the ledger takes.
+    pub(super) largest: Option<usize>,
+}
+
+impl Room<'_> {
+    /// Refuses a step that has no room.
+    ///
+    /// # Errors
+    /// [`TooLarge`] names the cluster.
+    pub(super) fn require(self, after: &Record) -> Result<(), TooLarge> {
+        status_size::require(self.site, self.before, after)?;
+        weight::require(self.site, self.before, after, self.largest)
+    }
+
+    /// Refuses a step by which a cluster grows so far that its members could not be replaced any more.
+    ///
+    /// # Errors
+    /// [`TooLarge`] names the cluster.
+    pub(super) fn require_growth(self, after: &Record) -> Result<(), TooLarge> {
+        let mut new = self.new_members(after);
+        if new.all(|(_, member)| member.replaces.is_some()) {
+            return Ok(());
+        }
+        let padded = with_replacements(after);
+        self.require(&padded).map_err(|error| TooLarge {
+            what: format!(
+                "{} in site {:?} with {} hosts and room for {} that are replaced at once",
+                after.cluster,
+                self.site,
+                after.members.len(),
+                padded.members.len() - after.members.len()
+            ),
+            ..error
+        })
+    }
+
+    /// How many members come in the place of others by this step.
+    pub(super) fn replaced(self, after: &Record) -> u32 {
+        let new = self.new_members(after);
+        let count = new.filter(|(_, member)| member.replaces.is_some()).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    fn new_members<'r>(self, after: &'r Record) -> impl Iterator<Item = (&'r HostId, &'r Member)> {
+        let known = |id: &HostId| self.before.is_some_and(|before| before.members.contains_key(id));
+        let members = after.members.iter();
+        let new: Vec<_> = members
+            .filter(|(id, member)| member.state == MemberState::Claimed && !known(id))
+            .collect();
+        new.into_iter()
+    }
+}
+
+/// The record with as many more members as may be replaced at once, each as large as the largest of its role.
+fn with_replacements(record: &Record) -> Record {
+    let mut padded = record.clone();
+    for role in record.spec.roles() {
+        let of_role = record
+            .members
+            .iter()
+            .filter(|(_, member)| member.role == role.name);
+        if let Some(largest) = of_role.max_by_key(|(id, member)| status_size::member(id, member)) {
+            padded.members.extend(replacements(role, largest));
+        }
+    }
+    padded
+}
+
+fn replacements(role: &Role, (id, member): (&HostId, &Member)) -> Vec<(HostId, Member)> {
+    let number = |number: u32| {
+        // No host has such a uid: it only has to be another one of the same length.
+        let uid = format!("{number:0width$}", width = id.uid.as_str().len());
+        let id = HostId {
+            name: id.name.clone(),
+            uid: Uid::new(uid).ok()?,
+        };
+        // The longest name that a replacement can name is that of the member itself.
+        let member = Member {
+            replaces: Some(Replaces::Alone(id.clone())),
+            ..member.clone()
+        };
+        Some((id, member))
+    };
+    (0..::placement::replacement_limit(role))
+        .filter_map(number)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ::placement::{ClusterName, HostName, RoleName};
+    use proto::inventory::v1 as wire;
+
+    use super::*;
+    use crate::convert;
+
+    const MEMBERS: u32 = 40;
+
+    /// A cluster with so many workers of the 40 that it wants, and the weight of what it has.
+    fn cluster(members: u32) -> Record {
+        let role = wire::Role {
+            name: "Worker".to_owned(),
+            label_selector: Some(wire::LabelSelector::default()),
+            active: MEMBERS,
+            ..wire::Role::default()
+        };
+        let spec = wire::ClusterSpec {
+            roles: vec![role],
+            network_ids: Vec::new(),
+        };
+        let spec = convert::parse_spec(spec, "spec").unwrap();
+        let name = ClusterName::new("tenant", "one").unwrap();
+        let mut record = Record::new(name, "uid".to_owned(), None, 1, spec);
+        record.members = (0..members).map(member).collect();
+        record
+    }
+
+    fn member(number: u32) -> (HostId, Member) {
+        let id = HostId {
+            name: HostName::new("metal", format!("h{number:03}")).unwrap(),
+            uid: Uid::new(format!("uid-{number:03}")).unwrap(),
+        };
+        let role = RoleName::new("Worker").unwrap();
+        (id, Member::new(role, None, MemberState::Claimed))
+    }
+
+    fn in_a_ledger(before: &Record, largest: usize) -> Room<'_> {
+        Room {
+            site: "a",
+            before: Some(before),
+            largest: Some(largest),
+        }
+    }
+
+    #[test]
+    fn growth_leaves_room_in_the_ledger_to_replace_members() {
+        let (before, after) = (cluster(MEMBERS - 1), cluster(MEMBERS));
+        let needed = weight::require("a", Some(&before), &after, Some(0))
+            .unwrap_err()
+            .bytes;
+        let room = in_a_ledger(&before, needed);
+        room.require(&after).unwrap();
+        let refused = room.require_growth(&after).unwrap_err();
+        assert!(
+            refused
+                .what
+                .ends_with("with 40 hosts and room for 4 that are replaced at once"),
+            "{refused}"
+        );
+        in_a_ledger(&before, refused.bytes)
+            .require_growth(&after)
+            .unwrap();
+
+        let mut replaced = before.clone();
+        let (id, mut new) = member(MEMBERS);
+        let old = before.members.keys().next().unwrap();
+        new.replaces = Some(Replaces::Alone(old.clone()));
+        replaced.members.insert(id, new);
+        room.require_growth(&replaced).unwrap();
+        assert_eq!((room.replaced(&replaced), room.replaced(&after)), (1, 0));
+    }
+}
