@@ -5,8 +5,9 @@ use vocabulary::{
 };
 
 use crate::host::{Consumer, Host, is_claimable};
-use crate::policy::{Domain, Policy};
+use crate::policy::Domain;
 use crate::request::{Holder, MemberState, Request, Role};
+use crate::site::Site;
 
 /// One reason why a host cannot be claimed for a role, in the order in which they are shown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,8 @@ pub enum Ineligible {
     PartialLabels,
     /// It has the labels of a cluster that does not hold it.
     Labelled(ClusterName),
+    /// Another cluster has a member that is gone, and whose machine this may be: its load balancers may route here.
+    FormerMember(ClusterName),
     /// A cluster holds it.
     Held {
         /// Which cluster.
@@ -144,11 +147,12 @@ pub(crate) fn claim_reasons(host: &Host, holder: Option<&Holder>) -> Option<Inel
     }
 }
 
-/// Every reason why a host cannot be claimed for a role, in order; empty when it can.
+/// Every reason why a host cannot be claimed for a role, in order; empty when it can. `holder`: who holds it, if that is a
+/// reason.
 pub(crate) fn all_reasons(
     host: &Host,
     holder: Option<&Holder>,
-    policy: &Policy,
+    site: &Site,
     request: &Request,
     role: &Role,
 ) -> Vec<Ineligible> {
@@ -165,7 +169,8 @@ pub(crate) fn all_reasons(
         }
     }
     reasons.extend(own_reasons(host));
-    let cordoned = policy
+    let cordoned = site
+        .policy()
         .cordoned
         .iter()
         .filter(|domain| host.labels.get(&domain.key) == Some(&domain.value));
@@ -175,6 +180,8 @@ pub(crate) fn all_reasons(
         .iter()
         .filter(|network| !host.networks.contains(*network));
     reasons.extend(missing.cloned().map(Ineligible::NoAddress));
+    let former = site.former_holder(&host.id.name, &request.cluster);
+    reasons.extend(former.cloned().map(Ineligible::FormerMember));
     reasons.extend(claim_reasons(host, holder));
     reasons.sort();
     reasons

@@ -32,6 +32,7 @@ impl Ineligible {
             Self::Orphaned => "orphaned",
             Self::PartialLabels => "labels-partial",
             Self::Labelled(_) => "labelled",
+            Self::FormerMember(_) => "former-member",
             Self::Held {
                 cluster: _,
                 role: _,

@@ -274,6 +274,11 @@ impl Display for Ineligible {
                 f,
                 "it has the labels of cluster {cluster}, which does not hold it"
             ),
+            Self::FormerMember(cluster) => write!(
+                f,
+                "cluster {cluster} has a member that is gone and has been this machine; it is free for others once {cluster} has \
+                 replaced that member or wants fewer hosts"
+            ),
             Self::Held { cluster, role, state } => {
                 let state = match state {
                     MemberState::Claimed | MemberState::Bound => "holds it",

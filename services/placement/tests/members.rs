@@ -4,8 +4,8 @@ mod fixtures;
 
 use fixtures::*;
 use placement::{
-    FailReason, MemberState, Outcome, RefusalKind, ReleaseReason, Replaces, ReportKind, Selector, decide,
-    failure,
+    FailReason, Ineligible, MemberState, Outcome, RefusalKind, ReleaseReason, Replaces, ReportKind, Request,
+    Selector, decide, failure,
 };
 
 #[test]
@@ -325,4 +325,40 @@ fn a_host_that_came_back_with_another_uid_is_another_host() {
         (again.id, Some(Replaces::Alone(id("a")))),
         "it can take the place of the one that is gone"
     );
+}
+
+#[test]
+fn a_gone_members_machine_is_for_its_own_cluster_only() {
+    let mut site = site([host("a").rack("r1")]);
+    site.set_former(&id("a").name, [cluster("tenant/b")].into());
+    let wanted = request([role("Worker", Selector::default(), 1)]);
+    let refusal = decide(&site, &wanted, &[]).refusal.expect("it is not for others");
+    let funnel = &refusal.roles[&role_name("Worker")];
+    assert_eq!((funnel.matched, funnel.eligible, funnel.free), (1, 0, 0));
+    let message = refusal
+        .helps
+        .iter()
+        .map(|help| refusal.help_message(help))
+        .collect::<Vec<_>>()
+        .join("; ");
+    assert!(
+        message.contains("cluster tenant/b has a member that is gone"),
+        "{message}"
+    );
+    let explained = |request| placement::explain(&site, request, &wanted.roles[0], &id("a").name);
+    assert_eq!(
+        explained(&wanted),
+        [Ineligible::FormerMember(cluster("tenant/b"))]
+    );
+
+    let own = Request {
+        cluster: cluster("tenant/b"),
+        ..wanted.clone()
+    };
+    assert_eq!(explained(&own), []);
+    assert_eq!(taken(&decide(&site, &own, &[])), ["Worker/a"]);
+    site.set_former(&id("a").name, [cluster("tenant/a"), cluster("tenant/b")].into());
+    assert_eq!(decide(&site, &own, &[]).outcome(), Outcome::Refused);
+    site.set_former(&id("a").name, [].into());
+    assert_eq!(taken(&decide(&site, &wanted, &[])), ["Worker/a"]);
 }

@@ -48,7 +48,8 @@ impl Assessment {
 }
 
 /// Assesses the host of a member of a cluster that names a Cluster API cluster by its annotation, or none. `load_balancers_ready`: of
-/// a member that joins, each load balancer has applied it; of one that leaves, none routes to it.
+/// a member that joins, each load balancer has applied it; of one that leaves, none routes to it, whether its `BareMetalHost` is there
+/// or not: the machine may have another one by now.
 #[must_use]
 pub fn assess(
     cluster: &ClusterId,
@@ -59,10 +60,12 @@ pub fn assess(
 ) -> Assessment {
     // A host that was made again under the same name is another host.
     let Some(host) = host.filter(|host| host.id().uid() == member.host().uid()) else {
-        return if member.is_releasing() {
-            Assessment::Due(HostAction::confirm_gone(member))
-        } else {
-            Assessment::Blocked("its BareMetalHost is gone".to_owned())
+        if !member.is_releasing() {
+            return Assessment::Blocked("its BareMetalHost is gone".to_owned());
+        }
+        return match HostAction::confirm_gone(member, load_balancers_ready) {
+            Some(action) => Assessment::Due(action),
+            None => Assessment::Drains,
         };
     };
     let facts = Facts {

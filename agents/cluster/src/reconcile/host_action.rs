@@ -83,6 +83,15 @@ pub(super) enum LoadBalancerRule {
     Any,
 }
 
+impl LoadBalancerRule {
+    const fn holds(self, load_balancers_ready: bool) -> bool {
+        match self {
+            Self::Applied | Self::Drained => load_balancers_ready,
+            Self::Any => true,
+        }
+    }
+}
+
 /// The condition of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
@@ -94,7 +103,8 @@ pub(super) struct Condition {
 
 impl Verb {
     /// What must hold of a host that exists. Besides, its uid is the member's and its resourceVersion the observed one.
-    /// [`Verb::ConfirmGone`] asks the opposite: that there is no host with the member's uid.
+    /// [`Verb::ConfirmGone`] asks the opposite: that there is no host with the member's uid. The machine of such a host may have
+    /// another one already, so its load balancers matter as they do for any release.
     #[rustfmt::skip]
     pub(super) const fn condition(self) -> Condition {
         use Labels::{None, Own, Partial};
@@ -105,7 +115,7 @@ impl Verb {
             Self::Adopt          => (&[Own],                ConsumerRule::Any,              MarkRule::Any,          LoadBalancerRule::Any),
             Self::Unlabel        => (&[None, Partial, Own], ConsumerRule::UnusedIfLabelled, MarkRule::Any,          LoadBalancerRule::Drained),
             Self::Confirm        => (&[None],               ConsumerRule::NotOwn,           MarkRule::OfMember,     LoadBalancerRule::Any),
-            Self::ConfirmGone    => (&[],                   ConsumerRule::Any,              MarkRule::Any,          LoadBalancerRule::Any),
+            Self::ConfirmGone    => (&[],                   ConsumerRule::Any,              MarkRule::Any,          LoadBalancerRule::Drained),
         };
         Condition { labels, consumer, mark, load_balancers }
     }
@@ -194,10 +204,7 @@ impl Condition {
             MarkRule::OfMember => facts.is_marked(),
             MarkRule::Any => true,
         };
-        let load_balancers_hold = match load_balancers {
-            LoadBalancerRule::Applied | LoadBalancerRule::Drained => facts.load_balancers_ready,
-            LoadBalancerRule::Any => true,
-        };
+        let load_balancers_hold = load_balancers.holds(facts.load_balancers_ready);
         [
             (labels.contains(&facts.labels()), Violation::Labels),
             (mark_holds, Violation::Mark),
@@ -245,14 +252,20 @@ impl HostAction {
         }
     }
 
-    /// The confirmation that the host of a member that leaves is gone.
-    pub(super) fn confirm_gone(member: &Member) -> Self {
-        Self {
+    /// The confirmation that the host of a member that leaves is gone, if the load balancers allow it.
+    pub(super) fn confirm_gone(member: &Member, load_balancers_ready: bool) -> Option<Self> {
+        let Condition {
+            labels: _,
+            consumer: _,
+            mark: _,
+            load_balancers,
+        } = Verb::ConfirmGone.condition();
+        load_balancers.holds(load_balancers_ready).then(|| Self {
             verb: Verb::ConfirmGone,
             release: member.release(),
             resource_version: String::new(),
             change: Value::Null,
-        }
+        })
     }
 
     /// What is done.

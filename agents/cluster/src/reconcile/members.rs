@@ -17,22 +17,36 @@ pub(super) struct Assessed<'a> {
     pub(super) assessment: Assessment,
 }
 
+/// Whether the cluster has claimed the host of a member again under another uid. The status has the newer claim in its place, so no
+/// load balancer is asked about the older one; the machine stays the cluster's, whatever routes to it.
+#[must_use]
+pub fn is_succeeded(member: &Member, among: &[Member]) -> bool {
+    let same_host = |other: &&Member| other.host().key() == member.host().key();
+    let mut others = among.iter().filter(same_host);
+    others.any(|other| other.host() != member.host() && !other.is_releasing())
+}
+
 /// Assesses every member. `load_balancers_ready`: see [`assess`].
 pub(super) fn assess_all(
     holding: &Holding,
     load_balancers_ready: impl Fn(&Member) -> bool,
 ) -> Vec<Assessed<'_>> {
-    let members = holding.placement.members().iter();
+    let members = holding.placement.members();
     members
-        .map(|member| Assessed {
-            member,
-            assessment: assess(
-                holding.placement.cluster(),
-                holding.cluster_api.as_ref(),
+        .iter()
+        .map(|member| {
+            let host = holding.hosts.get(member.host().key());
+            let is_gone = host.is_none_or(|host| host.id().uid() != member.host().uid());
+            Assessed {
                 member,
-                holding.hosts.get(member.host().key()),
-                load_balancers_ready(member),
-            ),
+                assessment: assess(
+                    holding.placement.cluster(),
+                    holding.cluster_api.as_ref(),
+                    member,
+                    host,
+                    load_balancers_ready(member) || is_gone && is_succeeded(member, members),
+                ),
+            }
         })
         .collect()
 }

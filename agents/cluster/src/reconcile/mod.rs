@@ -54,6 +54,7 @@ use kube::runtime::controller::Action;
 pub use context::{Context, MANAGER};
 pub use epochs::Epochs;
 pub use error::Error;
+pub use members::is_succeeded;
 pub use metrics::Metrics;
 pub use orphans::{Orphans, run as reconcile_orphans};
 pub use pending_writes::PendingWrites;

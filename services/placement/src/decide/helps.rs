@@ -144,7 +144,7 @@ fn by_only_reason(
             continue;
         };
         let role = accounts.roles[role].role;
-        let reasons = all_reasons(&host, site.holder(&host.id), site.policy(), request, role);
+        let reasons = all_reasons(&host, site.holder(&host.id), site, request, role);
         let is_one = match &*reasons {
             [reason] => can_be_mended(reason),
             several => !several.is_empty() && several.iter().all(Ineligible::is_no_address),
@@ -176,7 +176,8 @@ fn can_be_mended(reason: &Ineligible) -> bool {
         | Ineligible::Consumed(_)
         | Ineligible::Orphaned
         | Ineligible::PartialLabels
-        | Ineligible::Labelled(_) => true,
+        | Ineligible::Labelled(_)
+        | Ineligible::FormerMember(_) => true,
         Ineligible::NotFound
         | Ineligible::Selector(_)
         | Ineligible::NoTopologyLabel(_)

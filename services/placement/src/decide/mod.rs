@@ -274,7 +274,7 @@ pub fn explain(
     host: &vocabulary::HostName,
 ) -> Vec<crate::ineligible::Ineligible> {
     match site.get(host) {
-        Some(host) => crate::ineligible::all_reasons(&host, site.holder(&host.id), site.policy(), request, role),
+        Some(host) => crate::ineligible::all_reasons(&host, site.holder(&host.id), site, request, role),
         None => vec![crate::ineligible::Ineligible::NotFound],
     }
 }

@@ -31,6 +31,7 @@ impl Stages {
         }
         let with_topology = count(mask.count_ones(..));
         site.keep_eligible(&request.networks, &mut mask);
+        site.drop_former(&request.cluster, &mut mask);
         let eligible = count(mask.count_ones(..));
         site.keep_unheld(&mut mask);
         Self {

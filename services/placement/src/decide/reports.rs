@@ -93,7 +93,7 @@ fn about_member(
         return;
     };
     let host = row.host(site);
-    for reason in all_reasons(&host, None, site.policy(), request, account.role) {
+    for reason in all_reasons(&host, None, site, request, account.role) {
         let expected = match &reason {
             Ineligible::Consumed(_)
             | Ineligible::Labelled(_)
@@ -123,7 +123,8 @@ fn about_member(
             | Ineligible::Cordoned
             | Ineligible::CordonedDomain(_)
             | Ineligible::NoAddress(_)
-            | Ineligible::PartialLabels => false,
+            | Ineligible::PartialLabels
+            | Ineligible::FormerMember(_) => false,
         };
         if !expected {
             reports.push(report(known, ReportKind::WouldNotBeTaken(reason)));

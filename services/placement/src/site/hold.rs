@@ -1,15 +1,15 @@
 //! Who holds which host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use vocabulary::{ClusterName, HostId, Namespace};
+use vocabulary::{ClusterName, HostId, HostName, Namespace};
 
 use super::{Claim, Site};
 use crate::request::{Holder, MemberState};
 
 impl Site {
     /// Records who holds a host, in place of whoever did. The host need not be in the inventory: a claim outlives a
-    /// host's absence, and another host of the same name (another uid) is not held by it.
+    /// host's absence. Another host of the same name (another uid) is not held by it; see [`Site::set_former`].
     pub fn hold(&mut self, id: &HostId, holder: Holder) {
         self.count(Some(&holder), true);
         let claim = Claim::held_by(Some(&holder));
@@ -24,6 +24,24 @@ impl Site {
         self.count(holder.as_ref(), false);
         self.index_claim_of(id, Claim::None);
         holder
+    }
+
+    /// Records, in place of what was recorded, which clusters have a member that is gone and whose machine the host of this name
+    /// may be. Their load balancers may route to it, so it is not eligible for any other cluster. The host need not be in the
+    /// inventory.
+    pub fn set_former(&mut self, name: &HostName, clusters: BTreeSet<ClusterName>) {
+        if clusters.is_empty() {
+            self.former.remove(name);
+        } else {
+            self.former.insert(name.clone(), clusters);
+        }
+    }
+
+    /// Another cluster than `ours` with a member that is gone and whose machine the host of this name may be.
+    #[must_use]
+    pub fn former_holder(&self, name: &HostName, ours: &ClusterName) -> Option<&ClusterName> {
+        let clusters = self.former.get(name)?;
+        clusters.iter().find(|cluster| *cluster != ours)
     }
 
     /// Who holds a host.

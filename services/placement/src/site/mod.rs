@@ -7,7 +7,7 @@ mod rank;
 mod row;
 mod set;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fixedbitset::FixedBitSet;
 use vocabulary::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId, SipLabels};
@@ -49,6 +49,8 @@ pub struct Site {
     uninspected: FixedBitSet,
     unpowered: FixedBitSet,
     holders: BTreeMap<HostId, Holder>,
+    /// Clusters with a member that is gone, by the hosts that may be its machine.
+    former: BTreeMap<HostName, BTreeSet<ClusterName>>,
     /// Hosts held per namespace of clusters; releasing ones do not count.
     usage: BTreeMap<Namespace, u32>,
     cluster_usage: BTreeMap<ClusterName, u32>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fixedbitset::FixedBitSet;
-use vocabulary::{HostId, LabelKey, LabelValue, Namespace, NetworkId, Requirement, Selector};
+use vocabulary::{ClusterName, HostId, LabelKey, LabelValue, Namespace, NetworkId, Requirement, Selector};
 
 use super::set::{Slot, at};
 use super::{Column, Key, NONE, Row, Site, Value};
@@ -164,6 +164,17 @@ impl Site {
             {
                 Some((_, hosts)) => hosts.keep_in(mask),
                 None => mask.clear(),
+            }
+        }
+    }
+
+    /// Drops the hosts that may be the machines of gone members of other clusters than this.
+    pub(crate) fn drop_former(&self, cluster: &ClusterName, mask: &mut FixedBitSet) {
+        for name in self.former.keys() {
+            if self.former_holder(name, cluster).is_some()
+                && let Some(host) = self.ranks.slot(name)
+            {
+                mask.set(at(host), false);
             }
         }
     }

@@ -6,6 +6,7 @@ use ::placement::{ClusterName, Holder, HostId};
 
 use super::{
     changes::{Changed, Changes, Cursor},
+    former::Addresses,
     inventory::Inventory,
 };
 use crate::record::{ClusterId, Record};
@@ -54,6 +55,12 @@ impl Claims {
         record.is_some_and(|record| record.members.contains_key(id))
     }
 
+    /// The addresses that a member of the cluster's record had last; none when it has no such member.
+    pub(super) fn addresses(&self, name: &ClusterName, id: &HostId) -> Addresses {
+        let member = self.records.get(name).and_then(|record| record.members.get(id));
+        member.map_or_else(Addresses::new, |member| member.addresses.clone())
+    }
+
     /// Puts a record that the ledger holds.
     pub(super) fn load(&mut self, record: Arc<Record>, inventory: &mut Inventory) {
         self.changes.put(None, record.revision, record.cluster.clone());
@@ -99,6 +106,9 @@ impl Claims {
             inventory.unhold(id);
         }
         for (id, member) in record.iter().flat_map(|record| &record.members) {
+            if inventory.reported(id).is_none() {
+                inventory.set_gone(id, name, &member.addresses);
+            }
             let known = before.as_ref().and_then(|before| before.members.get(id));
             if known.is_some_and(|known| known.state == member.state && known.role == member.role) {
                 continue;

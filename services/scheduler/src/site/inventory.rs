@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ::placement::{ClusterName, Holder, HostId, HostName, Policy};
 
+use super::former::{Addresses, Former};
 use crate::observed::Host;
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
@@ -13,6 +14,7 @@ pub(super) struct Inventory {
     hosts: BTreeMap<HostName, Host>,
     /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
     labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
+    former: Former,
 }
 
 impl Inventory {
@@ -21,6 +23,7 @@ impl Inventory {
             model: ::placement::Site::new(policy),
             hosts: BTreeMap::new(),
             labelled: BTreeMap::new(),
+            former: Former::default(),
         }
     }
 
@@ -60,7 +63,7 @@ impl Inventory {
 
     /// Takes a host in, in the place of what was reported of it before. Another host of its name must be removed first.
     pub(super) fn insert(&mut self, host: Host) {
-        let id = host.id();
+        let id = host.id().clone();
         self.unindex(&id.name);
         if let Some(cluster) = &host.details().named {
             self.labelled
@@ -69,14 +72,47 @@ impl Inventory {
                 .insert(id.clone());
         }
         self.model.upsert(host.facts().clone());
+        let before = self.hosts.get(&id.name).map(|host| &host.details().addresses);
+        self.former
+            .set_addresses(&id.name, before, &host.details().addresses);
         self.hosts.insert(id.name.clone(), host);
+        let mut affected = self.former.remove(&id);
+        affected.insert(id.name);
+        self.set_former(&affected);
     }
 
     /// Removes the host of this name; who holds it still does.
     pub(super) fn remove(&mut self, name: &HostName) -> Option<Host> {
         self.unindex(name);
         self.model.remove(name);
-        self.hosts.remove(name)
+        let host = self.hosts.remove(name)?;
+        let before = &host.details().addresses;
+        self.former.set_addresses(name, Some(before), &Addresses::new());
+        self.set_former(&BTreeSet::from([name.clone()]));
+        Some(host)
+    }
+
+    /// Says that a cluster holds a host that is gone, and which addresses it had: its machine is for no other cluster.
+    pub(super) fn set_gone(&mut self, id: &HostId, cluster: &ClusterName, addresses: &Addresses) {
+        let affected = self.former.add(id, cluster, addresses);
+        self.set_former(&affected);
+    }
+
+    /// Tells the model of these hosts whose machine each may be.
+    fn set_former(&mut self, names: &BTreeSet<HostName>) {
+        for name in names {
+            let clusters = self.former(name).map(|(_, cluster)| cluster.clone()).collect();
+            self.model.set_former(name, clusters);
+        }
+    }
+
+    /// The members that are gone and whose machine the host of this name may be, with their clusters.
+    pub(super) fn former<'a>(
+        &'a self,
+        name: &'a HostName,
+    ) -> impl Iterator<Item = (HostId, &'a ClusterName)> {
+        let host = self.hosts.get(name).into_iter();
+        host.flat_map(|host| self.former.members(name, &host.details().addresses))
     }
 
     fn unindex(&mut self, name: &HostName) {
@@ -128,6 +164,8 @@ impl Inventory {
 
     pub(super) fn unhold(&mut self, id: &HostId) {
         self.model.unhold(id);
+        let affected = self.former.remove(id);
+        self.set_former(&affected);
     }
 
     /// Marks a host as orphaned or not, unless a cluster holds it.

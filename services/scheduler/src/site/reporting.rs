@@ -252,7 +252,12 @@ impl Site {
         self.marks.remove(name);
         if let Some(host) = self.inventory.remove(name) {
             touched.extend(self.recorded(host.details().named.as_ref()));
-            touched.extend(self.recorded(self.inventory.holding_cluster(host.id())));
+            if let Some(cluster) = self.inventory.holding_cluster(host.id()).cloned() {
+                let mut addresses = self.claims.addresses(&cluster, host.id());
+                addresses.extend(host.details().addresses.clone());
+                self.inventory.set_gone(host.id(), &cluster, &addresses);
+                touched.extend(self.recorded(Some(&cluster)));
+            }
             self.mark_orphans(std::slice::from_ref(host.id()));
         }
     }

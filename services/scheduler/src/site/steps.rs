@@ -12,13 +12,13 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
-use ::placement::{ClusterName, HostId, MemberState, SipLabels};
+use ::placement::{ClusterName, HostId, MemberState};
 
 use super::{
     decide::{is_due, report},
     existence::is_older,
     room::Withheld,
-    settle::{self, MISSING_UID},
+    settle,
     staging::{Author, step_entry},
     state::Site,
 };
@@ -263,7 +263,8 @@ impl Site {
         self.store_alone(record, author, permit)
     }
 
-    /// Begins to release a host whose labels name a `SIPCluster` that does not exist, or that is held for one. The
+    /// Begins to release a host whose labels name a `SIPCluster` that does not exist, or that is held for one; or, where the host
+    /// has been made again, the members of such a cluster that it was. The
     /// watch shows its release; the cluster agent writes and confirms it, and only then the host is free.
     ///
     /// # Errors
@@ -275,53 +276,21 @@ impl Site {
         permit: Permit,
     ) -> Result<Outcome, Error> {
         self.require_synced()?;
-        let mut record = self.orphaned_record(id)?;
+        let (mut record, released) = match self.former_record(id) {
+            Some(former) => former,
+            None => (self.orphaned_record(id)?, vec![id.clone()]),
+        };
         record.releasing = true;
         record.refusal = None;
         record.reports.clear();
-        if let Some(member) = record.members.get_mut(id) {
-            member.begin_release(ReleaseReason::Orphaned);
+        for id in &released {
+            if let Some(member) = record.members.get_mut(id) {
+                member.begin_release(ReleaseReason::Orphaned);
+            }
         }
         self.existence.set_missing(&record.cluster);
         settle::settle(self.view(), &mut record, author.now);
         self.store(record, author, permit)
-    }
-
-    /// The record of the cluster that the host would be released from, with the host in it.
-    fn orphaned_record(&self, id: &HostId) -> Result<Record, Error> {
-        let host = self.inventory.reported(id).ok_or_else(|| Error::NotFound {
-            what: format!("host {} with uid {} in site {:?}", id.name, id.uid, self.name),
-        })?;
-        let not = |why: String| Error::NotOrphaned {
-            host: id.name.to_string(),
-            why,
-        };
-        if let Some(cluster) = self.inventory.holding_cluster(id) {
-            return match self.claims.get(cluster) {
-                Some(record) if self.existence.is_missing(cluster) => Ok(Record::clone(record)),
-                Some(_) | None => Err(not(format!("{cluster} holds it, which exists"))),
-            };
-        }
-        match &host.facts().sip_labels {
-            SipLabels::None => Err(not("it has no label of a cluster".to_owned())),
-            SipLabels::Partial => Err(not(
-                "its labels name no cluster completely; remove them from the BareMetalHost, and it is free"
-                    .to_owned(),
-            )),
-            SipLabels::Complete { cluster, role: _ } if self.exists(cluster) => {
-                Err(not(format!("its labels name {cluster}, which exists")))
-            }
-            SipLabels::Complete { cluster, role } => {
-                let mut record = match self.claims.get(cluster) {
-                    Some(known) => Record::clone(known),
-                    None => Record::new(cluster.clone(), MISSING_UID.to_owned(), None, 0, Spec::default()),
-                };
-                let state = MemberState::Bound;
-                let member = settle::adopted(self.view(), &record, id, role.clone(), state);
-                record.members.insert(id.clone(), member);
-                Ok(record)
-            }
-        }
     }
 
     /// [`Site::store`] for a step that nobody has asked for: one that is too large is not made, and the log says so.

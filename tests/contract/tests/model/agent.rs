@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use cluster_agent::{
     inventory::ObservedHost,
-    reconcile::{assessment::assess, host_action::Verb, is_drained},
+    reconcile::{assessment::assess, host_action::Verb, is_drained, is_succeeded},
 };
 use proto::{inventory::v1 as wire, placement::v1 as api};
 
@@ -122,7 +122,8 @@ impl Agent {
             Some(placement) => {
                 // The status holds it before anything is done about it.
                 if let Some(cluster) = &mut world.now.clusters[index] {
-                    cluster.status = Some((placement.epoch, placement.revision, placement.members.clone()));
+                    let members = newest_of_each_name(&placement.members);
+                    cluster.status = Some((placement.epoch, placement.revision, members));
                 }
                 self.placement[index] = Some((request.uid, placement));
             }
@@ -157,34 +158,26 @@ impl Agent {
                 continue;
             };
             for &(host, revision, releasing) in &placement.members {
-                let deed = self.deed(cluster, *uid, host, revision, releasing);
+                let deed = self.deed(cluster, *uid, (host, revision, releasing), &placement.members);
                 deeds.extend(deed.map(|deed| (cluster, host, deed)));
             }
         }
         deeds
     }
 
-    fn deed(&self, cluster: u8, uid: u8, host: HostKey, revision: u64, releasing: bool) -> Option<Deed> {
-        let state = if releasing {
-            wire::MemberState::Releasing
-        } else {
-            wire::MemberState::Claimed
-        };
-        let member = api::Member {
-            host: Some(world::host_reference(host)),
-            role: world::ROLE.to_owned(),
-            state: state.into(),
-            revision,
-            ..api::Member::default()
-        };
+    fn deed(&self, cluster: u8, uid: u8, told: world::Member, among: &[world::Member]) -> Option<Deed> {
+        let (host, revision, releasing) = told;
         let index = usize::from(host.index);
         let seen = self.seen.hosts[index].map(|host| {
             let report = world::reported(index, host);
             ObservedHost::from_report(report, host.version.to_string(), None)
         });
         let reference = world::cluster_id(cluster, uid);
-        let member = member.try_into().unwrap();
-        let ready = !releasing || self.drained(cluster, revision);
+        let member = member(&told);
+        let among: Vec<_> = among.iter().map(self::member).collect();
+        let is_gone = self.seen.hosts[index].is_none_or(|seen| seen.uid != host.uid);
+        let succeeded = is_gone && is_succeeded(&member, &among);
+        let ready = !releasing || succeeded || self.drained(cluster, revision);
         let assessment = assess(&reference, None, &member, seen.as_ref(), ready);
         Some(match assessment.action()?.verb() {
             Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => Deed::Label,
@@ -237,4 +230,31 @@ impl Agent {
             ask: Ask::Confirm { host, revision },
         })
     }
+}
+
+/// A member as the scheduler answers it.
+fn member(&(host, revision, releasing): &world::Member) -> kit::placement::Member {
+    let state = if releasing {
+        wire::MemberState::Releasing
+    } else {
+        wire::MemberState::Claimed
+    };
+    let member = api::Member {
+        host: Some(world::host_reference(host)),
+        role: world::ROLE.to_owned(),
+        state: state.into(),
+        revision,
+        ..api::Member::default()
+    };
+    member.try_into().unwrap()
+}
+
+/// What the status has of the members: of each name the newest claim, or else the newest release.
+fn newest_of_each_name(members: &[world::Member]) -> Vec<world::Member> {
+    let rank = |(_, revision, releasing): &world::Member| (!releasing, *revision);
+    let newest = |member: &&world::Member| {
+        let mut same = members.iter().filter(|other| other.0.index == member.0.index);
+        same.all(|other| rank(other) <= rank(member))
+    };
+    members.iter().filter(newest).copied().collect()
 }

@@ -112,19 +112,17 @@ impl State {
         }
     }
 
-    /// Whether a pod routes to a host that its cluster does not hold. A host that is gone cannot be anybody's.
+    /// Whether a pod routes to a machine that its cluster does not hold. Pods know addresses: a host that is made again has that of
+    /// the one before.
     pub(crate) fn routes_to_free_hosts(&self) -> bool {
         (0u8..).zip(&self.world.balancers).any(|(cluster, balancer)| {
             let record = self.ledger.records.get(&cluster);
-            let held: BTreeSet<HostKey> = record
+            let held: BTreeSet<u8> = record
                 .into_iter()
                 .flat_map(Held::members)
-                .map(|(host, _, _)| host)
+                .map(|(host, _, _)| host.index)
                 .collect();
-            balancer
-                .running
-                .iter()
-                .any(|host| self.world.host(*host).is_some() && !held.contains(host))
+            balancer.running.iter().any(|host| !held.contains(&host.index))
         })
     }
 }

@@ -132,9 +132,15 @@ fn settled(state: &State) -> Result<(), &'static str> {
         if holder != host.label && !nobody && !faulty {
             return Err("labels are not as the ledger says");
         }
+        // Of such a cluster a host may have been made again: an operator releases it.
+        let stranded = records.iter().any(|(cluster, held)| {
+            let mut members = held.members();
+            world.clusters[usize::from(*cluster)].is_none()
+                && members.any(|(member, _, _)| member.index == index)
+        });
         match holder {
             Some(cluster) => held[usize::from(cluster)] += 1,
-            None if faulty => {}
+            None if faulty || stranded => {}
             None => free += 1,
         }
     }

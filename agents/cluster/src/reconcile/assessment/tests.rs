@@ -73,6 +73,11 @@ fn removed_labels_are_put_back_on_a_host_in_use() {
 fn a_host_made_again_is_not_written() {
     let again = with(host("h1"), "/metadata/uid", json!("another"));
     assert!(is_blocked(again.clone(), Claimed));
+    assert_eq!(
+        assessment(Some(again.clone()), Releasing, false),
+        Assessment::Drains,
+        "its machine may be the other host's"
+    );
     assert_eq!(due(Some(again), Releasing, true), Some(Verb::ConfirmGone));
 }
 
@@ -93,6 +98,11 @@ fn every_release_is_written_and_then_confirmed() {
         assessment(Some(host("h1")), Releasing, false),
         Assessment::Drains,
         "a load balancer routes to it"
+    );
+    assert_eq!(
+        assessment(None, Releasing, false),
+        Assessment::Drains,
+        "a load balancer routes to what was its machine"
     );
     assert_eq!(due(Some(marked("5")), Releasing, true), Some(Verb::Confirm));
     assert_eq!(

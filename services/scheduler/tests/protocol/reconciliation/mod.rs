@@ -6,6 +6,7 @@ mod own;
 use std::{collections::BTreeSet, sync::Arc};
 
 use placement::MemberState::{Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
 use scheduler::{error::Error, record::Record, site::MISSING_UID};
 
 use crate::fixtures::{
@@ -232,12 +233,53 @@ async fn other_cluster_and_uid_gone() {
 
     assert_eq!(
         members(&one),
-        [("h1".to_owned(), Claimed)],
-        "the new host is nobody's"
+        [],
+        "load balancers of the other cluster route to its machine"
     );
+    assert_eq!(stage.why_not("h1"), ["former-member"]);
     let two = stage.record("two").await.unwrap();
     assert!(two.members.values().all(|member| member.failed_since.is_some()));
     assert_eq!(stage.conflicts("two").await, ["host-missing"]);
+
+    let two = stage.release("two").await.unwrap();
+    assert_eq!(stage.why_not("h1"), ["former-member"], "it is not confirmed");
+    assert!(stage.confirm(&two).await.is_none());
+    assert_eq!(stage.why_not("h1"), [""; 0]);
+    stage.retry().await;
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Claimed)]);
+}
+
+#[tokio::test]
+async fn a_machine_is_known_by_its_address_under_another_name() {
+    let (stage, session) = other_cluster().await;
+    let renamed = |network: &str| wire::Host {
+        addresses: host("h1")
+            .addresses
+            .into_values()
+            .map(|address| (network.to_owned(), address))
+            .chain([("pxe".to_owned(), "192.0.2.1".to_owned())])
+            .collect(),
+        ..host("h2")
+    };
+
+    stage.report(&session, &[renamed("oam")]).await;
+    assert_eq!(stage.why_not("h2"), [""; 0], "the other host is there");
+    stage.report_gone(&session, &["h1"]).await;
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("one", 2, 1).await.unwrap()), []);
+    stage.report(&session, &[renamed("other")]).await;
+    assert!(!stage.why_not("h2").contains(&"former-member"), "another network");
+    stage.report(&session, &[renamed("oam")]).await;
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+
+    let stage = stage.restart();
+    let session = stage
+        .sync_with(&[renamed("oam")], &[observed("one"), observed("two")], None)
+        .await;
+    assert_eq!(stage.why_not("h2"), ["former-member"], "it is in the ledger");
+    stage.report(&session, &[host("h1")]).await;
+    assert_eq!(stage.why_not("h2"), [""; 0], "its host is back");
 }
 
 #[tokio::test]
@@ -284,4 +326,23 @@ async fn hosts_of_a_deleted_sipcluster_are_reported_as_orphans() {
         .await;
     assert!(stage.confirm(&releasing).await.is_none());
     assert_eq!(stage.why_not("h1"), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_remade_host_of_a_removed_sipcluster_can_be_released() {
+    let (stage, _, _) = bound().await;
+    let remade = again(host("h1"));
+
+    let clusters = [observed("two")];
+    stage.sync_with(&[remade.clone()], &clusters, None).await;
+    assert_eq!(stage.why_not("h1"), ["former-member"]);
+    assert!(stage.apply("two", 1, 1).await.unwrap().refusal.is_some());
+
+    let releasing = stage.release_orphan(&remade).await.unwrap().unwrap();
+    assert_eq!(members(&releasing), [("h1".to_owned(), Releasing)]);
+    assert_eq!(stage.why_not("h1"), ["former-member"], "it is not confirmed");
+    assert!(stage.confirm(&releasing).await.is_none());
+    stage.retry().await;
+    let two = stage.record("two").await.unwrap();
+    assert_eq!(members(&two), [("h1".to_owned(), Claimed)]);
 }
