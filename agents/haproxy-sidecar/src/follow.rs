@@ -42,6 +42,9 @@ const SETTLED: Duration = Duration::from_secs(30);
 /// is ten times as long as the observation took.
 const POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// A HAProxy that has read the file before it was replaced answers on its socket within this time: reading takes it no longer.
+const STARTS: Duration = Duration::from_secs(10);
+
 /// Why a pass ended early.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -106,6 +109,8 @@ pub struct Follower {
     sent: Sent,
     /// Members that drain, and since when. A restart of this program restarts their time: it may be longer than configured, never shorter.
     leaving: BTreeMap<Member, Instant>,
+    /// The configuration that has been in the file while HAProxy did not answer, and since when.
+    unread: Option<(String, Instant)>,
     trouble: Option<String>,
 }
 
@@ -131,6 +136,7 @@ impl Follower {
             attempt: None,
             sent: Sent::default(),
             leaving: BTreeMap::new(),
+            unread: None,
             trouble: None,
         }
     }
@@ -165,9 +171,11 @@ impl Follower {
     async fn reconcile(&mut self) -> Duration {
         let Source { newest, unusable } = self.source.borrow_and_update().clone();
         let Some(wanted) = newest else {
+            self.unread = None;
             self.report_running(None, unusable);
             return IDLE;
         };
+        self.unread = self.unread.take().filter(|(digest, _)| digest == wanted.digest());
         if self.report.borrow().running.running.as_deref() != Some(wanted.digest()) {
             self.report_running(None, unusable.clone());
         }
@@ -210,14 +218,40 @@ impl Follower {
 
     fn report_running(&self, running: Option<String>, failed: Option<String>) {
         let running = Running { running, failed };
+        let lasting = self
+            .unread
+            .as_ref()
+            .filter(|(_, since)| since.elapsed() >= STARTS);
+        let starts_with = lasting.map(|(digest, _)| digest.clone());
         self.report.send_if_modified(|report| {
-            let changed = report.running != running;
+            let changed = report.running != running || report.starts_with != starts_with;
             if changed {
-                tracing::info!(running = running.running, failed = running.failed, "reporting");
+                tracing::info!(
+                    running = running.running,
+                    failed = running.failed,
+                    starts_with,
+                    "reporting"
+                );
                 report.running = running;
+                report.starts_with = starts_with;
             }
             changed
         });
+    }
+
+    /// Notes that the file holds this configuration and that HAProxy does not answer, so that it reads it when it starts.
+    fn note_unread(&mut self, wanted: &Wanted) {
+        let known = self.unread.as_ref();
+        if known.is_none_or(|(digest, _)| digest != wanted.digest()) {
+            self.unread = Some((wanted.digest().to_owned(), Instant::now()));
+        }
+    }
+
+    /// Notes that HAProxy answers. What it starts with is withdrawn at once: when it refuses a reload, the file changes.
+    fn note_answer(&mut self) {
+        self.unread = None;
+        self.report
+            .send_if_modified(|report| report.starts_with.take().is_some());
     }
 
     fn started(&self) {
@@ -226,11 +260,24 @@ impl Follower {
     }
 
     async fn follow(&mut self, wanted: &Arc<Wanted>) -> Result<Pass, Error> {
-        if !self.is_refused(wanted) {
+        let refused = self.is_refused(wanted);
+        if refused {
+            self.unread = None;
+        } else {
             self.file.write(&wanted.file()).await?;
             self.started();
         }
-        let fingerprint = Fingerprint::read(&self.master).await?;
+        let fingerprint = match Fingerprint::read(&self.master).await {
+            Ok(fingerprint) => fingerprint,
+            Err(error) => {
+                // After a refusal the file holds the configuration before.
+                if !refused {
+                    self.note_unread(wanted);
+                }
+                return Err(error.into());
+            }
+        };
+        self.note_answer();
         let settled = self.settled.as_ref().is_some_and(|settled| {
             settled.digest == wanted.digest()
                 && settled.fingerprint == fingerprint

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use render::running::{CONFIG_PATH, STARTED_PATH};
+use render::running::{CONFIG_PATH, STARTED_PATH, STARTS_WITH_PATH};
 use runtime::{
     Process, ProcessArgs,
     health::HealthArgs,
@@ -23,6 +23,7 @@ const DRAIN_SECONDS: u16 = 1;
 const REPORTS: Paths = Paths {
     started: STARTED_PATH,
     running: CONFIG_PATH,
+    starts_with: Some(STARTS_WITH_PATH),
 };
 
 /// Applies changes of the `ConfigMap` with the configuration to the HAProxy of its pod, without a restart.

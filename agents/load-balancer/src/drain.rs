@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{Drained, MemberState, Placement, annotations, conditions::ready::PROGRESSING, labels};
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
 use k8s_openapi::{
     api::core::v1::{ContainerState, Pod},
     jiff::Timestamp,
@@ -112,7 +112,8 @@ async fn routing_pod(pods: &[Arc<Pod>], cluster: &str, desired: &Desired<'_>) ->
         match routing(pod, desired) {
             Routing::None => {}
             Routing::Some(why) => return Some(why),
-            Routing::Ask(digest) => asked.push(pod_config::follows_one(Arc::clone(pod), digest)),
+            Routing::Ask(digest) => asked.push(pod_config::follows_one(Arc::clone(pod), digest).boxed()),
+            Routing::AskDown(digest) => asked.push(pod_config::starts_with(Arc::clone(pod), digest).boxed()),
         }
     }
     join_all(asked).await.into_iter().find_map(|answer| match answer {
@@ -135,6 +136,9 @@ enum Routing<'a> {
     Some(String),
     /// It reports itself whether it runs the configuration of this digest.
     Ask(&'a str),
+    /// HAProxy does not run in it. It reports itself whether HAProxy will start with the configuration of this digest: after HAProxy
+    /// has refused a configuration, the one before is in its place.
+    AskDown(&'a str),
 }
 
 fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
@@ -153,9 +157,8 @@ fn routing<'a>(pod: &Pod, desired: &Desired<'a>) -> Routing<'a> {
         ));
     };
     if pod_http::port(pod, REPORT_PORT_NAME).is_some() {
-        // HAProxy that starts later reads the newest configuration first.
         return if is_down(pod) {
-            Routing::None
+            Routing::AskDown(digest)
         } else {
             Routing::Ask(digest)
         };
@@ -198,7 +201,106 @@ fn is_down(pod: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    const DIGEST: &str = "00ff";
+
+    /// A pod of the load balancer `lb` on a node, with a sidecar, whose HAProxy is in this state.
+    fn pod(state: &Value) -> Value {
+        json!({
+            "metadata": {"name": "lb-1", "labels": {(labels::INSTANCE): "lb"}},
+            "spec": {
+                "nodeName": "node",
+                "initContainers": [{"name": "follow-config", "ports": [{"name": REPORT_PORT_NAME, "containerPort": 8405}]}],
+                "containers": [{"name": "loadbalancer"}],
+            },
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "loadbalancer", "image": "haproxy:0", "imageID": "", "ready": false, "restartCount": 1, "state": state,
+            }]},
+        })
+    }
+
+    fn without_sidecar(mut pod: Value, made_for: &str) -> Value {
+        pod["spec"]["initContainers"] = Value::Null;
+        pod["metadata"]["annotations"] = json!({(annotations::CONFIG_HASH): made_for});
+        pod
+    }
+
+    fn with(mut pod: Value, pointer: &str, value: Value) -> Value {
+        *pod.pointer_mut(pointer).unwrap() = value;
+        pod
+    }
+
+    #[test]
+    fn only_pods_that_cannot_route_are_not_asked() {
+        let up = json!({"running": {}});
+        let crashed = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let other = with(
+            pod(&up),
+            "/metadata/labels",
+            json!({(labels::INSTANCE): "dropped"}),
+        );
+        let check = with(
+            pod(&up),
+            "/metadata/labels",
+            json!({(labels::INSTANCE): "lb", (labels::TEMPLATE_CHECK): "true"}),
+        );
+        let earlier = "pod lb-1 runs an earlier configuration";
+        let dropped = "pod lb-1 still runs, and dropped is no longer asked for or cannot be changed";
+        let some = |why: &str| Routing::Some(why.to_owned());
+        for (what, pod, expected) in [
+            ("it runs", pod(&up), Routing::Ask(DIGEST)),
+            (
+                "it is about to start",
+                pod(&json!({"waiting": {"reason": "ContainerCreating"}})),
+                Routing::Ask(DIGEST),
+            ),
+            ("its state is not known", pod(&json!({})), Routing::Ask(DIGEST)),
+            (
+                "no container is known",
+                with(pod(&up), "/status/containerStatuses", json!([])),
+                Routing::Ask(DIGEST),
+            ),
+            ("HAProxy has crashed", pod(&crashed), Routing::AskDown(DIGEST)),
+            (
+                "HAProxy has ended",
+                pod(&json!({"terminated": {"exitCode": 1}})),
+                Routing::AskDown(DIGEST),
+            ),
+            (
+                "it is on no node",
+                with(pod(&up), "/spec/nodeName", Value::Null),
+                Routing::None,
+            ),
+            (
+                "it has ended",
+                with(pod(&up), "/status/phase", json!("Failed")),
+                Routing::None,
+            ),
+            ("a template is checked", check, Routing::None),
+            ("its entry is dropped", other, some(dropped)),
+            ("made for this", without_sidecar(pod(&up), DIGEST), Routing::None),
+            (
+                "made for another",
+                without_sidecar(pod(&up), "11ee"),
+                some(earlier),
+            ),
+            (
+                "made for another, and crashed",
+                without_sidecar(pod(&crashed), "11ee"),
+                some(earlier),
+            ),
+        ] {
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(
+                routing(&pod, &Desired::from([("lb", DIGEST)])),
+                expected,
+                "{what}"
+            );
+        }
+    }
 
     #[test]
     fn hosts_that_wait_long_are_reported() {

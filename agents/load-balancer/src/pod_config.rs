@@ -16,7 +16,7 @@ use kit::{
 use kube::ResourceExt as _;
 use render::load_balancer::{
     DRAIN_SECONDS, REPORT_PORT_NAME,
-    running::{CONFIG_PATH, Running},
+    running::{CONFIG_PATH, Running, STARTS_WITH_PATH},
 };
 
 /// When pods that do not run the newest configuration yet are asked again; and when they are slow.
@@ -117,6 +117,21 @@ pub(crate) async fn follows_one(pod: Arc<Pod>, digest: &str) -> Follows {
     Follows::Not {
         pod: pod.name_any(),
         failed: running.failed,
+    }
+}
+
+/// Whether HAProxy, which does not run in this pod, will start with a configuration: its sidecar reports it.
+pub(crate) async fn starts_with(pod: Arc<Pod>, digest: &str) -> Follows {
+    let answer = match pod_http::address(&pod, REPORT_PORT_NAME) {
+        Some(address) => pod_http::get(address, STARTS_WITH_PATH).await,
+        None => None,
+    };
+    match answer {
+        Some((StatusCode::OK, body)) if body == digest.as_bytes() => Follows::All,
+        Some(_) | None => Follows::Not {
+            pod: pod.name_any(),
+            failed: None,
+        },
     }
 }
 

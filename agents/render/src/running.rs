@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 pub const CONFIG_PATH: &str = "/config";
 /// Path at which a pod answers 200 once a configuration is written, and the program may start.
 pub const STARTED_PATH: &str = "/started";
+/// Path at which a pod answers with the SHA-256, in hexadecimal digits, of the configuration that the program reads when it starts; 404
+/// while the program runs, or where that is not certain. It has a path of its own: an agent that is older than the sidecar does not
+/// ask, and a sidecar that is older than the agent answers 404.
+pub const STARTS_WITH_PATH: &str = "/starts-with";
 
 /// What one program runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

@@ -18,6 +18,9 @@ pub struct Report<R> {
     pub started: bool,
     /// What the program runs.
     pub running: R,
+    /// While the program does not run: SHA-256, in hexadecimal digits, of the configuration that it reads when it starts. `None` where
+    /// that is not certain.
+    pub starts_with: Option<String>,
 }
 
 /// Where reports are served.
@@ -27,6 +30,8 @@ pub struct Paths {
     pub started: &'static str,
     /// Answers with what the program runs, as JSON.
     pub running: &'static str,
+    /// Answers with [`Report::starts_with`] as text, and 404 without. `None` serves no such path.
+    pub starts_with: Option<&'static str>,
 }
 
 /// Serves the newest report.
@@ -34,10 +39,18 @@ pub fn routes<R>(paths: Paths, report: watch::Receiver<Report<R>>) -> Router
 where
     R: Clone + Serialize + Send + Sync + 'static,
 {
-    Router::new()
+    let mut routes = Router::new()
         .route(paths.running, get(running::<R>))
-        .route(paths.started, get(started::<R>))
-        .with_state(report)
+        .route(paths.started, get(started::<R>));
+    if let Some(path) = paths.starts_with {
+        routes = routes.route(path, get(starts_with::<R>));
+    }
+    routes.with_state(report)
+}
+
+async fn starts_with<R>(State(report): State<watch::Receiver<Report<R>>>) -> Response {
+    let starts_with = report.borrow().starts_with.clone();
+    starts_with.map_or_else(|| StatusCode::NOT_FOUND.into_response(), String::into_response)
 }
 
 async fn running<R: Clone + Serialize>(State(report): State<watch::Receiver<Report<R>>>) -> Response {
@@ -75,6 +88,7 @@ mod tests {
     const PATHS: Paths = Paths {
         started: "/started",
         running: "/config",
+        starts_with: Some("/starts"),
     };
 
     async fn get(routes: &Router, path: &str) -> (u16, Option<String>, String) {
@@ -97,11 +111,15 @@ mod tests {
             get(&routes, "/config").await,
             (200, json.clone(), "null".to_owned())
         );
+        assert_eq!(get(&routes, "/starts").await.0, 404);
         report.send_replace(Report {
             started: true,
             running: Some("00ff"),
+            starts_with: Some("11ee".to_owned()),
         });
         assert_eq!(get(&routes, "/started").await.0, 200);
+        let (status, _, body) = get(&routes, "/starts").await;
+        assert_eq!((status, &*body), (200, "11ee"));
         assert_eq!(get(&routes, "/config").await, (200, json, "\"00ff\"".to_owned()));
         assert_eq!(get(&routes, "/other").await.0, 404);
     }
@@ -113,6 +131,7 @@ mod tests {
         let (_report, reported) = watch::channel(Report {
             started: true,
             running,
+            starts_with: None,
         });
         assert_eq!(get(&routes(PATHS, reported), "/config").await.0, 500);
     }

@@ -74,3 +74,40 @@ pub(super) fn hosts(members: &[Assessed<'_>]) -> BTreeSet<ObjectKey> {
         .map(|member| member.member.host().key().clone())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use api::MemberState::{self, Bound, Claimed, Releasing};
+    use proto::inventory::v1 as wire;
+
+    use super::*;
+    use crate::fixtures::{answer, member, parse_member};
+
+    fn again(host: &str, state: MemberState) -> Member {
+        let answer = answer(host, state);
+        let reference = answer.host.clone().unwrap();
+        parse_member(proto::placement::v1::Member {
+            host: Some(wire::HostRef {
+                uid: format!("{}-again", reference.uid),
+                ..reference
+            }),
+            revision: 7,
+            ..answer
+        })
+    }
+
+    #[test]
+    fn a_newer_claim_of_the_host_succeeds_a_member() {
+        let old = member("h1", Releasing);
+        for (other, expected) in [
+            (again("h1", Claimed), true),
+            (again("h1", Bound), true),
+            (again("h1", Releasing), false),
+            (again("h2", Claimed), false),
+        ] {
+            let members = [old.clone(), other];
+            assert_eq!(is_succeeded(&old, &members), expected, "{members:?}");
+        }
+        assert!(!is_succeeded(&old, std::slice::from_ref(&old)));
+    }
+}

@@ -60,6 +60,33 @@ async fn a_refused_configuration_leaves_the_previous_one_running() {
     assert_eq!(pod.observe().await.current.unwrap().servers.len(), 1);
 }
 
+/// Longer than a HAProxy takes to answer that has read the file already.
+const STARTED_BY_THEN: Duration = Duration::from_secs(12);
+
+#[tokio::test]
+async fn what_a_dead_haproxy_will_start_with_is_reported() {
+    let (mut pod, first) = Pod::of_two(LONG).await;
+    let broken = first.clone().noting("  no-such-keyword");
+    pod.want(&broken);
+    pod.until("it is refused", |report| report.running.failed.is_some())
+        .await;
+    pod.kill_haproxy();
+    let mut reports = pod.reports();
+    let reported = reports.wait_for(|report| report.starts_with.is_some());
+    let early = tokio::time::timeout(STARTED_BY_THEN, reported).await;
+    assert!(early.is_err(), "the file holds the configuration before");
+
+    let digest = first.digest();
+    pod.want(&first);
+    pod.until("it is in the file", |report| {
+        report.starts_with.as_ref() == Some(&digest)
+    })
+    .await;
+    pod.start_haproxy();
+    pod.runs(&first).await;
+    assert_eq!(pod.report().starts_with, None, "it runs");
+}
+
 #[tokio::test]
 async fn a_haproxy_that_starts_late_runs_the_newest() {
     let mut pod = Pod::empty(LONG);

@@ -214,6 +214,10 @@ impl Pod {
         self.report.borrow().clone()
     }
 
+    pub(crate) fn reports(&self) -> watch::Receiver<Report<Running>> {
+        self.report.subscribe()
+    }
+
     pub(crate) async fn until(
         &self,
         what: &str,

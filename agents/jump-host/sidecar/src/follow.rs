@@ -33,6 +33,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const REPORTS: Paths = Paths {
     started: STARTED_PATH,
     running: CONFIG_PATH,
+    starts_with: None,
 };
 
 /// What is followed, and where the files are.
@@ -264,6 +265,7 @@ mod tests {
                     running: newest.files.as_ref().map(digest),
                     failed: Some(failed),
                 },
+                starts_with: None,
             };
             assert_eq!(*reported.borrow(), expected);
         }
