@@ -6,6 +6,7 @@
 //! needs to be checked again, and what they refuse names the object, the field's path, the value and the rule.
 
 mod bare_metal_host;
+mod bounded;
 mod cluster;
 mod cluster_api;
 mod crd;
@@ -17,6 +18,7 @@ mod network_data;
 mod network_secrets;
 mod sip_cluster;
 mod status;
+mod tolerant;
 
 pub mod annotations;
 pub mod conditions;
@@ -41,12 +43,13 @@ pub use network_data::{KEY as NETWORK_DATA_KEY, NetworkData, SecretName};
 pub use network_secrets::NetworkSecrets;
 
 pub use sip_cluster::{
-    AuthSpec, BmcSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec,
-    JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount, NodeSet,
-    OidcClientSpec, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, SecretKeySpec, Services,
-    UpstreamOidcSpec, UserSearchSpec,
+    Amount, AuthSpec, BmcSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec,
+    GroupSpec, JumpHostSpec, LdapSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, NodeCount,
+    NodeSet, OidcClientSpec, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, SecretKeySpec,
+    Services, UpstreamOidcSpec, UserSearchSpec,
 };
 pub use status::{Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
+pub use tolerant::TolerantCluster;
 /// The words that the parsed types are made of; the scheduler has the same.
 pub use vocabulary::{
     LabelKey, LabelValue, NetworkId, OperationalStatus, Operator, ProvisioningState, Requirement, RoleName,

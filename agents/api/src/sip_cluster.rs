@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,10 @@ use serde_json::Value;
 
 use crate::status::SIPClusterStatus;
 
+mod amount;
 mod auth;
 
+pub use amount::Amount;
 pub use auth::{
     AuthSpec, ConnectorSpec, ExpirySpec, GithubOrgSpec, GithubSpec, GroupSearchSpec, GroupSpec, LdapSpec,
     OidcClientSpec, SecretKeySpec, UpstreamOidcSpec, UserSearchSpec,
@@ -72,6 +73,9 @@ pub struct SIPClusterSpec {
     /// Services in front of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
+    /// Why the object that the API server has could not be read; then the rest of the spec is empty, and refused.
+    #[serde(skip)]
+    pub unreadable: Option<String>,
 }
 
 /// The hosts that one role wants.
@@ -128,10 +132,10 @@ pub struct Services {
 pub struct ResourcesSpec {
     /// Requests, such as `cpu: 100m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<BTreeMap<String, IntOrString>>,
+    pub requests: Option<BTreeMap<String, Amount>>,
     /// Limits, such as `memory: 512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<BTreeMap<String, IntOrString>>,
+    pub limits: Option<BTreeMap<String, Amount>>,
 }
 
 /// A load balancer in front of the tenant's API servers.
@@ -165,7 +169,12 @@ pub struct LoadBalancerControlPlaneSpec {
     pub network_attachments: Option<Vec<String>>,
     /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "override",
+        deserialize_with = "crate::bounded::shallow",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
@@ -208,7 +217,12 @@ pub struct LoadBalancerWorkerSpec {
     pub network_attachments: Option<Vec<String>>,
     /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "override",
+        deserialize_with = "crate::bounded::shallow",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// How connections are spread over the members that answer: `roundrobin`, one after the other, or `leastconn`, to who has
@@ -266,7 +280,12 @@ pub struct JumpHostSpec {
     pub network_attachments: Option<Vec<String>>,
     /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "override",
+        deserialize_with = "crate::bounded::shallow",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// Node port that leads to sshd. Default: picked by the API server.

@@ -73,7 +73,7 @@ pub struct Member {
     pub role: String,
     /// Number of the member in its role, from 0: kept for life, and inherited by a replacement. While both are members, both have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<i64>", range(min = 0))]
+    #[schemars(with = "Option<i64>", range(min = 0, max = 4_294_967_295_i64))]
     pub ordinal: Option<u32>,
     /// Value of the role's topology key on the host; absent when the role has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -237,7 +237,7 @@ async fn control(
             name: cluster.name.clone(),
         });
     });
-    clusters::controller(&context.client)
+    clusters::controller(&context.client, &context.reconciles)
         .with_config(controller::Config::default().concurrency(CONCURRENT))
         .trigger_backoff(watch_pauses())
         .reconcile_on(named)

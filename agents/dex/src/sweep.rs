@@ -44,8 +44,7 @@ pub(crate) async fn run(client: Client, store: Option<Arc<Store>>) -> Result<(),
 async fn sweep(client: &Client, store: &Store) -> Result<(), Error> {
     // In this order: a part is never made before its cluster exists.
     let parts = store.parts().await?;
-    let clusters = Api::<SIPCluster>::all(client.clone());
-    let clusters = clusters.list(&ListParams::default()).await?.items;
+    let clusters = kit::clusters::list(client).await?;
     let services = Api::<CoreService>::all(client.clone());
     let services = services.list(&ListParams::default()).await?.items;
     let in_use = used_parts(&clusters, &services);

@@ -1,9 +1,10 @@
 //! A controller over the site's `SIPCluster`s.
 
-use api::SIPCluster;
+use api::{SIPCluster, TolerantCluster};
 use futures::TryStreamExt as _;
 use kube::{
     Api, Client, ResourceExt as _,
+    api::ListParams,
     runtime::{
         Controller, WatchStreamExt as _,
         reflector::store::Writer,
@@ -11,26 +12,68 @@ use kube::{
     },
 };
 
-use crate::retries::watch_pauses;
+use crate::{metrics::AgentMetrics, retries::watch_pauses};
 
 /// Over all of them. Its store has them without `managedFields`, which of clusters with many members are as large as all else.
 #[must_use]
-pub fn controller(client: &Client) -> Controller<SIPCluster> {
-    observed_controller(client, |_| {})
+pub fn controller(client: &Client, metrics: &AgentMetrics) -> Controller<SIPCluster> {
+    observed_controller(client, metrics, |_| {})
+}
+
+/// Every one of them, each whatever its tenant has written.
+///
+/// # Errors
+/// When the API server does not answer with them.
+pub async fn list(client: &Client) -> kube::Result<Vec<SIPCluster>> {
+    let api = Api::<TolerantCluster>::all(client.clone());
+    let listed = api.list(&ListParams::default()).await?.items;
+    Ok(listed.into_iter().map(TolerantCluster::into_inner).collect())
 }
 
 /// The same; `observe` gets every event of the watch before the store has it.
 pub(crate) fn observed_controller(
     client: &Client,
+    metrics: &AgentMetrics,
     observe: impl FnMut(&Event<SIPCluster>) + Send + 'static,
 ) -> Controller<SIPCluster> {
     let writer = Writer::default();
     let store = writer.as_reader();
-    let applied = watcher(Api::<SIPCluster>::all(client.clone()), watcher::Config::default())
+    let metrics = metrics.clone();
+    let all = Api::<TolerantCluster>::all(client.clone());
+    let applied = watcher(all, watcher::Config::default())
         .backoff(watch_pauses())
+        .map_ok(read)
+        .inspect_ok(move |event| report_unreadable(event, &metrics))
         .modify(|cluster| cluster.managed_fields_mut().clear())
         .inspect_ok(observe)
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(applied, store)
+}
+
+/// The event with what could be read of its object.
+fn read(event: Event<TolerantCluster>) -> Event<SIPCluster> {
+    match event {
+        Event::Apply(object) => Event::Apply(object.into_inner()),
+        Event::Delete(object) => Event::Delete(object.into_inner()),
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(object.into_inner()),
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+fn report_unreadable(event: &Event<SIPCluster>, metrics: &AgentMetrics) {
+    let (Event::Apply(object) | Event::InitApply(object)) = event else {
+        return;
+    };
+    if let Some(error) = &object.spec.unreadable {
+        metrics.unreadable();
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        tracing::warn!(
+            namespace,
+            name,
+            error,
+            "a SIPCluster cannot be read; it is refused"
+        );
+    }
 }

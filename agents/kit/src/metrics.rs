@@ -56,13 +56,22 @@ pub const API_REQUESTS: Definition = Definition {
     help: "Requests to the API server by HTTP method and status code; no_answer: the connection failed",
 };
 
+/// Observations of clusters that could not be read.
+pub const UNREADABLE: Definition = Definition {
+    name: "sip_agent_unreadable_sipclusters_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Observations of SIPClusters whose spec or status could not be read; each such cluster is refused",
+};
+
 /// Every metric that each agent has besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 5] = [
+pub const DEFINITIONS: [&Definition; 6] = [
     &LEADER,
     &RECONCILES,
     &RECONCILE_DURATION,
     &IN_PROGRESS,
     &API_REQUESTS,
+    &UNREADABLE,
 ];
 
 /// The code of a request without a response.
@@ -97,6 +106,7 @@ pub struct AgentMetrics {
     reconcile_duration: Histogram,
     in_progress: Gauge,
     api_requests: Family<[(&'static str, String); 2], Counter>,
+    unreadable: Counter,
 }
 
 impl AgentMetrics {
@@ -110,17 +120,23 @@ impl AgentMetrics {
             reconcile_duration: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             in_progress: Gauge::default(),
             api_requests: Family::default(),
+            unreadable: Counter::default(),
         };
         metrics.add(&LEADER, this.leader.clone());
         metrics.add(&RECONCILES, this.reconciles.clone());
         metrics.add(&RECONCILE_DURATION, this.reconcile_duration.clone());
         metrics.add(&IN_PROGRESS, this.in_progress.clone());
         metrics.add(&API_REQUESTS, this.api_requests.clone());
+        metrics.add(&UNREADABLE, this.unreadable.clone());
         this
     }
 
     pub(crate) fn set_leader(&self) {
         self.leader.set(1);
+    }
+
+    pub(crate) fn unreadable(&self) {
+        self.unreadable.inc();
     }
 
     /// A reconcile begins. One that is dropped is not counted as ended.

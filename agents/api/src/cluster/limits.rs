@@ -3,10 +3,14 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+mod entries;
+
 use super::ports::MAX_PORTS_PER_RANGE;
 use crate::fault::Fault;
 use crate::sip_cluster::{LoadBalancerWorkerSpec, SIPClusterSpec, Services};
 
+/// What no list or map of a spec may have more of, whatever it holds: what is beyond is not kept of a cluster that is watched.
+pub(crate) const LONGEST: usize = 1_000;
 /// Roles of a cluster.
 const ROLES: usize = 32;
 /// Entries of each section of `spec.services`.
@@ -20,7 +24,11 @@ const VALUES: usize = 256;
 
 /// Everything of which the spec has too much.
 pub(super) fn check(spec: &SIPClusterSpec) -> Vec<Fault> {
-    let SIPClusterSpec { nodes, services } = spec;
+    let SIPClusterSpec {
+        nodes,
+        services,
+        unreadable: _,
+    } = spec;
     let mut faults = Vec::new();
     at_most("spec.nodes", nodes.len(), ROLES, "roles", &mut faults);
     for (name, role) in nodes.iter().take(ROLES) {
@@ -81,6 +89,7 @@ fn check_services(services: &Services, faults: &mut Vec<Fault>) {
             faults,
         );
     }
+    entries::check(services, faults);
     let workers = load_balancer_worker.iter().flatten();
     let ports = workers
         .map(ports)
@@ -107,6 +116,10 @@ fn ports(entry: &LoadBalancerWorkerSpec) -> i64 {
 }
 
 fn at_most(path: &str, count: usize, limit: usize, what: &str, faults: &mut Vec<Fault>) {
+    debug_assert!(
+        limit <= LONGEST,
+        "the excess over {limit} {what} would not be kept"
+    );
     if count > limit {
         let rule = format!("must be at most {limit}");
         faults.push(Fault::new(path, format_args!("{count} {what}"), rule));

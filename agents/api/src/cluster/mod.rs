@@ -17,6 +17,7 @@ pub use auth::{
     HttpsUrl, KUBELOGIN_REDIRECTS, Ldap, LdapAddress, OidcClient, Provider, Search, SecretKey, Source,
     UpstreamOidc, UserSearch,
 };
+pub(crate) use limits::LONGEST;
 pub use names::MadePorts;
 pub use ports::{MAX_PORTS_PER_RANGE, PortRange, PortSet};
 pub use role::Role;
@@ -79,13 +80,21 @@ impl Cluster {
         let mut faults = Vec::new();
         let reference = reference(object, &mut faults);
         faults.extend(ClusterApiCluster::parse(object).err());
+        if let Some(error) = &object.spec.unreadable {
+            let rule = "must be readable; the version of its definition that the site has may be another one than the agents'";
+            faults.push(Fault::text("spec", error, rule));
+        }
         let excess = limits::check(&object.spec);
         if !excess.is_empty() {
             faults.extend(excess);
             let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
             return Err(Invalid::new(&object, faults));
         }
-        let SIPClusterSpec { nodes, services } = &object.spec;
+        let SIPClusterSpec {
+            nodes,
+            services,
+            unreadable: _,
+        } = &object.spec;
         let roles = nodes
             .iter()
             .filter_map(|(name, set)| role::parse(name, set, &mut faults))

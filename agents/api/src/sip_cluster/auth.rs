@@ -35,7 +35,12 @@ pub struct AuthSpec {
     pub network_attachments: Option<Vec<String>>,
     /// Fields of the Service: `service.metadata.labels` and `.annotations`, `service.spec.type` (`NodePort` or `LoadBalancer`),
     /// `.loadBalancerClass`, `.allocateLoadBalancerNodePorts` and `.externalTrafficPolicy`.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "override",
+        deserialize_with = "crate::bounded::shallow",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "crate::crd::any_object")]
     pub changes: Option<Value>,
     /// Node port that leads to the provider. Default: picked by the API server.

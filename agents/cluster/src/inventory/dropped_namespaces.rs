@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{BareMetalHost, SIPCluster};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::{apply, placement::ObjectKey, scheduler::pauses};
+use kit::{apply, clusters as site_clusters, placement::ObjectKey, scheduler::pauses};
 use kube::{Api, Client, Resource as _, api::ListParams};
 
 /// Hosts that an error names.
@@ -88,11 +88,10 @@ pub async fn no_held_hosts_outside(
 
 /// Every `SIPCluster` of the site.
 async fn clusters(client: &Client) -> Vec<SIPCluster> {
-    let api = Api::<SIPCluster>::all(client.clone());
     let mut pauses = pauses();
     loop {
-        match api.list(&ListParams::default()).await {
-            Ok(found) => return found.items,
+        match site_clusters::list(client).await {
+            Ok(found) => return found,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "SIPClusters cannot be listed; retrying");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, convert::Infallible, pin::pin};
 
-use api::{BareMetalHost, ClusterApiCluster, NetworkData, SIPCluster, SecretName, labels};
+use api::{BareMetalHost, ClusterApiCluster, NetworkData, SecretName, TolerantCluster, labels};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kit::{config::ReservedNetworks, placement::ObjectKey, retries::watch_pauses};
@@ -131,15 +131,21 @@ impl Sink<Secret> for Secrets {
 /// # Errors
 /// None: it goes on until it is dropped.
 pub async fn watch_clusters(client: Client, inventory: Inventory, listed: Listed) -> Result<(), Infallible> {
-    run(Api::<SIPCluster>::all(client), listed, &Clusters { inventory }).await
+    run(
+        Api::<TolerantCluster>::all(client),
+        listed,
+        &Clusters { inventory },
+    )
+    .await
 }
 
 struct Clusters {
     inventory: Inventory,
 }
 
-impl Sink<SIPCluster> for Clusters {
-    fn put(&self, object: SIPCluster) {
+impl Sink<TolerantCluster> for Clusters {
+    fn put(&self, object: TolerantCluster) {
+        let object = object.into_inner();
         let key = ObjectKey::for_object(&object);
         // What cannot be parsed is refused when the cluster is reconciled.
         let named = ClusterApiCluster::parse(&object).ok().flatten();
@@ -148,7 +154,7 @@ impl Sink<SIPCluster> for Clusters {
         self.inventory.put_cluster(key, cluster_report::report(&object));
     }
 
-    fn delete(&self, object: SIPCluster) {
+    fn delete(&self, object: TolerantCluster) {
         self.inventory.delete_cluster(&ObjectKey::for_object(&object));
     }
 

@@ -37,7 +37,7 @@ pub async fn run_started<S: Service>(
     let metrics = agent.metrics.clone();
     let overrides = agent.config.service_overrides().clone();
     let namespace = agent.namespace(&client);
-    let mut watches = Watches::new(client, namespace, S::IDENTITY);
+    let mut watches = Watches::new(client, namespace, S::IDENTITY, &metrics);
     let service = build(&mut agent, &mut watches);
     agent.process.tasks.spawn("controller", async move {
         let ready = || gate.ready();

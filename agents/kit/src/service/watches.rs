@@ -29,7 +29,7 @@ use super::{
     tenant_watches::{TenantAccess, TenantWatches},
     tenants::Tenants,
 };
-use crate::{apply::Object, clusters, retries::watch_pauses};
+use crate::{apply::Object, clusters, metrics::AgentMetrics, retries::watch_pauses};
 
 /// Clusters that may be named at once by [`Watches::triggers`].
 const TRIGGERS: usize = 256;
@@ -71,10 +71,16 @@ impl Debug for Watches {
 impl Watches {
     /// Of the clusters and of what a service with this identity makes. `namespace`: the agents' own.
     #[must_use]
-    pub fn new(client: Client, namespace: String, identity: &'static Identity) -> Self {
+    pub fn new(
+        client: Client,
+        namespace: String,
+        identity: &'static Identity,
+        metrics: &AgentMetrics,
+    ) -> Self {
         let tenants = Tenants::default();
         let observing = tenants.clone();
-        let controller = clusters::observed_controller(&client, move |event| observing.observe(event));
+        let controller =
+            clusters::observed_controller(&client, metrics, move |event| observing.observe(event));
         let (services, watched) = services(&client);
         let (triggers, triggered) = mpsc::channel(TRIGGERS);
         let sources: Vec<Source> = vec![

@@ -24,6 +24,7 @@ mod grants;
 mod growth;
 mod host_namespaces;
 mod host_policy;
+mod hostile_clusters;
 mod identity_providers;
 mod install;
 mod inventory_forms;

@@ -173,7 +173,13 @@ async fn start() -> Stage {
         config.site(),
         tls::channel(config.scheduler(), Some(tls)).unwrap(),
     );
-    let watches = Watches::new(stage.site.client(), AGENTS_NAMESPACE.to_owned(), IDENTITY);
+    let metrics = kit::metrics::AgentMetrics::registered(&runtime::metrics::Metrics::default());
+    let watches = Watches::new(
+        stage.site.client(),
+        AGENTS_NAMESPACE.to_owned(),
+        IDENTITY,
+        &metrics,
+    );
     let (ready, is_ready) = oneshot::channel();
     let ready = || ready.send(()).unwrap();
     tokio::spawn(controller::run(
@@ -181,7 +187,7 @@ async fn start() -> Stage {
         watches,
         scheduler,
         ServiceOverrides::default(),
-        kit::metrics::AgentMetrics::registered(&runtime::metrics::Metrics::default()),
+        metrics,
         ready,
         std::future::pending(),
     ));

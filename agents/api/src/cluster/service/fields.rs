@@ -1,6 +1,6 @@
 //! Checks the single fields that every entry has.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use vocabulary::{NetworkId, dns};
 
@@ -74,15 +74,16 @@ pub(super) fn network_attachments(
     faults: &mut Vec<Fault>,
 ) -> Vec<String> {
     let mut attachments = Vec::new();
+    let mut known = BTreeSet::new();
     for (index, name) in names.into_iter().flatten().enumerate() {
         let path = format!("{path}[{index}]");
         if !dns::is_subdomain(name) {
             let rule = "must be the name of a NetworkAttachmentDefinition in the same namespace: at most 253 lowercase letters, digits, '-' and '.'";
             faults.push(Fault::text(&path, name, rule));
-        } else if attachments.contains(name) {
-            faults.push(Fault::text(&path, name, "is named twice"));
-        } else {
+        } else if known.insert(name) {
             attachments.push(name.clone());
+        } else {
+            faults.push(Fault::text(&path, name, "is named twice"));
         }
     }
     attachments

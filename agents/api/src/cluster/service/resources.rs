@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use vocabulary::LabelKey;
 
 use crate::cluster::selector::label_key;
 use crate::fault::Fault;
-use crate::sip_cluster::ResourcesSpec;
+use crate::sip_cluster::{Amount, ResourcesSpec};
 
 /// Suffixes of amounts, the longer ones first: binary, then decimal.
 const SUFFIXES: [&str; 16] = [
@@ -44,7 +43,7 @@ pub(super) fn parse(spec: &ResourcesSpec, path: &str, faults: &mut Vec<Fault>) -
 }
 
 fn amounts(
-    amounts: Option<&BTreeMap<String, IntOrString>>,
+    amounts: Option<&BTreeMap<String, Amount>>,
     path: &str,
     faults: &mut Vec<Fault>,
 ) -> BTreeMap<LabelKey, String> {
@@ -53,10 +52,7 @@ fn amounts(
         .flatten()
         .filter_map(|(name, amount)| {
             let path = format!("{path}[{name}]");
-            let amount = match amount {
-                IntOrString::Int(amount) => amount.to_string(),
-                IntOrString::String(amount) => amount.clone(),
-            };
+            let amount = amount.to_string();
             let name = label_key(name, &path, faults);
             if !is_amount(&amount) {
                 let rule = "must be an amount that is not negative, such as 500m, 2 or 256Mi";

@@ -363,3 +363,64 @@ fn too_much_of_anything_is_one_fault_and_the_rest_is_not_parsed() {
         "spec.nodes[Worker].labelSelector.matchExpressions[0].values is 257 values: must be at most 256",
     );
 }
+
+#[test]
+fn an_entry_that_holds_too_much_is_refused() {
+    let many = |count: usize| -> serde_json::Map<String, Value> {
+        (0..count).map(|n| (format!("k{n}"), json!("1"))).collect()
+    };
+    let names = |count: usize| -> Vec<String> { (0..count).map(|n| format!("n{n}")).collect() };
+    let at = "spec.services.jumpHost[0]";
+    for (field, value, expected) in [
+        (
+            "networkAttachments",
+            json!(names(33)),
+            "networkAttachments is 33 networks: must be at most 32",
+        ),
+        (
+            "sshAuthorizedKeys",
+            json!(names(1_001)),
+            "sshAuthorizedKeys is 1001 keys: must be at most 1000",
+        ),
+        (
+            "sshUserCA",
+            json!(names(65)),
+            "sshUserCA is 65 keys: must be at most 64",
+        ),
+        (
+            "nodeLabels",
+            json!(many(65)),
+            "nodeLabels is 65 labels: must be at most 64",
+        ),
+        (
+            "resources",
+            json!({"limits": many(33)}),
+            "resources.limits is 33 resources: must be at most 32",
+        ),
+        (
+            "resources",
+            json!({"requests": many(33)}),
+            "resources.requests is 33 resources: must be at most 32",
+        ),
+        (
+            "override",
+            json!({"service": {"metadata": {"annotations": many(65)}}}),
+            "override.service.metadata.annotations is 65 items: must be at most 64",
+        ),
+        (
+            "override",
+            json!({"x": names(65)}),
+            "override.x is 65 items: must be at most 64",
+        ),
+    ] {
+        refused(
+            &format!("/services/jumpHost/0/{field}"),
+            value,
+            &format!("{at}.{expected}"),
+        );
+    }
+    let image = json!("x".repeat(1_025));
+    let faults = parse(sample_with("/services/auth/0/image", image)).unwrap_err();
+    assert_eq!(faults.faults().len(), 1);
+    assert_eq!(faults.faults()[0].rule(), "must be at most 1024 bytes");
+}

@@ -1,0 +1,158 @@
+//! Reading of JSON that a user may have nested without end. Parsers refuse what is nested too deep, and with it the whole list that it is
+//! in; these leave the inner levels out.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Levels of an object that are read. No field that is known is as deep, and parsers of JSON stop at 128.
+const LEVELS: usize = 64;
+/// Levels of an `override`: texts are at the fifth.
+const OVERRIDE_LEVELS: usize = 8;
+
+/// The value with its first [`LEVELS`] levels.
+pub(crate) fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Levels(LEVELS).deserialize(deserializer)
+}
+
+/// An `override` with the levels in which something is known: what is deeper is empty, and refused like any other value there.
+pub(crate) fn shallow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let value = Levels(OVERRIDE_LEVELS).deserialize(deserializer)?;
+    Ok(Some(value).filter(|value| !value.is_null()))
+}
+
+/// Leaves of every list and map in it the first items, at most so many.
+pub(crate) fn cut(value: &mut Value, items: usize) {
+    match value {
+        Value::Array(list) => {
+            list.truncate(items);
+            for value in list {
+                cut(value, items);
+            }
+        }
+        Value::Object(map) => {
+            let more: Vec<String> = map.keys().skip(items).cloned().collect();
+            for key in more {
+                map.remove(&key);
+            }
+            for value in map.values_mut() {
+                cut(value, items);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Reads a value of at most so many levels of lists and objects; lists and objects below them are empty.
+#[derive(Clone, Copy)]
+struct Levels(usize);
+
+impl<'de> DeserializeSeed<'de> for Levels {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Levels {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        match self.0.checked_sub(1).map(Self) {
+            Some(inner) => {
+                while let Some(item) = items.next_element_seed(inner)? {
+                    list.push(item);
+                }
+            }
+            None => while items.next_element::<IgnoredAny>()?.is_some() {},
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        match self.0.checked_sub(1).map(Self) {
+            Some(inner) => {
+                while let Some(key) = entries.next_key::<String>()? {
+                    let item = entries.next_value_seed(inner)?;
+                    map.insert(key, item);
+                }
+            }
+            None => while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {},
+        }
+        Ok(map.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn nested(levels: usize) -> String {
+        format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+    }
+
+    #[test]
+    fn what_is_nested_without_end_is_cut() {
+        let text = nested(100_000);
+        let mut deserializer = serde_json::Deserializer::from_str(&text);
+        let read = value(&mut deserializer).unwrap();
+        deserializer.end().unwrap();
+        assert_eq!(read.to_string(), nested(LEVELS + 1));
+    }
+
+    #[test]
+    fn what_is_not_deep_is_read_as_it_is() {
+        let all = json!({"a": [1, -2, 1.5, true, null, "x", {"b": {}}], "c": 18_446_744_073_709_551_615_u64});
+        let text = all.to_string();
+        assert_eq!(
+            value(&mut serde_json::Deserializer::from_str(&text)).unwrap(),
+            all
+        );
+    }
+}

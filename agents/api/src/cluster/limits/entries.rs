@@ -1,0 +1,129 @@
+//! How much one entry of a section may hold.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{ENTRIES, LONGEST, at_most};
+use crate::fault::Fault;
+use crate::sip_cluster::{
+    AuthSpec, JumpHostSpec, LoadBalancerControlPlaneSpec, LoadBalancerWorkerSpec, ResourcesSpec, Services,
+};
+
+/// Bytes of the name of an image. Registries allow about half of it.
+const IMAGE: usize = 1_024;
+/// Labels of a node, and labels and annotations of an `override`, each.
+const LABELS: usize = 64;
+/// Requests and limits of a container, each.
+const RESOURCES: usize = 32;
+/// Networks that pods join.
+const ATTACHMENTS: usize = 32;
+/// Keys that may log in: what is rendered of them has to fit into one object.
+const KEYS: usize = LONGEST;
+/// Certificate authorities.
+const AUTHORITIES: usize = 64;
+
+/// The fields that every entry has and that have no bound of their own.
+struct Entry<'a> {
+    image: Option<&'a String>,
+    node_labels: Option<&'a BTreeMap<String, String>>,
+    resources: Option<&'a ResourcesSpec>,
+    network_attachments: Option<&'a Vec<String>>,
+    changes: Option<&'a Value>,
+}
+
+macro_rules! entries {
+    ($($type:ty)*) => { $(
+        impl<'a> From<&'a $type> for Entry<'a> {
+            fn from(entry: &'a $type) -> Self {
+                Self {
+                    image: entry.image.as_ref(),
+                    node_labels: entry.node_labels.as_ref(),
+                    resources: entry.resources.as_ref(),
+                    network_attachments: entry.network_attachments.as_ref(),
+                    changes: entry.changes.as_ref(),
+                }
+            }
+        }
+    )* };
+}
+
+entries!(LoadBalancerControlPlaneSpec LoadBalancerWorkerSpec JumpHostSpec AuthSpec);
+
+/// Everything of which entries have too much.
+pub(super) fn check(services: &Services, faults: &mut Vec<Fault>) {
+    let Services {
+        load_balancer_control_plane,
+        load_balancer_worker,
+        jump_host,
+        auth,
+    } = services;
+    section(
+        "loadBalancerControlPlane",
+        load_balancer_control_plane.as_ref(),
+        faults,
+    );
+    section("loadBalancerWorker", load_balancer_worker.as_ref(), faults);
+    section("jumpHost", jump_host.as_ref(), faults);
+    section("auth", auth.as_ref(), faults);
+    for (index, entry) in jump_host.iter().flatten().take(ENTRIES).enumerate() {
+        let field = |name: &str| format!("spec.services.jumpHost[{index}].{name}");
+        let keys = entry.ssh_authorized_keys.as_ref().map_or(0, Vec::len);
+        at_most(&field("sshAuthorizedKeys"), keys, KEYS, "keys", faults);
+        let keys = entry.ssh_user_ca.as_ref().map_or(0, Vec::len);
+        at_most(&field("sshUserCA"), keys, AUTHORITIES, "keys", faults);
+    }
+}
+
+fn section<'a, T>(name: &str, entries: Option<&'a Vec<T>>, faults: &mut Vec<Fault>)
+where
+    Entry<'a>: From<&'a T>,
+{
+    for (index, entry) in entries.into_iter().flatten().take(ENTRIES).enumerate() {
+        check_entry(&entry.into(), &format!("spec.services.{name}[{index}]"), faults);
+    }
+}
+
+fn check_entry(entry: &Entry<'_>, path: &str, faults: &mut Vec<Fault>) {
+    let Entry {
+        image,
+        node_labels,
+        resources,
+        network_attachments,
+        changes,
+    } = entry;
+    if let Some(image) = image.filter(|image| image.len() > IMAGE) {
+        let rule = format!("must be at most {IMAGE} bytes");
+        faults.push(Fault::text(&format!("{path}.image"), image, rule));
+    }
+    let labels = node_labels.map_or(0, BTreeMap::len);
+    at_most(&format!("{path}.nodeLabels"), labels, LABELS, "labels", faults);
+    let attachments = network_attachments.map_or(0, Vec::len);
+    let at = format!("{path}.networkAttachments");
+    at_most(&at, attachments, ATTACHMENTS, "networks", faults);
+    if let Some(ResourcesSpec { requests, limits }) = resources {
+        for (field, amounts) in [("requests", requests), ("limits", limits)] {
+            let amounts = amounts.as_ref().map_or(0, BTreeMap::len);
+            let at = format!("{path}.resources.{field}");
+            at_most(&at, amounts, RESOURCES, "resources", faults);
+        }
+    }
+    if let Some(changes) = changes {
+        check_changes(changes, &format!("{path}.override"), faults);
+    }
+}
+
+/// Every map of an `override`, of what is known there and of what is not.
+fn check_changes(value: &Value, path: &str, faults: &mut Vec<Fault>) {
+    let (items, inner) = match value {
+        Value::Array(list) => (list.len(), Vec::new()),
+        Value::Object(map) => (map.len(), map.iter().take(LABELS).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
+    };
+    at_most(path, items, LABELS, "items", faults);
+    for (key, value) in inner {
+        if items <= LABELS {
+            check_changes(value, &format!("{path}.{key}"), faults);
+        }
+    }
+}
