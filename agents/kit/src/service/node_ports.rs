@@ -1,4 +1,4 @@
-//! Node ports that another Service has, or that an older cluster with hosts has asked for.
+//! Node ports that another Service has, or that an older cluster with hosts in the same namespace has asked for.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,10 @@ const NAMED: usize = 10;
 /// The owner of ports in a message to a tenant who may not know it: names of another namespace are not shown.
 const ELSEWHERE: &str = "another namespace";
 
-/// The conflict that is known before anything is applied: with ports of other Services, and with ports that older placed clusters ask
-/// for, whether they have them yet or not. A cluster that is not placed may wait for ever, and reserves nothing. The ports that the
-/// Service has already are its own.
+/// The conflict that is known before anything is applied: with ports of other Services, and with ports that older placed clusters of the
+/// same namespace ask for, whether they have them yet or not. Clusters of other namespaces reserve nothing by asking, since their
+/// Services may be refused for ever: there the API server decides, which gives a port to one Service. A cluster that is not placed may
+/// wait for ever, and reserves nothing. The ports that the Service has already are its own.
 pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> Option<Problem> {
     let held = site.stores.services.get(&ObjectRef::from_obj(service));
     let held = held.as_deref().map(node_ports).unwrap_or_default();
@@ -34,7 +35,8 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
     let mut taken = taken(&wanted, service, services.iter().map(AsRef::as_ref));
     for other in site.stores.clusters.state() {
         // The ports of a cluster that is being deleted end with its Services.
-        if !is_placed(&other)
+        if other.metadata.namespace != object.metadata.namespace
+            || !is_placed(&other)
             || other.metadata.deletion_timestamp.is_some()
             || precedence(&other) >= precedence(object)
         {
@@ -49,15 +51,11 @@ pub(super) fn conflict(site: &Site, object: &SIPCluster, service: &Service) -> O
             .values()
             .any(|held| ports.iter().all(|port| held.contains(port)));
         if !ports.is_empty() && !by_service {
-            let owner = if Some(other.namespace()) == service.namespace().as_deref() {
-                format!(
-                    "SIPCluster {}/{}, which is older",
-                    other.namespace(),
-                    other.name()
-                )
-            } else {
-                ELSEWHERE.to_owned()
-            };
+            let owner = format!(
+                "SIPCluster {}/{}, which is older",
+                other.namespace(),
+                other.name()
+            );
             let by_owner = taken.entry(owner).or_default();
             ports.iter().for_each(|port| by_owner.add(port));
         }

@@ -81,7 +81,7 @@ fn a_conflict_names_nothing_of_another_namespace() {
         let theirs = on_ports("secret-tenant", "secret-project", 31_250, 31_254);
         stage.create(&theirs).await;
         stage.ready(&theirs).await;
-        // The older of two that wait for the same ports.
+        // It is older and waits for the same ports, but has none of them.
         let waits = on_ports("secret-tenant", "secret-plan", 31_254, 31_256);
         stage.create(&waits).await;
         stage
@@ -99,7 +99,7 @@ fn a_conflict_names_nothing_of_another_namespace() {
         let why = stage
             .condition_is(&ours, "LoadBalancerReady", "False", "PortConflict")
             .await;
-        assert!(why.contains("31252-31256 by another namespace"), "{why}");
+        assert!(why.contains("31252-31254 by another namespace"), "{why}");
         let events: Api<Event> = Api::namespaced(stage.site.client(), "theirs-ports");
         let notes = events.list(&ListParams::default()).await.unwrap();
         let status = serde_json::to_string(
@@ -115,6 +115,41 @@ fn a_conflict_names_nothing_of_another_namespace() {
         for text in notes.chain([status]) {
             assert!(!text.contains("secret"), "{text}");
         }
+    });
+}
+
+#[test]
+fn a_refused_cluster_holds_no_ports_of_other_namespaces() {
+    on_shared_site("wished-ports", async |stage| {
+        stage
+            .site
+            .create_tenant_namespace("wishing-tenant")
+            .await
+            .unwrap();
+        let quotas: Api<ResourceQuota> = Api::namespaced(stage.site.client(), "wishing-tenant");
+        let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"services.nodeports": "0"}}});
+        quotas
+            .create(&PostParams::default(), &serde_json::from_value(none).unwrap())
+            .await
+            .unwrap();
+        wait::until(
+            quotas,
+            "none",
+            "the quota to be in force",
+            PATIENCE,
+            |quota: &ResourceQuota| quota.status.as_ref().is_some_and(|status| status.used.is_some()),
+        )
+        .await
+        .unwrap();
+        let wishes = on_ports("wishing-tenant", "a-wish", 31_270, 31_279);
+        stage.create(&wishes).await;
+        stage
+            .condition_is(&wishes, "LoadBalancerReady", "False", "Refused")
+            .await;
+
+        let shop = on_ports("wished-ports", "shop", 31_270, 31_271);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
     });
 }
 
