@@ -30,6 +30,9 @@ pub const CONFIG_HASH: &str = "sip.airshipit.org/config-hash";
 pub const TEMPLATE: &str = "sip.airshipit.org/template";
 /// Beside [`TEMPLATE`]: the image whose haproxy has accepted it.
 pub const TEMPLATE_IMAGE: &str = "sip.airshipit.org/template-image";
+/// On the `ConfigMap` of a load balancer: epoch and revision of the placement that it was rendered for, as `EPOCH.REVISION`. With it every
+/// claim and every release changes the object, so that a write which was meant for an earlier version is refused.
+pub const PLACEMENT: &str = "sip.airshipit.org/placement";
 /// On a pod: the Multus networks that it joins, as a JSON list.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// On a pod, by Multus: the networks that it has joined, and its addresses in them.

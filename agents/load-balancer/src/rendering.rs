@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use api::conditions::{
-    load_balancer::{BAD_TEMPLATE, NO_ADDRESS},
-    ready::PROGRESSING,
+use api::{
+    Placement, annotations,
+    conditions::{
+        load_balancer::{BAD_TEMPLATE, NO_ADDRESS},
+        ready::PROGRESSING,
+    },
 };
-use kit::service::{Findings, Kind, Objects, Prepared, Problem, Rendered, Scope};
+use kit::service::{Findings, Kind, Objects, Prepared, Problem, Rendered, Scope, revision};
 use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 
 use crate::{
@@ -38,7 +41,7 @@ pub(crate) fn render(
         .as_ref()
         .is_some_and(|problem| problem.reason != BAD_TEMPLATE);
     Rendered {
-        objects: prepared(objects),
+        objects: prepared(objects, scope.observed.placement()),
         findings: Findings {
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
@@ -85,10 +88,12 @@ fn by_template(
     (rendered.unwrap_or_else(|| plan.objects(members)), problem)
 }
 
-fn prepared(rendered: load_balancer::Objects) -> Objects<Prepared> {
+/// `held`: what the status holds. The configuration names its revision even where its text stays: a member may come and leave again before
+/// anybody has written a text with it, and a replica that was leader before may still do so.
+fn prepared(rendered: load_balancer::Objects, held: Option<&Placement>) -> Objects<Prepared> {
     let digest = rendered.config_digest();
     let load_balancer::Objects {
-        config_map,
+        mut config_map,
         deployment,
         service,
         budget,
@@ -96,6 +101,11 @@ fn prepared(rendered: load_balancer::Objects) -> Objects<Prepared> {
         access,
         config: _,
     } = rendered;
+    if let Some(held) = held {
+        let position = format!("{}.{}", held.epoch, revision(held));
+        let all = config_map.metadata.annotations.get_or_insert_default();
+        all.insert(annotations::PLACEMENT.to_owned(), position);
+    }
     let objects = Objects::new(service, deployment, digest)
         .configuration(config_map)
         .guard(policy)
@@ -168,7 +178,7 @@ mod tests {
                 Some(end) => assert!(message.ends_with(end), "{message}"),
                 None => assert!(message.is_empty(), "{message}"),
             }
-            let objects: Objects<Prepared> = prepared(objects);
+            let objects: Objects<Prepared> = prepared(objects, None);
             assert_eq!(objects.name(), "loadbalancer-controlplane-shop");
         }
     }

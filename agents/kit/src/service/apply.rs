@@ -78,8 +78,12 @@ async fn apply_exposure(
     Ok(Ok(Unchanged { service, at }))
 }
 
+/// A resource version that no object has: an apply on this condition makes an object, and changes none.
+const NO_VERSION: &str = "1";
+
 /// Applies what pods read. A `ConfigMap` that exists is replaced only as it was when the pass began, before members were read, or as this
 /// process has written it: the API server refuses a write that a deposed replica sends late, which could put back a member that has left.
+/// One that was not there then is made, and not replaced if it is there by now.
 async fn apply_configuration(
     site: &Site,
     cluster: (&str, &str),
@@ -88,23 +92,50 @@ async fn apply_configuration(
     last: Option<String>,
 ) -> kube::Result<Result<Option<String>, Problem>> {
     let name = child.metadata().name.as_deref().unwrap_or_default();
-    let seen = match child.kind() {
-        Kind::ConfigMap => observed.config_map_version(name),
-        _ => None,
-    };
-    let Some(seen) = seen else {
+    if child.kind() != Kind::ConfigMap {
         return ownership::apply_child(site, cluster, child).await;
-    };
+    }
+    let seen = observed.config_map_version(name);
     // The watch may not have shown the last write yet.
-    if let Some(last) = last.filter(|last| last != seen) {
-        let applied = child.apply_to(&site.client, site.identity.manager, &last).await;
-        match applied {
-            Err(error) if code(&error) == Some(409) => {}
+    let last = last.filter(|last| Some(last.as_str()) != seen);
+    let mut answer = None;
+    for version in last.as_deref().into_iter().chain([seen.unwrap_or(NO_VERSION)]) {
+        match child.apply_to(&site.client, site.identity.manager, version).await {
+            Err(error) if code(&error) == Some(409) => answer = Some(error),
             applied => return applied.map(Ok),
         }
     }
-    let applied = child.apply_to(&site.client, site.identity.manager, seen);
-    applied.await.map(Ok)
+    match answer {
+        Some(error) if seen.is_none() => take_unseen(site, cluster, child, error).await,
+        Some(error) => Err(error),
+        None => Ok(Ok(None)),
+    }
+}
+
+/// What to do with a `ConfigMap` that exists though the watch has not shown it. One with the labels of ours is shown soon, and the next pass
+/// replaces it as it is shown: `conflict`. Without them it is never shown; that one is replaced if it can be ours.
+async fn take_unseen(
+    site: &Site,
+    cluster: (&str, &str),
+    child: &Child,
+    conflict: kube::Error,
+) -> kube::Result<Result<Option<String>, Problem>> {
+    let metadata = child.metadata();
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let Some(found) = child.kind().find(&site.client, namespace, name).await? else {
+        return Err(conflict);
+    };
+    if let Some(message) = ownership::foreign_child(site.identity, cluster, child.kind(), &found) {
+        return Ok(Err(Problem::new(NAME_CONFLICT, message)));
+    }
+    match found.resource_version {
+        Some(version) if !site.identity.is_labelled(found.labels.as_ref()) => {
+            let applied = child.apply_to(&site.client, site.identity.manager, &version);
+            applied.await.map(Ok)
+        }
+        _ => Err(conflict),
+    }
 }
 
 /// An instance after what runs it was applied.

@@ -1,5 +1,7 @@
 //! What tells one service agent from another: what it owns of a cluster, and how its objects are found.
 
+use std::collections::BTreeMap;
+
 use api::{conditions::ConditionType, labels};
 
 use super::kinds::Children;
@@ -39,6 +41,17 @@ impl Identity {
     pub fn is_sip_name(&self, name: &str, cluster: &str) -> bool {
         let mut prefixes = self.sip_prefixes.iter();
         prefixes.any(|prefix| name.strip_prefix(prefix) == Some(cluster))
+    }
+
+    /// Whether an object with these labels is among those that [`selector`](Self::selector) selects.
+    #[must_use]
+    pub fn is_labelled(&self, on_object: Option<&BTreeMap<String, String>>) -> bool {
+        let has = |label: &str, value: &str| {
+            on_object
+                .and_then(|all| all.get(label))
+                .is_some_and(|found| found == value)
+        };
+        has(labels::PART_OF, labels::PART_OF_SIP) && has(labels::COMPONENT, self.component)
     }
 
     /// Selects its objects and pods, whoever made them.

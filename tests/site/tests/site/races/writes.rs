@@ -2,17 +2,21 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use sandbox::region::{Agent, AgentProcess, Replica};
+use sandbox::{
+    inventory::Host,
+    region::{Agent, AgentProcess, Replica},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::on_a_site_with_a_proxy;
 use crate::{
-    faults::{ApiProxy, Call, Fault},
+    faults::{ApiProxy, Call, Fault, Injected},
     fixtures::{Cluster, PATIENCE, Role, Stage, addresses, cluster, host},
 };
 
@@ -145,6 +149,117 @@ async fn a_late_configuration_puts_no_member_back() {
     let answers = configurations(&stage, name);
     assert_eq!(answers[before], 409, "{answers:?}");
     assert_eq!(balanced().await, 1);
+}
+
+/// Waits until the load balancer of the API servers leads to so many of these hosts.
+async fn leads_to(stage: &Stage, cluster: &Cluster, hosts: &[Host], count: usize) {
+    let config_maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), &cluster.namespace);
+    let name = format!("loadbalancer-controlplane-{}", cluster.name);
+    let addresses = addresses(hosts);
+    let reached = async {
+        loop {
+            let found = config_maps.get_opt(&name).await.unwrap();
+            let config = found.and_then(|found| found.data?.remove("haproxy.cfg"));
+            let named = config.map(|config| {
+                let addresses = addresses.values();
+                addresses
+                    .filter(|address| config.contains(&address.to_string()))
+                    .count()
+            });
+            if named == Some(count) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, reached).await.unwrap();
+}
+
+/// The answer to the write that is let go.
+async fn late_answer(stage: &Stage, late: &Injected, name: &str) -> u16 {
+    let before = configurations(stage, name).len();
+    late.open();
+    let arrives = async {
+        while configurations(stage, name).len() == before {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, arrives).await.expect("the late write arrives");
+    configurations(stage, name)[before]
+}
+
+#[tokio::test]
+async fn a_late_first_configuration_replaces_none() {
+    let stage = Stage::start("site-a", &[Agent::Cluster]).await;
+    let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
+    let mut first = replica(&stage, Agent::LoadBalancer, "first", &old).await;
+    let _second = replica(&stage, Agent::LoadBalancer, "second", &new).await;
+    let hosts = [host("fresh", "cp", "r1", "a")];
+    stage.load(&hosts).await;
+    stage.site.create_tenant_namespace("fresh").await.unwrap();
+    let of = |count| {
+        cluster("fresh", "shop")
+            .role(Role::ControlPlane, count)
+            .balanced(31_950)
+    };
+    let late = old.inject(patches("configmaps", "fresh"), 0, Fault::HeldBefore);
+    let shop = of(1);
+    stage.create(&shop).await;
+    late.happens().await;
+    first.process().pause().unwrap();
+    // The other replica makes what the first was about to make, and then takes the member out.
+    leads_to(&stage, &shop, &hosts, 1).await;
+    stage.edit(&shop, of(0).spec().clone()).await;
+    leads_to(&stage, &shop, &hosts, 0).await;
+    assert_eq!(
+        late_answer(&stage, &late, "loadbalancer-controlplane-shop").await,
+        409
+    );
+    leads_to(&stage, &shop, &hosts, 0).await;
+}
+
+/// The text of the configuration is the same before the member came and after it left: nobody but the replica that is late has written
+/// one with it.
+#[tokio::test]
+async fn a_member_that_nobody_wrote_is_not_put_back_late() {
+    let stage = Stage::start("site-a", &[Agent::Cluster]).await;
+    let (old, new) = (ApiProxy::to(&stage.site).await, ApiProxy::to(&stage.site).await);
+    let mut first = replica(&stage, Agent::LoadBalancer, "first", &old).await;
+    let _second = replica(&stage, Agent::LoadBalancer, "second", &new).await;
+    let hosts = [
+        host("unwritten", "cp", "r1", "a"),
+        host("unwritten", "cp", "r2", "b"),
+    ];
+    stage.load(&hosts).await;
+    stage.site.create_tenant_namespace("unwritten").await.unwrap();
+    let of = |count| {
+        cluster("unwritten", "shop")
+            .role(Role::ControlPlane, count)
+            .balanced(31_960)
+    };
+    let shop = of(1);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    let late = old.inject(patches("configmaps", "unwritten"), 0, Fault::HeldBefore);
+    stage.edit(&shop, of(2).spec().clone()).await;
+    late.happens().await;
+    first.process().pause().unwrap();
+    stage.edit(&shop, of(1).spec().clone()).await;
+    // The other replica serves the cluster as it was; one of the hosts is free again.
+    let released = stage.until(&shop, "hold one host of this generation", |object| {
+        let placement = &object.data["status"]["placement"];
+        placement["generation"].as_i64() == object.metadata.generation
+            && placement["members"]
+                .as_array()
+                .is_some_and(|members| members.len() == 1)
+    });
+    released.await;
+    assert_eq!(
+        late_answer(&stage, &late, "loadbalancer-controlplane-shop").await,
+        409
+    );
+    leads_to(&stage, &shop, &hosts, 1).await;
 }
 
 #[tokio::test]
