@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{Drained, MemberState, Placement, annotations, conditions::ready::PROGRESSING, labels};
-use futures::{FutureExt as _, future::join_all};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::{
     api::core::v1::{ContainerState, Pod},
     jiff::Timestamp,
@@ -116,15 +116,17 @@ async fn routing_pod(pods: &[Arc<Pod>], cluster: &str, desired: &Desired<'_>) ->
             Routing::AskDown(digest) => asked.push(pod_config::starts_with(Arc::clone(pod), digest).boxed()),
         }
     }
-    join_all(asked).await.into_iter().find_map(|answer| match answer {
-        Follows::All => None,
-        Follows::Not { pod, failed } => {
+    // Whoever may make pods decides how many have these labels; the first that does not confirm decides.
+    let mut answers = stream::iter(asked).buffered(pod_config::AT_ONCE);
+    while let Some(answer) = answers.next().await {
+        if let Follows::Not { pod, failed } = answer {
             let failed = failed.map_or_else(String::new, |words| format!(": {words}"));
-            Some(format!(
+            return Some(format!(
                 "pod {pod} has not confirmed that it runs the newest configuration{failed}"
-            ))
+            ));
         }
-    })
+    }
+    None
 }
 
 /// Whether a pod routes to hosts that leave, as far as is known without asking it.

@@ -6,7 +6,7 @@ use api::{
     annotations,
     conditions::{load_balancer::PODS_FAIL, ready::PROGRESSING},
 };
-use futures::future::join_all;
+use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kit::{
@@ -19,6 +19,8 @@ use render::load_balancer::{
     running::{CONFIG_PATH, Running, STARTS_WITH_PATH},
 };
 
+/// Pods of one cluster that are asked concurrently.
+pub(crate) const AT_ONCE: usize = 16;
 /// When pods that do not run the newest configuration yet are asked again; and when they are slow.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_SLOW_AGAIN: Duration = Duration::from_secs(10);
@@ -80,11 +82,14 @@ pub(crate) async fn follows(pods: &TenantStore<Pod>, objects: &Objects<Applied>)
         .into_iter()
         .filter(|pod| is_live(pod))
         .map(|pod| follows_one(pod, objects.config_digest()));
-    let answers = join_all(asked.collect::<Vec<_>>()).await;
-    answers
-        .into_iter()
-        .find(|answer| *answer != Follows::All)
-        .unwrap_or(Follows::All)
+    let asked: Vec<_> = asked.collect();
+    let mut answers = stream::iter(asked).buffered(AT_ONCE);
+    while let Some(answer) = answers.next().await {
+        if answer != Follows::All {
+            return answer;
+        }
+    }
+    Follows::All
 }
 
 /// Whether HAProxy runs in a pod. Where it does not, it reads the newest configuration when it is started.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::{SIPCluster, labels};
-use futures::{SinkExt as _, StreamExt as _, channel::mpsc, stream};
+use futures::{SinkExt as _, StreamExt as _, channel::mpsc, future::join_all, stream};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kit::{
@@ -18,15 +18,23 @@ use kit::{
 };
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use render::load_balancer::{INTERNAL_PORT_NAME, MEMBERS_PATH};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::Semaphore,
+    time::{MissedTickBehavior, interval, sleep},
+};
 
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Pods that are asked concurrently.
+/// Pods that are asked concurrently; and those of them that are in one namespace.
 const AT_ONCE: usize = 32;
+const OF_NAMESPACE: usize = 4;
+/// For how long pods of one namespace are asked in a round. What is not known by then is not known.
+const ROUND: Duration = Duration::from_secs(10);
 
 /// Namespace and name of a load balancer.
 type Key = (String, String);
+/// Host and port of a pod.
+type Address = (String, u16);
 
 /// The load balancers whose pods answer, and all report that no member does.
 #[derive(Clone, Debug, Default)]
@@ -70,18 +78,19 @@ impl Unserved {
 /// Asks every pod that serves.
 async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPCluster>>) {
     let mut clusters = BTreeMap::new();
-    let mut asked = Vec::new();
+    let mut asked: BTreeMap<String, Vec<(Key, Address)>> = BTreeMap::new();
     for pod in all.iter().filter(|pod| pods::is_ready(pod)) {
         let Some((key, cluster)) = key(pod).zip(pods::cluster(pod)) else {
             continue;
         };
         clusters.insert(key.clone(), cluster);
-        asked.extend(
-            pod_http::address(pod, INTERNAL_PORT_NAME)
-                .map(|address| async move { (key, ask_pod(address).await) }),
-        );
+        if let Some(address) = pod_http::address(pod, INTERNAL_PORT_NAME) {
+            asked.entry(key.0.clone()).or_default().push((key, address));
+        }
     }
-    let answers: Vec<(Key, Option<bool>)> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let at_once = Semaphore::new(AT_ONCE);
+    let answers = join_all(asked.into_values().map(|pods| ask_pods(pods, &at_once))).await;
+    let answers = answers.into_iter().flatten();
     let mut served: BTreeMap<Key, bool> = BTreeMap::new();
     for (key, answer) in answers {
         if let Some(answer) = answer {
@@ -90,6 +99,17 @@ async fn round(all: &[Arc<Pod>]) -> (BTreeSet<Key>, BTreeMap<Key, ObjectRef<SIPC
     }
     let unserved = served.into_iter().filter(|(_, served)| !served);
     (unserved.map(|(key, _)| key).collect(), clusters)
+}
+
+/// Asks the pods of one namespace, a few at once: pods that do not answer delay those of no other namespace by more.
+async fn ask_pods(pods: Vec<(Key, Address)>, at_once: &Semaphore) -> Vec<(Key, Option<bool>)> {
+    let asked = pods.into_iter().map(|(key, address)| async move {
+        // It is never closed.
+        let _place = at_once.acquire().await.ok();
+        (key, ask_pod(address).await)
+    });
+    let answers = stream::iter(asked).buffer_unordered(OF_NAMESPACE);
+    answers.take_until(sleep(ROUND)).collect().await
 }
 
 fn key(pod: &Pod) -> Option<Key> {
@@ -102,5 +122,51 @@ async fn ask_pod(address: (String, u16)) -> Option<bool> {
         StatusCode::OK => Some(true),
         StatusCode::SERVICE_UNAVAILABLE => Some(false),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        time::timeout,
+    };
+
+    use super::*;
+
+    fn pods(namespace: &str, listener: &TcpListener, count: usize) -> Vec<(Key, Address)> {
+        let address = listener.local_addr().unwrap();
+        let pod = (
+            (namespace.to_owned(), "lb".to_owned()),
+            (address.ip().to_string(), address.port()),
+        );
+        vec![pod; count]
+    }
+
+    #[tokio::test]
+    async fn silent_pods_delay_no_other_namespace() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let many = pods("silent", &silent, 1_000);
+        let one = pods("good", &good, 1);
+        let at_once = Semaphore::new(AT_ONCE);
+        let serve = async {
+            let (mut stream, _) = good.accept().await.unwrap();
+            stream.read_u8().await.unwrap();
+            let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let answered = timeout(Duration::from_secs(5), async {
+            tokio::select! {
+                biased;
+                answers = ask_pods(many, &at_once) => panic!("{} silent pods were asked first", answers.len()),
+                answers = ask_pods(one, &at_once) => answers,
+                () = serve => unreachable!(),
+            }
+        });
+        let answers = answered.await.unwrap();
+        assert_eq!(answers, [(("good".to_owned(), "lb".to_owned()), Some(false))]);
     }
 }

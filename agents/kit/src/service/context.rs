@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use super::{label_priority::LabelPriority, site::Site};
+use super::{label_priority::LabelPriority, shares::Shares, site::Site};
 use crate::{events::Events, metrics::AgentMetrics, retries::Retries, scheduler::Scheduler};
 
 /// Everything that a pass over a cluster needs.
@@ -14,6 +14,8 @@ pub(super) struct Context<S> {
     /// Whether every watch of the whole site has shown a complete list.
     pub(super) listed: watch::Receiver<bool>,
     pub(super) label_priority: LabelPriority,
+    /// Which passes run at once.
+    pub(super) shares: Shares,
     pub(super) retries: Retries,
     pub(super) metrics: AgentMetrics,
     pub(super) events: Events,

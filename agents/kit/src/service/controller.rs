@@ -12,6 +12,7 @@ use super::{
     label_priority::LabelPriority,
     last_applied::LastApplied,
     reconcile,
+    shares::Shares,
     site::Site,
     watches::{Running, Watches},
 };
@@ -23,8 +24,8 @@ use crate::{
     scheduler::Scheduler,
 };
 
-/// Concurrent reconciles.
-const CONCURRENT: u16 = 16;
+/// What the controller reads as without a bound: passes are admitted by [`Shares`], and those that wait cost little.
+const UNBOUNDED: u16 = 0;
 
 /// Reconciles every cluster of the site until `shutdown`, which passes that have begun outlast. Calls `ready` when every watch of the
 /// whole site has shown a complete list; no cluster is reconciled before, nor before the watches in its namespace have shown one.
@@ -45,6 +46,7 @@ pub async fn run<S: Service>(
         added,
     } = watches.into_running();
     let (all_listed, listed) = watch::channel(false);
+    let shares = Shares::default();
     let context = Context {
         service,
         site: Site {
@@ -58,14 +60,18 @@ pub async fn run<S: Service>(
         scheduler,
         listed,
         label_priority: LabelPriority::default(),
+        shares: shares.clone(),
         retries: Retries::default(),
         metrics,
         events: Events::new(client, S::IDENTITY.manager.0),
     };
     let passes = controller
-        .with_config(Config::default().concurrency(CONCURRENT))
+        .with_config(Config::default().concurrency(UNBOUNDED))
         .trigger_backoff(watch_pauses())
-        .graceful_shutdown_on(shutdown)
+        .graceful_shutdown_on(async move {
+            shutdown.await;
+            shares.close();
+        })
         .run(
             reconcile::reconcile::<S>,
             reconcile::retry::<S>,

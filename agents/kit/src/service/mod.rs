@@ -51,6 +51,7 @@ mod pruning;
 pub mod readiness;
 mod reconcile;
 mod report;
+mod shares;
 mod site;
 mod status;
 mod stores;

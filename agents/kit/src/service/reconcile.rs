@@ -7,7 +7,10 @@ use std::{
 };
 
 use api::{Cluster, MemberState, Placement, SIPCluster};
-use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
+use kube::{
+    Resource as _, ResourceExt as _,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
 
 use super::{
     context::Context,
@@ -56,6 +59,14 @@ pub(super) async fn reconcile<S: Service>(
     object: Arc<SIPCluster>,
     context: Arc<Context<S>>,
 ) -> Result<Action, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let Some(_admitted) = context.shares.admit(&namespace).await else {
+        // The process ends.
+        return Ok(Action::await_change());
+    };
+    // It may have changed while the pass waited.
+    let newest = context.site.stores.clusters.get(&ObjectRef::from_obj(&*object));
+    let object = newest.unwrap_or(object);
     let counted = context.metrics.begin();
     let outcome = pass(&object, &context).await;
     counted.end(match &outcome {
@@ -68,7 +79,6 @@ pub(super) async fn reconcile<S: Service>(
         Err(error) => error.is_forbidden(),
     };
     if may_lack_rights {
-        let namespace = object.namespace().unwrap_or_default();
         context.site.stores.access.doubt(&namespace);
     }
     let Pass { requeue, refused } = outcome?;
