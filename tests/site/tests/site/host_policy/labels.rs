@@ -15,7 +15,7 @@ const AGENT: (&str, &str) = ("sip-system", "sip-cluster-agent");
 const OTHER: (&str, &str) = ("metal", "operator");
 
 /// A `ServiceAccount` that RBAC lets do everything.
-async fn account(site: &sandbox::site::Site, (namespace, name): (&str, &str)) -> Client {
+pub(super) async fn account(site: &sandbox::site::Site, (namespace, name): (&str, &str)) -> Client {
     let accounts: Api<ServiceAccount> = Api::namespaced(site.client(), namespace);
     let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     accounts.create(&PostParams::default(), &object).await.unwrap();

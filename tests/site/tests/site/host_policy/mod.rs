@@ -1,5 +1,6 @@
 //! The policy on consumers of hosts, on the API server: which writes pass, which do not, and what the refusal says.
 
+mod agents;
 mod labels;
 mod rows;
 mod specs;

@@ -1,0 +1,286 @@
+//! What a stolen token of an agent can write, whatever RBAC allows: the accounts of this test may do everything.
+
+use std::path::Path;
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use sandbox::sip_clusters;
+use serde_json::{Value, json};
+
+use super::{labels::account, site};
+use crate::fixtures::PATIENCE;
+
+const CLUSTER_AGENT: &str = "sip-cluster-agent";
+const SERVICE_AGENTS: [(&str, &str, &str); 3] = [
+    (
+        "sip-load-balancer-agent",
+        "LoadBalancerReady",
+        "loadbalancer-worker-shop",
+    ),
+    ("sip-jump-host-agent", "JumpHostReady", "jumphost-shop"),
+    ("sip-dex-agent", "AuthReady", "auth-shop"),
+];
+const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";
+const DELETE: &str = "cluster.x-k8s.io/delete-machine";
+const SOME_TIME: &str = "2026-01-01T00:00:00Z";
+
+/// A write, and what of its refusal names; empty if it passes.
+type Row = (Value, &'static str);
+
+fn condition(kind: &str, reason: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": SOME_TIME})
+}
+
+/// What all agents have written.
+fn status() -> Value {
+    let conditions: Vec<Value> = [
+        "Ready",
+        "Scheduled",
+        "LoadBalancerReady",
+        "JumpHostReady",
+        "AuthReady",
+    ]
+    .into_iter()
+    .map(|kind| condition(kind, "Before"))
+    .collect();
+    let names = ["loadbalancer-worker-shop", "jumphost-shop", "auth-shop"];
+    json!({
+        "observedGeneration": 1, "observedSince": SOME_TIME,
+        "conditions": conditions,
+        "placement": {"epoch": 1, "revision": 2, "generation": 1, "members": [
+            {"namespace": "metal", "name": "a", "uid": "u", "role": "Worker", "state": "Bound", "revision": 2},
+        ]},
+        "applied": names.map(|name| json!({"service": name, "epoch": 1, "revision": 2, "generation": 1})),
+        "endpoints": names.map(|name| json!({"name": name, "port": 1})),
+        "counts": {"workers": "1/1"},
+    })
+}
+
+/// The status with one value changed, as a merge patch.
+fn changed(pointer: &str, value: Value) -> Value {
+    let mut changed = status();
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    changed.pointer_mut(parent).unwrap()[field] = value;
+    json!({ "status": changed })
+}
+
+/// The status in which entries of this type or name differ.
+fn entries(list: &str, key: &str, name: &str, field: &str, value: &Value) -> Value {
+    let mut changed = status();
+    for entry in changed[list].as_array_mut().unwrap() {
+        if entry[key] == name {
+            entry[field] = value.clone();
+        }
+    }
+    json!({ "status": changed })
+}
+
+async fn outcome(api: &Api<DynamicObject>, name: &str, status: bool, patch: &Value) -> Result<(), String> {
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let patched = if status {
+        api.patch_status(name, &params, &patch).await
+    } else {
+        api.patch(name, &params, &patch).await
+    };
+    match patched {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until the API server enforces the policies: it loads what was written a moment ago.
+async fn until_refused(api: &Api<DynamicObject>, name: &str, patch: &Value) {
+    let params = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let probe = async {
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(50));
+        while api.patch(name, &params, &Patch::Merge(patch)).await.is_ok() {
+            pace.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, probe).await.unwrap();
+}
+
+fn machines(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Machine");
+    Api::namespaced_with(client.clone(), "other", &ApiResource::from_gvk(&kind))
+}
+
+fn check(wrong: &mut Vec<String>, who: &str, (patch, refused): &Row, came: &Result<(), String>) {
+    let expected = match came {
+        Ok(()) => refused.is_empty(),
+        Err(message) => {
+            println!("{who}: {message}");
+            !refused.is_empty() && message.contains(refused)
+        }
+    };
+    if !expected {
+        wrong.push(format!("{who} {patch}: {came:?}"));
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "tables of writes")]
+#[tokio::test]
+async fn agents_write_their_own_part_of_objects_only() {
+    let site = site().await;
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/cluster-api/crds.yaml");
+    site.kubectl_ok(&["apply", "-f", &crds.display().to_string()])
+        .await
+        .unwrap();
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "crd/machines.cluster.x-k8s.io",
+    ];
+    site.kubectl_ok(&established).await.unwrap();
+    let administrator = sip_clusters::api(site.client(), "other");
+    let shop = json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
+        "metadata": {"name": "shop", "namespace": "other", "annotations": {"note": "kept"}, "finalizers": ["example.com/backup"]},
+        "spec": {"nodes": {}},
+    });
+    let shop: DynamicObject = serde_json::from_value(shop).unwrap();
+    administrator.create(&PostParams::default(), &shop).await.unwrap();
+    let whole = json!({ "status": status() });
+    outcome(&administrator, "shop", true, &whole).await.unwrap();
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine",
+        "metadata": {"name": "m-0", "namespace": "other", "annotations": {"note": "kept"}},
+        "spec": {"clusterName": "shop", "bootstrap": {}, "infrastructureRef": {}},
+    });
+    let machine: DynamicObject = serde_json::from_value(machine).unwrap();
+    machines(&site.client())
+        .create(&PostParams::default(), &machine)
+        .await
+        .unwrap();
+    let mut wrong = Vec::new();
+
+    let client = account(&site, ("sip-system", CLUSTER_AGENT)).await;
+    let clusters = sip_clusters::api(client.clone(), "other");
+    let annotation = json!({"metadata": {"annotations": {"note": "mine"}}});
+    until_refused(&clusters, "shop", &annotation).await;
+    let rows: [Row; 6] = [
+        (
+            json!({"spec": {"nodes": {"Worker": {"count": {"active": 5}}}}}),
+            "no spec",
+        ),
+        (json!({"metadata": {"labels": {"a": "b"}}}), "no spec, label"),
+        (annotation, "no annotation of a SIPCluster"),
+        (json!({"metadata": {"finalizers": []}}), "no finalizer"),
+        (
+            json!({"metadata": {"finalizers": ["example.com/backup", FINALIZER]}}),
+            "",
+        ),
+        (json!({"metadata": {"finalizers": ["example.com/backup"]}}), ""),
+    ];
+    for row in &rows {
+        check(
+            &mut wrong,
+            CLUSTER_AGENT,
+            row,
+            &outcome(&clusters, "shop", false, &row.0).await,
+        );
+    }
+    assert!(
+        clusters
+            .delete("shop", &kube::api::DeleteParams::default())
+            .await
+            .is_err()
+    );
+    let counted = changed("/counts", json!({"workers": "2/2"}));
+    outcome(&clusters, "shop", true, &counted).await.unwrap();
+    outcome(&administrator, "shop", true, &whole).await.unwrap();
+    let rows: [Row; 5] = [
+        (json!({"metadata": {"annotations": {DELETE: "sip"}}}), ""),
+        (json!({"metadata": {"annotations": {DELETE: null}}}), ""),
+        (
+            json!({"metadata": {"annotations": {"note": null}}}),
+            "no annotation",
+        ),
+        (
+            json!({"metadata": {"finalizers": [FINALIZER]}}),
+            "no finalizer of a Machine",
+        ),
+        (json!({"spec": {"clusterName": "mine"}}), "no spec"),
+    ];
+    for row in &rows {
+        let came = outcome(&machines(&client), "m-0", false, &row.0).await;
+        check(&mut wrong, CLUSTER_AGENT, row, &came);
+    }
+
+    for (name, own, instance) in SERVICE_AGENTS {
+        let client = account(&site, ("sip-system", name)).await;
+        let clusters = sip_clusters::api(client, "other");
+        until_refused(&clusters, "shop", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+        let drained = json!({"epoch": 1, "revision": 2});
+        let other = if own == "AuthReady" {
+            "jumphost-shop"
+        } else {
+            "auth-shop"
+        };
+        let rows: [Row; 12] = [
+            (changed("/placement/members", json!([])), "only the cluster agent"),
+            (changed("/placement", Value::Null), "only the cluster agent"),
+            (
+                changed("/counts", json!({"workers": "9/9"})),
+                "only the cluster agent",
+            ),
+            (changed("/observedGeneration", json!(9)), "only the cluster agent"),
+            (
+                entries("conditions", "type", "Ready", "reason", &json!("Mine")),
+                "no condition but its own",
+            ),
+            (
+                entries("conditions", "type", "Scheduled", "status", &json!("False")),
+                "no condition but its own",
+            ),
+            (entries("conditions", "type", own, "reason", &json!("Mine")), ""),
+            (
+                entries("applied", "service", other, "revision", &json!(9)),
+                "of its own services only",
+            ),
+            (
+                entries("endpoints", "name", other, "port", &json!(9)),
+                "of its own services only",
+            ),
+            (entries("applied", "service", instance, "revision", &json!(9)), ""),
+            (entries("endpoints", "name", instance, "port", &json!(9)), ""),
+            (
+                changed("/drained", drained),
+                if own == "LoadBalancerReady" {
+                    ""
+                } else {
+                    "status.drained"
+                },
+            ),
+        ];
+        for row in &rows {
+            check(
+                &mut wrong,
+                name,
+                row,
+                &outcome(&clusters, "shop", true, &row.0).await,
+            );
+            let mut again = whole.clone();
+            again["status"]["drained"] = Value::Null;
+            outcome(&administrator, "shop", true, &again).await.unwrap();
+        }
+        let spec: Row = (
+            json!({"spec": {"nodes": {}, "services": {}}}),
+            "nothing of a SIPCluster but its status",
+        );
+        check(
+            &mut wrong,
+            name,
+            &spec,
+            &outcome(&clusters, "shop", false, &spec.0).await,
+        );
+    }
+    assert_eq!(wrong, [""; 0]);
+}
