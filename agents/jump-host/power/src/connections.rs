@@ -89,6 +89,8 @@ impl Connections {
 
     /// Counts a connection among those of a namespace.
     fn hold(&self, namespace: &str, open: &Arc<Open>) {
+        // Whatever is upgraded last drops the connection, which takes the same lock: so all of these outlive it.
+        let mut upgraded = Vec::new();
         let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let own = namespaces.entry(namespace.to_owned()).or_default();
         own.retain(|other| other.strong_count() > 0);
@@ -97,10 +99,14 @@ impl Connections {
             return;
         }
         // The oldest without a call, or the oldest.
-        let idle = |other: &Weak<Open>| other.upgrade().is_some_and(|other| other.is_idle());
-        let at = own.iter().position(idle).unwrap_or_default();
-        let replaced = own.remove(at).and_then(|other| other.upgrade());
-        // Whatever was upgraded last may drop the connection, which takes the same lock.
+        let at = own.iter().position(|other| {
+            let other = other.upgrade();
+            let is_idle = other.as_ref().is_some_and(|other| other.is_idle());
+            upgraded.extend(other);
+            is_idle
+        });
+        let replaced = own.remove(at.unwrap_or_default());
+        let replaced = replaced.and_then(|other| other.upgrade());
         drop(namespaces);
         if let Some(replaced) = replaced {
             replaced.replaced.cancel();
@@ -204,6 +210,8 @@ impl Drop for Open {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread};
+
     use futures::FutureExt as _;
 
     use super::*;
@@ -277,5 +285,27 @@ mod tests {
         drop((calls, peers));
         let namespaces = connections.namespaces.lock().unwrap();
         assert_eq!(namespaces.keys().collect::<Vec<_>>(), ["bank"]);
+    }
+
+    #[test]
+    fn connections_may_end_while_another_one_is_counted() {
+        const ROUNDS: usize = 200_000;
+        let (ended, all_ended) = mpsc::channel();
+        // Nobody waits for these threads: a lock that is never released must fail the test, not stop it.
+        thread::spawn(move || {
+            let connections = Connections::default();
+            let (calls, over) = mpsc::sync_channel::<Call>(OF_NAMESPACE);
+            let closing = thread::spawn(move || over.iter().for_each(drop));
+            for _ in 0..ROUNDS {
+                // The others have calls in progress, so each of them is tried.
+                let call = connections.open(from(1)).call("shop");
+                calls.send(call).unwrap();
+            }
+            drop(calls);
+            closing.join().unwrap();
+            ended.send(connections.namespaces.lock().unwrap().len()).unwrap();
+        });
+        let left = all_ended.recv_timeout(Duration::from_mins(1));
+        assert_eq!(left, Ok(0), "no thread waits for its own lock");
     }
 }
