@@ -316,13 +316,13 @@ impl JumpHost {
         self.bmc_proxy
     }
 
-    /// Lines for `authorized_keys`, without control characters; whether each is a key is for the jump host agent to check.
+    /// Lines for `authorized_keys`; whether each is a key on one line is for the jump host agent to check.
     #[must_use]
     pub fn ssh_authorized_keys(&self) -> &[String] {
         &self.ssh_authorized_keys
     }
 
-    /// Public keys of certificate authorities, without control characters; whether each is a key is for the jump host agent to check.
+    /// Public keys of certificate authorities; whether each is a key on one line is for the jump host agent to check.
     #[must_use]
     pub fn ssh_user_ca(&self) -> &[String] {
         &self.ssh_user_ca

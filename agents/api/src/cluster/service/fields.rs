@@ -88,18 +88,3 @@ pub(super) fn network_attachments(
     }
     attachments
 }
-
-/// Texts of one line each.
-pub(super) fn lines(texts: Option<&[String]>, path: &str, faults: &mut Vec<Fault>) -> Vec<String> {
-    let texts = texts.unwrap_or_default();
-    for (index, text) in texts.iter().enumerate() {
-        if text.contains(char::is_control) {
-            faults.push(Fault::text(
-                &format!("{path}[{index}]"),
-                text,
-                "must be one line without control characters",
-            ));
-        }
-    }
-    texts.to_vec()
-}

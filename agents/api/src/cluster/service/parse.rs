@@ -240,12 +240,6 @@ fn jump_host(
     };
     let service = self::service(entry, &common, faults);
     let node_port = self::node_port(entry, *node_port, claims, faults);
-    let ssh_authorized_keys = fields::lines(
-        ssh_authorized_keys.as_deref(),
-        &entry.field("sshAuthorizedKeys"),
-        faults,
-    );
-    let ssh_user_ca = fields::lines(ssh_user_ca.as_deref(), &entry.field("sshUserCA"), faults);
     let node_ssh_private_keys = secret_name(
         entry,
         "nodeSSHPrivateKeys",
@@ -260,11 +254,18 @@ fn jump_host(
             .as_ref()
             .and_then(|BmcSpec { proxy }| *proxy)
             .unwrap_or_default(),
-        ssh_authorized_keys,
-        ssh_user_ca,
+        ssh_authorized_keys: trimmed(ssh_authorized_keys.as_deref()),
+        ssh_user_ca: trimmed(ssh_user_ca.as_deref()),
         node_ssh_private_keys,
         kubeconfig_secret,
     })
+}
+
+/// Keys without the line break that a block of YAML ends with. The rest of a key is for the jump host agent to check: one that cannot be
+/// used is no reason to keep the others from working.
+fn trimmed(keys: Option<&[String]>) -> Vec<String> {
+    let keys = keys.unwrap_or_default().iter();
+    keys.map(|key| key.trim_end().to_owned()).collect()
 }
 
 fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Vec<Fault>) -> Option<Auth> {

@@ -206,6 +206,25 @@ fn the_second_entry_of_a_kind_gets_its_index() {
 }
 
 #[test]
+fn keys_of_a_jump_host_lose_the_line_break_at_their_end() {
+    let mut object = sample_with(
+        "/services/jumpHost/0/sshAuthorizedKeys",
+        json!([
+            "ssh-ed25519 AAAA ana\n",
+            "ssh-ed25519 AAAA\nssh-ed25519 BBBB \r\n"
+        ]),
+    );
+    object["spec"]["services"]["jumpHost"][0]["sshUserCA"] = json!(["ssh-ed25519 CCCC\n"]);
+    let cluster = parse(object).unwrap();
+    let jump_host = &cluster.jump_hosts()[0];
+    assert_eq!(
+        jump_host.ssh_authorized_keys(),
+        ["ssh-ed25519 AAAA ana", "ssh-ed25519 AAAA\nssh-ed25519 BBBB"]
+    );
+    assert_eq!(jump_host.ssh_user_ca(), ["ssh-ed25519 CCCC"]);
+}
+
+#[test]
 fn a_name_of_37_characters_leaves_room_for_the_longest_service() {
     let mut object = sample();
     object["metadata"]["name"] = "n".repeat(37).into();
