@@ -103,6 +103,8 @@ impl JumpHosts {
 
 impl Service for JumpHosts {
     const IDENTITY: &'static Identity = IDENTITY;
+    /// A key that was removed must not log in any more.
+    const APPLIES_WITHOUT_SCHEDULER: bool = true;
     type Entry = JumpHost;
     type Prepared = Found;
 

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use super::{label_priority::LabelPriority, shares::Shares, site::Site};
+use super::{label_priority::LabelPriority, last_members::LastMembers, shares::Shares, site::Site};
 use crate::{events::Events, metrics::AgentMetrics, retries::Retries, scheduler::Scheduler};
 
 /// Everything that a pass over a cluster needs.
@@ -16,6 +16,7 @@ pub(super) struct Context<S> {
     pub(super) label_priority: LabelPriority,
     /// Which passes run at once.
     pub(super) shares: Shares,
+    pub(super) last_members: LastMembers,
     pub(super) retries: Retries,
     pub(super) metrics: AgentMetrics,
     pub(super) events: Events,

@@ -30,6 +30,10 @@ pub trait Service: Send + Sync + 'static {
     /// What it owns.
     const IDENTITY: &'static Identity;
 
+    /// Whether the spec is also applied while the scheduler does not answer, with the members of its last answer: for services whose spec
+    /// takes rights away. Otherwise what runs stays as it is.
+    const APPLIES_WITHOUT_SCHEDULER: bool = false;
+
     /// One entry of its section.
     type Entry: Send + Sync;
 

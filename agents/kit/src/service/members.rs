@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::Placement;
+use api::{MemberState, Placement};
 
 use super::{error::Error, observed::Observed};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 pub struct Members(BTreeMap<String, Vec<Member>>);
 
 impl Members {
-    fn new(held: &Placement, placement: &placement::Placement) -> Self {
+    pub(super) fn new(held: &Placement, placement: &placement::Placement) -> Self {
         let mut by_role: BTreeMap<String, Vec<Member>> = BTreeMap::new();
         for member in placement.members() {
             let known = held.members.iter().any(|held| held.uid == member.host().uid());
@@ -26,6 +26,19 @@ impl Members {
             }
         }
         Self(by_role)
+    }
+
+    /// Those that a status holds and does not give back.
+    pub(super) fn still_held(&self, held: &Placement) -> Self {
+        let is_held = |member: &&Member| {
+            let mut held = held.members.iter();
+            held.any(|held| held.uid == member.host().uid() && held.state != MemberState::Releasing)
+        };
+        let by_role = self.0.iter().map(|(role, members)| {
+            let members = members.iter().filter(is_held).cloned();
+            (role.clone(), members.collect())
+        });
+        Self(by_role.collect())
     }
 
     /// All of them: by role, and of each in the scheduler's order.
@@ -66,15 +79,13 @@ pub fn revision(held: &Placement) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use api::MemberState;
-
+pub(super) mod tests {
     use super::*;
     use crate::placement::{HostId, ObjectKey};
 
-    fn held(uid: &str) -> api::Member {
+    pub(in super::super) fn held(uid: &str, state: &str) -> api::Member {
         let member = serde_json::json!({
-            "namespace": "metal", "name": uid, "uid": uid, "role": "Worker", "state": "Bound", "revision": 1,
+            "namespace": "metal", "name": uid, "uid": uid, "role": "Worker", "state": state, "revision": 1,
         });
         serde_json::from_value(member).unwrap()
     }
@@ -101,29 +112,42 @@ mod tests {
         }
     }
 
-    #[test]
-    fn members_are_held_by_the_status_and_not_releasing() {
-        let held = Placement {
-            members: vec![held("a"), held("b"), held("c")],
-            ..Placement::default()
-        };
-        let answer = placement::Placement {
+    /// What the scheduler answers about a cluster with these hosts.
+    pub(in super::super) fn answer(bound: &[&str]) -> placement::Placement {
+        let bound = bound.iter().map(|uid| placed(uid, MemberState::Bound));
+        placement(bound.collect())
+    }
+
+    pub(in super::super) fn uids(members: &Members) -> Vec<&str> {
+        let workers = members.of_role("Worker").iter();
+        workers.map(|member| member.host().uid()).collect()
+    }
+
+    fn placement(members: Vec<Member>) -> placement::Placement {
+        placement::Placement {
             cluster: ClusterId::new(key("tenant", "shop"), "u"),
             generation: 1,
             position: Position::new(1, 1),
-            members: vec![
-                placed("a", MemberState::Bound),
-                placed("b", MemberState::Releasing),
-                placed("c", MemberState::Claimed),
-                placed("d", MemberState::Claimed),
-            ],
+            members,
             refusal: None,
             reports: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn members_are_held_by_the_status_and_not_releasing() {
+        let held = Placement {
+            members: ["a", "b", "c"].map(|uid| held(uid, "Bound")).into(),
+            ..Placement::default()
         };
+        let answer = placement(vec![
+            placed("a", MemberState::Bound),
+            placed("b", MemberState::Releasing),
+            placed("c", MemberState::Claimed),
+            placed("d", MemberState::Claimed),
+        ]);
         let members = Members::new(&held, &answer);
-        let workers = members.of_role("Worker").iter();
-        let workers: Vec<_> = workers.map(|member| member.host().uid()).collect();
-        assert_eq!(workers, ["a", "c"]);
+        assert_eq!(uids(&members), ["a", "c"]);
         assert!(members.of_role("ControlPlane").is_empty());
     }
 }

@@ -15,13 +15,14 @@
 //! | `kinds`, `objects` | the objects of an instance |
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
-//! | `observed`, `members` | a cluster as it was observed |
+//! | `observed`, `members`, `last_members` | a cluster as it was observed |
 //! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
+//! | `without_scheduler` | what a pass does as long as the scheduler does not answer |
 //! | `controller`, `process` | the run loop, and the process around it |
 
 mod apply;
@@ -36,6 +37,7 @@ mod instances;
 mod kinds;
 mod label_priority;
 mod last_applied;
+mod last_members;
 mod members;
 mod network_attachments;
 mod node_ports;
@@ -60,6 +62,7 @@ mod tenant_watches;
 mod tenants;
 mod versions;
 mod watches;
+mod without_scheduler;
 
 pub use by_namespace::{ByNamespace, TenantStore};
 pub use definition::{Scope, Service};

@@ -18,13 +18,13 @@ use super::{
     error::Error,
     instances::{self, ExposedInstance, OrRefused},
     label_priority,
-    members::members,
     observed::{Observed, is_decided},
     outcome::{Drain, Outcome},
     problem::{AVAILABLE, PROGRESSING},
     pruning, report,
     status::{self, Status},
     tenant_watches::Access,
+    without_scheduler::members_or_last,
 };
 use crate::{
     conditions::{Finding, REMOVED},
@@ -279,7 +279,7 @@ async fn serve<S: Service>(
         }
         return Ok(Pass::requeue(None));
     };
-    let Some(members) = members(&context.scheduler, observed, held).await? else {
+    let Some(members) = members_or_last(context, observed, held, cluster, entries).await? else {
         write(
             context,
             observed,
@@ -307,6 +307,12 @@ async fn serve<S: Service>(
     }
     let desired = instances::desired(&exposed);
     let applied = instances::run(context, observed, exposed).await?;
+    if S::APPLIES_WITHOUT_SCHEDULER {
+        let clusters = &context.site.stores.clusters;
+        context
+            .last_members
+            .remember(observed.object(), members.clone(), clusters);
+    }
     let outcomes = instances::probe(context, scope, entries, applied).await;
     let drain = context.service.drain(observed, &desired).await;
     if observed.is_deleting() && drain.problem.is_some() {
