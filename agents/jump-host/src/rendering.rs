@@ -27,6 +27,8 @@ use render::{
     },
 };
 
+use crate::balancers::ApiBalancer;
+
 /// SIP's name of the role that has API servers.
 const CONTROL_PLANE: &str = "ControlPlane";
 /// The Secrets of tenants cannot be watched, so they are read again after this pause.
@@ -47,7 +49,7 @@ pub(crate) struct Found {
     /// Of the site.
     pub(crate) api_servers: Vec<SocketAddr>,
     /// Of the tenant.
-    pub(crate) api_balancers: Vec<SocketAddr>,
+    pub(crate) api_balancers: Vec<ApiBalancer>,
     pub(crate) power: PowerService,
     /// What is wrong with Secrets that the entry names.
     pub(crate) problems: Vec<Problem>,
@@ -78,7 +80,11 @@ pub(crate) fn render(scope: Scope<'_>, jump_host: &JumpHost, site: &OfSite, foun
         authorities,
         host_keys: &host_keys,
         nodes,
-        api_endpoints: api_balancers,
+        api_endpoints: api_balancers
+            .iter()
+            .flat_map(|balancer| balancer.addresses.iter().copied())
+            .collect(),
+        api_balancers: api_balancers.into_iter().map(|balancer| balancer.name).collect(),
         site_api_servers: &api_servers,
         name_servers: &site.name_servers,
     };

@@ -136,7 +136,7 @@ impl Service for JumpHosts {
         Ok(Found {
             host_keys: host_keys?,
             api_servers: api_servers?,
-            api_balancers: balancers::addresses(scope.observed.object(), &self.stores.services),
+            api_balancers: balancers::of_cluster(scope.observed.object(), &self.stores.services),
             power,
             problems: problems?,
         })

@@ -52,6 +52,7 @@ fn egress(plan: &Plan<'_>) -> Vec<NetworkPolicyEgressRule> {
     addresses.sort_unstable();
     addresses.dedup();
     let mut rules: Vec<_> = addresses.into_iter().map(to_address).collect();
+    rules.extend(api_balancers(&plan.api_balancers));
     rules.push(NetworkPolicyEgressRule {
         ports: Some(["UDP", "TCP"].map(|protocol| port(protocol, DNS_PORT)).into()),
         to: Some(name_servers(plan.name_servers)),
@@ -78,6 +79,30 @@ fn pods(namespace: &str, key: &str, value: &str) -> NetworkPolicyPeer {
         pod_selector: Some(labelled(key, value)),
         ..NetworkPolicyPeer::default()
     }
+}
+
+/// The pods of the load balancers in the same namespace: most networks apply rules after the address of a Service was replaced by that of
+/// a pod.
+fn api_balancers(names: &[String]) -> Option<NetworkPolicyEgressRule> {
+    let balancers = names.iter().map(|name| NetworkPolicyPeer {
+        pod_selector: Some(LabelSelector {
+            match_labels: Some(
+                [
+                    (labels::COMPONENT, labels::COMPONENT_LOAD_BALANCER),
+                    (labels::INSTANCE, name),
+                ]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            ),
+            match_expressions: None,
+        }),
+        ..NetworkPolicyPeer::default()
+    });
+    // A rule without peers would allow all of them.
+    (!names.is_empty()).then(|| NetworkPolicyEgressRule {
+        ports: Some(vec![port("TCP", API_SERVER_PORT)]),
+        to: Some(balancers.collect()),
+    })
 }
 
 fn to_address(to: SocketAddr) -> NetworkPolicyEgressRule {

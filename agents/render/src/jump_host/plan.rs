@@ -50,6 +50,8 @@ pub struct Plan<'a> {
     pub nodes: Vec<Node>,
     /// Where the tenant's API server is reached besides its nodes, as far as that is known.
     pub api_endpoints: Vec<SocketAddr>,
+    /// Names of the cluster's own load balancers in front of its API server.
+    pub api_balancers: Vec<String>,
     /// Where the API server of the site is reached.
     pub site_api_servers: &'a [SocketAddr],
     /// Name servers of the site that are no pods of its DNS.

@@ -195,6 +195,7 @@ impl Pod {
                 .map(|(name, address)| Node::new("metal", name, *address, false).unwrap())
                 .collect(),
             api_endpoints: Vec::new(),
+            api_balancers: Vec::new(),
             name_servers: &[],
             site_api_servers: &[],
         };

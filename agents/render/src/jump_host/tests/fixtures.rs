@@ -109,6 +109,7 @@ impl Scene {
             host_keys: &self.host_keys,
             nodes: self.nodes.clone(),
             api_endpoints: vec!["203.0.113.5:30100".parse().unwrap()],
+            api_balancers: vec!["loadbalancer-controlplane-orders".to_owned()],
             site_api_servers: API_SERVERS,
             name_servers: NAME_SERVERS,
         }

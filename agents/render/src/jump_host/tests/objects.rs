@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::{Value, json};
 
 use super::fixtures::Scene;
-use crate::jump_host::files;
+use crate::jump_host::{Plan, files};
 
 fn pod() -> PodSpec {
     let template = Scene::new().objects().deployment.spec.template;
@@ -47,10 +47,29 @@ fn every_rule_of_egress_names_ports_and_destinations() {
         let to = rule.to.as_deref().unwrap_or_default();
         assert!(!to.is_empty(), "to everywhere: {rule:?}");
         for peer in to {
-            let selected = peer.pod_selector.as_ref().zip(peer.namespace_selector.as_ref());
-            assert!(peer.ip_block.is_some() || selected.is_some(), "{peer:?}");
+            let labels = peer
+                .pod_selector
+                .as_ref()
+                .and_then(|pods| pods.match_labels.as_ref());
+            let selected = labels.is_some_and(|labels| !labels.is_empty());
+            assert!(peer.ip_block.is_some() || selected, "{peer:?}");
         }
     }
+}
+
+#[test]
+fn without_load_balancers_no_pods_of_the_namespace_are_reached() {
+    let scene = Scene::new();
+    let mut plan = scene.plan();
+    let of_namespace = |plan: &Plan<'_>| {
+        let egress = plan.objects().policy.spec.unwrap().egress.unwrap();
+        let peers = egress.into_iter().flat_map(|rule| rule.to.unwrap());
+        let own = peers.filter(|peer| peer.ip_block.is_none() && peer.namespace_selector.is_none());
+        own.count()
+    };
+    assert_eq!(of_namespace(&plan), 1);
+    plan.api_balancers.clear();
+    assert_eq!(of_namespace(&plan), 0);
 }
 
 #[test]
