@@ -9,10 +9,11 @@
 //! | `material` | what a provider is made of besides its entry |
 //! | `issuer` | where a provider is reached |
 //! | `inputs` | the Secrets that an entry names |
-//! | [`kept`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
+//! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
 //! | `cert_manager` | the provider's certificate from cert-manager |
-//! | [`storage`] | the part of etcd that each provider has for itself |
+//! | [`storage`] | the part of etcd that each provider has for itself, and room for all of them |
+//! | [`metrics`] | what is measured of the storage |
 //! | `sweep` | what providers that are gone have left there |
 //! | [`checks`] | whether providers, directories and tenants' API servers answer, beside the reconciles |
 //! | [`destinations`] | where the agent connects to on behalf of tenants |
@@ -33,6 +34,7 @@ pub mod kept_secrets;
 pub mod key_secret;
 mod ldap;
 mod material;
+pub mod metrics;
 pub mod run;
 mod service;
 pub mod storage;

@@ -11,6 +11,7 @@ use runtime::resolver::Resolver;
 use crate::{
     destinations::Destinations,
     identity::MANAGER,
+    metrics::StorageMetrics,
     service::Providers,
     storage::{StorageArgs, Store},
 };
@@ -46,7 +47,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let own = etcd.chain([api_server, agent.config.scheduler().clone()]);
         let destinations = Destinations::new(resolver, config.allowed_networks(), own);
         let site = format!("{}/{}", agent.config.realm().region(), agent.config.site());
-        let store = Store::new(storage, agent.config.site());
+        let metrics = StorageMetrics::registered(&agent.process.metrics);
+        let store = Store::new(storage, &site, metrics);
         let service = Providers::new(site, store, config.cluster_issuer(), watches);
         let checking = service.check_providers(destinations, watches);
         let gate = agent.process.readiness.gate("storage");

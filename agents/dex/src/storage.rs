@@ -5,6 +5,7 @@
 
 mod connection;
 mod names;
+mod quota;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,9 @@ use etcd_client::{Client, DeleteOptions, Permission, PermissionType};
 use render::dex::Storage;
 use tokio::time;
 
-use self::connection::{absent, admits, connect, found, present, read};
+use crate::metrics::StorageMetrics;
+
+use self::connection::{Etcd, absent, found, present};
 pub use self::names::Part;
 
 /// Within this time etcd answers, or it counts as unreachable.
@@ -34,7 +37,8 @@ pub struct StorageArgs {
         long = "storage-endpoint",
         env = "SIP_DEX_STORAGE_ENDPOINTS",
         value_name = "URL",
-        value_delimiter = ','
+        value_delimiter = ',',
+        requires = "password"
     )]
     pub endpoints: Vec<String>,
     /// CA certificates that the certificate of that etcd must chain to (PEM)
@@ -48,7 +52,7 @@ pub struct StorageArgs {
         default_value = "root"
     )]
     pub user: String,
-    /// File with the password of that user
+    /// File with the password of that user; without it no provider would be separate from another
     #[arg(
         long = "storage-password",
         env = "SIP_DEX_STORAGE_PASSWORD_FILE",
@@ -71,6 +75,15 @@ pub enum Error {
     /// etcd does not answer.
     #[error("etcd does not answer within {} s", ANSWER.as_secs())]
     Late,
+    /// It has no authentication, and is not for identity providers only.
+    #[error(
+        "this etcd holds keys of others ({count}), so its authentication is not turned on: \
+         name one that is for identity providers only, or delete those keys"
+    )]
+    Foreign {
+        /// How many.
+        count: i64,
+    },
     /// etcd refuses.
     #[error("etcd refuses to {action}: {source}")]
     Etcd {
@@ -92,20 +105,23 @@ fn etcd(action: &'static str) -> impl FnOnce(etcd_client::Error) -> Error {
 /// The site's etcd for identity providers, and which users are known to be in it.
 #[derive(Debug)]
 pub struct Store {
-    args: StorageArgs,
+    etcd: Etcd,
     site: String,
     /// Passwords by the names of users.
     known: Mutex<BTreeMap<String, String>>,
+    metrics: StorageMetrics,
 }
 
 impl Store {
-    /// By its options, for the providers of this site; `None`: the site has none.
+    /// By its options, for the providers of this site, `REGION/SITE`; `None`: the site has none.
     #[must_use]
-    pub fn new(args: StorageArgs, site: &str) -> Option<Self> {
-        (!args.endpoints.is_empty()).then(|| Self {
-            args,
+    pub fn new(args: StorageArgs, site: &str, metrics: StorageMetrics) -> Option<Self> {
+        let etcd = Etcd::new(args)?;
+        Some(Self {
+            etcd,
             site: site.to_owned(),
             known: Mutex::default(),
+            metrics,
         })
     }
 
@@ -120,8 +136,8 @@ impl Store {
         };
         let user = part.user(&self.site);
         let storage = Storage {
-            endpoints: self.args.endpoints.clone(),
-            authority: self.authority().await?,
+            endpoints: self.etcd.endpoints().to_vec(),
+            authority: self.etcd.authority().await?,
             prefix: part.keys(&self.site),
             user: user.clone(),
             password: password.to_owned(),
@@ -142,7 +158,7 @@ impl Store {
         let user = part.user(&self.site);
         self.known().remove(&user);
         within(Box::pin(async {
-            let mut client = connect(&self.args).await?;
+            let mut client = self.etcd.connect().await?;
             // Without its role a provider that still runs writes nothing. The user is last: by it the next sweep finds what
             // this one has left.
             absent(client.role_delete(&*user).await).map_err(etcd("delete a role"))?;
@@ -160,7 +176,7 @@ impl Store {
     /// When etcd does not do what it is asked.
     pub async fn parts(&self) -> Result<Vec<Part>, Error> {
         within(Box::pin(async {
-            let mut client = connect(&self.args).await?;
+            let mut client = self.etcd.connect().await?;
             let users = client.user_list().await.map_err(etcd("list users"))?;
             let users = users.users().iter();
             Ok(users.filter_map(|user| Part::of_user(&self.site, user)).collect())
@@ -187,6 +203,10 @@ impl Store {
                     tracing::warn!(error, "the users of the storage were not compared; requeued");
                 }
             }
+            if is_ready && let Err(error) = self.keep_free().await {
+                let error = runtime::error_chain::chain(&error);
+                tracing::warn!(error, "the space of the storage was not checked; requeued");
+            }
             time::sleep(COMPARE).await;
         }
     }
@@ -200,7 +220,7 @@ impl Store {
         // One that is added meanwhile may not be listed yet.
         let added: BTreeSet<String> = self.known().keys().cloned().collect();
         let (users, roles) = within(Box::pin(async {
-            let mut client = connect(&self.args).await?;
+            let mut client = self.etcd.connect().await?;
             let users = client.user_list().await.map_err(etcd("list users"))?;
             let roles = client.role_list().await.map_err(etcd("list roles"))?;
             let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
@@ -222,21 +242,22 @@ impl Store {
         Ok(count > 0)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps room in the storage for every provider: see [`quota`].
+    ///
+    /// # Errors
+    /// When etcd does not do what it is asked.
+    pub async fn keep_free(&self) -> Result<(), Error> {
+        quota::keep_free(&self.etcd, &self.metrics).await
     }
 
-    async fn authority(&self) -> Result<Option<String>, Error> {
-        match &self.args.ca {
-            Some(path) => read(path).await.map(Some),
-            None => Ok(None),
-        }
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the user, and a role that admits its prefix only. Each step may have been done before, and what is as it should be is
     /// not written again: a change of a password ends the sessions of a provider that runs.
     async fn admit(&self, storage: &Storage) -> Result<(), Error> {
-        let mut client = connect(&self.args).await?;
+        let mut client = self.etcd.connect().await?;
         let Storage {
             user,
             password,
@@ -256,7 +277,7 @@ impl Store {
             let granted = client.user_grant_role(&**user, &**user).await;
             granted.map_err(etcd("grant a role"))?;
         }
-        if !admits(&self.args, user, password).await? {
+        if !self.etcd.admits(user, password).await? {
             let changed = client.user_change_password(&**user, &**password).await;
             changed.map_err(etcd("change a password"))?;
         }
@@ -282,4 +303,33 @@ async fn grant_prefix(client: &mut Client, role: &str, prefix: &str) -> Result<(
 /// In bounded time.
 async fn within<T>(asking: impl Future<Output = Result<T, Error>> + Unpin) -> Result<T, Error> {
     time::timeout(ANSWER, asking).await.map_err(|_| Error::Late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        storage: StorageArgs,
+    }
+
+    #[test]
+    fn a_storage_has_a_password() {
+        let parsed = |arguments: &[&str]| Line::try_parse_from([&["agent"], arguments].concat());
+        let endpoint = "--storage-endpoint=https://etcd:2379";
+        let refused = parsed(&[endpoint]).unwrap_err().to_string();
+        assert!(refused.contains("--storage-password <FILE>"), "{refused}");
+        let store = |line: Line| Store::new(line.storage, "north/lab", StorageMetrics::default());
+        let complete = parsed(&[endpoint, "--storage-password=/password"]).unwrap();
+        assert!(store(complete).is_some());
+        assert!(store(parsed(&[]).unwrap()).is_none());
+        // Whoever makes the options without the command line gets no storage either.
+        let mut without = parsed(&[endpoint, "--storage-password=/password"]).unwrap();
+        without.storage.password = None;
+        assert!(store(without).is_none());
+    }
 }

@@ -83,7 +83,15 @@ impl Etcd {
     /// # Errors
     /// When etcd is not built or does not become ready.
     pub async fn start_at(group: &Group, members: usize, host: Ipv4Addr) -> Result<Self, Error> {
-        Self::start_as(group, members, host, None).await
+        Self::start_as(group, members, host, None, &[]).await
+    }
+
+    /// One member with these flags too, each a name and a value.
+    ///
+    /// # Errors
+    /// When etcd is not built or does not become ready.
+    pub async fn start_with_flags(group: &Group, flags: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::start_as(group, 1, Ipv4Addr::LOCALHOST, None, flags).await
     }
 
     /// The same, for clients only that show a certificate of the authority that has certified the server too.
@@ -91,7 +99,7 @@ impl Etcd {
     /// # Errors
     /// When etcd is not built or does not become ready.
     pub async fn start_with_tls(group: &Group, members: usize, server: &Identity) -> Result<Self, Error> {
-        Self::start_as(group, members, Ipv4Addr::LOCALHOST, Some(server)).await
+        Self::start_as(group, members, Ipv4Addr::LOCALHOST, Some(server), &[]).await
     }
 
     async fn start_as(
@@ -99,6 +107,7 @@ impl Etcd {
         members: usize,
         host: Ipv4Addr,
         server: Option<&Identity>,
+        flags: &[(&str, &str)],
     ) -> Result<Self, Error> {
         let reserve = || port::reserve().map_err(Error::Port);
         let mut ports = Vec::new();
@@ -124,6 +133,9 @@ impl Etcd {
                 .flag("--initial-advertise-peer-urls", plain(peer))
                 .flag("--initial-cluster", cluster.join(","))
                 .flag("--log-level", "warn");
+            for (flag, value) in flags {
+                program = program.flag(flag, value);
+            }
             if let Some(server) = server {
                 program = program
                     .flag("--cert-file", &server.certificate)

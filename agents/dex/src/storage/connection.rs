@@ -1,8 +1,9 @@
 //! Connections to etcd, as the user who may add users.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use etcd_client::{Certificate, Client, ConnectOptions, DeleteOptions, TlsOptions};
+use etcd_client::{Certificate, Client, ConnectOptions, DeleteOptions, GetOptions, TlsOptions};
+use futures::future::join_all;
 
 use super::{ANSWER, Error, StorageArgs, etcd, names::PREFIX};
 
@@ -11,29 +12,148 @@ const ROOT: &str = "root";
 /// A key that exists until what etcd held before it required passwords is removed, also across a restart of the agent.
 const UNTRUSTED: &str = "sip-dex-untrusted";
 
-/// A client with the rights to add users. An etcd without authentication has it from now on: before, no provider is
-/// separate from another. It is one that was just installed, or one that has lost its data.
-pub(super) async fn connect(args: &StorageArgs) -> Result<Client, Error> {
-    let password = match &args.password {
-        Some(path) => Some(read(path).await?.trim_end_matches(['\r', '\n']).to_owned()),
-        None => None,
-    };
-    let Some(password) = password else {
-        return connect_as(args, None).await.map_err(etcd("connect"));
-    };
-    let user = Some((args.user.as_str(), password.as_str()));
-    let (mut client, was_open) = match connect_as(args, user).await {
-        Err(error) if mentions(&error, "authentication is not enabled") => {
-            Box::pin(require_passwords(args, &password)).await?;
-            (connect_as(args, user).await.map_err(etcd("log in"))?, true)
-        }
-        connected => (connected.map_err(etcd("log in"))?, false),
-    };
-    let untrusted = client.get(UNTRUSTED, None).await.map_err(etcd("read a key"))?;
-    if was_open || untrusted.count() > 0 {
-        Box::pin(remove_untrusted(&mut client, &args.user)).await?;
+/// Where etcd is, and as whom the agent is there.
+#[derive(Clone, Debug)]
+pub(super) struct Etcd {
+    endpoints: Vec<String>,
+    ca: Option<PathBuf>,
+    user: String,
+    /// File with the password.
+    password: PathBuf,
+}
+
+impl Etcd {
+    /// `None`: the site has none. Without a password there is none either: no provider would be separate from another.
+    pub(super) fn new(args: StorageArgs) -> Option<Self> {
+        let StorageArgs {
+            endpoints,
+            ca,
+            user,
+            password,
+        } = args;
+        let password = password.filter(|_| !endpoints.is_empty())?;
+        Some(Self {
+            endpoints,
+            ca,
+            user,
+            password,
+        })
     }
-    Ok(client)
+
+    pub(super) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// The CA certificates that its certificate must chain to (PEM).
+    pub(super) async fn authority(&self) -> Result<Option<String>, Error> {
+        match &self.ca {
+            Some(path) => read(path).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A client with the rights to add users. An etcd without authentication has it from now on: before, no provider is
+    /// separate from another. It is one that was just installed, or one that has lost its data.
+    pub(super) async fn connect(&self) -> Result<Client, Error> {
+        let password = self.password().await?;
+        let user = Some((self.user.as_str(), password.as_str()));
+        let (mut client, was_open) = match self.connect_as(user).await {
+            Err(error) if mentions(&error, "authentication is not enabled") => {
+                Box::pin(self.require_passwords(&password)).await?;
+                (self.connect_as(user).await.map_err(etcd("log in"))?, true)
+            }
+            connected => (connected.map_err(etcd("log in"))?, false),
+        };
+        let untrusted = client.get(UNTRUSTED, None).await.map_err(etcd("read a key"))?;
+        if was_open || untrusted.count() > 0 {
+            Box::pin(remove_untrusted(&mut client, &self.user)).await?;
+        }
+        Ok(client)
+    }
+
+    /// Clients of each member by itself, for what takes time. Their etcd requires passwords.
+    pub(super) async fn members(&self, answer: Duration) -> Result<Vec<Client>, Error> {
+        let password = self.password().await?;
+        let user = Some((self.user.as_str(), password.as_str()));
+        let members = self.endpoints.iter().map(async |endpoint| {
+            let connected = self.connect_to(std::slice::from_ref(endpoint), user, answer);
+            connected.await.map_err(etcd("log in"))
+        });
+        join_all(members).await.into_iter().collect()
+    }
+
+    /// Whether a user has this password.
+    pub(super) async fn admits(&self, user: &str, password: &str) -> Result<bool, Error> {
+        match self.connect_as(Some((user, password))).await {
+            Ok(_) => Ok(true),
+            Err(error) if mentions(&error, "invalid user ID or password") => Ok(false),
+            Err(error) => Err(etcd("log in as a provider")(error)),
+        }
+    }
+
+    async fn password(&self) -> Result<String, Error> {
+        let text = read(&self.password).await?;
+        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
+    async fn require_passwords(&self, password: &str) -> Result<(), Error> {
+        let user = self.user.as_str();
+        let mut client = self.connect_as(None).await.map_err(etcd("connect"))?;
+        // Whoever uses an etcd without passwords could not use it any longer.
+        let count = foreign_keys(&mut client).await?;
+        if count > 0 {
+            return Err(Error::Foreign { count });
+        }
+        present(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
+        let changed = client.user_change_password(user, password).await;
+        changed.map_err(etcd("change a password"))?;
+        // This role is built in, and etcd turns on authentication only when a user has it.
+        let granted = client.user_grant_role(user, ROOT).await;
+        granted.map_err(etcd("grant a role"))?;
+        let marked = client.put(UNTRUSTED, "", None).await;
+        marked.map_err(etcd("write a key"))?;
+        client
+            .auth_enable()
+            .await
+            .map(drop)
+            .map_err(etcd("turn on authentication"))?;
+        tracing::info!("turned on authentication in the storage of identity providers");
+        Ok(())
+    }
+
+    async fn connect_as(&self, user: Option<(&str, &str)>) -> Result<Client, etcd_client::Error> {
+        self.connect_to(&self.endpoints, user, ANSWER).await
+    }
+
+    async fn connect_to(
+        &self,
+        endpoints: &[String],
+        user: Option<(&str, &str)>,
+        answer: Duration,
+    ) -> Result<Client, etcd_client::Error> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(ANSWER)
+            .with_timeout(answer);
+        if let Some((user, password)) = user {
+            options = options.with_user(user, password);
+        }
+        if let Some(path) = &self.ca {
+            let authority = Certificate::from_pem(tokio::fs::read(path).await?);
+            options = options.with_tls(TlsOptions::new().ca_certificate(authority));
+        }
+        Client::connect(endpoints, Some(options)).await
+    }
+}
+
+/// How many keys are neither a provider's nor the agent's own.
+async fn foreign_keys(client: &mut Client) -> Result<i64, Error> {
+    let mut count = async |key: &str, options: GetOptions| {
+        let counted = client.get(key, Some(options.with_count_only())).await;
+        counted.map(|counted| counted.count()).map_err(etcd("count keys"))
+    };
+    let own = count(UNTRUSTED, GetOptions::new()).await?
+        + count(&format!("{PREFIX}/"), GetOptions::new().with_prefix()).await?;
+    Ok(count("\0", GetOptions::new().with_from_key()).await? - own)
 }
 
 /// Removes what etcd held before it required passwords: every client could have added users with all rights, or keys by which a provider
@@ -55,50 +175,7 @@ async fn remove_untrusted(client: &mut Client, own: &str) -> Result<(), Error> {
     done.map(drop).map_err(etcd("delete a key"))
 }
 
-async fn require_passwords(args: &StorageArgs, password: &str) -> Result<(), Error> {
-    let user = args.user.as_str();
-    let mut client = connect_as(args, None).await.map_err(etcd("connect"))?;
-    present(client.user_add(user, password, None).await).map_err(etcd("add a user"))?;
-    let changed = client.user_change_password(user, password).await;
-    changed.map_err(etcd("change a password"))?;
-    // This role is built in, and etcd turns on authentication only when a user has it.
-    let granted = client.user_grant_role(user, ROOT).await;
-    granted.map_err(etcd("grant a role"))?;
-    let marked = client.put(UNTRUSTED, "", None).await;
-    marked.map_err(etcd("write a key"))?;
-    client
-        .auth_enable()
-        .await
-        .map(drop)
-        .map_err(etcd("turn on authentication"))?;
-    tracing::info!("turned on authentication in the storage of identity providers");
-    Ok(())
-}
-
-/// Whether a user has this password.
-pub(super) async fn admits(args: &StorageArgs, user: &str, password: &str) -> Result<bool, Error> {
-    match connect_as(args, Some((user, password))).await {
-        Ok(_) => Ok(true),
-        Err(error) if mentions(&error, "invalid user ID or password") => Ok(false),
-        Err(error) => Err(etcd("log in as a provider")(error)),
-    }
-}
-
-async fn connect_as(args: &StorageArgs, user: Option<(&str, &str)>) -> Result<Client, etcd_client::Error> {
-    let mut options = ConnectOptions::new()
-        .with_connect_timeout(ANSWER)
-        .with_timeout(ANSWER);
-    if let Some((user, password)) = user {
-        options = options.with_user(user, password);
-    }
-    if let Some(path) = &args.ca {
-        let authority = Certificate::from_pem(tokio::fs::read(path).await?);
-        options = options.with_tls(TlsOptions::new().ca_certificate(authority));
-    }
-    Client::connect(&args.endpoints, Some(options)).await
-}
-
-pub(super) async fn read(path: &PathBuf) -> Result<String, Error> {
+async fn read(path: &PathBuf) -> Result<String, Error> {
     tokio::fs::read_to_string(path)
         .await
         .map_err(|source| Error::File {
@@ -132,6 +209,6 @@ fn unless<T>(result: Result<T, etcd_client::Error>, words: &str) -> Result<(), e
     }
 }
 
-fn mentions(error: &etcd_client::Error, words: &str) -> bool {
+pub(super) fn mentions(error: &etcd_client::Error, words: &str) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(words))
 }

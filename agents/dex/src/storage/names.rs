@@ -1,6 +1,7 @@
 //! How the user of a provider in etcd is called, and its keys. Pure.
 //!
-//! Several sites may use one etcd, so every name has the site's; and names of sites, uids and objects have no slash.
+//! Several sites may use one etcd, and sites of two regions may have the same name, so every name has those of both. Names of regions
+//! and sites, uids and names of objects have no slash. Sites are given as `REGION/SITE`.
 
 /// What the names of users and roles, and every key, begin with.
 pub(super) const PREFIX: &str = "sip-dex";
@@ -48,20 +49,30 @@ mod tests {
             uid: "5a1e".to_owned(),
             name: "auth-shop".to_owned(),
         };
-        let user = part.user("lab");
-        assert_eq!(user, "sip-dex/lab/5a1e/auth-shop");
-        assert_eq!(part.keys("lab"), "sip-dex/lab/5a1e/auth-shop/");
-        assert_eq!(Part::of_user("lab", &user), Some(part));
-        for other in ["la", "lab2", "lab/5a1e", ""] {
+        let user = part.user("north/lab");
+        assert_eq!(user, "sip-dex/north/lab/5a1e/auth-shop");
+        assert_eq!(part.keys("north/lab"), "sip-dex/north/lab/5a1e/auth-shop/");
+        assert_eq!(Part::of_user("north/lab", &user), Some(part));
+        for other in [
+            "south/lab",
+            "north",
+            "lab",
+            "north/la",
+            "north/lab2",
+            "north/lab/5a1e",
+            "",
+        ] {
             assert_eq!(Part::of_user(other, &user), None, "{other}");
         }
         for other in [
             "root",
-            "sip-dex/lab/5a1e",
-            "sip-dex/lab/5a1e/auth-shop/x",
-            "sip-dexter/lab/a/b",
+            "sip-dex/north/lab/5a1e",
+            "sip-dex/north/lab/5a1e/auth-shop/x",
+            "sip-dexter/north/lab/a/b",
+            // As releases before named it.
+            "sip-dex/lab/5a1e/auth-shop",
         ] {
-            assert_eq!(Part::of_user("lab", other), None, "{other}");
+            assert_eq!(Part::of_user("north/lab", other), None, "{other}");
         }
     }
 }

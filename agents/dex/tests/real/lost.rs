@@ -6,9 +6,23 @@ use sandbox::login::{Login, REDIRECT};
 use serde_json::json;
 use tokio::time;
 
-use crate::stage::{ADA, Stage, storage_client};
+use crate::stage::{ADA, ROOT_PASSWORD, Stage, storage_client};
 
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Where Dex of the provider `shop` has the keys that it signs with.
+const PLANTED: &str = "sip-dex/north/lab/uid-shop/auth-shop/openid-connect-keys";
+/// What the agent removes last of an etcd that was open.
+const MARK: &str = "sip-dex-untrusted";
+
+async fn as_user(stage: &Stage, name: &str) -> Result<etcd_client::Client, etcd_client::Error> {
+    let user = etcd_client::ConnectOptions::new().with_user(name, ROOT_PASSWORD);
+    etcd_client::Client::connect(stage.etcd.endpoints(), Some(user)).await
+}
+
+async fn assert_refused(stage: &Stage, name: &str) {
+    let refused = as_user(stage, name).await.err().unwrap().to_string();
+    assert!(refused.contains("invalid user ID or password"), "{refused}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_storage_heals_without_a_restart() {
@@ -74,19 +88,64 @@ async fn what_an_open_storage_held_gives_nobody_rights() {
     let stage = Stage::start("open").await;
     let open = etcd_client::Client::connect(stage.etcd.endpoints(), None).await;
     let mut open = open.unwrap();
-    open.user_add("evil", "secret", None).await.unwrap();
+    open.user_add("evil", ROOT_PASSWORD, None).await.unwrap();
     open.user_grant_role("evil", "root").await.unwrap();
-    let keys = "sip-dex/site-a/uid-shop/auth-shop/planted";
-    open.put(keys, "a key to sign with", None).await.unwrap();
+    open.put(PLANTED, "a key to sign with", None).await.unwrap();
 
     let provider = stage.provider("shop", json!({})).await;
-    let evil = etcd_client::ConnectOptions::new().with_user("evil", "secret");
-    let refused = etcd_client::Client::connect(stage.etcd.endpoints(), Some(evil)).await;
-    assert!(refused.is_err_and(|error| error.to_string().contains("invalid user ID or password")));
+    assert_refused(&stage, "evil").await;
     let mut own = storage_client(&provider.storage).await;
     let all = etcd_client::GetOptions::new().with_prefix();
     let left = own.get(&*provider.storage.prefix, Some(all)).await.unwrap();
     assert_eq!(left.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_left_when_it_was_killed_is_removed() {
+    let stage = Stage::start("killed").await;
+    let open = etcd_client::Client::connect(stage.etcd.endpoints(), None).await;
+    let mut open = open.unwrap();
+    for user in ["evil", "root"] {
+        open.user_add(user, ROOT_PASSWORD, None).await.unwrap();
+        open.user_grant_role(user, "root").await.unwrap();
+    }
+    open.put(PLANTED, "a key to sign with", None).await.unwrap();
+    // As far as an agent came: authentication is on, and nothing was removed.
+    open.put(MARK, "", None).await.unwrap();
+    open.auth_enable().await.unwrap();
+
+    stage.restarted().forget_lost().await.unwrap();
+    assert_refused(&stage, "evil").await;
+    let mut root = as_user(&stage, "root").await.unwrap();
+    for key in [PLANTED, MARK] {
+        assert_eq!(root.get(key, None).await.unwrap().count(), 0, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_of_others_stays_as_it_is() {
+    let stage = Stage::start("foreign").await;
+    let open = etcd_client::Client::connect(stage.etcd.endpoints(), None).await;
+    let mut open = open.unwrap();
+    open.put("/registry/pods/a", "of an API server", None)
+        .await
+        .unwrap();
+
+    let refused = stage.store.forget_lost().await.unwrap_err().to_string();
+    assert!(
+        refused.contains("this etcd holds keys of others (1)"),
+        "{refused}"
+    );
+    let part = stage.store.part("uid-shop", "auth-shop", "password").await;
+    assert!(part.is_err());
+    let left = open.get("/registry/pods/a", None).await.unwrap();
+    assert_eq!(left.count(), 1);
+    assert!(open.user_list().await.unwrap().users().is_empty());
+
+    // Nobody has to start the agent again.
+    open.delete("/registry/pods/a", None).await.unwrap();
+    assert!(!stage.store.forget_lost().await.unwrap());
+    assert!(open.get("key", None).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

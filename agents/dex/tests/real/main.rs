@@ -8,6 +8,7 @@
 
 mod bindings;
 mod checked;
+mod flooded;
 mod key_secret;
 mod logins;
 mod lost;

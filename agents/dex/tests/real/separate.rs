@@ -54,7 +54,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     let mut client = storage_client(&shop.storage).await;
     let own = client.get(shop.storage.prefix.clone(), all()).await.unwrap();
     assert!(own.kvs().len() > 1);
-    for prefix in [bank.storage.prefix.as_str(), "sip-dex/lab/", "\0"] {
+    for prefix in [bank.storage.prefix.as_str(), "sip-dex/north/lab/", "\0"] {
         let denied = client.get(prefix, all()).await.unwrap_err().to_string();
         assert!(denied.contains("permission denied"), "{prefix}: {denied}");
     }
@@ -82,4 +82,29 @@ async fn two_tenants_share_no_key_and_no_token() {
     let mut client = storage_client(&again).await;
     let left = client.get(again.prefix.clone(), all()).await.unwrap();
     assert!(left.kvs().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sites_of_one_name_keep_their_providers() {
+    let stage = Stage::start("regions").await;
+    let of_site = async |site: &str| {
+        let store = stage.store_of(site);
+        let part = store.part("uid-shop", "auth-shop", "password").await.unwrap();
+        (store, part)
+    };
+    let (north, of_north) = of_site("north/lab").await;
+    let (south, of_south) = of_site("south/lab").await;
+    assert_ne!(of_north.user, of_south.user);
+    assert_ne!(of_north.prefix, of_south.prefix);
+    let part = Part {
+        uid: "uid-shop".to_owned(),
+        name: "auth-shop".to_owned(),
+    };
+    for store in [&north, &south] {
+        assert_eq!(store.parts().await.unwrap(), [part.clone()]);
+    }
+    // The sweep of one leaves that of the other.
+    south.remove(part).await.unwrap();
+    assert!(south.parts().await.unwrap().is_empty());
+    storage_client(&of_north).await;
 }

@@ -14,6 +14,7 @@ use dex_agent::{
     destinations::Destinations,
     directory::Bind,
     discovery, https,
+    metrics::StorageMetrics,
     storage::{StorageArgs, Store},
 };
 use etcd_client::{Client, ConnectOptions};
@@ -32,7 +33,9 @@ use tokio::time;
 
 /// Of the account that searches: everything that means something to YAML, JSON, a shell or Dex.
 pub(crate) const BIND_PASSWORD: &str = r#"p$HOME-x${HOME}$$"'\#{}: é %s &*!|>@`"#;
-const ROOT_PASSWORD: &str = "root-password";
+pub(crate) const ROOT_PASSWORD: &str = "root-password";
+/// Whose providers they are.
+pub(crate) const SITE: &str = "north/lab";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const ADA: Person<'_> = Person {
@@ -52,7 +55,7 @@ pub(crate) struct Stage {
     pub(crate) directory: Directory,
     pub(crate) etcd: Etcd,
     pub(crate) store: Store,
-    storage: StorageArgs,
+    pub(crate) storage: StorageArgs,
 }
 
 /// One provider, and where it is.
@@ -68,11 +71,16 @@ pub(crate) struct Provider {
 
 impl Stage {
     pub(crate) async fn start(name: &str) -> Self {
+        Self::start_with(name, &[]).await
+    }
+
+    /// With these flags of etcd.
+    pub(crate) async fn start_with(name: &str, flags: &[(&str, &str)]) -> Self {
         let group = Group::new(name).unwrap();
         let directory = Directory::start(&group, &[ADA, BOB], BIND_PASSWORD)
             .await
             .unwrap();
-        let etcd = Etcd::start(&group, 1).await.unwrap();
+        let etcd = Etcd::start_with_flags(&group, flags).await.unwrap();
         let password = group.directory().join("storage-password");
         fs::write(&password, format!("{ROOT_PASSWORD}\n")).unwrap();
         let args = StorageArgs {
@@ -81,7 +89,7 @@ impl Stage {
             user: "root".to_owned(),
             password: Some(password),
         };
-        let store = Store::new(args.clone(), "lab");
+        let store = Store::new(args.clone(), SITE, StorageMetrics::default());
         Self {
             group,
             directory,
@@ -93,7 +101,12 @@ impl Stage {
 
     /// The storage as an agent finds it that was started again.
     pub(crate) fn restarted(&self) -> Store {
-        Store::new(self.storage.clone(), "lab").unwrap()
+        self.store_of(SITE)
+    }
+
+    /// The storage as the agent of another site has it.
+    pub(crate) fn store_of(&self, site: &str) -> Store {
+        Store::new(self.storage.clone(), site, StorageMetrics::default()).unwrap()
     }
 
     /// A connector to the directory.
@@ -153,7 +166,7 @@ impl Stage {
             .unwrap();
         let issuer = HttpsUrl::from_parts("127.0.0.1", port, "/dex").unwrap();
         let rendered = dex::objects(&Plan {
-            site: "north/site-a",
+            site: SITE,
             cluster: &cluster,
             entry,
             issuer: Some(&issuer),
@@ -247,4 +260,12 @@ pub(crate) fn on_loopback() -> Destinations {
 pub(crate) async fn storage_client(storage: &Storage) -> Client {
     let options = ConnectOptions::new().with_user(&storage.user, &storage.password);
     Client::connect(&storage.endpoints, Some(options)).await.unwrap()
+}
+
+/// A client of etcd as its administrator, once it requires passwords.
+pub(crate) async fn root_client(stage: &Stage) -> Client {
+    let options = ConnectOptions::new().with_user("root", ROOT_PASSWORD);
+    Client::connect(&stage.etcd.endpoints(), Some(options))
+        .await
+        .unwrap()
 }

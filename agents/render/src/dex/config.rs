@@ -78,6 +78,8 @@ struct Telemetry {
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Expiry {
+    /// How long a login that was begun is stored. 2.13 does not know the key, and stores it for a day.
+    auth_requests: String,
     signing_keys: String,
     id_tokens: String,
 }
@@ -291,6 +293,7 @@ impl Config {
             },
             oauth2: OAuth2::new(provider.clients()),
             expiry: Expiry {
+                auth_requests: "30m".to_owned(),
                 signing_keys: duration(provider.expiry().signing_keys()),
                 id_tokens: duration(provider.expiry().id_tokens()),
             },

@@ -7,10 +7,11 @@ use regex::Regex;
 use crate::repository::{assert_none, files_ending, text};
 
 /// Sections of the reference, by the prefix of their metrics.
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 8] = [
     "sip_scheduler_",
     "sip_agent_",
     "sip_cluster_agent_",
+    "sip_dex_agent_",
     "sip_haproxy_sidecar_",
     "sip_jump_host_",
     "sip_power_",

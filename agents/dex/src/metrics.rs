@@ -1,0 +1,82 @@
+//! Metrics of the Dex agent besides those of every agent, in one table. `docs/metrics.md` is held to it.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use runtime::metrics::{Definition, Kind, Metrics};
+
+/// Space of the storage in use.
+const IN_USE: Definition = Definition {
+    name: "sip_dex_agent_storage_in_use_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Bytes in use in the etcd of the identity providers, in the fullest member",
+};
+/// What the storage may take.
+const QUOTA: Definition = Definition {
+    name: "sip_dex_agent_storage_quota_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Bytes that this etcd may store; from half of them on, the oldest begun logins are removed",
+};
+/// Logins that were removed.
+const REMOVED: Definition = Definition {
+    name: "sip_dex_agent_removed_logins_total",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Logins that somebody has begun and that were removed, since a provider had too many or etcd became full",
+};
+
+/// Every metric of the Dex agent, in the order of the documentation.
+pub const DEFINITIONS: [&Definition; 3] = [&IN_USE, &QUOTA, &REMOVED];
+
+/// What is measured of the storage. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct StorageMetrics {
+    in_use: Gauge<u64, AtomicU64>,
+    quota: Gauge<u64, AtomicU64>,
+    removed: Counter,
+}
+
+impl StorageMetrics {
+    /// The metrics, registered with the process's.
+    #[must_use]
+    pub fn registered(metrics: &Metrics) -> Self {
+        let this = Self::default();
+        metrics.add(&IN_USE, this.in_use.clone());
+        metrics.add(&QUOTA, this.quota.clone());
+        metrics.add(&REMOVED, this.removed.clone());
+        this
+    }
+
+    /// The storage has so many bytes in use, of so many.
+    pub(crate) fn set_space(&self, in_use: u64, quota: u64) {
+        self.in_use.set(in_use);
+        self.quota.set(quota);
+    }
+
+    /// So many begun logins were removed.
+    pub(crate) fn removed(&self, logins: u64) {
+        self.removed.inc_by(logins);
+    }
+
+    /// How many begun logins were removed.
+    #[must_use]
+    pub fn removed_logins(&self) -> u64 {
+        self.removed.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_has_this_table() {
+        let table = runtime::metrics::reference_table(&DEFINITIONS);
+        assert!(
+            include_str!("../../../docs/metrics.md").contains(&table),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Somebody without a name or a password begins logins at one provider until the storage is full.
+
+use std::{sync::Arc, time::Duration};
+
+use dex_agent::{metrics::StorageMetrics, storage::Store};
+use etcd_client::{AlarmAction, AlarmType, GetOptions};
+use sandbox::login::{Login, Provider, REDIRECT};
+use tokio::{task::JoinSet, time};
+
+use crate::stage::{ADA, SITE, Stage, root_client};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+const QUOTA: &str = "16777216";
+
+/// Begins a login that Dex stores with this text; whether it was stored.
+async fn begin(provider: &Provider, text: &str) -> bool {
+    let form = provider.form("kubernetes", (REDIRECT, &[("nonce", text)])).await;
+    form.is_ok_and(|form| form.is_ok())
+}
+
+/// Begins logins by several connections, until one is not stored.
+async fn flood(provider: &Provider, text: &str) {
+    let mut connections = JoinSet::new();
+    for _ in 0..8 {
+        let (provider, text) = (provider.anew().unwrap(), text.to_owned());
+        connections.spawn(async move { while begin(&provider, &text).await {} });
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn logs_in(provider: &Provider) -> bool {
+    let typed = (ADA.uid, ADA.password);
+    let login = provider.log_in("kubernetes", (REDIRECT, &[]), typed).await;
+    let Ok(Login::Code(code)) = login else {
+        return false;
+    };
+    let token = provider.redeem("kubernetes", REDIRECT, &code, &[]).await;
+    token.is_ok_and(|token| token.is_ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_flooded_provider_keeps_nobody_out() {
+    let stage = Stage::start_with("flooded", &[("--quota-backend-bytes", QUOTA)]).await;
+    let fields = || serde_json::json!({});
+    let (shop, bank) = (
+        stage.provider("shop", fields()).await,
+        stage.provider("bank", fields()).await,
+    );
+    let _of_shop = stage.run("dex-shop", &shop).await;
+    let _of_bank = stage.run("dex-bank", &bank).await;
+    let (at_shop, at_bank) = (shop.person(), bank.person());
+    assert!(logs_in(&at_bank).await);
+    let text = "n".repeat(50_000);
+
+    flood(&at_shop, &text).await;
+    let mut root = root_client(&stage).await;
+    let alarms = async |root: &mut etcd_client::Client| {
+        let alarms = root.alarm(AlarmAction::Get, AlarmType::Nospace, None).await;
+        alarms.unwrap().alarms().len()
+    };
+    assert_eq!(alarms(&mut root).await, 1);
+    assert!(!logs_in(&at_bank).await);
+
+    // As the agent does, while the flood goes on.
+    let metrics = StorageMetrics::default();
+    let store = Store::new(stage.storage.clone(), SITE, metrics.clone()).unwrap();
+    let mut agent = JoinSet::new();
+    agent.spawn(async move {
+        let _ = Arc::new(store).compare_users(|| ()).await;
+    });
+    let provider = at_shop.anew().unwrap();
+    agent.spawn(async move {
+        loop {
+            begin(&provider, &text).await;
+        }
+    });
+    let heals = async {
+        let mut pace = time::interval(Duration::from_millis(500));
+        while !logs_in(&at_bank).await {
+            pace.tick().await;
+        }
+    };
+    assert!(time::timeout(PATIENCE, heals).await.is_ok());
+    assert!(metrics.removed_logins() > 0);
+    assert_eq!(alarms(&mut root).await, 0);
+    // Only begun logins went.
+    for kept in ["openid-connect-keys", "refresh_token/"] {
+        let key = format!("{}{kept}", bank.storage.prefix);
+        let found = root.get(key, Some(GetOptions::new().with_prefix())).await;
+        assert!(found.unwrap().count() > 0, "{kept}");
+    }
+}
+
+/// Where etcd is not full, and a provider has more than people ever begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_begun_logins_go_first() {
+    let stage = Stage::start("many").await;
+    let shop = stage.provider("shop", serde_json::json!({})).await;
+    let mut root = root_client(&stage).await;
+    // 700 of 60,000 bytes are more than 32 MiB. Their names are in no order.
+    let key = |number: u32| {
+        format!(
+            "{}auth_req/{:08x}",
+            shop.storage.prefix,
+            number.wrapping_mul(2_654_435_761)
+        )
+    };
+    for number in 0..700 {
+        root.put(key(number), "n".repeat(60_000), None).await.unwrap();
+    }
+    stage.store.keep_free().await.unwrap();
+    let mut left = Vec::new();
+    for number in 0..700 {
+        if root.get(key(number), None).await.unwrap().count() > 0 {
+            left.push(number);
+        }
+    }
+    let gone = 700 - u32::try_from(left.len()).unwrap();
+    assert!((100..200).contains(&gone), "{gone}");
+    assert_eq!(left, (gone..700).collect::<Vec<_>>());
+    stage.store.keep_free().await.unwrap();
+    let all = Some(GetOptions::new().with_prefix().with_count_only());
+    let count = root.get(&*shop.storage.prefix, all).await.unwrap().count();
+    assert_eq!(count, i64::from(700 - gone));
+}
