@@ -152,7 +152,12 @@ impl Reports {
                 let slices = convert::slices(changes).map(|slice| {
                     let reported = slice.hosts.len();
                     let changes = convert::changes(site, slice);
-                    log_left_out(log, site, reported - changes.hosts.len(), changes.unreadable.first());
+                    log_left_out(
+                        log,
+                        site,
+                        reported - changes.hosts.len(),
+                        changes.unreadable.first(),
+                    );
                     changes
                 });
                 faults = self.region.report_slices(site, self.session(), slices).await?;

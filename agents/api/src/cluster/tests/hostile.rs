@@ -35,8 +35,7 @@ fn no_fault_carries_a_control_character_or_grows_without_bound() {
 
 #[test]
 fn many_faults_make_a_message_of_bounded_size() {
-    let attachments = json!(vec!["a
-b"; 32]);
+    let attachments = json!(vec!["a\nb"; 32]);
     let invalid = parse(sample_with(
         "/services/jumpHost/0/networkAttachments",
         attachments,
