@@ -273,13 +273,13 @@ async fn finish(
         Ok(stream) => match Connection::verified(stream, address, tls) {
             Ok(connection) => (Outcome::Ok, Some(connection)),
             Err(error) => {
-                audit(address, identity, &error, log);
+                audit(address, identity.as_deref(), &error, log);
                 (Outcome::Failed, None)
             }
         },
         Err((error, stream)) => {
             if is_of_identity(&error) {
-                audit(address, identity, &readable(error), log);
+                audit(address, identity.as_deref(), &readable(error), log);
             } else if let Some(withheld) = log.failed.line() {
                 tracing::warn!(%address, error = &error as &dyn StdError, withheld, "the TLS handshake failed");
             }
@@ -290,11 +290,11 @@ async fn finish(
 }
 
 /// Says in the audit log who was refused, and why. The identity is what the certificate names; nothing proves it.
-fn audit(address: SocketAddr, identity: Option<String>, error: &dyn StdError, log: &Log) {
+fn audit(address: SocketAddr, identity: Option<&str>, error: &dyn StdError, log: &Log) {
     if let Some(withheld) = log.refused.line(address.ip()) {
         tracing::info!(
             target: AUDIT,
-            identity = identity.as_deref().unwrap_or("none"),
+            identity = identity.unwrap_or("none"),
             address = %address,
             call = "TLS handshake",
             outcome = "UNAUTHENTICATED",
