@@ -59,8 +59,7 @@ async fn ask(channel: &Channel) -> http::Response<Body> {
 /// The next part of an answer.
 async fn part(answer: &mut http::Response<Body>) -> Frame<Bytes> {
     let next = poll_fn(|cx| Pin::new(answer.body_mut()).poll_frame(cx));
-    let next = timeout(PATIENCE, next).await.expect("there is a part");
-    next.expect("the answer has not ended").unwrap()
+    timeout(PATIENCE, next).await.unwrap().unwrap().unwrap()
 }
 
 fn limit(status: &Status) -> String {
@@ -89,9 +88,7 @@ async fn unread_answers_hold_the_places_of_their_calls() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, answered)
-        .await
-        .expect("the places are free again");
+    timeout(PATIENCE, answered).await.unwrap();
 }
 
 #[tokio::test]
