@@ -35,8 +35,12 @@ pub struct Site {
     vacant: Vec<Slot>,
     keys: BTreeMap<LabelKey, Key>,
     columns: Vec<(LabelKey, Column)>,
+    /// Numbers of columns that no host has a label of any more.
+    unused_keys: Vec<Key>,
     networks: BTreeMap<NetworkId, u32>,
     network_hosts: Vec<(NetworkId, Set)>,
+    /// Numbers of networks in which no host has an address any more.
+    unused_networks: Vec<u32>,
     namespaces: BTreeMap<Namespace, Set>,
     live: FixedBitSet,
     /// No reason against the host by itself.
@@ -212,10 +216,22 @@ impl Site {
             return;
         };
         for (key, value) in &row.labels {
-            self.columns[at(*key)].1.remove(number, *value, &self.ranks);
+            let (name, column) = &mut self.columns[at(*key)];
+            column.remove(number, *value, &self.ranks);
+            if column.exists().is_empty() {
+                *column = Column::default();
+                self.keys.remove(name);
+                self.unused_keys.push(*key);
+            }
         }
         for network in &row.networks {
-            self.network_hosts[at(*network)].1.remove(number, &self.ranks);
+            let (name, hosts) = &mut self.network_hosts[at(*network)];
+            hosts.remove(number, &self.ranks);
+            if hosts.is_empty() {
+                *hosts = Set::default();
+                self.networks.remove(name);
+                self.unused_networks.push(*network);
+            }
         }
         let namespace = row.id.name.namespace();
         if let Some(hosts) = self.namespaces.get_mut(namespace) {
@@ -256,8 +272,14 @@ impl Site {
         if let Some(number) = self.keys.get(key) {
             return *number;
         }
-        let number = slot(self.columns.len());
-        self.columns.push((key.clone(), Column::default()));
+        let column = (key.clone(), Column::default());
+        let number = if let Some(number) = self.unused_keys.pop() {
+            self.columns[at(number)] = column;
+            number
+        } else {
+            self.columns.push(column);
+            slot(self.columns.len() - 1)
+        };
         self.keys.insert(key.clone(), number);
         number
     }
@@ -266,9 +288,50 @@ impl Site {
         if let Some(number) = self.networks.get(network) {
             return *number;
         }
-        let number = slot(self.network_hosts.len());
-        self.network_hosts.push((network.clone(), Set::default()));
+        let hosts = (network.clone(), Set::default());
+        let number = if let Some(number) = self.unused_networks.pop() {
+            self.network_hosts[at(number)] = hosts;
+            number
+        } else {
+            self.network_hosts.push(hosts);
+            slot(self.network_hosts.len() - 1)
+        };
         self.networks.insert(network.clone(), number);
         number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vocabulary::{LabelValue, Uid};
+
+    use super::*;
+
+    #[test]
+    fn relabelling_for_ever_takes_no_memory() {
+        let mut site = Site::default();
+        for round in 0..1000 {
+            for name in ["h1", "h2"] {
+                let id = HostId {
+                    name: HostName::new("metal", name).unwrap(),
+                    uid: Uid::new("u").unwrap(),
+                };
+                let mut host = Host::available(id);
+                for kept in ["rack".to_owned(), format!("key-{round}")] {
+                    let value = LabelValue::new("value").unwrap();
+                    host.labels.insert(LabelKey::new(kept).unwrap(), value);
+                }
+                host.networks
+                    .insert(NetworkId::new(format!("network-{round}")).unwrap());
+                site.upsert(host.clone());
+                assert_eq!(site.get(&host.id.name), Some(host));
+            }
+        }
+        let sizes = (site.columns.len(), site.network_hosts.len(), site.keys.len());
+        assert!(sizes.0 <= 4 && sizes.1 <= 3 && sizes.2 <= 4, "{sizes:?}");
+        for name in ["h1", "h2"] {
+            site.remove(&HostName::new("metal", name).unwrap());
+        }
+        assert_eq!((site.keys.len(), site.networks.len()), (0, 0));
     }
 }
