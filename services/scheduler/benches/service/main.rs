@@ -16,6 +16,8 @@ mod storage;
 mod watchers;
 mod world;
 
+use std::process::ExitCode;
+
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 /// As in the scheduler's own program.
@@ -31,7 +33,7 @@ pub(crate) struct Figure {
     pub(crate) ok: Option<bool>,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -61,6 +63,7 @@ fn main() {
         }
         figures
     });
+    let missed = figures.iter().filter(|figure| figure.ok == Some(false)).count();
     let mut table = Table::new();
     table
         .load_style(ASCII_MARKDOWN)
@@ -80,4 +83,9 @@ fn main() {
         table.add_row([&*name, goal, &*measured, ok]);
     }
     println!("{table}");
+    if missed > 0 {
+        eprintln!("{missed} figures miss their goals");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
