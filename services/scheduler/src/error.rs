@@ -14,6 +14,9 @@ use crate::{
 /// Domain of every `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "sip.airshipit.org";
 
+/// When to come again after a site had too much.
+const FULL: Duration = Duration::from_secs(10);
+
 /// Why a call is not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -162,6 +165,16 @@ pub enum Error {
         /// The call has changed what it was to change.
         done: bool,
     },
+    /// The site has as much as one site may have.
+    #[error("site {site}: {why} (limit `{limit}`)")]
+    SiteFull {
+        /// Site.
+        site: String,
+        /// Which limit.
+        limit: &'static str,
+        /// What there is too much of, and what would help.
+        why: String,
+    },
     /// A message did not arrive in time.
     #[error("the request did not arrive within {within:?}; nothing was done")]
     TooSlow {
@@ -307,6 +320,11 @@ impl From<Error> for Status {
                 let limit = limit.name().to_owned();
                 metadata.extend([("identity".to_owned(), identity), ("limit".to_owned(), limit)]);
                 (Code::ResourceExhausted, "OVERLOADED")
+            }
+            Error::SiteFull { site, limit, why: _ } => {
+                details.set_retry_info(Some(FULL));
+                metadata.extend([("site".to_owned(), site), ("limit".to_owned(), limit.to_owned())]);
+                (Code::ResourceExhausted, "SITE_FULL")
             }
             Error::TooSlow { within: _ } => (Code::DeadlineExceeded, "TOO_SLOW"),
             Error::Opening => again(&mut details, 1, "LEDGER_OPENING"),

@@ -23,4 +23,6 @@ pub struct Changes {
     pub clusters: Vec<Cluster>,
     /// `SIPCluster`s that are gone.
     pub deleted_clusters: Vec<ClusterId>,
+    /// What is wrong with reported hosts, for the log.
+    pub faults: Vec<String>,
 }

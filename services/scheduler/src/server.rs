@@ -18,7 +18,7 @@ use crate::{
     admission::{self, CallMetrics, LimitArgs, Limits},
     api::{Inventory, LedgerApi, Placements},
     backup::{BackupArgs, BackupMetrics, Backups},
-    call, policy,
+    call, policy, site,
     term::{LedgerArgs, Supervisor, TermCollector, TermMetrics, Terms},
 };
 
@@ -48,6 +48,8 @@ pub struct Args {
     site_policies: Vec<(String, PathBuf)>,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    site_limits: site::LimitArgs,
 }
 
 /// Runs until a signal comes or a part fails.
@@ -65,6 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         advertise,
         site_policies,
         limits,
+        site_limits,
     } = args;
     let (policies, following) = policy::follow(site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
@@ -74,7 +77,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let place = ledger.to_string();
     let backend = ledger.backend(advertise.unwrap_or_else(|| listen.to_string()));
     let (supervisor, terms) = Supervisor::new(backend, policies, opened);
-    let supervisor = supervisor.measured(TermMetrics::registered(&process.metrics));
+    let supervisor = supervisor
+        .measured(TermMetrics::registered(&process.metrics))
+        .limited(site_limits.limits());
     process.metrics.collect(TermCollector::new(terms.clone()));
     let shutdown = process.shutdown.clone();
     process.tasks.spawn("ledger", async move {

@@ -1,11 +1,9 @@
 //! `ReportHosts`: a site's stream of hosts and `SIPCluster`s.
 
 use futures::Stream;
-use placement::HostName;
 use proto::inventory::v1::{
     Hello, HostFault, ReportHostsRequest, ReportHostsResponse, report_hosts_request::Message,
 };
-use runtime::quiet::Quiet;
 use tokio_stream::StreamExt as _;
 use tonic::{Status, Streaming};
 
@@ -24,8 +22,6 @@ struct Reports {
     reporter: Reporter,
     sequence: u64,
     requests: Streaming<ReportHostsRequest>,
-    /// How often what it leaves out is logged.
-    log: Quiet,
     ended: bool,
 }
 
@@ -53,14 +49,13 @@ pub(super) async fn stream(
         .open_session(&site, &fence, highest_seen.map(Into::into), &caller)
         .await?;
     let session = &reporter.session().id;
-    tracing::info!(site, session = session.as_str(), "the site has a reporter");
+    reporter.log("the site has a reporter");
     let hello = acknowledge(&region, &site, session, 1, &[])?;
     let reports = Reports {
         region,
         reporter,
         sequence: 1,
         requests,
-        log: Quiet::default(),
         ended: false,
     };
     let rest = futures::stream::unfold(reports, |mut reports| async move {
@@ -93,21 +88,6 @@ pub(super) fn fault(site::HostFault { host, message }: &site::HostFault) -> Host
     HostFault {
         host: Some(convert::host_ref(host)),
         message: message.clone(),
-    }
-}
-
-/// One line for many hosts: the site decides how many there are.
-fn log_left_out(log: &Quiet, site: &str, hosts: usize, named: Option<&HostName>) {
-    if hosts > 0
-        && let Some(withheld) = log.line()
-    {
-        tracing::warn!(
-            site,
-            hosts,
-            first = named.map(ToString::to_string).unwrap_or_default(),
-            withheld,
-            "reported hosts have no usable identity and are left out"
-        );
     }
 }
 
@@ -148,18 +128,8 @@ impl Reports {
         let mut faults = Vec::new();
         match message {
             Some(Message::Changes(changes)) => {
-                let (site, log) = (self.reporter.site(), &self.log);
-                let slices = convert::slices(changes).map(|slice| {
-                    let reported = slice.hosts.len();
-                    let changes = convert::changes(site, slice);
-                    log_left_out(
-                        log,
-                        site,
-                        reported - changes.hosts.len(),
-                        changes.unreadable.first(),
-                    );
-                    changes
-                });
+                let site = self.reporter.site();
+                let slices = convert::slices(changes).map(|slice| convert::changes(site, slice));
                 faults = self.region.report_slices(site, self.session(), slices).await?;
             }
             Some(Message::SnapshotEnd(_)) => {

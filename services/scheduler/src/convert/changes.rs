@@ -70,15 +70,21 @@ pub fn changes(site: &str, wire: inventory::HostChanges) -> Changes {
             .into_iter()
             .filter_map(|cluster| cluster_id(Some(cluster)))
             .collect(),
+        faults: Vec::new(),
     };
     for host in hosts {
         let name = host
             .r#ref
             .as_ref()
             .map(|host| HostName::new(&host.namespace, &host.name));
-        match observed_host(site, host) {
+        match observed_host(host, &mut changes.faults) {
             Ok(host) => changes.hosts.push(host),
-            Err(_) => changes.unreadable.extend(name.and_then(Result::ok)),
+            Err(error) => {
+                changes.faults.push(format!(
+                    "a reported host of site {site} has no usable identity and is left out: {error}"
+                ));
+                changes.unreadable.extend(name.and_then(Result::ok));
+            }
         }
     }
     changes

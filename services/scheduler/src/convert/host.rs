@@ -18,16 +18,24 @@ use crate::{
 const BMC_ADDRESS: usize = 1024;
 /// Longest part of a consumer's reference, in bytes: that of a Kubernetes name.
 const CONSUMER: usize = 253;
+/// Most labels of a host.
+const LABELS: usize = 512;
+/// Prefix of SIP's own labels.
+const SIP: &str = "sip.airshipit.org/";
 /// Most networks in which a host has an address.
 const NETWORKS: usize = 128;
 
 /// Parses a reported host. What of it may become part of a record is bounded here: a host with a text of megabytes is a fault of
-/// that host, and no cluster that could take it may find its own record too large for the ledger.
+/// that host, and no cluster that could take it may find its own record too large for the ledger. What is wrong with it is added to
+/// `faults`.
 ///
 /// # Errors
 /// When its identity is not valid.
-pub fn observed_host(site: &str, mut wire: inventory::Host) -> Result<Host, placement::NameError> {
-    clip_host(site, &mut wire);
+pub fn observed_host(
+    mut wire: inventory::Host,
+    faults: &mut Vec<String>,
+) -> Result<Host, placement::NameError> {
+    faults.extend(clip_host(&mut wire));
     let id = host_id(wire.r#ref.as_ref().unwrap_or(&inventory::HostRef::default()))?;
     let provisioning = provisioning(wire.provisioning_state());
     let operational = operational(wire.operational_status());
@@ -167,8 +175,8 @@ pub fn host(host: &Host) -> inventory::Host {
     }
 }
 
-/// Takes out of a report of a host what is longer than it may be.
-fn clip_host(site: &str, host: &mut inventory::Host) {
+/// Takes out of a report of a host what is longer than it may be, and says what.
+fn clip_host(host: &mut inventory::Host) -> Option<String> {
     let mut clipped = Vec::new();
     if host.bmc_address.len() > BMC_ADDRESS {
         clipped.push("the BMC address is longer than 1,024 bytes, and is left out");
@@ -189,15 +197,21 @@ fn clip_host(site: &str, host: &mut inventory::Host) {
             .take(NETWORKS)
             .collect();
     }
-    if !clipped.is_empty() {
-        let name = host.r#ref.as_ref().map_or("", |host| &host.name);
-        tracing::warn!(
-            site,
-            host = clip(name, CONSUMER),
-            "a reported host breaks limits: {}",
-            clipped.join("; ")
-        );
+    if host.labels.len() > LABELS {
+        clipped.push("it has more than 512 labels, and only SIP's and the first are used");
+        let (sip, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut host.labels)
+            .into_iter()
+            .partition(|(key, _)| key.starts_with(SIP));
+        host.labels = sip.into_iter().chain(others).take(LABELS).collect();
     }
+    let name = host.r#ref.as_ref().map_or("", |host| &host.name);
+    (!clipped.is_empty()).then(|| {
+        format!(
+            "reported host {:?} breaks limits: {}",
+            clip(name, CONSUMER),
+            clipped.join("; ")
+        )
+    })
 }
 
 /// The host's labels, those that are valid; the API server admits no others.
@@ -351,7 +365,10 @@ mod tests {
                 operational_status: number % 7,
                 ..reported()
             };
-            assert_eq!(host(&observed_host("a", reported.clone()).unwrap()), reported);
+            assert_eq!(
+                host(&observed_host(reported.clone(), &mut Vec::new()).unwrap()),
+                reported
+            );
         }
     }
 
@@ -363,7 +380,7 @@ mod tests {
         long.addresses = (0..=NETWORKS)
             .map(|index| (format!("n{index}"), "192.0.2.1".to_owned()))
             .collect();
-        let clipped = host(&observed_host("a", long).unwrap());
+        let clipped = host(&observed_host(long, &mut Vec::new()).unwrap());
         assert_eq!(clipped.bmc_address, "");
         assert_eq!(clipped.consumer.unwrap().name.len(), CONSUMER - 1);
         assert_eq!(clipped.addresses.len(), NETWORKS);

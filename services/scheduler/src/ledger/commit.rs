@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Change, Commit, Contents, Error, Ledger, StageMetrics, TooLarge,
     refusal::{Refusal, substitute},
+    share::{Charge, SHARE, Share},
     waiting::{Notifier, Waiting, waiting},
     weight,
 };
@@ -26,6 +27,8 @@ use super::{
 pub const QUEUE: usize = 1024;
 /// Changes in one batch.
 const BATCH: usize = 512;
+/// Bytes in one batch, but for its last change: one site's share at most twice.
+const BATCH_BYTES: usize = 2 * SHARE;
 
 /// The ledger no longer takes changes: its term is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +38,7 @@ pub struct Stopped;
 /// A handle to stage changes and to wait for them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Committer {
-    sender: mpsc::Sender<Change>,
+    sender: mpsc::Sender<Staged>,
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     waiting: Waiting,
@@ -47,7 +50,9 @@ pub struct Committer {
 /// A reserved place in the queue: with it, staging cannot fail or wait.
 #[derive(Debug)]
 pub struct Permit {
-    place: mpsc::OwnedPermit<Change>,
+    place: mpsc::OwnedPermit<Staged>,
+    /// Whose share its bytes are taken from.
+    share: Option<Share>,
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     largest: Option<usize>,
@@ -56,7 +61,7 @@ pub struct Permit {
 /// The thread's side.
 #[derive(Debug)]
 pub struct Writer {
-    receiver: mpsc::Receiver<Change>,
+    receiver: mpsc::Receiver<Staged>,
     durable: watch::Sender<Commit>,
     notifier: Notifier,
     /// Sites with a refused change, and the last commit that was decided on top of it.
@@ -65,9 +70,35 @@ pub struct Writer {
     _ending: DropGuard,
 }
 
-/// Changes that are taken from the queue, and stored, together.
+/// A change in the queue.
 #[derive(Debug)]
-pub struct Batch(Vec<Change>);
+struct Staged {
+    change: Change,
+    bytes: usize,
+    charge: Option<Charge>,
+}
+
+/// Changes that are taken from the queue, and stored, together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    changes: Vec<Change>,
+    bytes: usize,
+    /// Given back when all are durable or refused.
+    charges: Vec<Charge>,
+}
+
+impl Batch {
+    fn push(&mut self, staged: Staged) {
+        let Staged {
+            change,
+            bytes,
+            charge,
+        } = staged;
+        self.changes.push(change);
+        self.bytes += bytes;
+        self.charges.extend(charge);
+    }
+}
 
 /// Makes both sides, for a ledger whose last commit is `last`.
 #[must_use]
@@ -123,7 +154,32 @@ impl Committer {
             staged: Arc::clone(&self.staged),
             durable: self.durable.clone(),
             largest: self.largest,
+            share: None,
         })
+    }
+
+    /// Waits for a place in the queue within a site's share. Between this and staging nothing may be waited for: so what is staged
+    /// beyond the share is one change for each other thread at most.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the writer has ended.
+    pub async fn reserve_within(&self, share: &Share) -> Result<Permit, Stopped> {
+        let _turn = share.turn().await;
+        loop {
+            if !share.is_full() {
+                let permit = self.reserve().await?;
+                if !share.is_full() {
+                    return Ok(Permit {
+                        share: Some(share.clone()),
+                        ..permit
+                    });
+                }
+            }
+            tokio::select! {
+                () = share.freed() => {}
+                () = self.sender.closed() => return Err(Stopped),
+            }
+        }
     }
 
     /// Waits until all up to `commit` is durable.
@@ -197,7 +253,12 @@ impl Permit {
         let change = change(commit);
         weight::require_change(&change, self.largest)?;
         *staged = commit;
-        self.place.send(change);
+        let bytes = weight::change(&change);
+        self.place.send(Staged {
+            change,
+            bytes,
+            charge: self.share.map(|share| share.charge(bytes)),
+        });
         Ok(commit)
     }
 }
@@ -227,9 +288,15 @@ impl Writer {
 
     /// What is queued, as soon as there is anything. `None`: every [`Committer`] is gone, or the writer is closed.
     pub async fn receive(&mut self) -> Option<Batch> {
-        let mut batch = Vec::new();
-        let received = self.receiver.recv_many(&mut batch, BATCH).await;
-        (received > 0).then_some(Batch(batch))
+        let mut batch = Batch::default();
+        batch.push(self.receiver.recv().await?);
+        while batch.changes.len() < BATCH && batch.bytes < BATCH_BYTES {
+            match self.receiver.try_recv() {
+                Ok(staged) => batch.push(staged),
+                Err(_) => break,
+            }
+        }
+        Some(batch)
     }
 
     /// Stores a batch and announces that it is durable. See [`Writer::run`].
@@ -243,7 +310,11 @@ impl Writer {
         durable: &mut Contents,
         undo: &dyn Fn(&Refusal<'_>) -> Commit,
     ) -> Result<(), Error> {
-        let Batch(mut batch) = batch;
+        let Batch {
+            changes: mut batch,
+            bytes: _,
+            charges: _charges,
+        } = batch;
         self.replace_cut(&mut batch, durable);
         match self.commit(ledger, &batch) {
             Ok(()) => {
@@ -368,3 +439,6 @@ impl Writer {
         self.notifier.notify(durable);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ pub mod redb;
 mod refusal;
 mod removals;
 mod retention;
+mod share;
 mod stages;
 mod waiting;
 pub mod weight;
@@ -37,6 +38,7 @@ pub use log::{Page, Query};
 pub use position::{Commit, History, SitePosition};
 pub use refusal::Refusal;
 pub use retention::Retention;
+pub use share::Share;
 pub use stages::StageMetrics;
 
 use crate::{

@@ -11,7 +11,7 @@ mod sizes;
 
 use self::sizes::{FIELD, host};
 use super::{Change, RecordKey, SiteFence, TooLarge};
-use crate::{record::Record, violation::clip};
+use crate::{record::Record, spec::Spec, violation::clip};
 
 /// All that is there once: names of caller and action, times, revisions, keys.
 const ONCE: usize = 2048;
@@ -79,7 +79,47 @@ pub fn require(
 /// [`TooLarge`] names what is too large.
 pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLarge> {
     let Some(limit) = limit else { return Ok(()) };
-    let (what, bytes) = match change {
+    let bytes = self::change(change);
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(TooLarge {
+        what: what(change),
+        place: LEDGER,
+        bytes,
+        limit,
+    })
+}
+
+/// What a change is about, for people.
+fn what(change: &Change) -> String {
+    let site = clip(change.site(), NAME);
+    match change {
+        Change::Record {
+            key,
+            record: _,
+            decision: _,
+            commit: _,
+        } => format!("{} in site {site:?}", key.cluster),
+        Change::Fence {
+            site: _,
+            fence: _,
+            decision: _,
+            commit: _,
+        } => format!("the reporter of site {site:?}"),
+        Change::Raise {
+            site: _,
+            history: _,
+            decision: _,
+            commit: _,
+        } => format!("the position of site {site:?}"),
+    }
+}
+
+/// The most bytes that a change can take.
+#[must_use]
+pub fn change(change: &Change) -> usize {
+    let bytes = match change {
         Change::Record {
             key: RecordKey { site, cluster },
             record,
@@ -90,10 +130,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             let uid = decision.cluster.as_ref().map_or(0, |cluster| cluster.uid.len());
             // No more than `require` counts for the step: what the entry has once and its reason are counted there.
             let once = 4 * site.len() + 4 * (uid + cluster.to_string().len());
-            (
-                format!("{cluster} in site {:?}", clip(site, NAME)),
-                once + weight.record + weight.conflicts + sizes::named(decision),
-            )
+            once + weight.record + weight.conflicts + sizes::named(decision)
         }
         Change::Fence {
             site,
@@ -105,10 +142,7 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
                 let uids = std::iter::once(&highest.lease).chain(retired);
                 uids.map(|uid| FIELD + uid.len()).sum::<usize>()
             });
-            (
-                format!("the reporter of site {:?}", clip(site, NAME)),
-                4 * site.len() + fence + sizes::decision(decision),
-            )
+            4 * site.len() + fence + sizes::decision(decision)
         }
         // The history itself has five numbers, which are counted with what is there once.
         Change::Raise {
@@ -116,21 +150,22 @@ pub fn require_change(change: &Change, limit: Option<usize>) -> Result<(), TooLa
             history: _,
             decision,
             commit: _,
-        } => (
-            format!("the position of site {:?}", clip(site, NAME)),
-            4 * site.len() + sizes::decision(decision),
-        ),
+        } => 4 * site.len() + sizes::decision(decision),
     };
-    let bytes = bytes + ONCE;
-    if bytes <= limit {
-        return Ok(());
-    }
-    Err(TooLarge {
-        what,
-        place: LEDGER,
-        bytes,
-        limit,
-    })
+    bytes + ONCE
+}
+
+/// The most bytes that a declared shape can take.
+#[must_use]
+pub fn spec(spec: &Spec) -> usize {
+    sizes::spec(spec)
+}
+
+/// The most bytes that a record can take.
+#[must_use]
+pub fn record(record: &Record) -> usize {
+    let weight = weigh(record);
+    ONCE + weight.record + weight.conflicts
 }
 
 fn weigh(record: &Record) -> Weight {

@@ -85,6 +85,20 @@ impl Cluster {
         &self.members
     }
 
+    /// About how many bytes it takes here.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let name = |host: &HostName| host.namespace().as_str().len() + host.name().len();
+        let members = self.members.iter().map(|member| {
+            let replaces = member
+                .replaces
+                .as_ref()
+                .map_or(0, |replaced| name(&replaced.name));
+            size_of::<Member>() + name(&member.host.name) + member.host.uid.as_str().len() + replaces
+        });
+        size_of::<Self>() + self.id.uid.len() + self.id.name.to_string().len() + members.sum::<usize>()
+    }
+
     /// Whether another report of it has the same status.
     #[must_use]
     pub fn has_status_of(&self, other: &Self) -> bool {

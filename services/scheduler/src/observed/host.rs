@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use placement::{ClusterName, HostId, NetworkId, OperationalStatus, RoleName, SipLabels};
 
+/// Bytes of an item of a list beside its text.
+const ITEM: usize = 64;
+
 /// A host as it was reported: what decisions read of it, and what only members and people need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
@@ -66,6 +69,47 @@ impl Host {
     #[must_use]
     pub fn details(&self) -> &Details {
         &self.details
+    }
+
+    /// About how many bytes it takes here.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let placement::Host {
+            id,
+            labels,
+            networks: _,
+            problem: _,
+            consumer: _,
+            sip_labels: _,
+            provisioning: _,
+            operational: _,
+            paused: _,
+            detached: _,
+            deleting: _,
+            powered_on: _,
+            inspected: _,
+            cordoned: _,
+            marked_failed: _,
+            replace_requested: _,
+        } = &self.facts;
+        let Details {
+            named: _,
+            addresses,
+            bmc_address,
+            release_mark: _,
+            error_message,
+            error_since: _,
+            consumer_api_version,
+            problems,
+        } = &self.details;
+        let name = id.name.namespace().as_str().len() + id.name.name().len() + id.uid.as_str().len();
+        let labels = labels
+            .iter()
+            .map(|(key, value)| ITEM + key.as_str().len() + value.as_str().len());
+        let addresses = addresses.keys().map(|network| ITEM + network.as_str().len());
+        let problems = problems.iter().map(|problem| ITEM + problem.len());
+        let texts = bmc_address.len() + error_message.len() + consumer_api_version.len();
+        size_of::<Self>() + name + texts + labels.chain(addresses).chain(problems).sum::<usize>()
     }
 
     /// The release mark that it shows; 0 for none.

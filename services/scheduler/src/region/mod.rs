@@ -39,7 +39,7 @@ use crate::{
     load,
     policy::{self, Policies},
     record::Record,
-    site::{Apply, Author, Outcome, Repaired, Site},
+    site::{Apply, Author, Limits, Outcome, Repaired, Site},
 };
 
 /// Name in the audit log of steps that no caller asked for.
@@ -57,6 +57,7 @@ struct Inner {
     /// Notified of each new site.
     appeared: Notify,
     policies: RwLock<Policies>,
+    limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
     clock: Clock,
@@ -115,6 +116,7 @@ impl Region {
             sites: RwLock::new(sites),
             appeared: Notify::new(),
             policies: RwLock::new(policies),
+            limits: RwLock::default(),
             committer,
             turns: Turns::beside_others(),
             clock: Clock(Box::new(clock)),
@@ -122,6 +124,20 @@ impl Region {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The same, in which each site may have so much.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Self {
+        *self.inner.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+        for site in self.sites().values() {
+            site.lock().set_limits(limits);
+        }
+        self
+    }
+
+    fn limits(&self) -> Limits {
+        *self.inner.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ledger's queue.
@@ -169,7 +185,7 @@ impl Region {
         let new = || {
             let policy = self.policy_of(name);
             let history = History::default();
-            let site = Site::new(
+            let mut site = Site::new(
                 name.to_owned(),
                 policy,
                 BTreeMap::new(),
@@ -177,14 +193,16 @@ impl Region {
                 None,
                 history,
             );
+            site.set_limits(self.limits());
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };
         Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
     }
 
-    async fn reserve(&self) -> Result<Permit, Stopped> {
-        self.inner.committer.reserve().await
+    /// A place in the ledger's queue, for a change of this site. Nothing may be waited for before the change is staged.
+    async fn reserve(&self, site: &SharedSite) -> Result<Permit, Stopped> {
+        self.inner.committer.reserve_within(&site.share).await
     }
 
     /// Makes a decision under the site's lock.
@@ -197,8 +215,8 @@ impl Region {
     }
 
     /// A place in the ledger's queue for a caller who still waits for the answer.
-    async fn reserve_in_time(&self) -> Result<Permit, Error> {
-        let permit = self.reserve().await?;
+    async fn reserve_in_time(&self, site: &SharedSite) -> Result<Permit, Error> {
+        let permit = self.reserve(site).await?;
         load::require_time()?;
         Ok(permit)
     }
@@ -225,7 +243,7 @@ impl Region {
     pub async fn apply(&self, site: &str, apply: Apply, caller: &str) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
-        let permit = self.reserve_in_time().await?;
+        let permit = self.reserve_in_time(&site).await?;
         let author = Author {
             caller,
             action: "apply",
@@ -249,7 +267,7 @@ impl Region {
     ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
-        let permit = self.reserve_in_time().await?;
+        let permit = self.reserve_in_time(&site).await?;
         let author = Author {
             caller,
             action: "release",
@@ -276,7 +294,7 @@ impl Region {
     ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
-        let permit = self.reserve_in_time().await?;
+        let permit = self.reserve_in_time(&site).await?;
         let author = Author {
             caller,
             action: "confirm",
@@ -301,7 +319,7 @@ impl Region {
     ) -> Result<DurablePlacement, Error> {
         let site = self.reporting_site(site)?;
         let since = site.resets();
-        let permit = self.reserve_in_time().await?;
+        let permit = self.reserve_in_time(&site).await?;
         let author = Author {
             caller,
             action: "release-orphan",
@@ -379,7 +397,7 @@ impl Region {
     pub async fn repair(&self, site: &str, dry_run: bool, caller: &str) -> Result<Repaired, Error> {
         let shared = self.site(site)?;
         let since = shared.resets();
-        let permit = self.reserve_in_time().await?;
+        let permit = self.reserve_in_time(&shared).await?;
         let author = Author {
             caller,
             action: "repair",

@@ -48,10 +48,10 @@ impl Region {
                 action: "policy",
                 now: self.now(),
             };
-            let permit = self.reserve().await?;
+            let permit = self.reserve(&site).await?;
             let clusters = site.lock().set_policy(self.policy_of(&name), &author(), permit);
             for cluster in clusters {
-                let permit = self.reserve().await?;
+                let permit = self.reserve(&site).await?;
                 site.lock().settle(&cluster, &author(), permit);
             }
             site.retry.notify_one();

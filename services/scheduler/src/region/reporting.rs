@@ -34,7 +34,7 @@ impl Region {
             .map_err(|error| Error::Invalid(vec![Violation::new("hello.site", error)]))?;
         let shared = self.site_or_new(site);
         let since = shared.resets();
-        let permit = self.reserve().await?;
+        let permit = self.reserve(&shared).await?;
         let author = Author {
             caller,
             action: "fence",
@@ -47,7 +47,7 @@ impl Region {
             session,
         };
         if let Some(seen) = seen {
-            let permit = self.reserve().await?;
+            let permit = self.reserve(&shared).await?;
             let author = Author {
                 action: "raise",
                 ..author
@@ -66,7 +66,7 @@ impl Region {
     pub async fn reset_fence(&self, site: &str, caller: &str) -> Result<Option<Fence>, Error> {
         let shared = self.site(site)?;
         let since = shared.resets();
-        let permit = self.reserve().await?;
+        let permit = self.reserve(&shared).await?;
         let author = Author {
             caller,
             action: "reset-fence",
@@ -109,6 +109,11 @@ impl Region {
         let shared = self.site(site)?;
         let (mut touched, mut faults) = (BTreeSet::new(), Vec::new());
         for slice in slices {
+            for fault in &slice.faults {
+                if let Some(withheld) = shared.faults.line() {
+                    tracing::warn!(site, withheld, "{fault}");
+                }
+            }
             {
                 let mut site = shared.lock();
                 touched.append(&mut site.report(session, slice, self.now())?);
@@ -128,7 +133,7 @@ impl Region {
     /// [`Error::Superseded`], [`Error::Protocol`], [`Error::Stopped`].
     pub async fn complete_snapshot(&self, site: &str, session: &SessionId) -> Result<(), Error> {
         let shared = self.site(site)?;
-        let permit = self.reserve().await?;
+        let permit = self.reserve(&shared).await?;
         let author = Author {
             caller: SELF,
             action: "raise",
@@ -149,7 +154,7 @@ impl Region {
     async fn settle(&self, shared: &SharedSite, touched: BTreeSet<ClusterName>) -> Result<(), Error> {
         let notes = shared.lock().take_notes();
         for note in notes {
-            let permit = self.reserve().await?;
+            let permit = self.reserve(shared).await?;
             let author = Author {
                 caller: SELF,
                 action: "observe",
@@ -158,7 +163,7 @@ impl Region {
             shared.lock().log(note, &author, permit);
         }
         for cluster in touched {
-            let permit = self.reserve().await?;
+            let permit = self.reserve(shared).await?;
             let author = Author {
                 caller: SELF,
                 action: "observe",
@@ -186,6 +191,15 @@ impl Reporter {
         &self.session
     }
 
+    /// Says something of it, unless reporters of the site come and go too often.
+    pub(crate) fn log(&self, what: &str) {
+        let shared = self.region.site(&self.site);
+        if let Some(withheld) = shared.ok().and_then(|site| site.reporters.line()) {
+            let session = self.session.id.as_str();
+            tracing::info!(site = self.site, session, withheld, "{what}");
+        }
+    }
+
     /// Its site.
     #[must_use]
     pub fn site(&self) -> &str {
@@ -196,10 +210,6 @@ impl Reporter {
 impl Drop for Reporter {
     fn drop(&mut self) {
         self.region.close_session(&self.site, &self.session.id);
-        tracing::info!(
-            site = self.site,
-            session = self.session.id.as_str(),
-            "the reporter of the site has disconnected"
-        );
+        self.log("the reporter of the site has disconnected");
     }
 }

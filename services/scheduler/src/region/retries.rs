@@ -1,12 +1,21 @@
 //! Clusters that wait are decided again, in order.
 
-use std::{collections::BTreeSet, future, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Region, SELF, shared::SharedSite};
 use crate::{ledger::commit::Stopped, site::Author};
 
 /// Least time between two rounds of decisions for clusters that wait, per site.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// Longest time that is decided in one round; the next one goes on with those who are left. So one site with many that wait takes
+/// half a core at most, and its other calls are decided in between.
+const DECIDING: Duration = Duration::from_millis(500);
 
 /// Longest wait for a point in time: the clock may be set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
@@ -60,12 +69,15 @@ impl Region {
     async fn retry_site(self, site: Arc<SharedSite>) -> Result<(), Stopped> {
         let mut pace = tokio::time::interval(ROUND);
         pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut order = VecDeque::new();
         loop {
-            self.awaken(&site).await;
+            if order.is_empty() {
+                self.awaken(&site).await;
+            }
             pace.tick().await;
             let forgotten = site.read().forgotten(self.now());
             for cluster in forgotten {
-                let permit = self.reserve().await?;
+                let permit = self.reserve(&site).await?;
                 let author = Author {
                     caller: SELF,
                     action: "forget",
@@ -75,7 +87,7 @@ impl Region {
             }
             let failed = site.read().failed_meanwhile(self.now());
             for cluster in failed {
-                let permit = self.reserve().await?;
+                let permit = self.reserve(&site).await?;
                 let author = Author {
                     caller: SELF,
                     action: "observe",
@@ -83,15 +95,23 @@ impl Region {
                 };
                 site.lock().settle(&cluster, &author, permit);
             }
-            let order = site.read().waiting(self.now());
-            for cluster in order {
-                let permit = self.reserve().await?;
+            if order.is_empty() {
+                order = site.read().waiting(self.now()).into();
+            }
+            let mut decided = Duration::ZERO;
+            while decided < DECIDING
+                && let Some(cluster) = order.pop_front()
+            {
+                let permit = self.reserve(&site).await?;
                 let author = Author {
                     caller: SELF,
                     action: "retry",
                     now: self.now(),
                 };
+                let begun = Instant::now();
                 self.decide(&site, author.action, |site| site.retry(&cluster, &author, permit));
+                decided += begun.elapsed();
+                tokio::task::yield_now().await;
             }
         }
     }

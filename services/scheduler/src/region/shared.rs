@@ -2,16 +2,27 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use runtime::quiet::Quiet;
 use tokio::sync::Notify;
 
 use super::resets::{Latest, Resets, State};
-use crate::{error::Error, ledger::Commit, site::Site};
+use crate::{
+    error::Error,
+    ledger::{Commit, Share},
+    site::Site,
+};
 
 /// A site, and the signal that a cluster that waits may fit now.
 #[derive(Debug)]
 pub struct SharedSite {
     state: RwLock<Site>,
+    /// Of the ledger's queue.
+    pub(super) share: Share,
     pub(super) retry: Notify,
+    /// Lines about its hosts: they come as often as its agent likes.
+    pub(super) faults: Quiet,
+    /// Lines about its reporters.
+    pub(super) reporters: Quiet,
     pub(super) reset: Latest,
 }
 
@@ -19,7 +30,10 @@ impl SharedSite {
     pub(super) fn new(site: Site) -> Self {
         Self {
             state: RwLock::new(site),
+            share: Share::default(),
             retry: Notify::new(),
+            faults: Quiet::default(),
+            reporters: Quiet::default(),
             reset: Latest::default(),
         }
     }

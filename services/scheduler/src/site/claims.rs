@@ -9,12 +9,17 @@ use super::{
     former::Addresses,
     inventory::Inventory,
 };
-use crate::record::{ClusterId, Record};
+use crate::{
+    ledger::weight,
+    record::{ClusterId, Record},
+};
 
 /// The records of a site. What they hold is held in its inventory.
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     records: BTreeMap<ClusterName, Arc<Record>>,
+    /// Of all records, by their weight.
+    bytes: usize,
     changes: Changes,
 }
 
@@ -32,6 +37,7 @@ impl Claims {
     pub(super) fn new(horizon: u64) -> Self {
         Self {
             records: BTreeMap::new(),
+            bytes: 0,
             changes: Changes::new(horizon),
         }
     }
@@ -43,6 +49,12 @@ impl Claims {
 
     pub(super) fn get(&self, name: &ClusterName) -> Option<&Arc<Record>> {
         self.records.get(name)
+    }
+
+    /// Bytes of all records, with `after` in the place of the one of its cluster.
+    pub(super) fn bytes_with(&self, after: &Record) -> usize {
+        let before = self.records.get(&after.cluster);
+        self.bytes - before.map_or(0, |before| weight::record(before)) + weight::record(after)
     }
 
     pub(super) fn contains(&self, name: &ClusterName) -> bool {
@@ -95,6 +107,8 @@ impl Claims {
         inventory: &mut Inventory,
     ) -> Replaced {
         let before = self.records.remove(name);
+        self.bytes -= before.as_deref().map_or(0, weight::record);
+        self.bytes += record.as_deref().map_or(0, weight::record);
         let stays = |id: &HostId| {
             record
                 .as_ref()

@@ -31,6 +31,8 @@ const REMEMBERED: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Existence {
     observed: BTreeMap<ClusterName, Cluster>,
+    /// Of all that are observed.
+    bytes: usize,
     /// Clusters that have a record and no `SIPCluster`.
     missing: BTreeSet<ClusterName>,
     /// Clusters that have a record and whose `SIPCluster` the reports do not show, with the time since when.
@@ -75,6 +77,11 @@ impl Existence {
     /// `SIPCluster`s as they were reported.
     pub(super) fn observed(&self) -> &BTreeMap<ClusterName, Cluster> {
         &self.observed
+    }
+
+    /// About how many bytes all that are observed take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The `SIPCluster` of that name as it was reported.
@@ -161,10 +168,12 @@ impl Existence {
         let id = cluster.id().clone();
         let is_same_status = |before: &Cluster| before.has_status_of(&cluster);
         let is_same = self.observed.get(&id.name).is_some_and(is_same_status);
-        if let Some(before) = self.observed.insert(id.name.clone(), cluster)
-            && before.id().uid != id.uid
-        {
-            self.deleted.insert(before.id().clone());
+        self.bytes += cluster.bytes();
+        if let Some(before) = self.observed.insert(id.name.clone(), cluster) {
+            self.bytes -= before.bytes();
+            if before.id().uid != id.uid {
+                self.deleted.insert(before.id().clone());
+            }
         }
         !is_same
     }
@@ -173,8 +182,8 @@ impl Existence {
     pub(super) fn delete(&mut self, cluster: &ClusterId) -> bool {
         self.deleted.insert(cluster.clone());
         let was_observed = self.has_uid(&cluster.name, &cluster.uid);
-        if was_observed {
-            self.observed.remove(&cluster.name);
+        if was_observed && let Some(gone) = self.observed.remove(&cluster.name) {
+            self.bytes -= gone.bytes();
         }
         was_observed
     }
@@ -186,8 +195,15 @@ impl Existence {
             .partition(|(name, _)| named.contains(name));
         self.observed = stay;
         for cluster in go.into_values() {
+            self.bytes -= cluster.bytes();
             self.deleted.insert(cluster.id().clone());
         }
+    }
+
+    /// Forgets those that a snapshot has not named so far, without taking them for deleted: if they exist, it will name them.
+    pub(super) fn forget_unnamed(&mut self, named: &BTreeSet<ClusterName>) {
+        self.observed.retain(|name, _| named.contains(name));
+        self.bytes = self.observed.values().map(Cluster::bytes).sum();
     }
 
     /// Notes whether the `SIPCluster` of a name is missing. `recorded`: it has a record. Returns whether that changed for its

@@ -12,6 +12,8 @@ use crate::observed::Host;
 pub(super) struct Inventory {
     model: ::placement::Site,
     hosts: BTreeMap<HostName, Host>,
+    /// Of all hosts.
+    bytes: usize,
     /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
     labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
     former: Former,
@@ -22,6 +24,7 @@ impl Inventory {
         Self {
             model: ::placement::Site::new(policy),
             hosts: BTreeMap::new(),
+            bytes: 0,
             labelled: BTreeMap::new(),
             former: Former::default(),
         }
@@ -35,6 +38,11 @@ impl Inventory {
     /// Hosts by name.
     pub(super) fn hosts(&self) -> &BTreeMap<HostName, Host> {
         &self.hosts
+    }
+
+    /// About how many bytes all hosts take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn set_policy(&mut self, policy: Policy) {
@@ -75,7 +83,9 @@ impl Inventory {
         let before = self.hosts.get(&id.name).map(|host| &host.details().addresses);
         self.former
             .set_addresses(&id.name, before, &host.details().addresses);
-        self.hosts.insert(id.name.clone(), host);
+        self.bytes += host.bytes();
+        let before = self.hosts.insert(id.name.clone(), host);
+        self.bytes -= before.as_ref().map_or(0, Host::bytes);
         let mut affected = self.former.remove(&id);
         affected.insert(id.name);
         self.set_former(&affected);
@@ -86,6 +96,7 @@ impl Inventory {
         self.unindex(name);
         self.model.remove(name);
         let host = self.hosts.remove(name)?;
+        self.bytes -= host.bytes();
         let before = &host.details().addresses;
         self.former.set_addresses(name, Some(before), &Addresses::new());
         self.set_former(&BTreeSet::from([name.clone()]));

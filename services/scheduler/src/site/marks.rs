@@ -1,8 +1,9 @@
 //! Release marks that no ledger has issued: faults of the hosts that show them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use ::placement::{HostId, HostName};
+use runtime::quiet::Quiet;
 
 use super::{notes::Notes, positions::Positions};
 use crate::{ledger::position::LIMIT, observed::Host};
@@ -27,6 +28,8 @@ pub(super) struct Marks {
     faulty: BTreeMap<HostName, u64>,
     /// Not told to the reporter yet.
     untold: Vec<HostFault>,
+    /// A mark can change as often as its host is reported.
+    log: Arc<Quiet>,
 }
 
 /// A mark that was not issued, for people.
@@ -70,7 +73,9 @@ impl Marks {
         let issued = positions.issued();
         let fault = NotIssued { mark, issued }.to_string();
         if self.faulty.insert(id.name.clone(), mark) != Some(mark) {
-            tracing::warn!(site, host = %id.name, "{fault}");
+            if let Some(withheld) = self.log.line() {
+                tracing::warn!(site, host = %id.name, withheld, "{fault}");
+            }
             notes.add(id, &fault);
             if self.untold.len() < FAULTS {
                 self.untold.push(HostFault {

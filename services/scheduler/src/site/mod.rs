@@ -8,6 +8,7 @@
 //! `failures`. The steps that change a site are in `steps`, `reporting` and `repair`; each is the order in which the parts are
 //! called.
 
+mod bounds;
 mod changes;
 mod claims;
 mod conflicts;
@@ -19,6 +20,7 @@ mod fitting;
 mod former;
 mod freed;
 mod inventory;
+mod limits;
 mod marks;
 mod notes;
 mod orphans;
@@ -38,6 +40,7 @@ mod view;
 pub use changes::{Changed, Cursor};
 pub use existence::UNOBSERVED_LIMIT;
 pub use failures::MISSING_LIMIT;
+pub use limits::{Limit, LimitArgs, Limits};
 pub(crate) use marks::FAULTS;
 pub use marks::HostFault;
 pub use notes::Note;

@@ -131,19 +131,23 @@ impl Site {
     /// Takes hosts and `SIPCluster`s in. Returns the clusters whose records must be settled.
     ///
     /// # Errors
-    /// [`Error::Superseded`] when the session is not the site's any more.
+    /// [`Error::Superseded`] when the session is not the site's any more; [`Error::SiteFull`].
     pub fn report(
         &mut self,
         id: &SessionId,
         changes: Changes,
         time: SystemTime,
     ) -> Result<BTreeSet<ClusterName>, Error> {
+        // Of the present session only: another's is refused for that.
+        self.sessions.seen(&self.name, id, time)?;
+        self.require_room_for_report(id, &changes)?;
         let Changes {
             hosts,
             unreadable,
             deleted_hosts,
             clusters,
             deleted_clusters,
+            faults: _,
         } = changes;
         if let Some(seen) = self.sessions.seen(&self.name, id, time)? {
             seen.hosts.extend(hosts.iter().map(|host| host.id().name.clone()));

@@ -196,6 +196,21 @@ impl Sessions {
         Ok(self.require(site, id, now)?.snapshot.as_mut())
     }
 
+    /// What the snapshot of this session has named so far, while it lasts.
+    pub(super) fn snapshot(&self, id: &SessionId) -> Option<&Seen> {
+        let current = self.current.as_ref().filter(|current| current.id == *id)?;
+        current.snapshot.as_ref()
+    }
+
+    /// How many hosts the present snapshot has named so far; none when it is complete.
+    pub(super) fn named_hosts(&self) -> usize {
+        let snapshot = self
+            .current
+            .as_ref()
+            .and_then(|current| current.snapshot.as_ref());
+        snapshot.map_or(0, |seen| seen.hosts.len())
+    }
+
     /// Ends the snapshot, and returns what it named.
     pub(super) fn complete(&mut self, site: &str, id: &SessionId, now: SystemTime) -> Result<Seen, Error> {
         self.require(site, id, now)?

@@ -9,6 +9,7 @@ use super::{
     claims::{Claims, Replaced},
     existence::Existence,
     inventory::Inventory,
+    limits::Limits,
     marks::Marks,
     notes::Notes,
     positions::Positions,
@@ -35,6 +36,7 @@ pub struct Site {
     pub(super) marks: Marks,
     pub(super) sessions: Sessions,
     pub(super) notes: Notes,
+    pub(super) limits: Limits,
     pub(super) last_report: Option<SystemTime>,
 }
 
@@ -90,6 +92,7 @@ impl Site {
             marks: Marks::default(),
             sessions: Sessions::new(fence),
             notes: Notes::default(),
+            limits: Limits::default(),
             last_report: None,
         }
     }
@@ -107,7 +110,16 @@ impl Site {
         let (name, policy) = (self.name.clone(), self.model().policy().clone());
         let fresh = Self::new(name, policy, records, upto, fence, history);
         let positions = self.positions.reset(history, fresh.positions.issued());
-        *self = Self { positions, ..fresh };
+        *self = Self {
+            positions,
+            limits: self.limits,
+            ..fresh
+        };
+    }
+
+    /// Has so much at most from now on; what is there stays.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// Its name.

@@ -67,7 +67,7 @@ impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`]; [`Error::Superseded`] when the site has
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`], [`Error::SiteFull`]; [`Error::Superseded`] when the site has
     /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
@@ -77,8 +77,15 @@ impl Site {
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
         let record = self.decide_without(Withheld::NOTHING, &record, room, author.now);
-        room.require_growth(&record)?;
-        let outcome = self.store(record, author, permit)?;
+        let has_room = room.require_growth(&record).map_err(Error::from);
+        let has_room = has_room.and_then(|()| self.require_room_for_record(&record));
+        let stored = has_room.and_then(|()| self.store(record, author, permit));
+        let outcome = stored.inspect_err(|_| {
+            // Nothing is remembered of who was refused.
+            if !self.claims.contains(&cluster) {
+                self.existence.forget(&cluster);
+            }
+        })?;
         // Whatever its status promised is its own now, or somebody else's.
         self.withdraw_promises(&cluster);
         Ok(outcome)

@@ -15,6 +15,7 @@ use crate::{
     },
     policy::Policies,
     region::Region,
+    site::Limits,
 };
 
 /// Least and most time between two tries to begin a term.
@@ -29,6 +30,7 @@ pub struct Supervisor {
     standing: watch::Sender<Standing>,
     gate: Gate,
     metrics: TermMetrics,
+    limits: Limits,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -59,6 +61,7 @@ impl Supervisor {
             standing,
             gate,
             metrics: TermMetrics::default(),
+            limits: Limits::default(),
         };
         (supervisor, Terms::new(seen))
     }
@@ -67,6 +70,12 @@ impl Supervisor {
     #[must_use]
     pub fn measured(self, metrics: TermMetrics) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// The same, in which each site may have so much.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Begins terms until the shutdown; then waits until all that was asked for is written.
@@ -143,7 +152,7 @@ impl Supervisor {
         let ending = committer.ending().clone();
         let mut policies = self.policies.clone();
         let current = policies.borrow_and_update().clone();
-        let region = Region::new(contents.clone(), current, committer);
+        let region = Region::new(contents.clone(), current, committer).limited(self.limits);
         let mut retries = Box::pin(region.clone().run_retries());
         let mut policies = Box::pin(region.clone().run_policies(policies));
         let stop = CancellationToken::new();

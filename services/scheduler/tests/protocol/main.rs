@@ -12,6 +12,7 @@ mod durable;
 mod existence;
 mod fixtures;
 mod history;
+mod limits;
 mod marks;
 mod names;
 mod positions;

@@ -1,0 +1,184 @@
+//! A site has so much and no more, and what it has too much of is its own fault.
+
+use proto::inventory::v1 as wire;
+use scheduler::{
+    convert,
+    error::Error,
+    site::{Limits, SessionId},
+};
+
+use crate::fixtures::{SITE, Stage, host, observed};
+
+fn limited(limits: Limits) -> Stage {
+    let stage = Stage::empty();
+    // The region is one, however often it is cloned.
+    let _ = stage.region.clone().limited(limits);
+    stage
+}
+
+async fn report(stage: &Stage, session: &SessionId, hosts: &[&str], clusters: &[&str]) -> Result<(), Error> {
+    let changes = wire::HostChanges {
+        hosts: hosts.iter().map(|name| host(name)).collect(),
+        clusters: clusters.iter().map(|name| observed(name)).collect(),
+        ..wire::HostChanges::default()
+    };
+    let reported = stage
+        .region
+        .report(SITE, session, convert::changes(SITE, changes));
+    reported.await.map(drop)
+}
+
+fn limit(refused: Result<(), Error>) -> &'static str {
+    match refused {
+        Err(Error::SiteFull { site, limit, why: _ }) if site == SITE => limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_without_end_is_refused_at_its_limit() {
+    let stage = limited(Limits {
+        hosts: 3,
+        clusters: 2,
+        ..Limits::default()
+    });
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = reporter.session().id.clone();
+    report(&stage, &session, &["h1", "h2", "h3"], &[]).await.unwrap();
+    report(&stage, &session, &["h1", "h2"], &["one", "two"])
+        .await
+        .unwrap();
+    assert_eq!(limit(report(&stage, &session, &["h4"], &[]).await), "hosts");
+    assert_eq!(limit(report(&stage, &session, &[], &["three"]).await), "clusters");
+    let site = stage.region.site(SITE).unwrap();
+    let counts = (site.read().hosts().len(), site.read().clusters().len());
+    assert_eq!(counts, (3, 2), "nothing of what was refused is kept");
+}
+
+#[tokio::test]
+async fn hosts_without_uid_count_while_a_snapshot_lasts() {
+    let stage = limited(Limits {
+        hosts: 3,
+        ..Limits::default()
+    });
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = reporter.session().id.clone();
+    let mut refused = None;
+    for number in 0..10 {
+        let mut nameless = host(&format!("h{number}"));
+        if let Some(reference) = &mut nameless.r#ref {
+            reference.uid.clear();
+        }
+        let changes = wire::HostChanges {
+            hosts: vec![nameless],
+            ..wire::HostChanges::default()
+        };
+        let changes = convert::changes(SITE, changes);
+        if let Err(error) = stage.region.report(SITE, &session, changes).await {
+            refused = Some((number, error));
+            break;
+        }
+    }
+    let (number, error) = refused.unwrap();
+    assert_eq!((number, limit(Err(error))), (3, "hosts"));
+}
+
+#[tokio::test]
+async fn renamed_hosts_fit_in_the_place_of_those_before() {
+    let stage = limited(Limits {
+        hosts: 3,
+        clusters: 1,
+        ..Limits::default()
+    });
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = reporter.session().id.clone();
+    report(&stage, &session, &["h1", "h2", "h3"], &["one"])
+        .await
+        .unwrap();
+    stage.region.complete_snapshot(SITE, &session).await.unwrap();
+    drop(reporter);
+    // What earlier snapshots named makes room, also if they never ended.
+    for round in 0..3 {
+        let reporter = stage.open("lease", 1).await.unwrap();
+        let session = reporter.session().id.clone();
+        let names = [1, 2, 3].map(|number| format!("r{round}-{number}"));
+        let names = names.each_ref().map(String::as_str);
+        let cluster = format!("c{round}");
+        report(&stage, &session, &names, &[&cluster]).await.unwrap();
+        if round == 2 {
+            stage.region.complete_snapshot(SITE, &session).await.unwrap();
+            let site = stage.region.site(SITE).unwrap();
+            assert_eq!(site.read().hosts().len(), 3);
+            assert!(site.read().require_synced().is_ok());
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_of_the_inventory_are_limited() {
+    let stage = limited(Limits {
+        inventory: 64 << 10,
+        ..Limits::default()
+    });
+    let reporter = stage.open("lease", 1).await.unwrap();
+    let session = reporter.session().id.clone();
+    let mut large = host("h1");
+    large.problems = vec!["p".repeat(60 << 10)];
+    let changes = |host: &wire::Host| {
+        let changes = wire::HostChanges {
+            hosts: vec![host.clone()],
+            ..wire::HostChanges::default()
+        };
+        convert::changes(SITE, changes)
+    };
+    // The same host again takes no more.
+    for _ in 0..3 {
+        stage
+            .region
+            .report(SITE, &session, changes(&large))
+            .await
+            .unwrap();
+    }
+    if let Some(reference) = &mut large.r#ref {
+        reference.name = "h2".to_owned();
+    }
+    let refused = stage.region.report(SITE, &session, changes(&large)).await;
+    assert_eq!(limit(refused.map(drop)), "inventory");
+    report(&stage, &session, &["h3"], &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn new_clusters_are_refused_at_the_limit_and_old_ones_shrink() {
+    let stage = limited(Limits {
+        clusters: 2,
+        ..Limits::default()
+    });
+    let _session = stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.apply("two", 1, 1).await.unwrap();
+    for _ in 0..3 {
+        let refused = stage.apply("three", 1, 1).await;
+        assert_eq!(limit(refused.map(drop)), "records");
+    }
+    stage.apply("one", 2, 2).await.unwrap();
+    stage.apply("one", 3, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn bytes_of_records_are_limited_and_old_ones_shrink() {
+    let stage = limited(Limits {
+        records: 16 << 10,
+        ..Limits::default()
+    });
+    let _session = stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
+    stage.apply("one", 1, 3).await.unwrap();
+    let mut refused = Ok(());
+    for number in 0..16 {
+        refused = stage.apply(&format!("more-{number}"), 1, 0).await.map(drop);
+        if refused.is_err() {
+            break;
+        }
+    }
+    assert_eq!(limit(refused), "record-bytes");
+    stage.apply("one", 2, 1).await.unwrap();
+}
