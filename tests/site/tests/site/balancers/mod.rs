@@ -6,7 +6,7 @@ mod networks;
 mod pods;
 mod ports;
 mod reachability;
-mod releases;
+pub(crate) mod releases;
 mod takeover;
 mod templates;
 

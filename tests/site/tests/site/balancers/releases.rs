@@ -277,7 +277,7 @@ fn a_refused_deployment_is_reported_once_and_holds_no_host() {
 }
 
 /// The load-balancer agent may list pods, or not.
-async fn may_list_pods(stage: &Stage, may: bool) {
+pub(crate) async fn may_list_pods(stage: &Stage, may: bool) {
     let verbs = if may { json!(["list", "watch"]) } else { json!([]) };
     let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(stage.site.client());
     let mut role = roles.get("sip-load-balancer-agent-tenant").await.unwrap();

@@ -1,36 +1,34 @@
 //! A host moves from one tenant to another while both are asked all the time: nobody is answered by a machine of the other.
 
+mod traffic;
+
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use sandbox::{
-    inventory::{Host, NETWORK},
+    inventory::{FLAVOR, Host, NETWORK},
     node,
     region::Agent,
-    sip_clusters::holder,
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 
+use self::traffic::{Seen, Tenant, Tenants, listen, provision};
 use super::start_empty;
-use crate::fixtures::{Cluster, Role, Stage, cluster, members, set_consumer};
+use crate::{
+    balancers::releases::may_list_pods,
+    fixtures::{Cluster, Role, Stage, cluster, make_again, members, set_consumer},
+};
 
 const SCENARIO: &str = "moves";
 /// Of the first tenant's two load balancers, and of the other tenant's one.
@@ -39,95 +37,12 @@ const BANK: u16 = 31_502;
 /// The first tenant asks for it when it is somebody else's.
 const TAKEN: u16 = 31_503;
 const CLIENTS: usize = 8;
-const PAUSE: Duration = Duration::from_millis(2);
 /// A host that waits for pods stays for so long at least.
 const STAYS: Duration = Duration::from_secs(3);
-
-/// Whose machine each address is: whoever has provisioned it answers there.
-type Tenants = Arc<Mutex<BTreeMap<Ipv4Addr, String>>>;
-
-/// A machine that answers every byte on a port with the name of its tenant.
-async fn listen(address: Ipv4Addr, port: u16, tenants: Tenants) -> JoinSet<()> {
-    let listener = TcpListener::bind((address, port)).await.unwrap();
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        let mut sessions = JoinSet::new();
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else {
-                continue;
-            };
-            let tenants = Arc::clone(&tenants);
-            sessions.spawn(async move {
-                let mut byte = [0];
-                // A health check hangs up at once, which is its right.
-                while stream.read_exact(&mut byte).await.is_ok() {
-                    let tenant = tenants.lock().unwrap().get(&address).cloned();
-                    let line = format!("{}\n", tenant.unwrap_or_default());
-                    if stream.write_all(line.as_bytes()).await.is_err() {
-                        return;
-                    }
-                }
-            });
-            while sessions.try_join_next().is_some() {}
-        }
-    });
-    serving
-}
-
-/// Machines become their tenants' as soon as hosts carry their labels, and nobody's when these are taken off.
-async fn provision(hosts: Api<DynamicObject>, addresses: BTreeMap<String, Ipv4Addr>, tenants: Tenants) {
-    loop {
-        if let Ok(found) = hosts.list(&ListParams::default()).await {
-            let mut tenants = tenants.lock().unwrap();
-            for host in found {
-                let Some(address) = addresses.get(&host.name_any()) else {
-                    continue;
-                };
-                match holder(&host) {
-                    Some((cluster, _)) => tenants.insert(*address, cluster),
-                    None => tenants.remove(address),
-                };
-            }
-        }
-        tokio::time::sleep(PAUSE * 5).await;
-    }
-}
-
-/// What clients have seen.
-#[derive(Debug, Default)]
-struct Seen {
-    answers: AtomicU64,
-    wrong: Mutex<Vec<String>>,
-}
-
-/// Asks a tenant's port, one connection for each request.
-async fn client(seen: Arc<Seen>, at: SocketAddr, own: &'static str) {
-    loop {
-        match request(at).await {
-            // Nobody has provisioned a machine that joins.
-            Ok(answer) if answer == own || answer.is_empty() => {
-                seen.answers.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(answer) => seen.wrong.lock().unwrap().push(format!("{at}: {answer}")),
-            // A load balancer may be gone, or have no member.
-            Err(_) => {}
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn request(at: SocketAddr) -> std::io::Result<String> {
-    let asked = async {
-        let mut stream = BufReader::new(TcpStream::connect(at).await?);
-        stream.write_all(b"?").await?;
-        let mut line = String::new();
-        if stream.read_line(&mut line).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim().to_owned())
-    };
-    tokio::time::timeout(Duration::from_secs(2), asked).await?
-}
+/// The clients of all ports together have so many answers in every move at least.
+const ANSWERS: u64 = 500;
+/// Hosts that the first tenant may have too.
+const SHOPS: &str = "example.org/shops";
 
 fn entries(ports: &[u16]) -> Value {
     let entry = |port: &u16| {
@@ -145,6 +60,10 @@ fn tenant(name: &str, workers: u32, ports: &[u16]) -> Cluster {
         .with("/services/loadBalancerWorker", entries(ports))
 }
 
+fn shops(label: Option<&str>) -> Value {
+    json!({"metadata": {"labels": {SHOPS: label}}})
+}
+
 /// The ways in which a host leaves a tenant.
 #[derive(Clone, Copy, Debug)]
 enum Move {
@@ -154,11 +73,25 @@ enum Move {
     Drop,
     /// The same edit asks for a port that is taken, and the port becomes free later.
     Refuse,
+    /// The same edit asks for a port that is taken, and a later one drops that load balancer.
+    RefuseThenDrop,
     /// It is deleted while one of its hosts is in use.
     Delete,
+    /// It wants one less while the load-balancer agent may not list pods.
+    Unlisted,
+    /// The `BareMetalHost` is deleted and made again, and does not fit the tenant any more; only then it wants one less.
+    MadeAgain,
 }
 
-const MOVES: [Move; 4] = [Move::Delete, Move::Shrink, Move::Drop, Move::Refuse];
+const MOVES: [Move; 7] = [
+    Move::Delete,
+    Move::Shrink,
+    Move::Drop,
+    Move::Refuse,
+    Move::RefuseThenDrop,
+    Move::Unlisted,
+    Move::MadeAgain,
+];
 
 async fn wants(stage: &Stage, of: &Cluster, workers: u32, ports: &[u16]) {
     let edit = json!({
@@ -184,10 +117,35 @@ async fn kill(stage: &mut Stage, killed: Option<(Agent, Duration)>) {
     }
 }
 
+/// Somebody has the port that the shop asks for; it is told so, and its hosts stay.
+async fn refuse(stage: &mut Stage, shop: &Cluster, killed: Option<(Agent, Duration)>) {
+    let services: Api<Service> = Api::namespaced(stage.site.client(), SCENARIO);
+    let theirs = json!({
+        "metadata": {"name": "theirs"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": TAKEN}]},
+    });
+    let theirs = serde_json::from_value(theirs).unwrap();
+    services.create(&PostParams::default(), &theirs).await.unwrap();
+    wants(stage, shop, 1, &[SHOP[0], TAKEN]).await;
+    kill(stage, killed).await;
+    stage
+        .condition_is(shop, "LoadBalancerReady", "False", "PortConflict")
+        .await;
+    stays(stage, "the refused load balancer still routes there").await;
+}
+
+/// The shop has both hosts, and has them after a while.
+async fn stays(stage: &Stage, why: &str) {
+    tokio::time::sleep(STAYS).await;
+    let held = stage.clusters(SCENARIO).get("shop").await.unwrap();
+    assert_eq!(members(&held).len(), 2, "{why}");
+}
+
 /// Moves one host from the shop, which has two, to the bank.
 async fn depart(
     stage: &mut Stage,
     (shop, bank): (&Cluster, &Cluster),
+    hosts: &[Host],
     how: Move,
     killed: Option<(Agent, Duration)>,
 ) {
@@ -201,26 +159,13 @@ async fn depart(
             wants(stage, shop, 1, &SHOP[..1]).await;
             kill(stage, killed).await;
         }
-        Move::Refuse => {
+        Move::Refuse | Move::RefuseThenDrop => {
+            refuse(stage, shop, killed).await;
             let services: Api<Service> = Api::namespaced(stage.site.client(), SCENARIO);
-            let theirs = json!({
-                "metadata": {"name": "theirs"},
-                "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": TAKEN}]},
-            });
-            let theirs = serde_json::from_value(theirs).unwrap();
-            services.create(&PostParams::default(), &theirs).await.unwrap();
-            wants(stage, shop, 1, &[SHOP[0], TAKEN]).await;
-            kill(stage, killed).await;
-            stage
-                .condition_is(shop, "LoadBalancerReady", "False", "PortConflict")
-                .await;
-            tokio::time::sleep(STAYS).await;
-            let held = stage.clusters(SCENARIO).get("shop").await.unwrap();
-            assert_eq!(
-                members(&held).len(),
-                2,
-                "the refused load balancer still routes there"
-            );
+            if matches!(how, Move::RefuseThenDrop) {
+                wants(stage, shop, 1, &SHOP[..1]).await;
+                holds(stage, bank, 2).await;
+            }
             services.delete("theirs", &DeleteParams::default()).await.unwrap();
         }
         Move::Delete => {
@@ -237,6 +182,22 @@ async fn depart(
             stage.gone(shop).await;
             return;
         }
+        Move::Unlisted => {
+            may_list_pods(stage, false).await;
+            wants(stage, shop, 1, &SHOP).await;
+            kill(stage, killed).await;
+            stays(stage, "what is not listed may route there").await;
+            may_list_pods(stage, true).await;
+        }
+        Move::MadeAgain => {
+            let held = stage.clusters(SCENARIO).get("shop").await.unwrap();
+            let again = members(&held)[0].name.clone();
+            let host = hosts.iter().find(|host| host.name == again).unwrap();
+            make_again(stage, host).await;
+            kill(stage, killed).await;
+            stays(stage, "its load balancers still route to the machine").await;
+            wants(stage, shop, 1, &SHOP).await;
+        }
     }
     holds(stage, bank, 2).await;
     holds(stage, shop, 1).await;
@@ -248,7 +209,18 @@ async fn come_back(stage: &mut Stage, (shop, bank): (&Cluster, &Cluster), how: M
         Move::Delete => {
             stage.create(shop).await;
         }
-        Move::Shrink | Move::Drop | Move::Refuse => wants(stage, shop, 2, &SHOP).await,
+        Move::MadeAgain => {
+            for host in &stage.hosts_of(SCENARIO).await {
+                let patch = Patch::Merge(shops(Some("yes")));
+                let name = host.metadata.name.as_deref().unwrap();
+                let patched = stage.hosts().patch(name, &PatchParams::default(), &patch).await;
+                patched.unwrap();
+            }
+            wants(stage, shop, 2, &SHOP).await;
+        }
+        Move::Shrink | Move::Drop | Move::Refuse | Move::RefuseThenDrop | Move::Unlisted => {
+            wants(stage, shop, 2, &SHOP).await;
+        }
     }
     wants(stage, bank, 1, &[BANK]).await;
     holds(stage, bank, 1).await;
@@ -269,7 +241,7 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
     let (at_node, machines) = (node.address(), node.machines());
     let tenants = Tenants::default();
     let mut running: JoinSet<()> = JoinSet::new();
-    let mut addresses = BTreeMap::new();
+    let mut addresses = BTreeMap::<String, Ipv4Addr>::new();
     let mut hosts = Vec::new();
     let mut serving = Vec::new();
     for (index, address) in machines.into_iter().enumerate() {
@@ -282,27 +254,51 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
         }
     }
     stage.load(&hosts).await;
-    let (shop, bank) = (tenant("shop", 2, &SHOP), tenant("bank", 1, &[BANK]));
+    for host in &hosts {
+        let patch = Patch::Merge(shops(Some("yes")));
+        let patched = stage
+            .hosts()
+            .patch(&host.name, &PatchParams::default(), &patch)
+            .await;
+        patched.unwrap();
+    }
+    let flavor = format!("{SCENARIO}-worker");
+    let (shop, bank) = (
+        tenant("shop", 2, &SHOP).with(
+            "/nodes/Worker/labelSelector/matchLabels",
+            json!({FLAVOR: flavor, SHOPS: "yes"}),
+        ),
+        tenant("bank", 1, &[BANK]),
+    );
     for cluster in [&shop, &bank] {
         stage.create(cluster).await;
         stage.ready(cluster).await;
     }
-    running.spawn(provision(stage.hosts(), addresses, Arc::clone(&tenants)));
+    running.spawn(provision(stage.hosts(), addresses.clone(), Arc::clone(&tenants)));
+    let addresses = Arc::new(addresses);
     let seen = Arc::new(Seen::default());
-    let asked = [
-        (SHOP[0], "moves/shop"),
-        (SHOP[1], "moves/shop"),
-        (BANK, "moves/bank"),
-    ];
-    for (port, own) in asked.iter().cycle().take(CLIENTS * asked.len()) {
-        running.spawn(client(Arc::clone(&seen), SocketAddr::from((at_node, *port)), own));
+    let of = |name| Tenant::new(stage.clusters(SCENARIO), (SCENARIO, name), Arc::clone(&addresses));
+    let (of_shop, of_bank) = (of("shop"), of("bank"));
+    for tenant in [&of_shop, &of_bank] {
+        running.spawn(tenant.clone().follow());
+    }
+    let asked = [(SHOP[0], &of_shop), (SHOP[1], &of_shop), (BANK, &of_bank)];
+    for (port, tenant) in asked.iter().cycle().take(CLIENTS * asked.len()) {
+        let at = SocketAddr::from((at_node, *port));
+        running.spawn((*tenant).clone().ask(Arc::clone(&seen), at));
     }
 
     let seed = number("SOAK_SEED").unwrap_or(1);
     let mut random = StdRng::seed_from_u64(seed);
     let moves = number("SOAK_MOVES");
     let count = moves.unwrap_or(MOVES.len() as u64);
-    for (turn, how) in (0..count).zip(MOVES.into_iter().cycle()) {
+    let mut order = Vec::new();
+    for turn in 0..count {
+        if order.is_empty() {
+            order = MOVES.to_vec();
+            order.shuffle(&mut random);
+        }
+        let how = order.remove(0);
         // Every second move in the short form, and every move in the long one, kills an agent somewhere in it.
         let kills = moves.is_some() || turn % 2 == 1;
         let agents = [Agent::LoadBalancer, Agent::Cluster];
@@ -310,20 +306,20 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
             let agent = agents[random.random_range(0..agents.len())];
             (agent, Duration::from_millis(random.random_range(0..3_000)))
         });
-        depart(&mut stage, (&shop, &bank), how, killed).await;
+        println!("seed {seed}, move {turn}: {how:?}, killed {killed:?}");
+        let before = seen.answers();
+        depart(&mut stage, (&shop, &bank), &hosts, how, killed).await;
         come_back(&mut stage, (&shop, &bank), how).await;
-        let wrong = seen.wrong.lock().unwrap().clone();
-        let answers = seen.answers.load(Ordering::Relaxed);
-        println!("seed {seed}, move {turn}: {how:?}, killed {killed:?}, {answers} answers");
+        let answers = seen.answers() - before;
+        println!("{answers} answers");
+        let wrong = seen.wrong();
         assert_eq!(
             wrong,
             Vec::<String>::new(),
             "{how:?}: {} wrong answers",
             wrong.len()
         );
+        assert!(answers > ANSWERS, "{how:?}: {answers} answers show nothing");
         assert!(running.try_join_next().is_none(), "clients go on");
     }
-    let answers = seen.answers.load(Ordering::Relaxed);
-    assert!(answers > 5_000, "{answers} answers show nothing");
-    stage.nothing_was_forbidden();
 }

@@ -1,0 +1,193 @@
+//! Machines that say whose they are, and clients that are never to hear of another tenant's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
+use sandbox::sip_clusters::holder;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::fixtures::members;
+
+pub(super) const PAUSE: Duration = Duration::from_millis(2);
+
+/// Whose machine each address is: whoever has provisioned it answers there.
+pub(super) type Tenants = Arc<Mutex<BTreeMap<Ipv4Addr, String>>>;
+
+/// A machine that answers every byte on a port with its address and the name of its tenant, if it has one.
+pub(super) async fn listen(address: Ipv4Addr, port: u16, tenants: Tenants) -> JoinSet<()> {
+    let listener = TcpListener::bind((address, port)).await.unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut sessions = JoinSet::new();
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else {
+                continue;
+            };
+            let tenants = Arc::clone(&tenants);
+            sessions.spawn(async move {
+                let mut byte = [0];
+                // A health check hangs up at once, which is its right.
+                while stream.read_exact(&mut byte).await.is_ok() {
+                    let tenant = tenants.lock().unwrap().get(&address).cloned();
+                    let line = format!("{address} {}\n", tenant.unwrap_or_default());
+                    if stream.write_all(line.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            while sessions.try_join_next().is_some() {}
+        }
+    });
+    serving
+}
+
+/// Machines become their tenants' as soon as hosts carry their labels, and nobody's when these are taken off.
+pub(super) async fn provision(
+    hosts: Api<DynamicObject>,
+    addresses: BTreeMap<String, Ipv4Addr>,
+    tenants: Tenants,
+) {
+    loop {
+        if let Ok(found) = hosts.list(&ListParams::default()).await {
+            let mut tenants = tenants.lock().unwrap();
+            for host in found {
+                let Some(address) = addresses.get(&host.name_any()) else {
+                    continue;
+                };
+                match holder(&host) {
+                    Some((cluster, _)) => tenants.insert(*address, cluster),
+                    None => tenants.remove(address),
+                };
+            }
+        }
+        tokio::time::sleep(PAUSE * 5).await;
+    }
+}
+
+/// What clients have seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    answers: AtomicU64,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl Seen {
+    /// How many right answers there were.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// The wrong ones.
+    pub(super) fn wrong(&self) -> Vec<String> {
+        self.wrong.lock().unwrap().clone()
+    }
+}
+
+/// A tenant whose port is asked.
+#[derive(Clone)]
+pub(super) struct Tenant {
+    clusters: Api<DynamicObject>,
+    name: &'static str,
+    whole_name: String,
+    addresses: Arc<BTreeMap<String, Ipv4Addr>>,
+    /// The addresses of the hosts that its status had when it was read last.
+    held: Arc<Mutex<BTreeSet<Ipv4Addr>>>,
+}
+
+impl Tenant {
+    pub(super) fn new(
+        clusters: Api<DynamicObject>,
+        (namespace, name): (&str, &'static str),
+        addresses: Arc<BTreeMap<String, Ipv4Addr>>,
+    ) -> Self {
+        Self {
+            clusters,
+            name,
+            whole_name: format!("{namespace}/{name}"),
+            addresses,
+            held: Arc::default(),
+        }
+    }
+
+    /// Reads the status for as long as it runs.
+    pub(super) async fn follow(self) {
+        loop {
+            self.read().await;
+            tokio::time::sleep(PAUSE * 5).await;
+        }
+    }
+
+    async fn read(&self) {
+        if let Ok(object) = self.clusters.get_opt(self.name).await {
+            let members = object.as_ref().map(members).unwrap_or_default();
+            let addresses = members
+                .iter()
+                .filter_map(|member| self.addresses.get(&member.name));
+            *self.held.lock().unwrap() = addresses.copied().collect();
+        }
+    }
+
+    fn holds(&self, address: Ipv4Addr) -> bool {
+        self.held.lock().unwrap().contains(&address)
+    }
+
+    /// Whether an answer is one of its own machines'. One that nobody has provisioned may answer only while the tenant holds it: a
+    /// host that joins, or one that left the status since the request.
+    async fn is_own(&self, answer: &str) -> bool {
+        let Some((address, tenant)) = answer.split_once(' ') else {
+            return false;
+        };
+        if !tenant.is_empty() {
+            return tenant == self.whole_name;
+        }
+        let address = address.parse().unwrap();
+        if self.holds(address) {
+            return true;
+        }
+        self.read().await;
+        self.holds(address)
+    }
+
+    /// Asks a port of the tenant's, one connection for each request.
+    pub(super) async fn ask(self, seen: Arc<Seen>, at: SocketAddr) {
+        loop {
+            // A load balancer may be gone, or have no member.
+            if let Ok(answer) = request(at).await {
+                if self.is_own(&answer).await {
+                    seen.answers.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    seen.wrong.lock().unwrap().push(format!("{at}: {answer}"));
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn request(at: SocketAddr) -> std::io::Result<String> {
+    let asked = async {
+        let mut stream = BufReader::new(TcpStream::connect(at).await?);
+        stream.write_all(b"?").await?;
+        let mut line = String::new();
+        if stream.read_line(&mut line).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end_matches('\n').to_owned())
+    };
+    tokio::time::timeout(Duration::from_secs(2), asked).await?
+}
