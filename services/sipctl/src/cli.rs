@@ -11,7 +11,7 @@ use runtime::tls::ClientTlsArgs;
 use scheduler::term::LedgerArgs;
 
 use crate::kubeconfig;
-use crate::maintenance::{Access, Mark, Request};
+use crate::maintenance::{Access, Confirmation, Mark, Request};
 pub use crate::output::Output;
 use crate::ssh::{Ssh, Through};
 
@@ -69,6 +69,9 @@ pub enum Command {
     /// Mark a host as failed; a member on it is replaced
     #[command(after_help = HANDS_HELP)]
     MarkFailed(Request),
+    /// Confirm that nothing routes to a host that its cluster releases, in place of the load-balancer agent; for operators only
+    #[command(after_help = HANDS_HELP)]
+    ConfirmRelease(Confirmation),
     /// Print a kubeconfig with which users log in to a tenant cluster at its identity provider
     #[command(after_help = KUBECONFIG_HELP)]
     Kubeconfig(kubeconfig::Request),

@@ -45,6 +45,9 @@ pub fn run(cli: Cli, out: &mut dyn Write, notes: &mut dyn Write) -> anyhow::Resu
         Command::Uncordon(command) => print_outcome(&maintenance::cordon(command, false)?, out, notes),
         Command::Replace(command) => print_outcome(&maintenance::replace(command)?, out, notes),
         Command::MarkFailed(command) => print_outcome(&maintenance::mark_failed(command)?, out, notes),
+        Command::ConfirmRelease(command) => {
+            print_outcome(&maintenance::confirm_release(command)?, out, notes)
+        }
         Command::Kubeconfig(request) => print_outcome(&kubeconfig::run(request)?, out, notes),
         Command::SshConfig(command) => print_outcome(&ssh::config(command)?, out, notes),
         Command::Ssh(command) => Ok(Ending::Ran(ssh::run(command)?)),

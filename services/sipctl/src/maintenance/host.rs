@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Under which name fields are owned.
-const MANAGER: &str = "sipctl";
+pub(super) const MANAGER: &str = "sipctl";
 /// Most characters of what a host says of itself.
 const SHOWN: usize = 300;
 

@@ -1,4 +1,4 @@
-//! Maintenance of hosts and domains: `sipctl cordon`, `uncordon`, `replace`, `mark-failed`.
+//! Maintenance of hosts and domains: `sipctl cordon`, `uncordon`, `replace`, `mark-failed`, `confirm-release`.
 //!
 //! A host is annotated on its site's API server, with the rights of whoever asks; the cluster agent reports it. A domain is
 //! written into the site's policy: a file, or a `ConfigMap` from which the scheduler's file comes. Neither needs the scheduler.
@@ -6,6 +6,7 @@
 mod access;
 mod domain;
 mod host;
+mod release;
 
 use std::path::PathBuf;
 
@@ -62,6 +63,19 @@ pub struct Request {
     /// Remove the mark again
     #[arg(long)]
     undo: bool,
+    #[command(flatten)]
+    access: Access,
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The confirmation of a release.
+#[derive(Debug, clap::Args)]
+pub struct Confirmation {
+    /// The BareMetalHost
+    #[arg(value_name = "NS/NAME", value_parser = |text: &str| text.parse::<HostName>())]
+    host: HostName,
     #[command(flatten)]
     access: Access,
     /// Print what would change, and change nothing
@@ -151,6 +165,19 @@ pub fn replace(command: Request) -> anyhow::Result<Outcome> {
 pub fn mark_failed(command: Request) -> anyhow::Result<Outcome> {
     let change = if command.undo { MEND } else { FAIL };
     one(command, change)
+}
+
+/// Runs `confirm-release`.
+///
+/// # Errors
+/// When the API server cannot be asked.
+pub fn confirm_release(command: Confirmation) -> anyhow::Result<Outcome> {
+    let Confirmation {
+        host,
+        access,
+        dry_run,
+    } = command;
+    block_on(release::confirm(access, host, dry_run))
 }
 
 fn one(command: Request, change: Change) -> anyhow::Result<Outcome> {
