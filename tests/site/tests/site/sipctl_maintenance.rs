@@ -1,12 +1,14 @@
 //! What people do to hosts and domains with `sipctl`: said first, done once, seen in status and in the log of decisions.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use sandbox::{inventory::RACK, programs, wait};
 use serde_json::{Value, json};
 
 use crate::fixtures::{
-    AGENTS, Cluster, Role, Stage, cluster, fleet, given_back, held, host, members, written_statuses,
+    AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, held, host, members, written_statuses,
 };
 
 const CORDONED: &str = "sip.airshipit.org/cordoned";
@@ -233,6 +235,14 @@ async fn cordons_a_domain(stage: &Stage) {
     // A file that is none changes nothing, and the next good one counts.
     let good = std::fs::read_to_string(&policy).unwrap();
     std::fs::write(&policy, "hierachy: []").unwrap();
+    let read = async {
+        while !stage.region.log_tails(1_000).contains("a policy is invalid") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, read)
+        .await
+        .expect("the bad file is read");
     std::fs::write(&policy, good).unwrap();
     does(
         stage,

@@ -175,5 +175,21 @@ async fn each_account_may_do_what_the_list_says_and_no_more() {
         }
     }
     insta::assert_snapshot!(list);
+    // The same by kubectl with the agents' tokens, for people.
+    for account in ACCOUNTS {
+        let (namespace, name) = account;
+        let kubeconfig = stage
+            .site
+            .service_account_kubeconfig(namespace, name)
+            .await
+            .unwrap();
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        for namespace in ["kube-system", TENANT] {
+            let listed = stage
+                .kubectl(&[&kubeconfig, "auth", "can-i", "--list", "-n", namespace])
+                .await;
+            println!("{name} in {namespace}:\n{listed}");
+        }
+    }
     stage.nothing_was_forbidden();
 }
