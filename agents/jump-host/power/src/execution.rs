@@ -227,7 +227,7 @@ impl<M: Membership> Executor<M> {
     ) -> Result<(Host, Prepared), Error> {
         let id = earlier.id();
         let before = async {
-            let host = self.reread(earlier).await?;
+            let host = self.reread(tenant, earlier).await?;
             let credentials = host.credentials(&self.client.0).await?;
             Ok((host, credentials))
         };
@@ -261,7 +261,7 @@ impl<M: Membership> Executor<M> {
             };
             let checked = Instant::now();
             self.still_held(tenant, id).await?;
-            let host = self.reread(&host).await?;
+            let host = self.reread(tenant, &host).await?;
             Ok((host, system, send, checked))
         };
         let decided = self.stop.run_until_cancelled(timeout(PREPARE, decided)).await;
@@ -290,10 +290,17 @@ impl<M: Membership> Executor<M> {
         }
     }
 
-    /// The host as it is now: its power state may be changed, by the same BMC as before.
-    async fn reread(&self, earlier: &Host) -> Result<Host, Error> {
+    /// The host as it is now: its power state may be changed by this cluster, and by the same BMC as before. The labels are checked besides
+    /// the scheduler's answer: whoever uses the host goes by them.
+    async fn reread(&self, tenant: &Tenant, earlier: &Host) -> Result<Host, Error> {
         let host = Host::read(&self.client.0, &self.namespaces, earlier.id()).await?;
         allowed(&host)?;
+        if host.is_labelled_for_another(&tenant.cluster) {
+            return Err(Error::NotAMember {
+                cluster: tenant.cluster.key().to_string(),
+                host: host.name(),
+            });
+        }
         if !host.has_bmc_of(earlier) {
             return Err(Error::Busy {
                 host: host.name(),

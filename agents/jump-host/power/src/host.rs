@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use api::{BareMetalHost, Bmc, OperationalStatus, ProvisioningState, annotations};
+use api::{BareMetalHost, Bmc, OperationalStatus, ProvisioningState, annotations, labels};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kit::{apply, placement::HostId};
+use kit::{
+    apply,
+    placement::{ClusterId, HostId},
+};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 
 use crate::{
@@ -133,6 +136,14 @@ impl Host {
     /// Whether two reads of the host name the same BMC, reached in the same way.
     pub(crate) fn has_bmc_of(&self, other: &Self) -> bool {
         self.object.spec.bmc == other.object.spec.bmc
+    }
+
+    /// Whether its labels name another cluster than this one. A host that was claimed a moment ago may have none.
+    pub(crate) fn is_labelled_for_another(&self, cluster: &ClusterId) -> bool {
+        let named = self.object.labels();
+        let differs = |key: &str, own: &str| named.get(key).is_some_and(|named| named != own);
+        differs(labels::CLUSTER_NAME, cluster.name())
+            || differs(labels::CLUSTER_NAMESPACE, cluster.namespace())
     }
 
     /// Where its BMC is, and how it is reached.

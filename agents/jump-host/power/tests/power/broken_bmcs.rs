@@ -239,6 +239,24 @@ async fn a_bmc_with_two_names_takes_one_action_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_the_labels_of_another_cluster_is_refused() {
+    let broken = Broken::start("power-labelled", Fault::None).await;
+    let (mut client, token) = (broken.stage.grpc(), &broken.token);
+    let term = term(&mut client, token).await;
+    for (key, namespace, name, expected) in [
+        ("1", "shop", "billing", "NOT_A_MEMBER"),
+        ("2", "bank", "orders", "NOT_A_MEMBER"),
+        ("3", "shop", "orders", ""),
+    ] {
+        broken.stage.label("own", namespace, name).await;
+        let (_, outcome) = run(&mut client, token, set("own", Action::Reboot, key, &term)).await;
+        let found = outcome.as_ref().err().map(reason).unwrap_or_default();
+        assert_eq!(found, expected, "{namespace}/{name}: {outcome:?}");
+    }
+    assert_eq!(broken.server.actions().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_effect_is_observed_after_the_bmc_has_ended_the_session() {
     let broken = Broken::start("power-again", Fault::EndsSessions).await;
     let (mut client, token) = (broken.stage.grpc(), &broken.token);

@@ -6,7 +6,10 @@ use std::{
 };
 
 use crate::{ledger::Ledger, proxy::Proxy};
-use api::{BareMetalHost, SIPCluster};
+use api::{
+    BareMetalHost, SIPCluster,
+    labels::{CLUSTER_NAME, CLUSTER_NAMESPACE},
+};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Pod, Secret, ServiceAccount},
@@ -247,6 +250,16 @@ impl Stage {
         let hosts = Api::<BareMetalHost>::namespaced(self.client(), HOSTS);
         hosts
             .patch_status(host, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    }
+
+    /// Labels a host as one of a cluster.
+    pub(crate) async fn label(&self, host: &str, namespace: &str, name: &str) {
+        let patch = json!({"metadata": {"labels": {CLUSTER_NAMESPACE: namespace, CLUSTER_NAME: name}}});
+        let hosts = Api::<BareMetalHost>::namespaced(self.client(), HOSTS);
+        hosts
+            .patch(host, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .unwrap();
     }
