@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
 
 async fn list(service: &Service<'_>, format: Format) -> Result<(), Failure> {
     let listed = service.call(async |mut client| {
-        let request = service.request(ListHostsRequest {})?;
+        let request = service.request(ListHostsRequest::default())?;
         Ok(client.list_hosts(request).await?.into_inner())
     });
     output::list(format, &listed.await?)
@@ -81,7 +81,7 @@ async fn console(service: &Service<'_>, format: Format, host: &str) -> Result<()
 /// Asks for an action under one key, and again under the same key where the answer gets lost: it is carried out once at most.
 async fn set_power(service: &Service<'_>, format: Format, host: &str, action: Action) -> Result<(), Failure> {
     let listed = service.call(async |mut client| {
-        let request = service.request(ListHostsRequest {})?;
+        let request = service.request(ListHostsRequest { without_hosts: true })?;
         Ok(client.list_hosts(request).await?.into_inner())
     });
     let message = SetPowerRequest {

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use kit::events::Events;
 use proto::power::v1::{
     Action as WireAction, GetConsoleRequest, GetConsoleResponse, GetHostRequest, GetHostResponse,
-    ListHostsRequest, ListHostsResponse, SetPowerRequest, SetPowerResponse,
+    Host as WireHost, ListHostsRequest, ListHostsResponse, SetPowerRequest, SetPowerResponse,
     power_service_server::PowerService,
 };
 use tokio::time::timeout;
@@ -229,7 +229,11 @@ impl<M: Membership> Admitted<M> {
         named(&members, &self.tenant.cluster, &self.host).cloned()
     }
 
-    async fn list(&self) -> Result<ListHostsResponse, Error> {
+    async fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
+        let ListHostsRequest { without_hosts } = request;
+        if without_hosts {
+            return Ok(self.listed(Vec::new()));
+        }
         let executor = &self.power.executor;
         let mut members = executor.membership.members(&self.tenant.cluster).await?;
         let namespace = self.tenant.cluster.namespace();
@@ -251,11 +255,15 @@ impl<M: Membership> Admitted<M> {
             }
         });
         let hosts = timeout(LIST, hosts.buffered(CONCURRENT).try_collect()).await;
-        Ok(ListHostsResponse {
+        Ok(self.listed(hosts.unwrap_or(Err(Error::TooLate(LIST)))?))
+    }
+
+    fn listed(&self, hosts: Vec<WireHost>) -> ListHostsResponse {
+        ListHostsResponse {
             cluster: self.tenant.cluster.key().to_string(),
-            hosts: hosts.unwrap_or(Err(Error::TooLate(LIST)))?,
+            hosts,
             term: self.power.term.clone(),
-        })
+        }
     }
 
     /// Reads a host in a task of its own, which logs out of the BMC also when the caller goes away or does not wait.
@@ -385,7 +393,7 @@ impl<M: Membership> PowerService for Api<M> {
         request: Request<ListHostsRequest>,
     ) -> Result<Response<ListHostsResponse>, Status> {
         let admitted = self.admit(caller(&request)?, "ListHosts", "").await?;
-        let listed = admitted.list().await;
+        let listed = admitted.list(request.into_inner()).await;
         admitted.answer(listed).map(Response::new)
     }
 

@@ -49,7 +49,7 @@ async fn connection(stage: &Stage, from: [u8; 4]) -> Option<TlsStream<TcpStream>
 }
 
 async fn lists(client: &mut PowerServiceClient<Channel>, token: &str) -> Result<(), tonic::Status> {
-    let request = with_token(ListHostsRequest {}, token);
+    let request = with_token(ListHostsRequest::default(), token);
     client.list_hosts(request).await.map(|_| ())
 }
 
