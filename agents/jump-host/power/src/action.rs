@@ -68,6 +68,15 @@ impl Action {
         }
     }
 
+    /// Whether it does not leave it to the operating system.
+    #[must_use]
+    pub const fn is_forced(self) -> bool {
+        match self {
+            Self::ForceReboot | Self::ForceOff => true,
+            Self::Reboot | Self::On | Self::Off => false,
+        }
+    }
+
     /// What the BMC is to show.
     #[must_use]
     pub const fn goal(self) -> Goal {

@@ -105,7 +105,9 @@ pub enum Error {
         offered: Vec<String>,
     },
     /// An action is unfinished.
-    #[error("host {host} has an unfinished action; retry when it has ended")]
+    #[error(
+        "host {host} has an unfinished action; retry when it has ended, or force the action once that one was sent"
+    )]
     UnderWay {
         /// Namespace and name.
         host: String,
@@ -134,6 +136,16 @@ pub enum Error {
         "{reset_type} was sent to host {host}, and its effect was not seen before the cluster no longer held the host"
     )]
     NoLongerHeld {
+        /// Namespace and name.
+        host: String,
+        /// What was sent.
+        reset_type: &'static str,
+    },
+    /// A forced action of the same cluster has ended the wait for the effect.
+    #[error(
+        "{reset_type} was sent to host {host}, and its effect was not seen before a forced action superseded it"
+    )]
+    Superseded {
         /// Namespace and name.
         host: String,
         /// What was sent.
@@ -236,6 +248,10 @@ impl From<Error> for Status {
             Error::Ending => (Code::Unavailable, "SHUTTING_DOWN", Some(SOON)),
             Error::Abandoned
             | Error::NoLongerHeld {
+                host: _,
+                reset_type: _,
+            }
+            | Error::Superseded {
                 host: _,
                 reset_type: _,
             } => (Code::Aborted, "OUTCOME_UNKNOWN", None),

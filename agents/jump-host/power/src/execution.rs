@@ -1,13 +1,12 @@
-//! Reading a host from its BMC, and carrying an action out: once, on the host of the caller's cluster, until its effect shows.
+//! Reading a host from its BMC, and carrying an action out: once, on the host of the caller's cluster.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::placement::HostId;
 use kube::Client as Kubernetes;
-use proto::power::v1::{Accepted, Done, Observed, Sent, set_power_response::Step};
-use runtime::error_chain::chain;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use proto::power::v1::{Accepted, Done, set_power_response::Step};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,13 +14,13 @@ use crate::{
     bmc::Credentials,
     bmc_locks::BmcLocks,
     convert,
+    effects::Effect,
     error::Error,
     host::Host,
     members::Membership,
-    observation::Observation,
     operations::Operation,
     reads::Reads,
-    redfish::{Client, Failure, Line, Network, Reading, System, Unsent},
+    redfish::{Client, Failure, Line, Network, System, Unsent},
     tenant::Tenant,
 };
 
@@ -31,8 +30,6 @@ const PREPARE: Duration = Duration::from_secs(90);
 pub(crate) const READ: Duration = Duration::from_secs(45);
 /// How long the last checks before an action are taken for true.
 const FRESH: Duration = Duration::from_secs(2);
-/// How often the cluster is asked whether it still holds the host, while an effect is waited for.
-const HELD: Duration = Duration::from_secs(5);
 
 /// How long an action's effect is waited for, and how often it is read.
 #[derive(Clone, Copy, Debug)]
@@ -205,15 +202,15 @@ impl<M: Membership> Executor<M> {
             });
         }
         ending.did = format!("{reset_type} was sent");
-        operation.step(Step::Sent(Sent {}));
-        self.observe(
-            client,
-            (tenant, &host),
-            (action.goal(), reset_type),
-            system.reading,
-            operation,
-        )
-        .await
+        operation.sent();
+        let effect = Effect {
+            tenant,
+            host: &host,
+            bmc: &bmc,
+            goal: action.goal(),
+            reset_type,
+        };
+        self.observe(client, effect, system.reading, operation).await
     }
 
     /// Everything before the action, and the last checks right before it: the connection for the action is open by then. A host goes
@@ -328,13 +325,7 @@ impl<M: Membership> Executor<M> {
         }
     }
 
-    async fn login(&self, tenant: &Tenant, host: &Host) -> Result<Client, Error> {
-        let credentials = timeout(READ, host.credentials(&self.client.0)).await;
-        let credentials = credentials.unwrap_or(Err(Error::TooLate(READ)))?;
-        self.login_with(tenant, host, &credentials).await
-    }
-
-    async fn login_with(
+    pub(crate) async fn login_with(
         &self,
         tenant: &Tenant,
         host: &Host,
@@ -343,87 +334,6 @@ impl<M: Membership> Executor<M> {
         let (address, way) = host.bmc(tenant.bmc_proxy)?;
         let login = Client::login(&self.network, &address, way, credentials).await;
         login.map_err(|failure| failed(host, failure))
-    }
-
-    /// Reads the host until the goal shows. A read that fails is no failure of the action.
-    async fn observe(
-        &self,
-        mut client: Client,
-        (tenant, host): (&Tenant, &Host),
-        (goal, reset_type): (Goal, &'static str),
-        before: Reading,
-        operation: &Operation,
-    ) -> Result<(), Error> {
-        let begun = Instant::now();
-        let mut observation = Observation::new(goal, before);
-        let mut ticks = interval(self.pace.poll);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last = None;
-        let mut held = Instant::now();
-        // The BMC ends sessions by itself, and some end them all when they reset a system.
-        let mut may_log_in = true;
-        loop {
-            if self.stop.run_until_cancelled(ticks.tick()).await.is_none() {
-                last = Some("this replica is shutting down".to_owned());
-                break;
-            }
-            let left = self.pace.settle.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            if held.elapsed() >= HELD {
-                // Whoever holds the host now must not be watched. That nobody says who holds it is no such finding.
-                if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
-                    timeout(HELD, self.still_held(tenant, host.id())).await
-                {
-                    client.logout().await;
-                    return Err(Error::NoLongerHeld {
-                        host: host.name(),
-                        reset_type,
-                    });
-                }
-                held = Instant::now();
-            }
-            match timeout(left, client.system()).await {
-                Ok(Ok(system)) => {
-                    last = None;
-                    let reading = system.reading;
-                    let (power, boot) = (convert::power(reading.power), reading.boot.clone());
-                    let news = observation.observe(reading);
-                    if news.changed {
-                        operation.step(Step::Observed(Observed {
-                            power_state: power.into(),
-                            boot_progress: boot.unwrap_or_default(),
-                        }));
-                    }
-                    if news.reached {
-                        client.logout().await;
-                        operation.step(Step::Done(Done {
-                            power_state: power.into(),
-                            changed: true,
-                        }));
-                        return Ok(());
-                    }
-                }
-                Ok(Err(failure @ Failure::Unauthorized { .. })) if may_log_in => {
-                    may_log_in = false;
-                    last = Some(chain(&failure));
-                    match self.login(tenant, host).await {
-                        Ok(again) => std::mem::replace(&mut client, again).logout().await,
-                        Err(error) => last = Some(error.to_string()),
-                    }
-                }
-                Ok(Err(failure)) => last = Some(chain(&failure)),
-                Err(_elapsed) => {}
-            }
-        }
-        client.logout().await;
-        Err(Error::NotObserved {
-            host: host.name(),
-            reset_type,
-            within: begun.elapsed().min(self.pace.settle),
-            last,
-        })
     }
 }
 

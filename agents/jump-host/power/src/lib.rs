@@ -13,6 +13,7 @@
 //! | [`action`] | what to send. Pure |
 //! | [`redfish`] | the BMC |
 //! | [`observation`] | whether the effect shows. Pure |
+//! | `execution`, `effects` | a read, and an action until its effect shows |
 //! | `operations` | each action once, by its idempotency key |
 //! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
@@ -28,6 +29,7 @@ mod bmc_locks;
 mod certificate;
 mod connections;
 mod convert;
+mod effects;
 pub mod error;
 mod execution;
 mod host;

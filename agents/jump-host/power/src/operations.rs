@@ -11,8 +11,9 @@ use std::{
 };
 
 use futures::{Stream, stream};
-use proto::power::v1::{SetPowerResponse, set_power_response::Step};
+use proto::power::v1::{Sent, SetPowerResponse, set_power_response::Step};
 use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{action::Action, error::Error};
@@ -46,12 +47,22 @@ impl Key {
     }
 }
 
+/// How far an action has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Preparing,
+    /// The request for it may have left.
+    Sending,
+    /// The BMC has accepted it, and only its effect is waited for.
+    Observing,
+}
+
 /// What became of an action so far.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     steps: Vec<SetPowerResponse>,
-    /// The request for the action may have left.
-    sending: bool,
+    stage: Stage,
     end: Option<Result<(), Status>>,
 }
 
@@ -64,7 +75,19 @@ struct Known {
     asked: String,
     action: Action,
     progress: watch::Receiver<Progress>,
+    superseded: CancellationToken,
     ended: Option<Instant>,
+}
+
+impl Known {
+    fn is_unfinished_on(&self, host: &str) -> bool {
+        self.host == host && self.ended.is_none()
+    }
+
+    /// Whether a forced action may end it: nothing of it is sent any more.
+    fn is_observing(&self) -> bool {
+        self.progress.borrow().stage == Stage::Observing
+    }
 }
 
 type ByKey = HashMap<(String, Key), Known>;
@@ -79,6 +102,7 @@ pub(crate) struct Operation {
     all: Arc<Operations>,
     key: (String, Key),
     progress: watch::Sender<Progress>,
+    superseded: CancellationToken,
 }
 
 /// What a request for an action gets.
@@ -106,7 +130,8 @@ impl Operations {
     }
 
     /// Begins an action of a cluster (by uid) on a host (uid, name, name as asked for), unless the key is known. `admit` is asked only
-    /// for a new one.
+    /// for a new one. A forced one ends an earlier one of the same cluster of which only the effect is waited for: an operating system
+    /// that hangs ignores graceful actions.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key that was used for something else; [`Error::UnderWay`] when the host (`name`) has an unfinished
@@ -133,13 +158,14 @@ impl Operations {
                 rule: "was used for another host or action: choose a new key for each action".to_owned(),
             });
         }
-        if known
-            .values()
-            .any(|known| known.host == host && known.ended.is_none())
-        {
-            return Err(Error::UnderWay {
-                host: name.to_owned(),
-            });
+        let mut superseded = Vec::new();
+        for ((of, _), earlier) in known.iter().filter(|(_, earlier)| earlier.is_unfinished_on(host)) {
+            if !action.is_forced() || *of != key.0 || !earlier.is_observing() {
+                return Err(Error::UnderWay {
+                    host: name.to_owned(),
+                });
+            }
+            superseded.push(earlier.superseded.clone());
         }
         if known.keys().filter(|(of, _)| of == cluster).count() >= MOST {
             return Err(Error::TooManyActions {
@@ -148,19 +174,23 @@ impl Operations {
             });
         }
         admit()?;
+        superseded.iter().for_each(CancellationToken::cancel);
         let (progress, follower) = watch::channel(Progress::default());
         let entry = Known {
             host: host.to_owned(),
             asked: asked.to_owned(),
             action,
             progress: follower.clone(),
+            superseded: CancellationToken::new(),
             ended: None,
         };
+        let superseded = entry.superseded.clone();
         known.insert(key.clone(), entry);
         let operation = Operation {
             all: Arc::clone(self),
             key,
             progress,
+            superseded,
         };
         Ok(Begun::New(operation, Follower(follower)))
     }
@@ -181,7 +211,20 @@ impl Operation {
 
     /// From now on the action may reach the BMC: if nothing ends it properly, what became of it is not known.
     pub(crate) fn sending(&self) {
-        self.progress.send_modify(|progress| progress.sending = true);
+        self.progress
+            .send_modify(|progress| progress.stage = Stage::Sending);
+    }
+
+    /// The BMC has accepted the action. From now on a forced one may supersede it.
+    pub(crate) fn sent(&self) {
+        self.progress
+            .send_modify(|progress| progress.stage = Stage::Observing);
+        self.step(Step::Sent(Sent {}));
+    }
+
+    /// Waits until a forced action has taken the place of this one.
+    pub(crate) async fn superseded(&self) {
+        self.superseded.cancelled().await;
     }
 
     /// Ends the action.
@@ -199,10 +242,9 @@ impl Drop for Operation {
         drop(known);
         self.progress.send_if_modified(|progress| {
             let dropped = progress.end.is_none();
-            let cause = if progress.sending {
-                Error::Abandoned
-            } else {
-                Error::Ending
+            let cause = match progress.stage {
+                Stage::Preparing => Error::Ending,
+                Stage::Sending | Stage::Observing => Error::Abandoned,
             };
             progress.end.get_or_insert_with(|| Err(cause.into()));
             dropped
@@ -236,170 +278,4 @@ impl Follower {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::{FutureExt as _, StreamExt as _};
-    use proto::power::v1::{Done, Sent};
-
-    use super::*;
-
-    const KEY: &str = "0123456789abcdef";
-
-    fn begin(all: &Arc<Operations>, key: &str, host: &str) -> Result<Begun, Error> {
-        all.begin("c", Key::parse(key)?, (host, host, host), Action::Reboot, || {
-            Ok(())
-        })
-    }
-
-    fn new(begun: Result<Begun, Error>) -> (Operation, Follower) {
-        match begun.unwrap() {
-            Begun::New(operation, follower) => (operation, follower),
-            Begun::Known(_) => panic!("known"),
-        }
-    }
-
-    async fn all_steps(follower: Follower) -> Vec<Result<Option<Step>, tonic::Code>> {
-        let steps = follower.steps();
-        let steps = steps.map(|step| step.map(|step| step.step).map_err(|status| status.code()));
-        steps.collect().await
-    }
-
-    #[tokio::test]
-    async fn a_repetition_gets_the_same_steps_and_carries_nothing_out() {
-        let all = Arc::new(Operations::default());
-        let (operation, first) = new(begin(&all, KEY, "h"));
-        operation.step(Step::Sent(Sent {}));
-        let Begun::Known(second) = begin(&all, KEY, "h").unwrap() else {
-            panic!("it is carried out again");
-        };
-        operation.step(Step::Done(Done::default()));
-        operation.end(Ok(()));
-        let Begun::Known(third) = begin(&all, KEY, "h").unwrap() else {
-            panic!("it is carried out again");
-        };
-        let expected = [
-            Ok(Some(Step::Sent(Sent {}))),
-            Ok(Some(Step::Done(Done::default()))),
-        ];
-        for follower in [first, second, third] {
-            assert_eq!(all_steps(follower).await, expected);
-        }
-    }
-
-    #[test]
-    fn a_key_of_another_cluster_is_another_key() {
-        let all = Arc::new(Operations::default());
-        let (operation, _) = new(begin(&all, KEY, "h"));
-        let key = || Key::parse(KEY).unwrap();
-        assert!(all.repeated("c", &key(), "h", Action::Reboot).is_some());
-        assert!(all.repeated("d", &key(), "h", Action::Reboot).is_none());
-        // A host that has moved from one cluster to the other: neither the first one's steps, nor a second action beside its own.
-        let names = ("h", "h", "h");
-        let moved = all.begin("d", key(), names, Action::Reboot, || Ok(()));
-        assert!(matches!(moved, Err(Error::UnderWay { .. })), "{moved:?}");
-        operation.end(Ok(()));
-        let _new = new(all.begin("d", key(), names, Action::Reboot, || Ok(())));
-    }
-
-    #[tokio::test]
-    async fn a_repetition_of_what_failed_fails_in_the_same_way() {
-        let all = Arc::new(Operations::default());
-        let (operation, _) = new(begin(&all, KEY, "h"));
-        operation.end(Err(Status::aborted("x")));
-        let Begun::Known(again) = begin(&all, KEY, "h").unwrap() else {
-            panic!("it is carried out again");
-        };
-        assert_eq!(all_steps(again).await, [Err(tonic::Code::Aborted)]);
-    }
-
-    #[tokio::test]
-    async fn an_action_whose_task_is_gone_has_ended() {
-        let all = Arc::new(Operations::default());
-        let (operation, follower) = new(begin(&all, KEY, "h"));
-        drop(operation);
-        assert_eq!(all_steps(follower).await, [Err(tonic::Code::Unavailable)]);
-        let (operation, follower) = new(begin(&all, "fedcba9876543210", "h"));
-        operation.sending();
-        drop(operation);
-        assert_eq!(all_steps(follower).await, [Err(tonic::Code::Aborted)]);
-        new(begin(&all, "another-key-0000", "h"));
-    }
-
-    #[test]
-    fn a_host_has_one_unfinished_action() {
-        let all = Arc::new(Operations::default());
-        let (operation, _) = new(begin(&all, KEY, "h"));
-        let other = "fedcba9876543210";
-        assert!(matches!(begin(&all, other, "h"), Err(Error::UnderWay { .. })));
-        let (_other_host, _) = new(begin(&all, other, "i"));
-        operation.end(Ok(()));
-        new(begin(&all, "another-key-0000", "h"));
-    }
-
-    #[test]
-    fn a_key_stands_for_one_action() {
-        let all = Arc::new(Operations::default());
-        let (_operation, _) = new(begin(&all, KEY, "h"));
-        for other in [
-            all.begin(
-                "c",
-                Key::parse(KEY).unwrap(),
-                ("i", "i", "i"),
-                Action::Reboot,
-                || Ok(()),
-            ),
-            all.begin(
-                "c",
-                Key::parse(KEY).unwrap(),
-                ("h", "h", "h"),
-                Action::Off,
-                || Ok(()),
-            ),
-        ] {
-            assert!(matches!(other, Err(Error::Invalid { .. })));
-        }
-        // Of another cluster it is another key.
-        let begun = all.begin(
-            "d",
-            Key::parse(KEY).unwrap(),
-            ("i", "i", "i"),
-            Action::Off,
-            || Ok(()),
-        );
-        new(begun);
-        for bad in [
-            "",
-            "short",
-            "with blank 0123456",
-            "ümlaut0123456789a",
-            &"a".repeat(65),
-        ] {
-            assert!(Key::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_action_is_forgotten_a_time_after_its_end() {
-        let all = Arc::new(Operations::default());
-        let (operation, _) = new(begin(&all, KEY, "h"));
-        tokio::time::advance(2 * KEPT).await;
-        assert!(
-            matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)),
-            "unfinished"
-        );
-        operation.end(Ok(()));
-        tokio::time::advance(KEPT.saturating_sub(Duration::from_secs(1))).await;
-        assert!(matches!(begin(&all, KEY, "h").unwrap(), Begun::Known(_)), "ended");
-        tokio::time::advance(Duration::from_secs(2)).await;
-        new(begin(&all, KEY, "h"));
-    }
-
-    #[tokio::test]
-    async fn a_follower_waits_for_the_next_step() {
-        let all = Arc::new(Operations::default());
-        let (operation, follower) = new(begin(&all, KEY, "h"));
-        let mut steps = Box::pin(follower.steps());
-        assert!(steps.next().now_or_never().is_none());
-        operation.step(Step::Sent(Sent {}));
-        assert!(steps.next().await.unwrap().is_ok());
-    }
-}
+mod tests;

@@ -1,6 +1,11 @@
 //! How many reads a BMC gets: each takes one of the few sessions that it has.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    collections::HashMap,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use governor::Quota;
 use tokio::sync::OwnedSemaphorePermit;
@@ -26,9 +31,22 @@ const SOON: Duration = Duration::from_secs(1);
 pub(crate) struct Reads {
     bmcs: Semaphores<String>,
     tenants_of_bmcs: Semaphores<(String, String)>,
+    observers: Mutex<HashMap<String, Weak<()>>>,
     hosts: Rates,
     clusters: Rates,
     lists: Rates,
+}
+
+/// An action whose effect is waited for at a BMC, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Observer(Arc<()>);
+
+impl Observer {
+    /// Whether no other effect is waited for at this BMC.
+    pub(crate) fn is_alone(&self) -> bool {
+        let Self(observers) = self;
+        Arc::strong_count(observers) == 1
+    }
 }
 
 /// The right to read from a BMC, until it is dropped.
@@ -43,6 +61,7 @@ impl Default for Reads {
         Self {
             bmcs: Semaphores::default(),
             tenants_of_bmcs: Semaphores::default(),
+            observers: Mutex::default(),
             hosts: Rates::new(Quota::per_minute(OF_HOST)),
             clusters: Rates::new(Quota::per_minute(OF_CLUSTER)),
             lists: Rates::new(Quota::per_second(LISTED).allow_burst(LISTED_AT_ONCE)),
@@ -79,6 +98,15 @@ impl Reads {
             limit: "reads-of-lists",
             again,
         })
+    }
+
+    /// Counts an action whose effect is waited for at a BMC (host and port).
+    pub(crate) fn observer(&self, bmc: &str) -> Observer {
+        let mut all = self.observers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, observers| observers.strong_count() > 0);
+        let observers = all.get(bmc).and_then(Weak::upgrade).unwrap_or_default();
+        all.insert(bmc.to_owned(), Arc::downgrade(&observers));
+        Observer(observers)
     }
 
     /// Waits for the right to read from a BMC (host and port), as one of a namespace.
@@ -143,6 +171,19 @@ mod tests {
             assert!(waiting.now_or_never().is_none());
         }
         assert!(reads.slot("a", "billing").now_or_never().unwrap().is_ok());
+    }
+
+    #[test]
+    fn an_observer_knows_whether_it_is_alone_at_a_bmc() {
+        let reads = Reads::default();
+        let (first, other) = (reads.observer("a"), reads.observer("b"));
+        assert!(first.is_alone() && other.is_alone());
+        let second = reads.observer("a");
+        assert!(!first.is_alone() && !second.is_alone() && other.is_alone());
+        drop(first);
+        assert!(second.is_alone());
+        drop(second);
+        assert!(reads.observer("a").is_alone());
     }
 
     #[test]

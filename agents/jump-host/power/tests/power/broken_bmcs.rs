@@ -103,10 +103,22 @@ async fn an_action_outlives_its_call_and_excludes_others() {
     let mut steps = call.unwrap().into_inner();
     while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
     drop(steps);
-    let (_, outcome) = run(&mut client, &token, set("own", Action::ForceOff, "2", &term)).await;
+    let (_, outcome) = run(&mut client, &token, set("own", Action::Reboot, "2", &term)).await;
     assert_eq!(reason(&outcome.unwrap_err()), "ACTION_UNDER_WAY");
+    // The operating system hangs: who wants the host off or restarted at once does not wait for it.
+    let forced = set("own", Action::ForceReboot, "3", &term);
+    let call = client
+        .set_power(crate::stage::with_token(forced.clone(), &token))
+        .await;
+    let mut steps = call.unwrap().into_inner();
+    let (_, superseded) = run(&mut client, &token, request).await;
+    let superseded = superseded.unwrap_err();
+    assert_eq!(reason(&superseded), "OUTCOME_UNKNOWN");
+    assert!(superseded.message().contains("superseded"), "{superseded:?}");
+    while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
+    drop(steps);
     // The process ends: the action was sent, and its effect is not waited for.
-    let again = client.set_power(crate::stage::with_token(request, &token)).await;
+    let again = client.set_power(crate::stage::with_token(forced, &token)).await;
     let mut following = again.unwrap().into_inner();
     while !matches!(
         following.message().await.unwrap().unwrap().step,
@@ -123,7 +135,8 @@ async fn an_action_outlives_its_call_and_excludes_others() {
         stage.end()
     );
     assert_eq!(reason(&outcome), "NOT_OBSERVED");
-    assert_eq!(server.actions().len(), 1);
+    assert_eq!(server.actions().len(), 2);
+    assert_eq!(server.sessions(), 0);
 }
 
 /// A host of the cluster `orders` whose BMC has this fault.
@@ -254,6 +267,34 @@ async fn a_host_with_the_labels_of_another_cluster_is_refused() {
         assert_eq!(found, expected, "{namespace}/{name}: {outcome:?}");
     }
     assert_eq!(broken.server.actions().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_on_one_bmc_are_observed_with_few_sessions() {
+    const HOSTS: usize = 6;
+    let broken = Broken::start("power-sessions", Fault::NoEffect).await;
+    let orders = broken.stage.cluster("shop", "many").await;
+    let jump_host = broken.stage.jump_host(&orders, "jumphost-many").await;
+    let (token, mut client) = (broken.stage.token(&jump_host).await, broken.stage.grpc());
+    let term = term(&mut client, &token).await;
+    for host in (0..HOSTS).map(|index| format!("host-{index}")) {
+        let object = broken.stage.host(&host, &broken.server.bmc_address()).await;
+        broken.stage.ledger.hold(&orders, &object, false);
+        let request = crate::stage::with_token(set(&host, Action::Reboot, &host, &term), &token);
+        let mut steps = client.set_power(request).await.unwrap().into_inner();
+        while !matches!(steps.message().await.unwrap().unwrap().step, Some(Step::Sent(_))) {}
+    }
+    assert_eq!(broken.server.actions().len(), HOSTS);
+    // Every action waits for its effect, and has read once since the last one was sent.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (made, begun) = (broken.server.made(), Instant::now());
+    let mut most = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        most = most.max(broken.server.sessions());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(most <= 2, "{most} sessions are open");
+    assert!(broken.server.made() > made, "the hosts are still read");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -333,7 +333,7 @@ fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
         "PowerState": power,
         "Actions": {"#ComputerSystem.Reset": {
             "target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
-            "ResetType@Redfish.AllowableValues": ["On", "GracefulRestart", "GracefulShutdown"],
+            "ResetType@Redfish.AllowableValues": ["On", "GracefulRestart", "GracefulShutdown", "ForceRestart"],
         }},
     });
     response(200, "application/json", "", &system.to_string())

@@ -1,0 +1,251 @@
+//! Waiting until the effect of an action shows.
+//!
+//! A BMC has few sessions, and baremetal-operator needs them too. Each read while waiting takes one of the reads that the BMC gets at a
+//! time. A session is kept between two reads only as long as no other effect is waited for at the same BMC.
+
+use std::time::Duration;
+
+use proto::power::v1::{Done, Observed, set_power_response::Step};
+use runtime::error_chain::chain;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
+
+use crate::{
+    action::Goal,
+    convert,
+    error::Error,
+    execution::{Executor, READ},
+    host::Host,
+    members::Membership,
+    observation::Observation,
+    operations::Operation,
+    reads::Observer,
+    redfish::{Client, Failure, Reading, System},
+    tenant::Tenant,
+};
+
+/// How often the cluster is asked whether it still holds the host.
+const HELD: Duration = Duration::from_secs(5);
+
+/// For how many reads in a row the BMC may refuse the session.
+const REFUSALS: u32 = 3;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) host: &'a Host,
+    /// Host and port of its BMC.
+    pub(crate) bmc: &'a str,
+    pub(crate) goal: Goal,
+    /// What was sent.
+    pub(crate) reset_type: &'static str,
+}
+
+/// Why nothing is read any more.
+#[derive(Debug)]
+enum Over {
+    /// The process ends, or the BMC lets nobody in.
+    NoMoreReads(String),
+    Superseded,
+    TimeIsUp,
+    NoLongerHeld,
+}
+
+/// Reads of one host that wait for an effect.
+struct Polls<'a> {
+    effect: Effect<'a>,
+    operation: &'a Operation,
+    observer: Observer,
+    session: Option<Client>,
+    ticks: Interval,
+    begun: Instant,
+    /// When the cluster was last asked whether it holds the host.
+    held: Instant,
+    /// Reads in a row that the BMC has refused for the lack of a session.
+    refused: u32,
+    /// Why the host could not be read last.
+    last: Option<String>,
+}
+
+impl<M: Membership> Executor<M> {
+    /// Reads the host until the goal shows. A read that fails is no failure of the action.
+    pub(crate) async fn observe(
+        &self,
+        client: Client,
+        effect: Effect<'_>,
+        before: Reading,
+        operation: &Operation,
+    ) -> Result<(), Error> {
+        let mut ticks = interval(self.pace.poll);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut polls = Polls {
+            effect,
+            operation,
+            observer: self.reads.observer(effect.bmc),
+            session: Some(client),
+            ticks,
+            begun: Instant::now(),
+            held: Instant::now(),
+            refused: 0,
+            last: None,
+        };
+        let mut observation = Observation::new(effect.goal, before);
+        let over = loop {
+            let reading = match self.poll(&mut polls).await {
+                Ok(Some(system)) => system.reading,
+                Ok(None) => continue,
+                Err(over) => break Some(over),
+            };
+            let (power, boot) = (convert::power(reading.power), reading.boot.clone());
+            let news = observation.observe(reading);
+            if news.changed {
+                operation.step(Step::Observed(Observed {
+                    power_state: power.into(),
+                    boot_progress: boot.unwrap_or_default(),
+                }));
+            }
+            if news.reached {
+                polls.log_out().await;
+                operation.step(Step::Done(Done {
+                    power_state: power.into(),
+                    changed: true,
+                }));
+                break None;
+            }
+        };
+        polls.log_out().await;
+        over.map_or(Ok(()), |over| Err(self.unseen(&polls, over)))
+    }
+
+    fn unseen(&self, polls: &Polls<'_>, over: Over) -> Error {
+        let Effect { host, reset_type, .. } = polls.effect;
+        let host = host.name();
+        let last = match over {
+            Over::Superseded => return Error::Superseded { host, reset_type },
+            Over::NoLongerHeld => return Error::NoLongerHeld { host, reset_type },
+            Over::NoMoreReads(why) => Some(why),
+            Over::TimeIsUp => polls.last.clone(),
+        };
+        Error::NotObserved {
+            host,
+            reset_type,
+            within: polls.begun.elapsed().min(self.pace.settle),
+            last,
+        }
+    }
+
+    /// The next read; `None` where the BMC did not answer it.
+    async fn poll(&self, polls: &mut Polls<'_>) -> Result<Option<System>, Over> {
+        let operation = polls.operation;
+        self.unless_over(operation, polls.ticks.tick()).await?;
+        if !polls.observer.is_alone() {
+            polls.log_out().await;
+        }
+        let left = self.pace.settle.saturating_sub(polls.begun.elapsed());
+        if left.is_zero() {
+            return Err(Over::TimeIsUp);
+        }
+        let Effect {
+            tenant, host, bmc, ..
+        } = polls.effect;
+        if polls.held.elapsed() >= HELD {
+            let asked = timeout(HELD, self.still_held(tenant, host.id()));
+            // Whoever holds the host now must not be watched. That nobody says who holds it is no such finding.
+            if let Ok(Err(Error::NotAMember { .. } | Error::Releasing { .. })) =
+                self.unless_over(operation, asked).await?
+            {
+                return Err(Over::NoLongerHeld);
+            }
+            polls.held = Instant::now();
+        }
+        let namespace = tenant.cluster.namespace();
+        let slot = self.unless_over(operation, self.reads.slot(bmc, namespace));
+        let _slot = match slot.await? {
+            Ok(slot) => slot,
+            Err(busy) => {
+                polls.last = Some(busy.to_string());
+                return Ok(None);
+            }
+        };
+        if polls.session.is_none() && !self.log_in(polls).await? {
+            return Ok(None);
+        }
+        let Some(session) = &mut polls.session else {
+            return Ok(None);
+        };
+        let read = self
+            .unless_over(operation, timeout(left, session.system()))
+            .await?;
+        if !polls.observer.is_alone() {
+            polls.log_out().await;
+        }
+        match read {
+            Ok(Ok(system)) => {
+                (polls.last, polls.refused) = (None, 0);
+                return Ok(Some(system));
+            }
+            // The BMC ends sessions by itself, and some end them all when they reset a system.
+            Ok(Err(failure @ Failure::Unauthorized { .. })) => {
+                polls.log_out().await;
+                let last = chain(&failure);
+                polls.refused += 1;
+                if polls.refused > REFUSALS {
+                    return Err(Over::NoMoreReads(last));
+                }
+                polls.last = Some(last);
+            }
+            Ok(Err(failure)) => polls.last = Some(chain(&failure)),
+            Err(_elapsed) => {}
+        }
+        Ok(None)
+    }
+
+    /// Logs in again. Not cancelled: a session that the BMC has made would be left there. A BMC that refuses the credentials is not tried
+    /// again: it may lock the account.
+    async fn log_in(&self, polls: &mut Polls<'_>) -> Result<bool, Over> {
+        let Effect { tenant, host, .. } = polls.effect;
+        let credentials = timeout(READ, host.credentials(&self.client.0)).await;
+        let login = match credentials.unwrap_or(Err(Error::TooLate(READ))) {
+            Ok(credentials) => self.login_with(tenant, host, &credentials).await,
+            Err(error) => Err(error),
+        };
+        match login {
+            Ok(session) => {
+                polls.session = Some(session);
+                Ok(true)
+            }
+            Err(
+                error @ Error::BmcFailed {
+                    failure: Failure::Unauthorized { .. },
+                    ..
+                },
+            ) => Err(Over::NoMoreReads(error.to_string())),
+            Err(error) => {
+                polls.last = Some(error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Waits for something, until this process ends or a forced action takes the place of this one.
+    async fn unless_over<T>(
+        &self,
+        operation: &Operation,
+        waited_for: impl Future<Output = T>,
+    ) -> Result<T, Over> {
+        tokio::select! {
+            biased;
+            () = operation.superseded() => Err(Over::Superseded),
+            () = self.stop.cancelled() => Err(Over::NoMoreReads("this replica is shutting down".to_owned())),
+            done = waited_for => Ok(done),
+        }
+    }
+}
+
+impl Polls<'_> {
+    async fn log_out(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.logout().await;
+        }
+    }
+}
