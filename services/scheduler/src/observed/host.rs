@@ -91,6 +91,7 @@ impl Host {
             cordoned: _,
             marked_failed: _,
             replace_requested: _,
+            write_refused: _,
         } = &self.facts;
         let Details {
             named: _,
