@@ -22,6 +22,8 @@ pub struct Row {
     pub go_programs: &'static [&'static str],
     /// Programs of the distribution, by their paths on the machine that makes the image; the image has them there too.
     pub system_programs: &'static [&'static str],
+    /// Further ones, which that machine may not have.
+    pub optional_programs: &'static [&'static str],
     /// Other files of the distribution, by their paths.
     pub system_files: &'static [&'static str],
     /// Arguments of what it runs.
@@ -44,6 +46,7 @@ const fn own(
         packages,
         go_programs: &[],
         system_programs: &[],
+        optional_programs: &[],
         system_files: &[],
         arguments: &[],
         account: None,
@@ -154,6 +157,8 @@ pub const JUMP_HOST: Row = Row {
         "/usr/bin/wc",
         "/usr/bin/xargs",
     ],
+    // Into these sshd is divided from OpenSSH 9.8 and 9.9 on.
+    optional_programs: &["/usr/lib/openssh/sshd-session", "/usr/lib/openssh/sshd-auth"],
     // What terminals can do, and under which terms the programs are passed on.
     system_files: &[
         "/lib/terminfo/d/dumb",
@@ -208,11 +213,13 @@ impl Row {
     ) -> Result<(Image, Contents), E> {
         let found = |names: &[&str]| names.iter().map(|name| find(name)).collect::<Result<Vec<_>, E>>();
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let optional = paths(self.optional_programs);
+        let optional = optional.into_iter().filter(|path| path.exists());
         let contents = Contents {
             packages: self.packages,
             programs: found(self.programs)?,
             go_programs: found(self.go_programs)?,
-            system_programs: paths(self.system_programs),
+            system_programs: paths(self.system_programs).into_iter().chain(optional).collect(),
             system_files: paths(self.system_files),
         };
         let own = contents.programs.iter().map(Program::own);

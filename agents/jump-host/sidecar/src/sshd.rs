@@ -29,6 +29,9 @@ use crate::{
 
 /// Where images have it. It must be named by its whole path: it starts itself again.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
+/// OpenSSH 9.8 and later refuse an address for a while after failed logins from it. Users often share the address of a node of the site, so a
+/// stranger would lock all of them out.
+const NO_PENALTIES: [&str; 2] = ["-o", "PerSourcePenalties=no"];
 /// How often the configuration is compared with the one that sshd has read.
 const COMPARE: Duration = Duration::from_millis(500);
 /// How often sessions are compared with the connections that there are.
@@ -150,8 +153,9 @@ impl Server {
 
     async fn serve(&self, sessions: &mut Sessions, shutdown: CancellationToken) -> Result<(), Error> {
         let mut reload = Reload::new(self.configuration().await);
-        self.check().await?;
-        let (mut child, mut output) = self.start()?;
+        self.check(&[]).await?;
+        let options = self.options().await;
+        let (mut child, mut output) = self.start(options)?;
         let mut pace = time::interval(COMPARE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut checks = time::interval(CHECK);
@@ -166,7 +170,7 @@ impl Server {
                 ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
                 _ = pace.tick() => {
                     orphans::reap(&own(&child));
-                    self.reload(&mut reload, &child).await;
+                    self.reload(&mut reload, &child, options).await;
                 }
                 _ = checks.tick() => self.end_disconnected(sessions),
                 () = shutdown.cancelled() => break,
@@ -192,11 +196,21 @@ impl Server {
         fs::read(&self.config).await.ok()
     }
 
-    fn start(&self) -> Result<(Child, Output), Error> {
+    /// What this version of sshd is told besides its configuration, which others would refuse.
+    async fn options(&self) -> &'static [&'static str] {
+        if self.check(&NO_PENALTIES).await.is_ok() {
+            &NO_PENALTIES
+        } else {
+            &[]
+        }
+    }
+
+    fn start(&self, options: &[&str]) -> Result<(Child, Output), Error> {
         let mut command = Command::new(&self.program);
         let command = command
             .args(["-D", "-e", "-f"])
             .arg(&self.config)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -211,9 +225,10 @@ impl Server {
     }
 
     /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first.
-    async fn check(&self) -> Result<(), Error> {
+    async fn check(&self, options: &[&str]) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
-        let checked = command.args(["-t", "-f"]).arg(&self.config).output().await;
+        let command = command.args(["-t", "-f"]).arg(&self.config).args(options);
+        let checked = command.output().await;
         let checked = checked.map_err(|source| self.failed(source))?;
         if checked.status.success() {
             return Ok(());
@@ -223,12 +238,12 @@ impl Server {
         Err(Error::Configuration(words.join("; ")))
     }
 
-    async fn reload(&self, reload: &mut Reload, child: &Child) {
+    async fn reload(&self, reload: &mut Reload, child: &Child, options: &[&str]) {
         let configuration = self.configuration().await;
         if !reload.is_due(&configuration, Instant::now()) || !handles_hangup(child).await {
             return;
         }
-        if let Err(error) = self.check().await {
+        if let Err(error) = self.check(options).await {
             let error = runtime::error_chain::chain(&error);
             tracing::error!(error, "sshd keeps its previous configuration");
             reload.refused(configuration);
@@ -317,19 +332,56 @@ trap 'trap answer HUP' HUP
 while :; do sleep 0.1; done
 "#;
 
+    /// Knows the option or not, and notes how it was started.
+    const NOTES: &str = r#"#!/bin/sh
+case "$*" in *PerSourcePenalties*) KNOWS || { echo "Bad configuration option: PerSourcePenalties" >&2; exit 255; } ;; esac
+[ "$1" = -t ] && exit 0
+echo "$1 $2 $3 FILE $5 $6" > "$4.new" && mv "$4.new" "$4.started"
+while :; do sleep 0.1; done
+"#;
+
+    #[tokio::test]
+    async fn penalties_are_off_where_sshd_has_them() {
+        for (knows, expected) in [
+            ("true", "-D -e -f FILE -o PerSourcePenalties=no"),
+            ("false", "-D -e -f FILE"),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let server = server(directory.path(), &NOTES.replace("KNOWS", knows));
+            let started = directory.path().join("config.started");
+            let shutdown = CancellationToken::new();
+            let running = tokio::spawn(server.run(shutdown.clone()));
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while !started.exists() {
+                assert!(!running.is_finished(), "sshd has ended");
+                assert!(Instant::now() < deadline, "sshd is not started");
+                time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(fs::read_to_string(&started).unwrap().trim_end(), expected);
+            shutdown.cancel();
+            running.await.unwrap().unwrap();
+        }
+    }
+
+    /// A program that plays sshd, with a configuration in the file `config`.
+    fn server(directory: &Path, program: &str) -> Server {
+        let (path, config) = (directory.join("sshd"), directory.join("config"));
+        fs::write(&path, program).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&config, "first").unwrap();
+        Server {
+            program: path,
+            config,
+            metrics: Metrics::default(),
+            drain: Duration::ZERO,
+        }
+    }
+
     #[tokio::test]
     async fn a_change_at_start_is_read_once_sshd_handles_signals() {
         let directory = tempfile::tempdir().unwrap();
-        let (program, config) = (directory.path().join("sshd"), directory.path().join("config"));
-        fs::write(&program, LATE).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(&config, "first").unwrap();
-        let server = Server {
-            program,
-            config: config.clone(),
-            metrics: Metrics::default(),
-            drain: Duration::ZERO,
-        };
+        let server = server(directory.path(), LATE);
+        let config = server.config.clone();
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(server.run(shutdown.clone()));
         let beside = |name: &str| fs::read_to_string(directory.path().join(name));

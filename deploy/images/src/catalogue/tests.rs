@@ -68,3 +68,18 @@ fn a_reference_has_registry_name_and_version() {
         "registry.example/sip/sip-cluster-agent:1"
     );
 }
+
+#[test]
+fn optional_programs_are_in_an_image_where_there_are_any() {
+    let row = Row {
+        system_programs: &["/bin/sh"],
+        optional_programs: &["/bin/cat", "/usr/lib/absent/program"],
+        ..own("example", "An example", &[], &[])
+    };
+    let (_, contents) = row.image("example", |name| Err(name.to_owned())).unwrap();
+
+    assert_eq!(
+        contents.system_programs,
+        ["/bin/sh", "/bin/cat"].map(PathBuf::from)
+    );
+}
