@@ -59,7 +59,7 @@ pub enum Event {
     Opened(Peer, Login),
     /// It ends, after this time.
     Closed(Peer, Login, Duration),
-    /// Somebody has given up without having logged in.
+    /// A connection has ended without a login. Its port is 0 where sshd does not name it.
     Refused(Peer),
 }
 
@@ -85,6 +85,7 @@ pub struct Sessions {
     certificate: Regex,
     closed: Regex,
     refused: Regex,
+    timed_out: Regex,
 }
 
 impl Sessions {
@@ -103,7 +104,11 @@ impl Sessions {
                 r"^(?:Closing connection to|Disconnected from|Received disconnect from|Connection closed by|Connection reset by|Read error from remote host|Timeout, client not responding from|ssh_dispatch_run_fatal: Connection from) (?:user ubuntu )?(\S+) port (\d+)(?:[: ]|$)",
             )?,
             refused: Regex::new(
-                r"^(?:Disconnected from|Connection closed by|Connection reset by) (?:authenticating|invalid) user .* (\S+) port (\d+) \[preauth\]$",
+                r"^(?:Disconnected from|Connection closed by|Connection reset by|Disconnecting) (?:authenticating|invalid) user .* (\S+) port (\d+)(?:: Too many authentication failures)?(?: \[preauth\])?$",
+            )?,
+            // OpenSSH 9.8 and later name no port.
+            timed_out: Regex::new(
+                r"^Timeout before authentication for (?:connection from )?(\S+)(?: port (\d+)| to .*)$",
             )?,
         })
     }
@@ -155,6 +160,13 @@ impl Sessions {
             let peer = peer(&found)?;
             let session = self.open.remove(&peer)?;
             return Some(session.closed(peer, now));
+        }
+        if let Some(found) = self.timed_out.captures(line) {
+            let port = found.get(2).and_then(|port| port.as_str().parse().ok());
+            return Some(Event::Refused(Peer {
+                address: found.get(1)?.as_str().to_owned(),
+                port: port.unwrap_or_default(),
+            }));
         }
         let found = self.refused.captures(line)?;
         Some(Event::Refused(peer(&found)?))
@@ -239,6 +251,26 @@ mod tests {
                 Some(Event::Refused(peer("192.0.2.9", 5))),
             ),
             ("Connection closed by 192.0.2.9 port 6 [preauth]", end, None),
+            (
+                "Disconnecting authenticating user ubuntu 192.0.2.9 port 7: Too many authentication failures [preauth]",
+                end,
+                Some(Event::Refused(peer("192.0.2.9", 7))),
+            ),
+            (
+                "Disconnecting invalid user ana 192.0.2.9 port 8: Too many authentication failures",
+                end,
+                Some(Event::Refused(peer("192.0.2.9", 8))),
+            ),
+            (
+                "Timeout before authentication for 192.0.2.9 port 9",
+                end,
+                Some(Event::Refused(peer("192.0.2.9", 9))),
+            ),
+            (
+                "Timeout before authentication for connection from 192.0.2.9 to 192.0.2.1, pid = 71",
+                end,
+                Some(Event::Refused(peer("192.0.2.9", 0))),
+            ),
         ] {
             assert_eq!(sessions.observe(line, at), expected, "{line}");
         }
