@@ -1,6 +1,7 @@
 //! Whether providers answer as their issuers, directories take the account that searches, and tenants' API servers have the bindings of
 //! groups. Each is checked for itself, beside the reconciles and the other checks: one that does not answer delays none.
 
+mod refusals;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,10 @@ use tokio::{
     time,
 };
 
-pub use self::target::{Provider, Target, check};
+pub use self::{
+    refusals::Refusals,
+    target::{Provider, Target, check},
+};
 use crate::{destinations::Destinations, tenant::Tenant};
 
 /// Pause between two checks of a provider.
@@ -66,6 +70,8 @@ struct Checked {
     cluster: ObjectRef<SIPCluster>,
     target: Arc<Target>,
     found: Option<Found>,
+    /// Which directories have refused their account, and when they are asked again.
+    refusals: Arc<Refusals>,
     /// When a pass named it last.
     named: Instant,
     /// When it is checked next.
@@ -84,6 +90,9 @@ impl Providers {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
+        let refusals = before.as_ref().map(|before| Arc::clone(&before.refusals));
+        let refusals = refusals.unwrap_or_default();
+        refusals.keep(target.binds());
         // What was found of the issuer stays until the next result, so that a renewed certificate is no outage.
         let kept = before.filter(|before| before.target.issuer() == target.issuer());
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
@@ -91,6 +100,7 @@ impl Providers {
             cluster,
             target,
             found: kept.and_then(|before| before.found),
+            refusals,
             named: now,
             due,
         };
@@ -176,9 +186,9 @@ impl Checks {
         triggers: mpsc::Sender<ObjectRef<SIPCluster>>,
         destinations: Arc<Destinations>,
     ) -> Result<(), Infallible> {
-        let check = |target: Arc<Target>| {
+        let check = |target: Arc<Target>, refusals: Arc<Refusals>| {
             let destinations = Arc::clone(&destinations);
-            async move { check(&target, &destinations).await }
+            async move { check(&target, &refusals, &destinations).await }
         };
         self.run_by(triggers, check).await
     }
@@ -189,14 +199,15 @@ impl Checks {
         check: F,
     ) -> Result<(), Infallible>
     where
-        F: Fn(Arc<Target>) -> Checking,
+        F: Fn(Arc<Target>, Arc<Refusals>) -> Checking,
         Checking: Future<Output = Found> + Send + 'static,
     {
         let mut tasks: JoinSet<Found> = JoinSet::new();
         let mut running = Running::new();
         loop {
             for (key, target) in self.due(Instant::now(), &running) {
-                let checking = time::timeout(CHECK, check(Arc::clone(&target)));
+                let checking = check(Arc::clone(&target), self.refusals(&key));
+                let checking = time::timeout(CHECK, checking);
                 let task = tasks.spawn(async move {
                     checking.await.unwrap_or_else(|_| {
                         let why = format!("the check was not done within {} s", CHECK.as_secs());
@@ -268,6 +279,14 @@ impl Checks {
         }
         checked.found = found;
         Some(checked.cluster.clone())
+    }
+
+    fn refusals(&self, key: &Key) -> Arc<Refusals> {
+        let providers = self.providers();
+        let checked = providers.checked.get(key);
+        checked
+            .map(|checked| Arc::clone(&checked.refusals))
+            .unwrap_or_default()
     }
 
     fn providers(&self) -> MutexGuard<'_, Providers> {

@@ -67,6 +67,18 @@ impl Bind {
         }
     }
 
+    /// One of an account with this password.
+    #[cfg(test)]
+    pub(crate) fn with_password(password: &str) -> Self {
+        Self {
+            host: "ldap.example.org".to_owned(),
+            port: 636,
+            start_tls: false,
+            authority: None,
+            account: Some(("cn=search".to_owned(), password.to_owned())),
+        }
+    }
+
     /// Binds once, in bounded time.
     ///
     /// # Errors

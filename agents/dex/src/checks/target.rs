@@ -10,7 +10,7 @@ use api::{
 };
 use futures::future::join_all;
 
-use super::Found;
+use super::{Found, Refusals};
 use crate::{
     destinations::Destinations,
     directory::{self, Bind},
@@ -31,6 +31,13 @@ impl Target {
     pub(super) fn issuer(&self) -> Option<&HttpsUrl> {
         self.provider.as_ref().map(|provider| &provider.issuer)
     }
+
+    pub(super) fn binds(&self) -> &[Bind] {
+        self.provider
+            .as_ref()
+            .map(|provider| provider.binds.as_slice())
+            .unwrap_or_default()
+    }
 }
 
 /// A provider that runs.
@@ -47,15 +54,15 @@ pub struct Provider {
 }
 
 /// Checks one provider, its directories and its tenant's API server concurrently. A directory's fault comes first, since nobody can log
-/// in without it, and the bindings come last.
+/// in without it, and the bindings come last. A directory that has refused its account is asked when that is due.
 ///
 /// # Errors
 /// Why it does not work.
-pub async fn check(target: &Target, destinations: &Destinations) -> Found {
+pub async fn check(target: &Target, refusals: &Refusals, destinations: &Destinations) -> Found {
     let Target { provider, tenant } = target;
     let works = async {
         match provider {
-            Some(provider) => provider.check(destinations).await,
+            Some(provider) => provider.check(refusals, destinations).await,
             None => Ok(()),
         }
     };
@@ -71,7 +78,7 @@ pub async fn check(target: &Target, destinations: &Destinations) -> Found {
 }
 
 impl Provider {
-    async fn check(&self, destinations: &Destinations) -> Found {
+    async fn check(&self, refusals: &Refusals, destinations: &Destinations) -> Found {
         let Self {
             issuer,
             at,
@@ -84,7 +91,7 @@ impl Provider {
                 .await
                 .map_err(|error| (ISSUER_UNREACHABLE, format!("{issuer}: {error}")))
         };
-        let bind = binds.iter().map(|bind| bind.check(destinations));
+        let bind = binds.iter().map(|bind| refusals.check(bind, destinations));
         let (binds, answers) = tokio::join!(join_all(bind), answers);
         for found in binds {
             found.map_err(|error| {

@@ -3,6 +3,7 @@ use futures::StreamExt as _;
 use render::dex::GroupBindings;
 
 use super::*;
+use crate::directory::Bind;
 
 fn key(namespace: &str, name: &str) -> Key {
     Key {
@@ -37,7 +38,7 @@ async fn one_that_hangs_or_panics_delays_no_other() {
         applied(&checks, &key("tenants", host), target(host, "CA"));
     }
     let (sender, mut receiver) = mpsc::channel(8);
-    let check = |target: Arc<Target>| async move {
+    let check = |target: Arc<Target>, _| async move {
         match target.issuer().unwrap().host() {
             "hangs" => std::future::pending().await,
             "panics" => panic!("by a hostile answer"),
@@ -142,4 +143,25 @@ fn only_what_is_applied_and_named_again_is_checked() {
     applied(&checks, &heir, target("sso", "CA"));
     checks.forget("tenants", "shop");
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
+}
+
+#[test]
+fn refusals_outlast_all_but_a_changed_account() {
+    let checks = Checks::default();
+    let key = key("tenants", "shop");
+    let with = |password: &str, bundle: &str| {
+        let mut target = target("sso", bundle);
+        if let Some(provider) = &mut target.provider {
+            provider.binds = vec![Bind::with_password(password)];
+        }
+        target
+    };
+    applied(&checks, &key, with("wrong", "CA"));
+    let first = checks.refusals(&key);
+    // A renewed certificate is checked at once, and the account is not.
+    applied(&checks, &key, with("wrong", "next CA"));
+    assert!(Arc::ptr_eq(&first, &checks.refusals(&key)));
+    assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
+    checks.forget("tenants", "shop");
+    assert!(!Arc::ptr_eq(&first, &checks.refusals(&key)));
 }

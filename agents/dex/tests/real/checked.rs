@@ -6,14 +6,14 @@ use api::{
     HttpsUrl,
     conditions::auth::{DIRECTORY_REFUSES_BIND, DIRECTORY_UNREACHABLE, ISSUER_UNREACHABLE},
 };
-use dex_agent::checks::{self, Found, Target};
+use dex_agent::checks::{self, Found, Refusals, Target};
 use sandbox::slapd::BIND_DN;
 use serde_json::json;
 
 use crate::stage::{Stage, on_loopback};
 
 async fn check(target: &Target) -> Found {
-    checks::check(target, &on_loopback()).await
+    checks::check(target, &Refusals::default(), &on_loopback()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,8 +60,14 @@ async fn a_provider_is_right_by_its_answers() {
         "{found:?}"
     );
 
-    // The directory hangs, is gone, and comes back.
+    // It binds once: the directory, which answers nothing now, is not asked again.
+    let refusals = Refusals::default();
+    let again = async || checks::check(&refused.target, &refusals, &on_loopback()).await;
+    assert_eq!(again().await.unwrap_err().0, DIRECTORY_REFUSES_BIND);
     stage.directory.process.pause().unwrap();
+    assert_eq!(again().await.unwrap_err().0, DIRECTORY_REFUSES_BIND);
+
+    // The directory hangs, is gone, and comes back.
     let before = Instant::now();
     assert_eq!(
         check(&provider.target).await.unwrap_err().0,

@@ -101,7 +101,7 @@ async fn sites_of_one_name_keep_their_providers() {
         name: "auth-shop".to_owned(),
     };
     for store in [&north, &south] {
-        assert_eq!(store.parts().await.unwrap(), [part.clone()]);
+        assert_eq!(store.parts().await.unwrap(), std::slice::from_ref(&part));
     }
     // The sweep of one leaves that of the other.
     south.remove(part).await.unwrap();

@@ -1,0 +1,145 @@
+//! Directories that have refused the account of a connector. Many lock an account after some refusals, and then nobody can log in: so a
+//! refused account binds again after growing pauses. Another password or account is another bind, which does not wait.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::PAUSE;
+use crate::{
+    destinations::Destinations,
+    directory::{Bind, Error},
+};
+
+/// Longest pause before a refused account binds again.
+const LONGEST: Duration = Duration::from_mins(10);
+
+/// A bind that was refused.
+struct Refused {
+    bind: Bind,
+    error: Error,
+    pause: Duration,
+    /// When it is tried again.
+    due: Instant,
+}
+
+/// The binds of one provider that were refused.
+#[derive(Default)]
+pub struct Refusals(Mutex<Vec<Refused>>);
+
+impl Refusals {
+    /// Binds, unless that was refused and is not due yet: then the refusal is what is found.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub async fn check(&self, bind: &Bind, destinations: &Destinations) -> Result<(), Error> {
+        if let Some(error) = self.held(bind, Instant::now()) {
+            return Err(error);
+        }
+        let found = bind.check(destinations).await;
+        self.record(bind, &found, Instant::now());
+        found
+    }
+
+    /// Forgets all but these.
+    pub(super) fn keep(&self, binds: &[Bind]) {
+        self.refused().retain(|refused| binds.contains(&refused.bind));
+    }
+
+    /// The refusal of a bind that is not to be tried now.
+    fn held(&self, bind: &Bind, now: Instant) -> Option<Error> {
+        let refused = self.refused();
+        let held = refused.iter().find(|refused| refused.bind == *bind)?;
+        (now < held.due).then(|| held.error.clone())
+    }
+
+    fn record(&self, bind: &Bind, found: &Result<(), Error>, now: Instant) {
+        let mut all = self.refused();
+        let before = all.iter().position(|refused| refused.bind == *bind);
+        match found {
+            Ok(()) => {
+                before.map(|before| all.swap_remove(before));
+            }
+            // Nobody has looked at the account.
+            Err(Error::Unreachable { .. }) => {}
+            Err(error @ Error::Refused { .. }) => {
+                let before = before.map(|before| all.swap_remove(before));
+                let pause = before.map_or(PAUSE, |before| before.pause) * 2;
+                let pause = pause.min(LONGEST);
+                all.push(Refused {
+                    bind: bind.clone(),
+                    error: error.clone(),
+                    pause,
+                    due: now + pause,
+                });
+            }
+        }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Vec<Refused>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often an account binds in a time, if every bind has this result.
+    fn binds(refusals: &Refusals, bind: &Bind, found: &Result<(), Error>, lasting: Duration) -> u32 {
+        let began = Instant::now();
+        let mut count = 0;
+        let mut passed = Duration::ZERO;
+        while passed < lasting {
+            if refusals.held(bind, began + passed).is_none() {
+                refusals.record(bind, found, began + passed);
+                count += 1;
+            }
+            passed += PAUSE;
+        }
+        count
+    }
+
+    fn refused() -> Result<(), Error> {
+        Err(Error::Refused {
+            address: "ldap:636".to_owned(),
+            account: "cn=search".to_owned(),
+            reason: "invalid credentials".to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_refused_account_binds_in_growing_pauses() {
+        let refusals = Refusals::default();
+        let bind = Bind::with_password("wrong");
+        let hour = Duration::from_hours(1);
+        // After 0, 20, 60, 140, 300 and 620 s, then every 10 minutes; without pauses 360 times.
+        assert_eq!(binds(&refusals, &bind, &refused(), hour), 10);
+        // Each for itself: another password is tried at once.
+        let changed = Bind::with_password("right");
+        assert!(refusals.held(&changed, Instant::now()).is_none());
+        assert!(refusals.held(&bind, Instant::now()).is_some());
+        refusals.keep(std::slice::from_ref(&changed));
+        assert!(refusals.held(&bind, Instant::now()).is_none());
+    }
+
+    #[test]
+    fn nothing_but_a_refusal_makes_pauses() {
+        let refusals = Refusals::default();
+        let bind = Bind::with_password("right");
+        let minute = Duration::from_mins(1);
+        let unreachable = Err(Error::Unreachable {
+            address: "ldap:636".to_owned(),
+            reason: "connection refused".to_owned(),
+        });
+        for found in [Ok(()), unreachable] {
+            assert_eq!(binds(&refusals, &bind, &found, minute), 6, "{found:?}");
+        }
+        // An account that is accepted again begins anew.
+        refusals.record(&bind, &refused(), Instant::now());
+        refusals.record(&bind, &Ok(()), Instant::now());
+        refusals.record(&bind, &refused(), Instant::now());
+        assert!(refusals.held(&bind, Instant::now() + PAUSE * 2).is_none());
+    }
+}
