@@ -96,16 +96,91 @@ mod tests {
     use super::*;
 
     fn at(fields: &Value) -> Option<SocketAddr> {
-        let mut entry =
-            json!({"image": "dex:2", "nodeInterfaceId": "oam", "nodePort": 30_556, "clusterIP": "192.0.2.1"});
+        let mut entry = json!({"nodePort": 30_556, "clusterIP": "192.0.2.1"});
         entry.as_object_mut()?.append(&mut fields.as_object()?.clone());
+        reached_by(&entry, None).unwrap().at
+    }
+
+    fn reached_by(fields: &Value, service: Option<&CoreService>) -> Result<Reached, Problem> {
+        let mut entry = json!({"image": "dex:2", "nodeInterfaceId": "oam"});
+        let mut fields = fields.as_object().unwrap().clone();
+        entry.as_object_mut().unwrap().append(&mut fields);
         let object: SIPCluster = serde_json::from_value(json!({
             "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
             "spec": {"services": {"auth": [entry]}},
         }))
         .unwrap();
         let cluster = Cluster::parse(&object).unwrap();
-        reached(&cluster.auth()[0], "tenants", None).unwrap().at
+        reached(&cluster.auth()[0], "tenants", service)
+    }
+
+    #[test]
+    fn the_load_balancers_address_is_published() {
+        let by_load_balancer = json!({"override": {"service": {"spec": {"type": "LoadBalancer"}}}});
+        let named = |more: &Value| {
+            let mut fields = by_load_balancer.as_object().unwrap().clone();
+            fields.append(&mut more.as_object().unwrap().clone());
+            Value::Object(fields)
+        };
+        let service = |ingress: &Value| -> CoreService {
+            serde_json::from_value(json!({
+                "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 443, "nodePort": 31_000}]},
+                "status": {"loadBalancer": {"ingress": ingress}},
+            }))
+            .unwrap()
+        };
+        let (none, ip) = (json!([]), json!([{"ip": "198.51.100.7"}]));
+        let name = json!([{"hostname": "lb.example.org"}]);
+        let hostname = json!({"hostname": "sso.example.org"});
+        let issuer = json!({"issuer": "https://login.example.org/shop"});
+        for (fields, ingress, expected, names) in [
+            // Nothing is published before the address is given, or while it is taken back for a moment.
+            (json!({}), &none, None, vec![]),
+            (
+                json!({}),
+                &ip,
+                Some("https://198.51.100.7/dex"),
+                vec!["198.51.100.7"],
+            ),
+            (
+                json!({}),
+                &name,
+                Some("https://lb.example.org/dex"),
+                vec!["lb.example.org"],
+            ),
+            // A name of its own does not wait, and the port is that of the load balancer and no node's.
+            (
+                hostname.clone(),
+                &none,
+                Some("https://sso.example.org/dex"),
+                vec!["sso.example.org"],
+            ),
+            (
+                hostname,
+                &ip,
+                Some("https://sso.example.org/dex"),
+                vec!["sso.example.org", "198.51.100.7"],
+            ),
+            (
+                issuer,
+                &ip,
+                Some("https://login.example.org/shop"),
+                vec!["login.example.org", "198.51.100.7"],
+            ),
+        ] {
+            let service = service(ingress);
+            let found = reached_by(&named(&fields), Some(&service)).unwrap();
+            let case = format!("{fields} {ingress}");
+            assert_eq!(found.issuer.as_ref().map(HttpsUrl::as_str), expected, "{case}");
+            assert!(found.issuer.is_none_or(|issuer| issuer.port() == SERVICE_PORT));
+            let mut all = Names::default();
+            for name in ["auth-shop.tenants.svc", "10.96.0.7"].into_iter().chain(names) {
+                all.add(name);
+            }
+            assert_eq!(found.names, all, "{case}");
+            // It is checked as people reach it.
+            assert_eq!(found.at, None, "{case}");
+        }
     }
 
     #[test]

@@ -165,15 +165,19 @@ impl Service for Providers {
             .access(account)
             .guard(policy)
             .guard_or_none(Kind::PodDisruptionBudget, budget);
-        if let Some(outputs) = outputs {
-            objects = objects.configuration(outputs);
+        match outputs {
+            Some(outputs) => objects = objects.configuration(outputs),
+            // Somebody may have deleted the Service, or the load balancer takes its address back for a moment: the pods run on.
+            None if reached.issuer.is_none() => objects = objects.service_only(),
+            None => {}
         }
         let mut endpoint = Endpoint::default();
         match (&reached.issuer, entry.provider().kubectl_client()) {
             (Some(issuer), Some(client)) => {
                 endpoint = Endpoint {
                     issuer: Some(issuer.to_string()),
-                    client_id: Some(client.id().clone()),
+                    // One with a secret is of no use to people's kubectl.
+                    client_id: client.is_public().then(|| client.id().clone()),
                     ca_bundle: Some(certificate.bundle.clone()),
                     ..Endpoint::default()
                 };

@@ -142,6 +142,8 @@ async fn take_unseen(
 pub(super) enum Running {
     /// All is applied.
     Applied(Objects<Applied>),
+    /// Only its Service is applied: nothing else can be rendered yet.
+    ServiceOnly(Objects<Exposed>),
     /// The API server refuses what runs it; Service and configuration stay.
     Refused(Objects<Exposed>, Problem),
 }
@@ -152,6 +154,9 @@ pub(super) async fn run(
     object: &SIPCluster,
     objects: Objects<Exposed>,
 ) -> Result<Running, Error> {
+    if objects.is_service_only() {
+        return Ok(Running::ServiceOnly(objects));
+    }
     if let Some(deployment) = objects.running().cloned() {
         return Ok(Running::Applied(objects.applied(deployment)));
     }

@@ -154,6 +154,10 @@ pub(super) async fn probe<S: Service>(
                 let probe = probe_applied(context, scope, entry, &objects).await;
                 outcome::<S, _>(entry, &objects, findings, probe)
             }
+            // The findings tell what it waits for.
+            apply::Running::ServiceOnly(objects) => {
+                outcome::<S, _>(entry, &objects, findings, Probe::default())
+            }
             apply::Running::Refused(objects, problem) => {
                 let probe = Probe {
                     problem: Some(problem),

@@ -41,6 +41,7 @@ pub struct Objects<State> {
     /// By which the pods are known: the watch keeps no selector of a Deployment.
     pod_labels: BTreeMap<String, String>,
     config_digest: String,
+    service_only: bool,
     state: State,
 }
 
@@ -59,6 +60,7 @@ impl Objects<Prepared> {
             without: Vec::new(),
             pod_labels: pod_labels.unwrap_or_default(),
             config_digest,
+            service_only: false,
             state: Prepared(()),
         }
     }
@@ -95,6 +97,15 @@ impl Objects<Prepared> {
         self
     }
 
+    /// Only the Service, as long as the others cannot be rendered without what it will have, such as its port or address. What is on the
+    /// API server of the others stays as it is, so that an instance that runs is not stopped.
+    #[must_use]
+    pub fn service_only(mut self) -> Self {
+        self.configuration.clear();
+        self.service_only = true;
+        self
+    }
+
     /// Equal for renderings of this process whose Service and configuration are equal; it is never stored.
     pub(super) fn exposure_digest(&self) -> u64 {
         digest(&(&self.service, &self.configuration))
@@ -121,9 +132,14 @@ impl Objects<Exposed> {
         self.state.running.as_deref()
     }
 
+    /// Whether nothing but the Service is applied.
+    pub(super) fn is_service_only(&self) -> bool {
+        self.service_only
+    }
+
     /// Since when a change of what runs the instance waits; `None` when nothing has changed.
     pub(super) fn waits_since(&self) -> Option<Instant> {
-        self.state.running.is_none().then_some(self.state.since)
+        (self.state.running.is_none() && !self.service_only).then_some(self.state.since)
     }
 
     /// All is applied; this is the Deployment as the API server has it.
@@ -211,6 +227,7 @@ impl<State> Objects<State> {
             without,
             pod_labels,
             config_digest,
+            service_only,
             state: _,
         } = self;
         Objects {
@@ -222,6 +239,7 @@ impl<State> Objects<State> {
             without,
             pod_labels,
             config_digest,
+            service_only,
             state,
         }
     }
