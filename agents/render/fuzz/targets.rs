@@ -17,6 +17,8 @@ pub struct Texts {
     pub hostname: String,
     pub host: String,
     pub attribute: String,
+    /// Of the entry, and of the provider behind it; empty: the entry has none.
+    pub issuer: String,
 }
 
 /// One text a line, in the order of [`Texts`].
@@ -37,6 +39,7 @@ pub fn dex_config(bytes: &[u8]) {
         hostname: next(),
         host: next(),
         attribute: next(),
+        issuer: next(),
     });
 }
 
@@ -56,7 +59,15 @@ pub fn is_read_as_meant(texts: &Texts) -> bool {
         hostname,
         host,
         attribute,
+        issuer,
     } = texts;
+    // Each is one line. An editor leaves a line break at the end of a password, which is no part of it.
+    let password = &password.trim_end_matches(['\r', '\n']).to_owned();
+    for text in [
+        name, base, filter, account, client, password, prompt, hostname, host, attribute, issuer,
+    ] {
+        assert!(!text.contains(char::is_control), "{text:?}");
+    }
     let at = |pointer: &str| read.pointer(pointer).and_then(Value::as_str).unwrap_or("absent");
     for (pointer, meant) in [
         ("/storage/config/password", password),
@@ -69,8 +80,16 @@ pub fn is_read_as_meant(texts: &Texts) -> bool {
         ("/connectors/0/config/userSearch/username", attribute),
         ("/connectors/0/config/userSearch/idAttr", attribute),
         ("/connectors/0/config/userSearch/emailAttr", attribute),
+        ("/connectors/0/config/userSearch/nameAttr", attribute),
         ("/connectors/0/config/groupSearch/baseDN", base),
         ("/connectors/0/config/groupSearch/filter", filter),
+        ("/connectors/0/config/groupSearch/nameAttr", attribute),
+        ("/connectors/0/config/groupSearch/userAttr", attribute),
+        ("/connectors/0/config/groupSearch/groupAttr", attribute),
+        (
+            "/connectors/0/config/groupSearch/userMatchers/0/userAttr",
+            attribute,
+        ),
         (
             "/connectors/0/config/groupSearch/userMatchers/0/groupAttr",
             attribute,
@@ -86,7 +105,12 @@ pub fn is_read_as_meant(texts: &Texts) -> bool {
     ] {
         assert_eq!(at(pointer), meant, "{pointer}");
     }
-    assert_eq!(at("/issuer"), format!("https://{hostname}:30556/dex"));
+    if issuer.is_empty() {
+        assert_eq!(at("/issuer"), format!("https://{hostname}:30556/dex"));
+    } else {
+        assert_eq!(at("/issuer"), issuer);
+        assert_eq!(at("/connectors/1/config/issuer"), issuer);
+    }
     // The address is written in one way; nothing is added to it.
     if !host.starts_with('[') {
         let (name, port) = host.split_once(':').unwrap_or((host, "636"));
@@ -116,24 +140,36 @@ fn read_by_dex_as_rendered(texts: &Texts) -> Option<Value> {
         hostname,
         host,
         attribute,
+        issuer,
     } = texts;
     let key = |key: &str| json!({"name": "sign-in", "key": key});
     let search = json!({
         "baseDN": base, "filter": filter, "username": attribute, "idAttr": attribute, "emailAttr": attribute,
+        "nameAttr": attribute,
     });
-    let groups = json!({"baseDN": base, "filter": filter, "groupAttr": attribute, "nameAttr": attribute});
-    let entry = json!({
+    let groups = json!({
+        "baseDN": base, "filter": filter, "userAttr": attribute, "groupAttr": attribute, "nameAttr": attribute,
+    });
+    let behind = if issuer.is_empty() {
+        "https://up.example.org"
+    } else {
+        issuer
+    };
+    let mut entry = json!({
         "image": "dex:2", "nodeInterfaceId": "oam", "nodePort": 30_556, "hostname": hostname,
         "connectors": [
             {"id": "ldap", "name": name, "ldap": {
                 "host": host, "bindDN": account, "bindPassword": key("password"), "usernamePrompt": prompt,
                 "userSearch": search, "groupSearch": groups}},
-            {"id": "up", "oidc": {"issuer": "https://up.example.org", "clientID": client, "clientSecret": key("up"),
+            {"id": "up", "oidc": {"issuer": behind, "clientID": client, "clientSecret": key("up"),
                 "scopes": [prompt]}},
             {"id": "github", "github": {"clientID": client, "clientSecret": key("hub"), "orgs": [{"name": name, "teams": [base]}]}},
         ],
         "clients": [{"id": client, "name": name, "secret": key("client"), "redirectURIs": ["https://a.example.org"]}],
     });
+    if !issuer.is_empty() {
+        entry["issuer"] = json!(issuer);
+    }
     let object = json!({
         "metadata": {"namespace": "tenants", "name": "shop", "uid": "5a1e"},
         "spec": {"services": {"auth": [entry]}},
@@ -144,7 +180,10 @@ fn read_by_dex_as_rendered(texts: &Texts) -> Option<Value> {
     let values = provider.secret_keys().into_iter();
     let values = values.map(|key: &SecretKey| (key.clone(), password.clone().into_bytes()));
     let secrets = Secrets::read(provider, &values.collect()).ok()?;
-    let issuer = HttpsUrl::from_parts(hostname, 30_556, ISSUER_PATH)?;
+    let issuer = match provider.issuer() {
+        Some(issuer) => issuer.clone(),
+        None => HttpsUrl::from_parts(hostname, 30_556, ISSUER_PATH)?,
+    };
     let rendered = objects(&Plan {
         site: "north/site-a",
         cluster: &cluster,

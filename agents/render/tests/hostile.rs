@@ -131,6 +131,62 @@ fn hostname() -> impl Strategy<Value = String> {
     part.prop_map(str::to_owned)
 }
 
+fn issuer() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "",
+        "",
+        "https://login.example.org/shop",
+        "https://[2001:db8::1]:8443/dex",
+        // Refused, or read as it is.
+        "https://login.example.org/$HOME",
+        "https://login.example.org/${HOME}",
+        "https://$HOME/dex",
+        "https://login.example.org/a: b",
+        "https://login.example.org/\"'",
+        "https://login.example.org/#a",
+        "http://login.example.org/dex",
+    ]);
+    part.prop_map(str::to_owned)
+}
+
+/// A character that ends a line or is none, and which text gets it where.
+fn control() -> impl Strategy<Value = (char, usize, usize)> {
+    let characters = prop::sample::select(vec![
+        '\n', '\r', '\t', '\0', '\u{b}', '\u{1b}', '\u{7f}', '\u{85}',
+    ]);
+    (characters, 0..11_usize, 1..200_usize)
+}
+
+/// The same with such a character within one of the texts.
+fn with_control(texts: &Texts, (character, which, place): (char, usize, usize)) -> Texts {
+    let mut texts = texts.clone();
+    let Texts {
+        name,
+        base,
+        filter,
+        account,
+        client,
+        password,
+        prompt,
+        hostname,
+        host,
+        attribute,
+        issuer,
+    } = &mut texts;
+    let all = [
+        name, base, filter, account, client, password, prompt, hostname, host, attribute, issuer,
+    ];
+    let Some(text) = all.into_iter().nth(which) else {
+        return texts;
+    };
+    let mut characters: Vec<char> = text.chars().collect();
+    // Not at an end: a line break at the end of a password is no part of it.
+    let place = place.min(characters.len().saturating_sub(1));
+    characters.insert(place, character);
+    *text = characters.into_iter().collect();
+    texts
+}
+
 #[test]
 fn what_dex_reads_is_what_was_meant() {
     let cases = env::var("SOAK_HOSTILE").ok().and_then(|cases| cases.parse().ok());
@@ -143,13 +199,24 @@ fn what_dex_reads_is_what_was_meant() {
         host(),
         attribute(),
         hostname(),
+        issuer(),
+        control(),
     );
     let accepted = Cell::new(0_u32);
     // A failure prints its seed and its smallest case.
     runner
         .run(
             &texts,
-            |([name, base, account, password, prompt], client, filter, host, attribute, hostname)| {
+            |(
+                [name, base, account, password, prompt],
+                client,
+                filter,
+                host,
+                attribute,
+                hostname,
+                issuer,
+                control,
+            )| {
                 let texts = Texts {
                     name,
                     base,
@@ -161,24 +228,32 @@ fn what_dex_reads_is_what_was_meant() {
                     hostname,
                     host,
                     attribute,
+                    issuer,
                 };
                 accepted.set(accepted.get() + u32::from(is_read_as_meant(&texts)));
-                // The rest is refused for these four: without them everything else is accepted.
+                // The rest is refused for these five: without them everything else is accepted.
                 let texts = Texts {
                     filter: "(uid=*)".to_owned(),
                     hostname: "sso.example.org".to_owned(),
                     host: "ldap.example.org".to_owned(),
                     attribute: "uid".to_owned(),
+                    issuer: String::new(),
                     ..texts
                 };
                 prop_assert!(is_read_as_meant(&texts));
+                let texts = Texts {
+                    issuer: "https://login.example.org/shop".to_owned(),
+                    ..texts
+                };
+                prop_assert!(!is_read_as_meant(&with_control(&texts, control)));
                 Ok(())
             },
         )
         .unwrap_or_else(|error| panic!("{error}"));
     let cases = runner.config().cases;
     println!(
-        "{cases} random providers, and as many with other hosts and filters, of which {} are accepted",
+        "{cases} random providers, as many with other hosts and filters, of which {} are accepted, and as many with a \
+         control character, of which none is",
         accepted.get()
     );
     assert!(accepted.get() > 0 && accepted.get() < cases);

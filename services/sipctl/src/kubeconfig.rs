@@ -97,12 +97,18 @@ fn kubeconfig(
     let mut providers = endpoints
         .iter()
         .filter(|endpoint| endpoint.name.starts_with(PROVIDERS));
-    let provider = providers.find_map(|endpoint| {
+    let provider = providers.clone().find_map(|endpoint| {
         let (issuer, client) = (endpoint.issuer.as_ref()?, endpoint.client_id.as_ref()?);
         Some((issuer, client, endpoint.ca_bundle.as_ref()))
     });
     let Some((issuer, client, bundle)) = provider else {
-        return Err("its status has no identity provider: see the condition AuthReady".to_owned());
+        let why = if providers.any(|endpoint| endpoint.issuer.is_some()) {
+            "its identity provider has no public client, and a kubeconfig cannot keep a secret: \
+             add one without secret to services.auth[].clients"
+        } else {
+            "its status has no identity provider: see the condition AuthReady"
+        };
+        return Err(why.to_owned());
     };
     let Some(server) = server.or_else(|| api_servers(endpoints)) else {
         return Err("its status has no address of its API servers: name it by --server".to_owned());
@@ -205,6 +211,17 @@ mod tests {
             assert!(arguments.contains(&"--certificate-authority-data=Q0E=".to_owned()));
             assert_eq!(read.current_context.as_deref(), Some("shop"));
         }
+    }
+
+    #[test]
+    fn a_provider_without_a_public_client_is_named() {
+        let mut all = endpoints("kubernetes");
+        all[0].client_id = None;
+        let why = kubeconfig("shop", &all, None, None).unwrap_err();
+        assert!(why.contains("has no public client"), "{why}");
+        all[0].issuer = None;
+        let why = kubeconfig("shop", &all, None, None).unwrap_err();
+        assert!(why.contains("no identity provider"), "{why}");
     }
 
     #[test]

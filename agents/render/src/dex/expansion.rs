@@ -47,7 +47,8 @@ impl<'de> Deserialize<'de> for Expanded {
     }
 }
 
-/// A connector's configuration as its Secret has it, with every text and every name in it kept as it is.
+/// A connector's configuration as its Secret has it, with every text in it kept as it is. It has no `$` where only some releases expand
+/// variables: in names, and in lists of lists.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct ExpandedMap(pub(super) Map<String, Value>);
 
@@ -71,7 +72,7 @@ impl<'de> Deserialize<'de> for ExpandedMap {
 
 fn mapped(map: &Map<String, Value>, change: &impl Fn(&str) -> String) -> BTreeMap<String, Value> {
     map.iter()
-        .map(|(name, value)| (change(name), changed(value, change)))
+        .map(|(name, value)| (name.clone(), changed(value, change)))
         .collect()
 }
 

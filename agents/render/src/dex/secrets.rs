@@ -193,7 +193,29 @@ fn raw(key: &SecretKey, text: &str) -> Result<Raw, BadSecret> {
             "its type must be a connector of Dex that asks for a password or another provider",
         ));
     }
+    if config
+        .iter()
+        .any(|(name, value)| name.contains('$') || has_unread_dollar(value))
+    {
+        return Err(bad(
+            "must have no '$' in names of fields and in lists of lists: releases of Dex read it differently there",
+        ));
+    }
     Ok(Raw { kind, config })
+}
+
+/// Whether there is a `$` where some releases expand variables and others do not: 2.13 everywhere, later ones in texts and lists of texts.
+fn has_unread_dollar(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| name.contains('$') || has_unread_dollar(value)),
+        Value::Array(values) => values.iter().any(|value| match value {
+            Value::Array(_) => value.to_string().contains('$'),
+            value => has_unread_dollar(value),
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn users(key: &SecretKey, text: &str) -> Result<Vec<StaticUser>, BadSecret> {
@@ -243,6 +265,35 @@ fn is_bcrypt(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_raw_connector_has_dollars_where_dex_reads_them() {
+        let provider: api::SIPCluster = serde_json::from_value(serde_json::json!({
+            "metadata": {"namespace": "tenants", "name": "shop", "uid": "u"},
+            "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam",
+                "connectors": [{"id": "raw", "name": "Raw", "raw": {"name": "raw", "key": "config"}}]}]}},
+        }))
+        .unwrap();
+        let cluster = api::Cluster::parse(&provider).unwrap();
+        let provider = cluster.auth()[0].provider();
+        let key = provider.secret_keys().into_iter().next().unwrap().clone();
+        for (config, is_read) in [
+            (
+                r#"{"a": "$HOME", "b": ["$HOME", {"c": "$"}], "d": {"e": "$"}}"#,
+                true,
+            ),
+            (r#"{"a": [["b"]]}"#, true),
+            (r#"{"$HOME": "a"}"#, false),
+            (r#"{"a": {"b$": 1}}"#, false),
+            (r#"{"a": [{"b$": 1}]}"#, false),
+            (r#"{"a": [["$HOME"]]}"#, false),
+            (r#"{"a": [[{"b": "$"}]]}"#, false),
+        ] {
+            let text = format!(r#"{{"type": "ldap", "config": {config}}}"#);
+            let values = BTreeMap::from([(key.clone(), text.into_bytes())]);
+            assert_eq!(Secrets::read(provider, &values).is_ok(), is_read, "{config}");
+        }
+    }
 
     #[test]
     fn only_slow_hashes_of_named_users_are_taken() {

@@ -26,6 +26,9 @@ const MAX_REDIRECTS: usize = 16;
 /// Of each list of a connector.
 const MAX_OF_CONNECTOR: usize = 32;
 const SIGNING_KEYS: RangeInclusive<Duration> = Duration::from_mins(10)..=Duration::from_hours(720);
+/// Dex keeps the public key of every signing key until the tokens that it has signed expire, all in one value: with more it is larger
+/// than 64 KiB, the most that the storage of `deploy/agents/dex/storage` takes.
+const MAX_KEYS: u32 = 100;
 const ID_TOKENS: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(168);
 
 /// Checks the fields that only identity providers have.
@@ -196,14 +199,24 @@ fn expiry(spec: &ExpirySpec, at: &mut At<'_>) -> Expiry {
         id_tokens,
     } = spec;
     let default = Expiry::default();
-    Expiry {
+    let expiry = Expiry {
         signing_keys: at
             .duration("signingKeys", signing_keys.as_deref(), &SIGNING_KEYS)
             .unwrap_or(default.signing_keys),
         id_tokens: at
             .duration("idTokens", id_tokens.as_deref(), &ID_TOKENS)
             .unwrap_or(default.id_tokens),
+    };
+    if expiry.id_tokens > expiry.signing_keys * MAX_KEYS {
+        let (field, value) = match id_tokens {
+            Some(id_tokens) => ("idTokens", id_tokens.as_str()),
+            None => ("signingKeys", signing_keys.as_deref().unwrap_or_default()),
+        };
+        let rule =
+            "idTokens must be at most 100 times signingKeys: Dex keeps every key until its tokens expire";
+        at.text(field, value, rule);
     }
+    expiry
 }
 
 fn binding(spec: &GroupSpec, at: &mut At<'_>) -> Option<GroupBinding> {

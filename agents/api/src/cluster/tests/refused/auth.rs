@@ -6,6 +6,8 @@ use crate::fixtures::{faults, parse, sample_with};
 use crate::{BoundRole, Source};
 
 const AT: &str = "spec.services.auth[0]";
+const KEYS: &str =
+    "idTokens must be at most 100 times signingKeys: Dex keeps every key until its tokens expire";
 
 fn ldap() -> Value {
     json!({"id": "ldap", "ldap": {
@@ -185,6 +187,16 @@ fn clients_and_groups() {
             "expiry",
             json!({"idTokens": "0s"}),
             format!("{AT}.expiry.idTokens is \"0s\": must be a duration such as 6h, from 1m to 168h"),
+        ),
+        (
+            "expiry",
+            json!({"signingKeys": "1h", "idTokens": "101h"}),
+            format!("{AT}.expiry.idTokens is \"101h\": {KEYS}"),
+        ),
+        (
+            "expiry",
+            json!({"signingKeys": "10m"}),
+            format!("{AT}.expiry.signingKeys is \"10m\": {KEYS}"),
         ),
         (
             "groups",
