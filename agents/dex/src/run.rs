@@ -33,12 +33,13 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { agent, storage } = args;
     let version = env!("CARGO_PKG_VERSION");
+    let agent = Agent::start(MANAGER.0, version, &agent).await?;
     let api_server = Config::infer().await;
     let api_server = api_server
         .context("the API server's configuration cannot be read")?
         .cluster_url;
     let resolver = Resolver::from_system().context("host names cannot be resolved")?;
-    service::run(MANAGER.0, version, &agent, |agent: &mut Agent, watches| {
+    service::run_started(agent, |agent: &mut Agent, watches| {
         let config = agent.config.identity_providers();
         let etcd = storage
             .endpoints
