@@ -316,3 +316,49 @@ async fn the_scheduler_notices_an_expired_error_by_itself() {
         .unwrap();
     retries.abort();
 }
+
+#[tokio::test]
+async fn a_new_topology_key_gives_members_its_domain() {
+    let in_room = |mut host: wire::Host, room: &str| {
+        host.labels.insert("room".to_owned(), room.to_owned());
+        host
+    };
+    let stage = Stage::empty();
+    // By name h2 comes before h3.
+    let hosts =
+        [("h1", "east"), ("h2", "east"), ("h3", "west")].map(|(name, room)| in_room(host(name), room));
+    let session = stage.sync(&hosts).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let h1 = in_room(labelled("h1", "one"), "east");
+    stage.report(&session, std::slice::from_ref(&h1)).await;
+
+    let by_room = async |generation, workers| {
+        let mut spec = spec(workers);
+        "room".clone_into(&mut spec.roles[0].topology_key);
+        let apply = Apply {
+            cluster: cluster("one"),
+            uid: "uid".to_owned(),
+            generation,
+            created: None,
+            spec: scheduler::convert::parse_spec(spec, "spec").unwrap(),
+        };
+        stage.region.apply(SITE, apply, CALLER).await.unwrap();
+        stage.record("one").await.unwrap()
+    };
+    let record = by_room(2, 1).await;
+    let domains: Vec<_> = record.members.values().map(|member| &member.domain).collect();
+    let east = placement::Domain {
+        key: "room".parse().unwrap(),
+        value: "east".parse().unwrap(),
+    };
+    assert_eq!(domains, [&Some(east)]);
+
+    // While its host is not there, its record tells in which room it is.
+    stage.report(&session, &[paused(h1)]).await;
+    stage.report_gone(&session, &["h1"]).await;
+    by_room(3, 2).await;
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Bound), in_state("h3", Claimed)]
+    );
+}
