@@ -50,7 +50,8 @@ use crate::site::{Site, at};
 ///   spread over the policy's hierarchy, then leaving hosts that other roles match, then inspected and powered hosts,
 ///   then by name. For one role that is the optimum in this order; for several it is the optimum of the sums over
 ///   the roles (`tests/optimum` holds it against a linear program; where hosts of one topology domain are in several
-///   domains of the hierarchy, the spread is within a few per cent of it).
+///   domains of the hierarchy, or a role grows while one of its failed members is replaced in that one's topology domain,
+///   the spread is within a few per cent of it).
 ///
 /// The hosts of `members` are never taken again, whether the site knows that they are held or not; a host that was made
 /// again under the name of one that is gone is another host, and can be taken for it.

@@ -6,9 +6,9 @@ use good_lp::{
     Expression, ProblemVariables, ResolutionError, Solution as _, SolverModel as _, Variable, constraint,
     highs, variable,
 };
-use placement::{Host, LabelValue, Role};
+use placement::{Host, LabelKey, LabelValue};
 
-use crate::sites::{ROOM, World, key};
+use crate::sites::{Held, ROOM, State, World, key};
 
 /// What a placement is worth, each summed over the roles; less is better, the first field first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,9 +32,80 @@ struct Written {
     objectives: [Expression; 4],
 }
 
+/// What a role's members leave to be found. Each role wants fewer than 20, so that one replacement may be under way.
+struct Lack {
+    /// Hosts to be found.
+    demand: u32,
+    /// How many of them replace lost members.
+    replaced: u32,
+    /// Domains in which nobody may come.
+    closed: Vec<LabelValue>,
+    /// Domains of lost members that may be replaced: only for replacements.
+    yielding: Vec<LabelValue>,
+}
+
 impl<'a> Program<'a> {
     pub(crate) fn new(world: &'a World) -> Self {
         Self { world }
+    }
+
+    fn held(&self, role: usize) -> impl Iterator<Item = &'a Held> {
+        self.world.held.iter().filter(move |held| held.role == role)
+    }
+
+    /// Loads count by who stays and is well.
+    fn stays_well(&self, role: usize) -> impl Iterator<Item = &'a Host> {
+        let well = self
+            .held(role)
+            .filter(|held| matches!(held.state, State::Well | State::Replacement));
+        well.map(|held| &self.world.hosts[held.host])
+    }
+
+    fn lack(&self, role: usize) -> Lack {
+        let count = |states: &[State]| {
+            let held = self.held(role).filter(|held| states.contains(&held.state));
+            u32::try_from(held.count()).unwrap()
+        };
+        let wanted = &self.world.request.roles[role];
+        let live = count(&[
+            State::Well,
+            State::Replacement,
+            State::Lost,
+            State::LostReplacement,
+        ]);
+        let (lost, again) = (count(&[State::Lost]), count(&[State::LostReplacement]));
+        let replaced = if count(&[State::Replacement]) > 0 {
+            0
+        } else {
+            (lost + again).min(1)
+        };
+        // Whoever is lost while it replaces another one goes first.
+        let may_be_replaced = |state: State| match state {
+            State::LostReplacement => replaced > 0,
+            State::Lost => replaced > 0 && again == 0,
+            State::Well | State::Replacement | State::Releasing => false,
+        };
+        let domain = |held: &Held| {
+            let key = wanted.topology_key.as_ref()?;
+            Some(self.world.hosts[held.host].labels[key].clone())
+        };
+        let domains = |filter: &dyn Fn(State) -> bool| -> Vec<LabelValue> {
+            let held = self.held(role).filter(|held| filter(held.state));
+            held.filter_map(domain).collect()
+        };
+        let used = domains(&|state| matches!(state, State::Well | State::Replacement | State::Releasing));
+        let mut yielding = domains(&may_be_replaced);
+        yielding.retain(|domain| !used.contains(domain));
+        let waiting = domains(&|state| {
+            matches!(state, State::Lost | State::LostReplacement) && !may_be_replaced(state)
+        });
+        let waiting = waiting.into_iter().filter(|domain| !yielding.contains(domain));
+        Lack {
+            demand: wanted.want - live + replaced,
+            replaced,
+            closed: used.iter().cloned().chain(waiting).collect(),
+            yielding,
+        }
     }
 
     fn scarce(&self, role: usize, host: &Host) -> u32 {
@@ -49,6 +120,15 @@ impl<'a> Program<'a> {
         u32::try_from(matching.count()).unwrap()
     }
 
+    /// Whether a role grows while the domain of a lost member is there for its replacement: the decision's spread is
+    /// approximate then.
+    pub(crate) fn grows_beside_lost(&self) -> bool {
+        (0..self.world.request.roles.len()).any(|role| {
+            let lack = self.lack(role);
+            lack.demand > lack.replaced && !lack.yielding.is_empty()
+        })
+    }
+
     /// What a placement is worth, however it was found.
     pub(crate) fn values(&self, takes: impl Fn(usize, usize) -> bool) -> Values {
         let mut values = Values {
@@ -59,6 +139,9 @@ impl<'a> Program<'a> {
         };
         for role in 0..self.world.request.roles.len() {
             let mut rooms: BTreeMap<&LabelValue, u32> = BTreeMap::new();
+            for host in self.stays_well(role) {
+                *rooms.entry(&host.labels[&key(ROOM)]).or_default() += 1;
+            }
             for (_, host) in self
                 .world
                 .hosts
@@ -120,9 +203,10 @@ impl<'a> Program<'a> {
         let mut objectives = std::array::from_fn(|_| Expression::default());
         let mut roles_of_host: Vec<Expression> = vec![Expression::default(); self.world.hosts.len()];
         for (index, role) in self.world.request.roles.iter().enumerate() {
-            let takes = self.takes(role, &mut variables);
+            let takes = self.takes(index, &mut variables);
+            let lack = self.lack(index);
             let all: Expression = takes.iter().map(|(_, take)| *take).sum();
-            rules.push(constraint!(all == f64::from(role.want)));
+            rules.push(constraint!(all == f64::from(lack.demand)));
             for (host, take) in &takes {
                 let known = &self.world.hosts[*host];
                 roles_of_host[*host] += *take;
@@ -131,13 +215,13 @@ impl<'a> Program<'a> {
                 objectives[3] += f64::from(u8::from(!known.powered_on)) * *take;
             }
             if let Some(topology) = &role.topology_key {
-                let domains = self.by(&takes, |host| host.labels[topology].clone());
-                rules.extend(domains.into_values().map(|domain| constraint!(domain <= 1)));
+                rules.extend(self.in_domains(&takes, topology, &lack));
             }
-            for room in self
-                .by(&takes, |host| host.labels[&key(ROOM)].clone())
-                .into_values()
-            {
+            let mut rooms = self.by(&takes, |host| host.labels[&key(ROOM)].clone());
+            for host in self.stays_well(index) {
+                *rooms.entry(host.labels[&key(ROOM)].clone()).or_default() += 1;
+            }
+            for room in rooms.into_values() {
                 objectives[0] += square(room, role.want, &mut variables, &mut rules);
             }
         }
@@ -149,10 +233,33 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// One of a role in each domain, none where a member needs it, and instead of lost ones only who replaces them.
+    fn in_domains(
+        &self,
+        takes: &[(usize, Variable)],
+        topology: &LabelKey,
+        lack: &Lack,
+    ) -> Vec<good_lp::Constraint> {
+        let mut rules = Vec::new();
+        let mut replacements = Expression::default();
+        for (domain, taken) in self.by(takes, |host| host.labels[topology].clone()) {
+            if lack.yielding.contains(&domain) {
+                replacements += taken.clone();
+            }
+            let most = i32::from(!lack.closed.contains(&domain));
+            rules.push(constraint!(taken <= most));
+        }
+        rules.push(constraint!(replacements <= f64::from(lack.replaced)));
+        rules
+    }
+
     /// A variable for each host that a role may take.
-    fn takes(&self, role: &Role, variables: &mut ProblemVariables) -> Vec<(usize, Variable)> {
+    fn takes(&self, role: usize, variables: &mut ProblemVariables) -> Vec<(usize, Variable)> {
+        let selector = &self.world.request.roles[role].selector;
+        let is_held = |host: usize| self.world.held.iter().any(|held| held.host == host);
         let hosts = self.world.hosts.iter().enumerate();
-        let fit = hosts.filter(|(_, host)| !host.paused && role.selector.matches(&host.labels));
+        let fit =
+            hosts.filter(|(index, host)| !host.paused && !is_held(*index) && selector.matches(&host.labels));
         fit.map(|(host, _)| (host, variables.add(variable().binary())))
             .collect()
     }

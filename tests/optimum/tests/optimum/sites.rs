@@ -1,7 +1,8 @@
 //! Random sites of some dozen hosts, and requests of several roles that want nearly all of them.
 
 use placement::{
-    Host, HostId, HostName, LabelKey, LabelValue, Policy, Request, Requirement, Role, Selector, Site, Uid,
+    Domain, FailReason, Holder, Host, HostId, HostName, LabelKey, LabelValue, Member, MemberState, Policy,
+    Replaces, Request, Requirement, Role, Selector, Site, Uid,
 };
 use proptest::prelude::*;
 
@@ -19,11 +20,33 @@ pub(crate) enum Rooms {
     Crossed,
 }
 
+/// What a member of the cluster is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Well,
+    /// Claimed in place of one that was given back, and not bound yet.
+    Replacement,
+    Lost,
+    /// A replacement that has failed.
+    LostReplacement,
+    /// On its way out: it has no place, and its domain is used.
+    Releasing,
+}
+
+/// A host that the cluster has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) host: usize,
+    pub(crate) role: usize,
+    pub(crate) state: State,
+}
+
 /// What is asked, and of which hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) request: Request,
+    pub(crate) held: Vec<Held>,
 }
 
 impl World {
@@ -33,7 +56,49 @@ impl World {
             ..Policy::default()
         });
         self.hosts.iter().cloned().for_each(|host| site.upsert(host));
+        for member in self.members() {
+            let holder = Holder::Cluster {
+                cluster: self.request.cluster.clone(),
+                role: member.role.clone(),
+                state: member.state,
+            };
+            site.hold(&member.host, holder);
+        }
         site
+    }
+
+    /// The members as the records of the cluster have them.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let member = |held: &Held| {
+            let (host, role) = (&self.hosts[held.host], &self.request.roles[held.role]);
+            let key = role.topology_key.clone();
+            let is_replacement = matches!(held.state, State::Replacement | State::LostReplacement);
+            Member {
+                host: host.id.clone(),
+                role: role.name.clone(),
+                state: match held.state {
+                    State::Well | State::Lost => MemberState::Bound,
+                    State::Replacement | State::LostReplacement => MemberState::Claimed,
+                    State::Releasing => MemberState::Releasing,
+                },
+                requested: false,
+                domain: key.map(|key| Domain {
+                    value: host.labels[&key].clone(),
+                    key,
+                }),
+                failed: host.marked_failed.then_some(FailReason::Marked),
+                replaces: is_replacement.then(|| Replaces::Alone(given_back())),
+            }
+        };
+        self.held.iter().map(member).collect()
+    }
+}
+
+/// Whom each replacement is for.
+fn given_back() -> HostId {
+    HostId {
+        name: HostName::new("metal", "given-back").unwrap(),
+        uid: Uid::new("u").unwrap(),
     }
 }
 
@@ -55,6 +120,7 @@ pub(crate) fn world(rooms: Rooms) -> impl Strategy<Value = World> {
         .prop_map(move |(hosts, roles)| {
             let hosts = hosts.into_iter().enumerate();
             World {
+                held: Vec::new(),
                 hosts: hosts
                     .map(|(index, (rack, side, flavors, inspected, powered_on, trouble))| {
                         let room = match rooms {
@@ -106,4 +172,38 @@ fn role_of(index: usize, (flavor, topology, want): (usize, u8, u32)) -> Role {
         want,
         replace_after_error: None,
     }
+}
+
+/// The same worlds, in which the cluster has some hosts already: each role wants more than these, or as many.
+pub(crate) fn world_with_members() -> impl Strategy<Value = World> {
+    let state = prop_oneof![
+        6 => Just(State::Well),
+        1 => Just(State::Replacement),
+        4 => Just(State::Lost),
+        2 => Just(State::LostReplacement),
+        2 => Just(State::Releasing),
+    ];
+    let drawn = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), state);
+    (world(Rooms::Whole), prop::collection::vec(drawn, 1..8)).prop_map(|(mut world, drawn)| {
+        for role in &mut world.request.roles {
+            role.want = role.want.saturating_sub(3);
+        }
+        for (host, role, state) in drawn {
+            let (host, role) = (
+                host.index(world.hosts.len()),
+                role.index(world.request.roles.len()),
+            );
+            if world.held.iter().any(|held| held.host == host) {
+                continue;
+            }
+            world.held.push(Held { host, role, state });
+            if matches!(state, State::Lost | State::LostReplacement) {
+                world.hosts[host].marked_failed = true;
+            }
+            if state != State::Releasing {
+                world.request.roles[role].want += 1;
+            }
+        }
+        world
+    })
 }
