@@ -27,6 +27,7 @@ mod host_policy;
 mod hostile_clusters;
 mod identity_providers;
 mod install;
+mod invalid_specs;
 mod inventory_forms;
 mod jump_host;
 mod killed_scheduler;
