@@ -19,16 +19,15 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
         want_no_more(&mut request, &members);
     }
     // Most declarations change nothing: agents repeat them with every change of a host.
-    let decision = match ::placement::settled(view.inventory.model(), &request, &members) {
+    let site = view.inventory.model();
+    let decision = if let Some(reports) = ::placement::settled(site, &request, &members) {
         // Every member stays as it is, so none is named.
-        Some(reports) => Decision {
+        Decision {
             reports,
             ..Decision::default()
-        },
-        None => {
-            let site = view.inventory.model();
-            ::placement::decide_within(site, &request, &members, withheld.replacements_above)
         }
+    } else {
+        ::placement::decide_within(site, &request, &members, withheld.replacements_above)
     };
     let cluster = record.cluster.clone();
     for keep in &decision.keep {

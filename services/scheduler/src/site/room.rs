@@ -81,7 +81,7 @@ impl Room<'_> {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    fn new_members<'r>(self, after: &'r Record) -> impl Iterator<Item = (&'r HostId, &'r Member)> {
+    fn new_members(self, after: &Record) -> impl Iterator<Item = (&HostId, &Member)> {
         let known = |id: &HostId| self.before.is_some_and(|before| before.members.contains_key(id));
         let members = after.members.iter();
         let new: Vec<_> = members
@@ -128,27 +128,23 @@ fn replacements(role: &Role, (id, member): (&HostId, &Member)) -> Vec<(HostId, M
 
 #[cfg(test)]
 mod tests {
-    use ::placement::{ClusterName, HostName, RoleName};
-    use proto::inventory::v1 as wire;
+    use ::placement::{ClusterName, HostName, RoleName, Selector};
 
     use super::*;
-    use crate::convert;
+    use crate::spec::{Declared, Spec};
 
     const MEMBERS: u32 = 40;
 
     /// A cluster with so many workers of the 40 that it wants, and the weight of what it has.
     fn cluster(members: u32) -> Record {
-        let role = wire::Role {
-            name: "Worker".to_owned(),
-            label_selector: Some(wire::LabelSelector::default()),
-            active: MEMBERS,
-            ..wire::Role::default()
+        let role = Role {
+            name: RoleName::new("Worker").unwrap(),
+            selector: Selector::default(),
+            topology_key: None,
+            want: MEMBERS,
+            replace_after_error: None,
         };
-        let spec = wire::ClusterSpec {
-            roles: vec![role],
-            network_ids: Vec::new(),
-        };
-        let spec = convert::parse_spec(spec, "spec").unwrap();
+        let spec = Spec::new(vec![(role, Declared::default())], Vec::new());
         let name = ClusterName::new("tenant", "one").unwrap();
         let mut record = Record::new(name, "uid".to_owned(), None, 1, spec);
         record.members = (0..members).map(member).collect();

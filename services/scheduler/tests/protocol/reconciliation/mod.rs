@@ -334,7 +334,9 @@ async fn a_remade_host_of_a_removed_sipcluster_can_be_released() {
     let remade = again(host("h1"));
 
     let clusters = [observed("two")];
-    stage.sync_with(&[remade.clone()], &clusters, None).await;
+    stage
+        .sync_with(std::slice::from_ref(&remade), &clusters, None)
+        .await;
     assert_eq!(stage.why_not("h1"), ["former-member"]);
     assert!(stage.apply("two", 1, 1).await.unwrap().refusal.is_some());
 

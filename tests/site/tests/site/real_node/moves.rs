@@ -285,7 +285,7 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
     let asked = [(SHOP[0], &of_shop), (SHOP[1], &of_shop), (BANK, &of_bank)];
     for (port, tenant) in asked.iter().cycle().take(CLIENTS * asked.len()) {
         let at = SocketAddr::from((at_node, *port));
-        running.spawn((*tenant).clone().ask(Arc::clone(&seen), at));
+        running.spawn((*tenant).clone().send_requests(Arc::clone(&seen), at));
     }
 
     let seed = number("SOAK_SEED").unwrap_or(1);

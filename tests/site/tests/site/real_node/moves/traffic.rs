@@ -164,7 +164,7 @@ impl Tenant {
     }
 
     /// Asks a port of the tenant's, one connection for each request.
-    pub(super) async fn ask(self, seen: Arc<Seen>, at: SocketAddr) {
+    pub(super) async fn send_requests(self, seen: Arc<Seen>, at: SocketAddr) {
         loop {
             // A load balancer may be gone, or have no member.
             if let Ok(answer) = request(at).await {
