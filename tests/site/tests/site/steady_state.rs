@@ -14,7 +14,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Everything that the agents have written so far. That they still hold their Leases they have to say.
-fn writes(stage: &Stage) -> Vec<Entry> {
+pub(crate) fn writes(stage: &Stage) -> Vec<Entry> {
     const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
     let asked = stage.asked_by_agents().into_iter();
     asked
@@ -29,7 +29,7 @@ fn writes(stage: &Stage) -> Vec<Entry> {
 }
 
 /// Looks at the audit log until nothing is added to the writes for so long. Returns them.
-async fn quiet_for(stage: &Stage, long: Duration) -> Vec<Entry> {
+pub(crate) async fn quiet_for(stage: &Stage, long: Duration) -> Vec<Entry> {
     let mut ticks = interval(LOOK);
     let (mut seen, mut since) = (writes(stage), Instant::now());
     while since.elapsed() < long {
