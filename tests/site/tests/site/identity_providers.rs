@@ -374,4 +374,17 @@ async fn an_entry_that_cannot_be_served_says_why() {
         .await;
     let secrets: Api<Secret> = scene.api();
     assert!(secrets.get_opt("auth-taken").await.unwrap().is_none());
+
+    // A port that another tenant's provider has.
+    let (first, late) = (scene.cluster("first", 31_614), scene.cluster("late", 31_614));
+    stage.create(&first).await;
+    stage
+        .condition_is(&first, condition, "False", "IssuerUnreachable")
+        .await;
+    stage.create(&late).await;
+    let why = stage
+        .condition_is(&late, condition, "False", "PortConflict")
+        .await;
+    assert!(why.contains("31614"), "{why}");
+    assert!(services.get_opt("auth-late").await.unwrap().is_none());
 }

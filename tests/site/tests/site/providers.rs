@@ -176,6 +176,11 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     let published = object.data.pointer("/status/endpoints/0/caBundle").cloned();
     assert_eq!(published, Some(json!(manager.authority().unwrap())));
 
+    a_deleted_service_stops_no_pod(&scene, &manager).await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
+
     // It is renewed: new pods start with the new one, while the old one is still valid.
     let before = secrets.get("auth-shop").await.unwrap().data.unwrap()["tls.crt"].clone();
     manager.issue("auth-shop.tls").await.unwrap();
@@ -223,6 +228,37 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .await
         .unwrap();
     stage.nothing_was_forbidden();
+}
+
+/// Somebody deletes the Service, to which the Certificate belongs: until both are there again, the pods run on as they are.
+async fn a_deleted_service_stops_no_pod(scene: &Scene, manager: &CertManager) {
+    let (services, deployments): (Api<Service>, Api<Deployment>) = (scene.api(), scene.api());
+    let before = deployments.get("auth-shop").await.unwrap();
+    let files = scene.api::<Secret>().get("auth-shop").await.unwrap().data;
+    let deleted = services.get("auth-shop").await.unwrap().uid();
+    let now = DeleteParams::default();
+    services.delete("auth-shop", &now).await.unwrap();
+    let what = "another Service";
+    let is_other = |service: &Service| service.uid() != deleted;
+    let service = wait::until(services, "auth-shop", what, PATIENCE, is_other)
+        .await
+        .unwrap();
+    // A later pass asks for it than the one that has made the Service.
+    let certificates = manager.certificates().clone();
+    let what = "the Certificate of the new Service";
+    let is_its = |found: &DynamicObject| {
+        let owner = found.owner_references().first();
+        owner.map(|owner| &owner.uid) == service.metadata.uid.as_ref()
+    };
+    wait::until(certificates, "auth-shop.tls", what, PATIENCE, is_its)
+        .await
+        .unwrap();
+    let after = deployments.get("auth-shop").await.unwrap();
+    assert_eq!(after.spec.replicas, Some(2));
+    // Nor was it anything else meanwhile.
+    assert_eq!(after.metadata.generation, before.metadata.generation);
+    assert_eq!(scene.api::<Secret>().get("auth-shop").await.unwrap().data, files);
+    manager.issue("auth-shop.tls").await.unwrap();
 }
 
 #[tokio::test]

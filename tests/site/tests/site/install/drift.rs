@@ -13,8 +13,9 @@ use sandbox::{programs, repository, tools};
 use serde_json::Value;
 
 /// The overlays that have all that their containers need, and what their programs miss here.
-const OVERLAYS: [&str; 4] = [
+const OVERLAYS: [&str; 5] = [
     "examples/one-site",
+    "examples/one-site-with-dex",
     "examples/region-with-two-sites/region",
     "examples/region-with-two-sites/site-a",
     "examples/region-with-two-sites/site-b",
@@ -29,10 +30,10 @@ const POWER: &str = "sip-jump-host-agent-power.sip-system.svc";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The objects of a kustomization.
-struct Rendered(Vec<Value>);
+pub(super) struct Rendered(Vec<Value>);
 
 impl Rendered {
-    fn overlay(overlay: &str) -> Self {
+    pub(super) fn overlay(overlay: &str) -> Self {
         let output = Command::new(tools::path("kubectl").unwrap())
             .arg("kustomize")
             .arg(repository::deploy().join(overlay))
@@ -50,7 +51,7 @@ impl Rendered {
         self.0.iter().filter(move |object| object["kind"] == kind)
     }
 
-    fn workloads(&self) -> impl Iterator<Item = &Value> {
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &Value> {
         self.of_kind("StatefulSet").chain(self.of_kind("Deployment"))
     }
 
@@ -63,15 +64,15 @@ impl Rendered {
     }
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
     list(&workload["spec"]["template"]["spec"]["containers"])
 }
 
@@ -102,6 +103,7 @@ fn certificates(directory: &Path) {
         vec!["issue", "scheduler"],
         vec!["issue", "site/site-a/agent/cluster"],
         vec!["issue", "site/site-a/agent/load-balancer"],
+        vec!["issue", "site/site-a/agent/dex"],
         vec!["issue", "site/site-a/agent/jump-host", "--dns", POWER],
     ] {
         let (action, rest) = arguments.split_first().unwrap();
@@ -146,6 +148,11 @@ fn files(rendered: &Rendered, volume: &Value, pki: &Path) -> BTreeMap<String, St
         // The names within a certificate of another site are the same in form.
         "sip-cluster-agent-tls" => pair("site_site-a_agent_cluster"),
         "sip-load-balancer-agent-tls" => pair("site_site-a_agent_load-balancer"),
+        "sip-dex-agent-tls" => pair("site_site-a_agent_dex"),
+        "sip-dex-storage" => BTreeMap::from([
+            ("ca.crt".to_owned(), read("region.crt")),
+            ("password".to_owned(), "of the storage".to_owned()),
+        ]),
         "sip-jump-host-agent-tls" => {
             let ca = [("ca.crt".to_owned(), read("sites/site-a.crt"))];
             pair("site_site-a_agent_jump-host")
@@ -267,7 +274,7 @@ fn agents_give_pods_the_programs_of_their_release() {
             }
         }
     }
-    assert_eq!(sites, 3);
+    assert_eq!(sites, 4);
 }
 
 #[test]

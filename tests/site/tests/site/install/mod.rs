@@ -9,3 +9,4 @@ mod manifests;
 mod names;
 mod page;
 mod region;
+mod storage;

@@ -363,7 +363,12 @@ async fn no_login_fails_while_everything_is_changed() {
         println!("not shown here: {why}");
         return;
     }
-    let logins = std::env::var("SOAK_LOGINS").map_or(LOGINS, |logins| logins.parse().unwrap());
+    let asked: Option<u32> = std::env::var("SOAK_LOGINS")
+        .ok()
+        .map(|logins| logins.parse().unwrap());
+    let logins = asked.unwrap_or(LOGINS);
+    // A machine that is slower than what it is asked for shows nothing; in the ordinary tests any is good enough.
+    let least = asked.map_or(1.0, |asked| 0.8 * f64::from(asked));
     // As many as log in concurrently at most: a slow machine has fewer logins a second, and none waits for long.
     let people = usize::try_from(logins).unwrap() * 2 + 1;
     let scene = Box::pin(Scene::start(people)).await;
@@ -375,7 +380,7 @@ async fn no_login_fails_while_everything_is_changed() {
     let (name, password) = scene.people.names(0);
     let person = (name.as_str(), password.as_str());
     let first = finish(&provider, &form(&provider).await, person).await;
-    let load = Load::start(&provider, &scene.people, logins);
+    let load = Load::start(&provider, &scene.people, logins, least);
 
     let more = json!([
         {"id": CLIENT, "redirectURIs": [REDIRECT]},
