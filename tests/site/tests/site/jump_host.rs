@@ -4,6 +4,7 @@
 mod keys;
 mod objects;
 mod power_ca;
+mod scheduler_away;
 mod taken_over;
 
 use std::{collections::BTreeMap, ops::AsyncFnOnce, path::Path, process::Command};

@@ -16,10 +16,17 @@ const BEN: &str =
 #[test]
 fn a_bad_key_is_named_by_its_index_and_the_others_work() {
     on_site("jump-keys", async |stage| {
-        let keys = json!([KEY, "ssh-ed25519 nonsense", BEN, format!("command=\"sh\" {KEY}")]);
+        let keys = json!([
+            // As a block of YAML ends.
+            format!("{KEY}\n"),
+            "ssh-ed25519 nonsense",
+            BEN,
+            format!("command=\"sh\" {KEY}"),
+            format!("{BEN}\n{KEY}"),
+        ]);
         let shop = with_jump_host(
             "jump-keys",
-            &json!({"sshAuthorizedKeys": keys, "sshUserCA": ["hello", BEN]}),
+            &json!({"sshAuthorizedKeys": keys, "sshUserCA": ["hello", format!("{BEN}\n"), format!("{KEY}\u{7}")]}),
         );
         stage.create(&shop).await;
         let why = stage
@@ -28,7 +35,9 @@ fn a_bad_key_is_named_by_its_index_and_the_others_work() {
         for expected in [
             "sshAuthorizedKeys[1]: it is no public key",
             "sshAuthorizedKeys[3]: option \"command\" is not allowed",
+            "sshAuthorizedKeys[4]: it has control characters",
             "sshUserCA[0]: it is no public key",
+            "sshUserCA[2]: it has control characters",
         ] {
             assert!(why.contains(expected), "{why}");
         }
@@ -180,5 +189,29 @@ fn a_given_host_key_is_used_and_a_broken_one_is_named() {
             secret(stage, "jump-host-key").await["ssh_host_ed25519_key"].0,
             b"broken"
         );
+    });
+}
+
+#[test]
+fn members_without_an_address_in_the_network_are_named() {
+    on_site("jump-no-address", async |stage| {
+        let shop = with_jump_host("jump-no-address", &json!({"nodeInterfaceId": "storage-ipv4"}));
+        stage.create(&shop).await;
+        for role in ["cp", "worker"] {
+            let why = format!("metal/jump-no-address-{role} has no address in its network");
+            stage
+                .condition_mentions(&shop, CONDITION, "False", "NoAddress", &why)
+                .await;
+        }
+        let files_now = files(stage, "jump-no-address").await;
+        assert!(
+            files_now["sshd_config"].contains("PermitOpen none"),
+            "{files_now:?}"
+        );
+        let mended = json!({"services": {"jumpHost": [{
+            "image": "jump-host:1", "nodeInterfaceId": sandbox::inventory::NETWORK, "sshAuthorizedKeys": [KEY],
+        }]}});
+        stage.edit(&shop, mended).await;
+        stage.ready(&shop).await;
     });
 }

@@ -46,6 +46,18 @@ impl Key {
         let line = fs::read_to_string(self.directory.path().join("key.pub")).unwrap();
         line.trim_end().to_owned()
     }
+
+    /// Another key with a certificate of this authority, which ssh finds beside it.
+    pub(super) fn issues(&self, id: &str, principals: &str, validity: &str) -> Self {
+        let key = Self::new(id);
+        let issued = std::process::Command::new("ssh-keygen")
+            .args(["-q", "-I", id, "-n", principals, "-V", validity, "-s"])
+            .arg(self.file())
+            .arg(key.directory.path().join("key.pub"))
+            .status();
+        assert!(issued.unwrap().success());
+        key
+    }
 }
 
 /// What a command has printed.
@@ -61,6 +73,7 @@ pub(super) struct Printed {
 pub(super) struct Login {
     address: Ipv4Addr,
     port: u64,
+    user: &'static str,
     key: Key,
     directory: Arc<TempDir>,
 }
@@ -83,6 +96,7 @@ impl Login {
         Self {
             address,
             port,
+            user: "ubuntu",
             key: key.clone(),
             directory: Arc::new(directory),
         }
@@ -94,6 +108,21 @@ impl Login {
             key: key.clone(),
             ..self.clone()
         }
+    }
+
+    /// The same person as another user.
+    pub(super) fn to(&self, user: &'static str) -> Self {
+        Self { user, ..self.clone() }
+    }
+
+    /// Runs a command on the jump host with more options of ssh.
+    pub(super) async fn run_with(&self, options: &[&str], command: &str) -> Printed {
+        let mut ssh = self.ssh();
+        ssh.args(options);
+        if !command.is_empty() {
+            ssh.arg(command);
+        }
+        printed(&mut ssh).await
     }
 
     /// Runs a command on the jump host.
@@ -119,7 +148,7 @@ impl Login {
     pub(super) fn ssh(&self) -> Command {
         let mut ssh = ssh(&self.key, &self.directory.path().join("known_hosts"));
         ssh.args(["-p", &self.port.to_string()])
-            .arg(format!("ubuntu@{}", self.address));
+            .arg(format!("{}@{}", self.user, self.address));
         ssh
     }
 

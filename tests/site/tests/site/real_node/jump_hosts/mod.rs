@@ -1,6 +1,7 @@
 //! Jump hosts that really run: sshd in restricted pods on a real node, with the agent's power control and an emulator of BMCs.
 
 mod bmcs;
+mod changes;
 mod client;
 mod machine;
 mod page;
@@ -36,6 +37,8 @@ use crate::fixtures::{Cluster, RUNTIME, Role, Stage, cluster};
 const OURS: &str = "localhost/sip-jump-host:1";
 /// As SIP's users have one: sshd, a shell, and the account.
 const STOCK: &str = "airshipit/jump-host:1";
+/// What load balancers run.
+const BALANCER: &str = "haproxy:2.8";
 /// The Secret with the credentials of the emulator.
 const CREDENTIALS: &str = "emulated-bmc";
 const NAME: &str = "jumphost-shop";
@@ -74,6 +77,7 @@ impl Scene {
         let site = Site::builder("jump-pods")
             .nodes(Nodes::Real)
             .image(jump_host::image(OURS).unwrap())
+            .image(Image::new(BALANCER, node::system_program("haproxy").unwrap()))
             .image(stock_image());
         let region = Arc::new(Region::start("north").await.unwrap());
         let mut stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &[]).await;
@@ -109,6 +113,11 @@ impl Scene {
     /// A cluster with a jump host that is Ready, and how its user logs in.
     async fn jump_host(&self, wanted: &Cluster, key: &Key) -> Login {
         self.stage.create(wanted).await;
+        self.login(wanted, key).await
+    }
+
+    /// How the user of a cluster's jump host logs in, once the cluster is Ready.
+    async fn login(&self, wanted: &Cluster, key: &Key) -> Login {
         let ready = self.stage.ready(wanted).await;
         let node = self.stage.site.node().unwrap().address();
         Login::new(node, &ready.data["status"]["endpoints"], key).await
@@ -258,7 +267,7 @@ fn hosts_are_listed_and_restarted_from_the_pod() {
 }
 
 #[test]
-fn kubectl_in_the_pod_uses_the_tenants_kubeconfig() {
+fn kubectl_in_the_pod_goes_through_the_load_balancer() {
     on_site("jump-kubectl", async |scene| {
         let ana = Key::new("ana");
         let tenant = Site::builder("jump-tenant").start().await.unwrap();
@@ -268,27 +277,61 @@ fn kubectl_in_the_pod_uses_the_tenants_kubeconfig() {
         let _machine = sandbox::proxy::Proxy::at((address, 6443).into(), api_server)
             .await
             .unwrap();
+        let host = scene.host("jump-kubectl", "cp1", "cp", address);
+        scene.stage.load(&[host]).await;
+        // The API server picks the node port, and an address for the Service.
+        let entry = json!({"nodePort": 31_522, "kubeconfigSecret": "shop-kubeconfig"});
+        let balancer = json!([{"image": BALANCER, "nodeInterfaceId": NETWORK}]);
+        let wanted = shop("jump-kubectl", &ana, &entry)
+            .role(Role::ControlPlane, 1)
+            .with("/services/loadBalancerControlPlane", balancer);
+        let first = wanted.clone().with("/services/jumpHost", Value::Null);
+        scene.stage.create(&first).await;
+        scene.stage.ready(&first).await;
+        let service = "loadbalancer-controlplane-shop";
+        let service = [
+            "get",
+            "service",
+            "-n",
+            "jump-kubectl",
+            service,
+            "-o",
+            "jsonpath={.spec.clusterIP}",
+        ];
+        let balancer = scene.stage.kubectl(&service).await;
+
         let flat = tenant
             .kubectl_ok(&["config", "view", "--raw", "--flatten", "-o", "json"])
             .await
             .unwrap();
         let mut kubeconfig: Value = serde_json::from_str(&flat).unwrap();
         let cluster = &mut kubeconfig["clusters"][0]["cluster"];
-        cluster["server"] = format!("https://{address}:6443").into();
+        cluster["server"] = format!("https://{balancer}:6443").into();
         // The certificate is for the address at which the tenant's API server listens.
         cluster["tls-server-name"] = "127.0.0.1".into();
         let secret = json!({
             "metadata": {"name": "shop-kubeconfig"}, "stringData": {"value": kubeconfig.to_string()},
         });
         create_secret(&scene.stage, "jump-kubectl", secret).await;
-        let host = scene.host("jump-kubectl", "cp1", "cp", address);
-        scene.stage.load(&[host]).await;
-        let entry = json!({"nodePort": 31_522, "kubeconfigSecret": "shop-kubeconfig"});
-        let wanted = shop("jump-kubectl", &ana, &entry).role(Role::ControlPlane, 1);
-        let login = scene.jump_host(&wanted, &ana).await;
+        scene.stage.edit(&wanted, wanted.spec().clone()).await;
+        let login = scene.login(&wanted, &ana).await;
 
         let found = login.prints("kubectl get namespace of-the-tenant -o name").await;
         assert_eq!(found, "namespace/of-the-tenant");
+        // And for those who forward ports to it.
+        let forwarded = login.run_with(&["-W", &format!("{balancer}:6443")], "").await;
+        assert!(
+            !forwarded.stderr.contains("administratively prohibited"),
+            "{forwarded:?}"
+        );
+        let policy = ["get", "networkpolicy", "-n", "jump-kubectl", NAME, "-o", "json"];
+        let policy: Value = serde_json::from_str(&scene.stage.kubectl(&policy).await).unwrap();
+        let to_balancers = json!({"podSelector": {"matchLabels": {
+            "app.kubernetes.io/component": "loadbalancer",
+            "app.kubernetes.io/instance": "loadbalancer-controlplane-shop",
+        }}});
+        let mut rules = policy["spec"]["egress"].as_array().unwrap().iter();
+        assert!(rules.any(|rule| rule["to"] == json!([to_balancers])), "{policy}");
     });
 }
 
