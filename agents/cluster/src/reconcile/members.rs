@@ -17,8 +17,8 @@ pub(super) struct Assessed<'a> {
     pub(super) assessment: Assessment,
 }
 
-/// Whether the cluster has claimed the host of a member again under another uid. The status has the newer claim in its place, so no
-/// load balancer is asked about the older one; the machine stays the cluster's, whatever routes to it.
+/// Whether the cluster has a claim of the same host under another uid. The status has that claim in the member's place, so no load balancer
+/// is asked about the member; the machine stays the cluster's, whatever routes to it.
 #[must_use]
 pub fn is_succeeded(member: &Member, among: &[Member]) -> bool {
     let same_host = |other: &&Member| other.host().key() == member.host().key();
@@ -36,7 +36,6 @@ pub(super) fn assess_all(
         .iter()
         .map(|member| {
             let host = holding.hosts.get(member.host().key());
-            let is_gone = host.is_none_or(|host| host.id().uid() != member.host().uid());
             Assessed {
                 member,
                 assessment: assess(
@@ -44,7 +43,7 @@ pub(super) fn assess_all(
                     holding.cluster_api.as_ref(),
                     member,
                     host,
-                    load_balancers_ready(member) || is_gone && is_succeeded(member, members),
+                    load_balancers_ready(member) || is_succeeded(member, members),
                 ),
             }
         })

@@ -175,8 +175,7 @@ impl Agent {
         let reference = world::cluster_id(cluster, uid);
         let member = member(&told);
         let among: Vec<_> = among.iter().map(self::member).collect();
-        let is_gone = self.seen.hosts[index].is_none_or(|seen| seen.uid != host.uid);
-        let succeeded = is_gone && is_succeeded(&member, &among);
+        let succeeded = is_succeeded(&member, &among);
         let ready = !releasing || succeeded || self.drained(cluster, revision);
         let assessment = assess(&reference, None, &member, seen.as_ref(), ready);
         Some(match assessment.action()?.verb() {
