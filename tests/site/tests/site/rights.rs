@@ -2,11 +2,13 @@
 
 mod reviewed;
 
+use std::time::Duration;
+
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, api::PostParams};
-use sandbox::region::Agent;
+use sandbox::{region::Agent, repository};
 
-use crate::fixtures::{Stage, on_shared_site, user};
+use crate::fixtures::{PATIENCE, Stage, cluster, on_shared_site, user};
 
 async fn may(stage: &Stage, agent: Agent, verb: &str, resource: &str, namespace: &str) -> bool {
     may_one(stage, agent, verb, (resource, namespace), None).await
@@ -326,5 +328,66 @@ fn load_balancer_pods_get_no_more_rights_than_the_agent() {
                 "{verb} {resource}"
             );
         }
+    });
+}
+
+/// As people are given them: the built-in roles, to which `deploy/tenants` adds.
+#[test]
+fn tenants_write_neither_status_nor_finalizers() {
+    on_shared_site("tenant-roles", async |stage| {
+        let roles = repository::deploy().join("tenants");
+        stage.site.apply_kustomization(&roles).await.unwrap();
+        let namespace = "tenant-roles";
+        for (user, role) in [("anna", "edit"), ("adam", "admin"), ("victor", "view")] {
+            let (role, user_flag) = (format!("--clusterrole={role}"), format!("--user={user}"));
+            stage
+                .kubectl(&["create", "rolebinding", user, "-n", namespace, &role, &user_flag])
+                .await;
+        }
+        let shop = cluster(namespace, "shop");
+        stage.create(&shop).await;
+        let tries = async |user: &str, arguments: &[&str]| {
+            let who = format!("--as={user}");
+            let all = [&["-n", namespace, &who], arguments].concat();
+            stage.site.kubectl(&all).await.unwrap()
+        };
+        let label = ["label", "sipcluster", "shop", "team=blue", "--overwrite"];
+        // The API server adds up the roles a moment after they are there.
+        let known = async {
+            while !tries("anna", &label).await.success || !tries("adam", &label).await.success {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            while !tries("victor", &["get", "sipcluster", "shop"]).await.success {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, known).await.unwrap();
+
+        let status = r#"{"status":{"counts":{"workers":"9/9"}}}"#;
+        let patch = [
+            "patch",
+            "sipcluster",
+            "shop",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            status,
+        ];
+        for user in ["anna", "adam", "victor"] {
+            let answer = tries(user, &patch).await;
+            assert!(
+                !answer.success && answer.stderr.contains("Forbidden"),
+                "{user}: {}",
+                answer.stderr
+            );
+            for what in ["--subresource=status", "--subresource=finalizers"] {
+                for verb in ["update", "patch"] {
+                    let answer = tries(user, &["auth", "can-i", verb, "sipclusters", what]).await;
+                    assert_eq!(answer.stdout.trim(), "no", "{user} {verb} {what}");
+                }
+            }
+        }
+        let answer = tries("victor", &label).await;
+        assert!(answer.stderr.contains("forbidden"), "{}", answer.stderr);
     });
 }

@@ -16,7 +16,7 @@ const REPLACE: &str = "sip.airshipit.org/replace";
 const DECISIONS: &str = "sip.placement.v1.PlacementService/ListDecisions";
 
 /// Exit code, standard output, standard error.
-async fn sipctl(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) async fn sipctl(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     let output = tokio::process::Command::new(programs::path("sipctl").unwrap())
         .args(arguments)
         .env("KUBECONFIG", stage.site.admin_kubeconfig())
@@ -32,7 +32,7 @@ async fn sipctl(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// Runs a command that must do what it is asked to.
-async fn does(stage: &Stage, arguments: &[&str], words: &str) {
+pub(crate) async fn does(stage: &Stage, arguments: &[&str], words: &str) {
     let (code, text, error) = sipctl(stage, arguments).await;
     assert_eq!((code, &*error), (0, ""), "{arguments:?}: {text}");
     assert!(text.contains(words), "{arguments:?}: {text}");

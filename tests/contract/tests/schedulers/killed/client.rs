@@ -227,6 +227,7 @@ impl Client {
         let name = name(other, self.rng.random_range(0..CLUSTERS));
         let known_as = (site.clone(), name.clone());
         let reached = self.load.history.reached(&known_as);
+        let must_be_found = self.load.history.must_be_found(&known_as);
         let request = GetPlacementRequest {
             site,
             cluster: Some(reference(&name, "")),
@@ -240,8 +241,11 @@ impl Client {
                 }
                 Ok(())
             }
-            // It may have gone meanwhile.
-            Err(status) if status.code() == Code::NotFound => Ok(()),
+            // It may have gone meanwhile, unless nobody has given its hosts back.
+            Err(status) if status.code() == Code::NotFound => {
+                self.load.history.not_found(&known_as, must_be_found);
+                Ok(())
+            }
             Err(status) => Err(status),
         }
     }

@@ -112,6 +112,24 @@ impl History {
             .map_or(0, |cluster| cluster.revision)
     }
 
+    /// Revision of the last answer about a cluster that has a host whose release nobody has begun to confirm: it must be found.
+    pub(crate) fn must_be_found(&self, name: &Name) -> Option<u64> {
+        let heard = self.heard();
+        let cluster = heard.clusters.get(name)?;
+        let holds = cluster.members.difference(&cluster.given).next().is_some();
+        holds.then_some(cluster.revision)
+    }
+
+    /// Anybody was told that there is no such cluster. `before`: what [`must_be_found`](Self::must_be_found) was when that was asked.
+    pub(crate) fn not_found(&self, name: &Name, before: Option<u64>) {
+        if before.is_some() && before == self.must_be_found(name) {
+            let mut heard = self.heard();
+            heard
+                .lost_claims
+                .push(format!("{name:?}: is not found, and has hosts at {before:?}"));
+        }
+    }
+
     /// Anybody has read a cluster that had reached a revision before.
     pub(crate) fn read(&self, name: &Name, reached: u64, placement: &Placement) {
         let mut heard = self.heard();

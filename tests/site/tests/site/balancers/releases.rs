@@ -12,8 +12,12 @@ use sandbox::{inventory::NETWORK, region::Agent, wait};
 use serde_json::{Value, json};
 
 use super::{objects, workers};
-use crate::fixtures::{
-    AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer, user,
+use crate::{
+    fixtures::{
+        AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer,
+        user,
+    },
+    sipctl_maintenance::{does, sipctl},
 };
 
 /// For how long something must not happen that took less than a second when it was wrong.
@@ -411,15 +415,25 @@ async fn a_person_can_mark_a_release_while_the_agent_is_away() {
     stage.create(&shop).await;
     stage.ready(&shop).await;
     stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
+    let held = crate::fixtures::members(&stage.clusters("by-hand").get("shop").await.unwrap());
+    let first = format!("metal/{}", held[0].name);
+    let confirm = ["confirm-release", first.as_str()];
+    let (code, _, error) = sipctl(&stage, &confirm).await;
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("it is not released by by-hand/shop"), "{error}");
     stage.delete(&shop).await;
     stage
         .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
         .await;
+    let dry = [&confirm[..], &["--dry-run"]].concat();
+    does(&stage, &dry, "Nothing was changed").await;
+    does(&stage, &confirm, "Done: the cluster agent confirms the release").await;
 
-    // As docs/force-deletion.md says.
+    // As docs/force-deletion.md says, of the others.
     let held = stage.clusters("by-hand").get("shop").await.unwrap();
     let held = held.data["status"]["placement"]["members"].clone();
-    for member in held.as_array().unwrap() {
+    let others = held.as_array().unwrap().iter();
+    for member in others.filter(|member| format!("metal/{}", member["name"].as_str().unwrap()) != first) {
         let change = json!({"metadata": {
             "labels": {
                 "sip.airshipit.org/cluster-namespace": null,
