@@ -170,7 +170,7 @@ impl Agent {
         let index = usize::from(host.index);
         let seen = self.seen.hosts[index].map(|host| {
             let report = world::reported(index, host);
-            ObservedHost::from_report(report, host.version.to_string(), None)
+            ObservedHost::from_report(report, host.version.to_string(), None, None)
         });
         let reference = world::cluster_id(cluster, uid);
         let member = member(&told);

@@ -265,7 +265,7 @@ fn due(reference: &wire::ClusterRef, member: &Member, report: wire::Host) -> Opt
     let wire::ClusterRef { namespace, name, uid } = reference.clone();
     let cluster = ClusterId::new(ObjectKey { namespace, name }, uid);
     let member = member.clone().try_into().unwrap();
-    let host = ObservedHost::from_report(report, String::new(), None);
+    let host = ObservedHost::from_report(report, String::new(), None, None);
     let assessment = assess(&cluster, None, &member, Some(&host), true);
     assessment.action().map(HostAction::verb)
 }

@@ -47,13 +47,15 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
                 }
                 site = Some(with);
             }
-            Help::MakeEligible { role, reason, hosts } => {
+            Help::MakeEligible { role, reasons, hosts } => {
                 let mut with = world.site.clone();
                 let is_named = request.roles.iter().any(|wanted| wanted.name == *role);
-                rule(is_named && !hosts.is_empty(), || {
+                rule(is_named && !reasons.is_empty() && !hosts.is_empty(), || {
                     format!("{help:?} is of nothing")
                 })?;
-                mend(&mut with, reason, hosts)?;
+                for reason in reasons {
+                    mend(&mut with, reason, hosts)?;
+                }
                 site = Some(with);
             }
         }
@@ -68,7 +70,7 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
     Ok(())
 }
 
-/// Takes the reason away from each of the hosts, which have no other.
+/// Takes a reason away from each of the hosts.
 fn mend(site: &mut Site, reason: &Ineligible, hosts: &[HostName]) -> Result<(), String> {
     for name in hosts {
         let Some(mut host) = site.get(name) else {
