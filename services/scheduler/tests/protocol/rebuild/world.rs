@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use placement::{HostId, MemberState::Bound};
+use placement::MemberState::{Bound, Releasing};
 use prop::collection::vec;
 use proptest::{prelude::*, test_runner::RngSeed};
 use proto::inventory::v1 as wire;
@@ -18,22 +18,46 @@ use scheduler::{
     site::SessionId,
 };
 
-use super::{
-    lost, people, restored, seen,
-    steps::{HOSTS, Step, step},
+use super::{lost, restored, seen};
+use crate::fixtures::{
+    CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, with_status,
 };
-use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, members, observed, with_status};
+
+/// What a person or an agent does, or what befalls the ledger.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The agent declares a cluster, and writes the answer into its status.
+    Apply { name: usize, workers: u32 },
+    /// The agent writes hosts as the status says, reports them and confirms.
+    Act { name: usize },
+    /// The cluster is deleted: its agent asks for the release, and writes the answer into its status.
+    Delete { name: usize },
+    /// A backup is made.
+    Backup,
+    /// The scheduler decides again for all that wait.
+    Retry,
+    /// The ledger is lost; what there is of it is the backup.
+    Lose { backup: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = 0..2usize;
+    prop_oneof![
+        5 => (name.clone(), 0..4u32).prop_map(|(name, workers)| Step::Apply { name, workers }),
+        5 => name.clone().prop_map(|name| Step::Act { name }),
+        2 => name.prop_map(|name| Step::Delete { name }),
+        3 => Just(Step::Backup),
+        1 => Just(Step::Retry),
+        2 => prop::bool::weighted(0.8).prop_map(|backup| Step::Lose { backup }),
+    ]
+}
 
 /// A site's API server with its agent.
-pub(super) struct World {
-    pub(super) stage: Stage,
-    pub(super) session: SessionId,
-    pub(super) hosts: BTreeMap<String, wire::Host>,
-    /// Hosts that are not there.
-    pub(super) away: BTreeMap<String, wire::Host>,
-    /// How many of them came back under another uid.
-    pub(super) restored: u32,
-    pub(super) clusters: BTreeMap<String, Cluster>,
+struct World {
+    stage: Stage,
+    session: SessionId,
+    hosts: BTreeMap<String, wire::Host>,
+    clusters: BTreeMap<String, Cluster>,
     backup: Contents,
     generation: i64,
     /// How many `SIPCluster`s there were: each has a uid of its own.
@@ -41,17 +65,17 @@ pub(super) struct World {
 }
 
 /// A `SIPCluster`.
-pub(super) struct Cluster {
+struct Cluster {
     uid: String,
-    pub(super) workers: u32,
-    pub(super) deleting: bool,
-    pub(super) status: wire::ObservedCluster,
+    workers: u32,
+    deleting: bool,
+    status: wire::ObservedCluster,
 }
 
 impl World {
     async fn new() -> Self {
         let stage = Stage::empty();
-        let hosts: BTreeMap<_, _> = (0..HOSTS)
+        let hosts: BTreeMap<_, _> = (0..3)
             .map(|i| (format!("h{i}"), host(&format!("h{i}"))))
             .collect();
         let session = stage.sync(&hosts.values().cloned().collect::<Vec<_>>()).await;
@@ -60,8 +84,6 @@ impl World {
             stage,
             session,
             hosts,
-            away: BTreeMap::new(),
-            restored: 0,
             clusters: BTreeMap::new(),
             generation: 0,
             made: 0,
@@ -75,14 +97,9 @@ impl World {
             Step::Delete { name } => self.delete(&format!("c{name}")).await,
             Step::Backup => self.backup = self.stage.ledger.load().unwrap(),
             Step::Retry => self.stage.retry().await,
-            Step::Touch { host, touch } => self.touch(host, touch).await,
             Step::Lose { backup } => {
-                if backup {
-                    self.rebuild(restored(&self.backup), &[]).await;
-                } else {
-                    let moved = self.moved_off();
-                    self.rebuild(lost(), &moved).await;
-                }
+                let ledger = if backup { restored(&self.backup) } else { lost() };
+                self.rebuild(ledger).await;
             }
         }
     }
@@ -150,7 +167,6 @@ impl World {
                 generation: cluster.status.generation,
                 ..with_status(record, epoch)
             };
-            people::name_each_once(&mut cluster.status);
         }
     }
 
@@ -180,29 +196,25 @@ impl World {
         let mut confirmed = BTreeMap::new();
         for member in &known.status.members {
             let wanted = member.host.clone().unwrap_or_default();
-            let releasing = member.state() == wire::MemberState::Releasing;
-            let host = self.hosts.get_mut(&wanted.name);
-            let Some(host) = host.filter(|host| people::is_same(host, &wanted)) else {
-                if releasing {
-                    confirmed.insert(convert::host_id(&wanted).unwrap(), member.revision);
-                }
-                continue;
-            };
-            let labels = host.labels.get(vocabulary::labels::CLUSTER_NAME);
-            let (is_labelled, is_used) = (labels.is_some(), host.consumer.is_some());
-            if labels.is_some_and(|named| named != name) {
+            let host = self.hosts.get_mut(&wanted.name).unwrap();
+            let ours = host
+                .labels
+                .get(vocabulary::labels::CLUSTER_NAME)
+                .is_none_or(|named| named == name);
+            if !ours {
                 continue;
             }
-            if releasing {
-                if is_labelled && is_used {
-                    continue;
-                }
-                if host.release_mark < member.revision || is_labelled {
-                    people::unlabel(host, member.revision);
+            if member.state() == wire::MemberState::Releasing {
+                if host.release_mark < member.revision
+                    || host.labels.contains_key(vocabulary::labels::CLUSTER_NAME)
+                {
+                    *host = released(&wanted.name, member.revision);
                 }
                 confirmed.insert(convert::host_id(&wanted).unwrap(), member.revision);
-            } else if !is_used && host.release_mark < member.revision {
-                people::label(host, &labelled(&wanted.name, name));
+            } else {
+                let mark = host.release_mark;
+                *host = labelled(&wanted.name, name);
+                host.release_mark = mark;
             }
         }
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
@@ -219,9 +231,8 @@ impl World {
         );
     }
 
-    /// The scheduler starts on another ledger, and the agent reports all there is. `moved`: members that must stay, since
-    /// their replacements are not bound. A backup may be of a time when one of these had failed.
-    async fn rebuild(&mut self, ledger: Arc<dyn Ledger>, moved: &[(String, HostId)]) {
+    /// The scheduler starts on another ledger, and the agent reports all there is.
+    async fn rebuild(&mut self, ledger: Arc<dyn Ledger>) {
         self.stage = Stage::on(ledger);
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
         let clusters: Vec<_> = self
@@ -230,18 +241,7 @@ impl World {
             .map(|cluster| cluster.status.clone())
             .collect();
         self.session = self.stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
-        // A host that is not there holds no promise of its own: nothing tells whether it will be.
-        let mut promised = self.promised();
-        promised.retain(|id, _| {
-            let host = self.hosts.get(id.name.name());
-            host.is_some_and(|host| people::is_same(host, &convert::host_ref(id)))
-        });
-        let mut places = BTreeMap::new();
-        for name in self.clusters.keys() {
-            let own = promised.iter().filter(|(_, holder)| *holder == name);
-            let own: Vec<&HostId> = own.map(|(id, _)| id).collect();
-            places.insert(name.clone(), self.places(name, &own));
-        }
+        let promised = self.promised();
         // It may be quicker than the agents.
         self.stage.retry().await;
 
@@ -254,17 +254,16 @@ impl World {
                 .await
                 .unwrap();
             if !thief.members.is_empty() {
-                let taken: BTreeSet<_> = thief.members.keys().collect();
-                let lost: Vec<_> = promised.keys().filter(|id| taken.contains(id)).collect();
+                let taken: BTreeSet<_> = thief.members.keys().map(|id| id.name.name().to_owned()).collect();
+                let lost: Vec<_> = promised.keys().filter(|name| taken.contains(*name)).collect();
                 assert!(lost.is_empty(), "promised to others: {lost:?}");
                 break;
             }
         }
         if let Some(releasing) = self.stage.release("thief").await {
             for id in releasing.members.keys() {
-                if let Some(host) = self.hosts.get_mut(id.name.name()) {
-                    people::unlabel(host, releasing.revision);
-                }
+                let marked = released(id.name.name(), releasing.revision);
+                self.hosts.insert(id.name.name().to_owned(), marked);
             }
             let hosts: Vec<_> = self.hosts.values().cloned().collect();
             self.stage.report(&self.session, &hosts).await;
@@ -284,36 +283,32 @@ impl World {
                 continue;
             };
             for (host, holder) in &promised {
-                let held = record.members.contains_key(host);
+                let held = record.members.keys().any(|id| id.name.name() == host);
                 assert_eq!(
                     held,
                     *holder == name,
                     "{host} was promised to {holder}; {name} holds it: {held}"
                 );
             }
-            for (_, old) in moved.iter().filter(|(holder, _)| *holder == name) {
-                let state = record.members.get(old).map(|member| member.state);
-                assert_eq!(state, Some(Bound), "{old} goes before its replacement is bound");
-            }
-            let wanted = places.get(&name).copied().unwrap_or_default();
-            let wanted = wanted.min(usize::try_from(workers).unwrap());
+            let promised = promised.values().filter(|holder| **holder == name).count();
+            let stay = members(&record)
+                .into_iter()
+                .filter(|(_, state)| *state != Releasing);
+            let wanted = promised.min(usize::try_from(workers).unwrap());
             assert!(
-                people::staying(&record) >= wanted,
+                stay.count() >= wanted,
                 "{name} gives back what it wants: {record:?}"
             );
         }
     }
 
     /// Hosts that a status says are claimed or bound, with the cluster.
-    fn promised(&self) -> BTreeMap<HostId, String> {
+    fn promised(&self) -> BTreeMap<String, String> {
         let clusters = self.clusters.iter().filter(|(_, cluster)| !cluster.deleting);
         let members = clusters.flat_map(|(name, cluster)| {
             let kept = cluster.status.members.iter();
             kept.filter(|member| member.state() != wire::MemberState::Releasing)
-                .map(move |member| {
-                    let host = member.host.clone().unwrap_or_default();
-                    (convert::host_id(&host).unwrap(), name.clone())
-                })
+                .map(move |member| (member.host.clone().unwrap_or_default().name, name.clone()))
         });
         let mut promised = BTreeMap::new();
         for (host, name) in members {
@@ -341,9 +336,7 @@ impl World {
 
     /// Everybody does what is left to do.
     async fn settle(&mut self) {
-        self.calm_down().await;
-        for _ in 0..8 {
-            self.stage.retry().await;
+        for _ in 0..6 {
             for name in ["c0", "c1", "c2"] {
                 match self
                     .clusters
