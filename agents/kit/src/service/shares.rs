@@ -39,7 +39,7 @@ impl Shares {
     /// Waits until a pass over a cluster of this namespace may run; `None` once no pass may begin any more. Of a namespace no more passes
     /// wait for a place among all than it may have, so that others wait for its share at most.
     pub(super) async fn admit(&self, namespace: &str) -> Option<Admitted> {
-        let of_namespace = self.of(namespace).acquire_owned().await.ok()?;
+        let of_namespace = self.share(namespace).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(Admitted {
             _of_namespace: of_namespace,
@@ -56,7 +56,7 @@ impl Shares {
         }
     }
 
-    fn of(&self, namespace: &str) -> Arc<Semaphore> {
+    fn share(&self, namespace: &str) -> Arc<Semaphore> {
         let mut by_namespace = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = by_namespace.get(namespace) {
             return Arc::clone(share);

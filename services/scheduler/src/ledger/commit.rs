@@ -164,7 +164,7 @@ impl Committer {
     /// # Errors
     /// [`Stopped`] when the writer has ended.
     pub async fn reserve_within(&self, share: &Share) -> Result<Permit, Stopped> {
-        let _turn = share.turn().await;
+        let _in_order = share.in_order().await;
         loop {
             if !share.is_full() {
                 let permit = self.reserve().await?;

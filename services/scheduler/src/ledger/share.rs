@@ -33,7 +33,7 @@ pub(super) struct Charge {
 
 impl Share {
     /// The turn of who waits longest.
-    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) async fn in_order(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
 

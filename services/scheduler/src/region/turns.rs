@@ -28,14 +28,14 @@ struct State {
     /// Threads that nobody uses.
     free: usize,
     /// By caller, in the order in which they came.
-    waiting: HashMap<String, VecDeque<oneshot::Sender<Turn>>>,
+    waiting: HashMap<String, VecDeque<oneshot::Sender<Place>>>,
     /// Callers who wait, each once: the next one first.
     order: VecDeque<String>,
 }
 
 /// The right to compute, until it is dropped.
 #[derive(Debug)]
-struct Turn(Turns);
+struct Place(Turns);
 
 impl Turns {
     /// One thread fewer than cores, and one at least.
@@ -57,12 +57,12 @@ impl Turns {
     }
 
     /// The caller's turn, when it comes.
-    async fn take(&self, caller: &str) -> Result<Turn, Stopped> {
+    async fn take(&self, caller: &str) -> Result<Place, Stopped> {
         let turn = {
             let mut state = self.lock();
             if state.free > 0 {
                 state.free -= 1;
-                return Ok(Turn(self.clone()));
+                return Ok(Place(self.clone()));
             }
             let (sender, turn) = oneshot::channel();
             if let Some(others) = state.waiting.get_mut(caller) {
@@ -79,7 +79,7 @@ impl Turns {
 
 impl State {
     /// The next who still waits: of the caller whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
+    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
         while let Some(caller) = self.order.pop_front() {
             let Some(own) = self.waiting.get_mut(&caller) else {
                 continue;
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Place {
     fn drop(&mut self) {
         let next = {
             let mut state = self.0.lock();
@@ -111,7 +111,7 @@ impl Drop for Turn {
         };
         if let Some(next) = next {
             // Whoever has left in the meantime drops its turn, which is then the next one's.
-            drop(next.send(Turn(self.0.clone())));
+            drop(next.send(Place(self.0.clone())));
         }
     }
 }

@@ -33,7 +33,7 @@ fn question() -> FindCapacityRequest {
     }
 }
 
-async fn ask(channel: Channel) -> Result<Response<FindCapacityResponse>, Status> {
+async fn find_capacity(channel: Channel) -> Result<Response<FindCapacityResponse>, Status> {
     InventoryServiceClient::new(channel)
         .find_capacity(question())
         .await
@@ -71,7 +71,7 @@ async fn changes_are_answered_beside_one_readers_scans() {
             let channel = channel.clone();
             asked.spawn(async move {
                 loop {
-                    ask(channel.clone()).await.unwrap();
+                    find_capacity(channel.clone()).await.unwrap();
                 }
             });
         }
@@ -105,7 +105,7 @@ async fn a_scan_ends_when_its_caller_has_left() {
     let served = Served::start().await;
     let _large = served.report_hosts("large", HOSTS).await;
     let mut asked = JoinSet::new();
-    asked.spawn(ask(served.channel(&reader("leaving"))));
+    asked.spawn(find_capacity(served.channel(&reader("leaving"))));
     while decisions(&served.metrics) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

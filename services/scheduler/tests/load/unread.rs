@@ -44,7 +44,7 @@ fn host() -> GetHostRequest {
 }
 
 /// The head of an answer, and its body, of which nothing is read.
-async fn ask(channel: &Channel) -> http::Response<Body> {
+async fn get_host(channel: &Channel) -> http::Response<Body> {
     let message = host().encode_to_vec();
     let mut framed = vec![0];
     framed.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
@@ -74,7 +74,7 @@ async fn unread_answers_hold_the_places_of_their_calls() {
     let channel = deaf(&stage).await;
     let mut unread = Vec::new();
     for _ in 0..PLACES {
-        let mut answer = ask(&channel).await;
+        let mut answer = get_host(&channel).await;
         // With the first byte of it the transport has all of it.
         assert_eq!(part(&mut answer).await.into_data().unwrap().len(), 1);
         unread.push(answer);
@@ -100,7 +100,7 @@ async fn answers_beyond_the_buffer_are_not_kept() {
     let channel = deaf(&stage).await;
     let (mut kept, mut withheld) = (Vec::new(), 0);
     for _ in 0..2 * BUFFER / bytes {
-        let mut answer = ask(&channel).await;
+        let mut answer = get_host(&channel).await;
         // A head with a status: the call was refused by what was kept at that moment.
         if let Some(status) = Status::from_header_map(answer.headers()) {
             assert_eq!(limit(&status), "buffer");

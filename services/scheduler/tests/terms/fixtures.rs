@@ -37,6 +37,8 @@ use crate::disk::Disk;
 
 /// The site of every test.
 pub(crate) const SITE: &str = "a";
+/// Most hosts of one message.
+const LARGEST: usize = 1000;
 /// How long anything here may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -132,17 +134,19 @@ impl Stage {
             lease_transitions: 1,
             highest_seen: None,
         };
-        let changes = inventory::HostChanges {
-            hosts: (0..hosts).map(host).collect(),
-            ..inventory::HostChanges::default()
-        };
-        let end = inventory::SnapshotEnd::default();
-        let (requests, stream) = mpsc::channel(4);
-        for (sequence, message) in (1..).zip([
-            Message::Hello(hello),
-            Message::Changes(changes),
-            Message::SnapshotEnd(end),
-        ]) {
+        let all: Vec<_> = (0..hosts).map(host).collect();
+        let changes = all.chunks(LARGEST).map(|hosts| {
+            Message::Changes(inventory::HostChanges {
+                hosts: hosts.to_vec(),
+                ..inventory::HostChanges::default()
+            })
+        });
+        let end = Message::SnapshotEnd(inventory::SnapshotEnd::default());
+        let messages = [Message::Hello(hello)].into_iter().chain(changes).chain([end]);
+        let messages: Vec<_> = (1..).zip(messages).collect();
+        let last = u64::try_from(messages.len()).unwrap();
+        let (requests, stream) = mpsc::channel(messages.len());
+        for (sequence, message) in messages {
             let request = ReportHostsRequest {
                 sequence,
                 message: Some(message),
@@ -151,7 +155,7 @@ impl Stage {
         }
         let stream = ReceiverStream::new(stream);
         let mut answers = self.inventory().report_hosts(stream).await?.into_inner();
-        for acknowledged in 1..=3 {
+        for acknowledged in 1..=last {
             assert_eq!(answers.message().await?.unwrap().acknowledged, acknowledged);
         }
         Ok(Reports { requests, answers })

@@ -68,7 +68,7 @@ async fn a_namespace_with_held_hosts_cannot_be_dropped() {
 #[tokio::test]
 async fn a_namespace_whose_held_hosts_are_gone_can_be_dropped() {
     let region = Region::start("north").await.unwrap().into();
-    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster]).await;
+    let mut stage = Stage::start_in(region, "site-a", &BOTH, &[Agent::Cluster, Agent::LoadBalancer]).await;
     stage.site.create_tenant_namespace("dropped").await.unwrap();
     let there = [host("dropped", "cp", "r1", "one")];
     inventory::load(&stage.site.client(), SECOND_NAMESPACE, &there)

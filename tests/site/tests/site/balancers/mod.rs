@@ -1,5 +1,6 @@
 //! What a load balancer consists of on a real API server, and how it follows its spec. KWOK plays the nodes.
 
+mod by_hand;
 mod edits;
 mod entries;
 mod exposure;

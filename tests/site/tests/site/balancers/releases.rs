@@ -12,12 +12,8 @@ use sandbox::{inventory::NETWORK, region::Agent, wait};
 use serde_json::{Value, json};
 
 use super::{objects, workers};
-use crate::{
-    fixtures::{
-        AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer,
-        user,
-    },
-    sipctl_maintenance::{does, sipctl},
+use crate::fixtures::{
+    AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer, user,
 };
 
 /// For how long something must not happen that took less than a second when it was wrong.
@@ -68,7 +64,7 @@ async fn until_held(stage: &Stage, scenario: &str, wanted: usize) -> Vec<Dynamic
 }
 
 /// Three workers behind load balancers on these ports.
-fn behind(scenario: &str, ports: &[u16]) -> Cluster {
+pub(super) fn behind(scenario: &str, ports: &[u16]) -> Cluster {
     let entries: Vec<Value> = ports
         .iter()
         .map(|port| workers(*port, *port, &json!({})))
@@ -404,51 +400,4 @@ fn a_control_plane_that_shrinks_asks_every_pod() {
         until_held(stage, "shrinks", 1).await;
         stage.ready(&shop).await;
     });
-}
-
-#[tokio::test]
-async fn a_person_can_mark_a_release_while_the_agent_is_away() {
-    let mut stage = Stage::start("by-hand", &AGENTS).await;
-    stage.site.create_tenant_namespace("by-hand").await.unwrap();
-    stage.load(&fleet("by-hand", 3, 0, 1)).await;
-    let shop = behind("by-hand", &[31_312]);
-    stage.create(&shop).await;
-    stage.ready(&shop).await;
-    stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
-    let held = crate::fixtures::members(&stage.clusters("by-hand").get("shop").await.unwrap());
-    let first = format!("metal/{}", held[0].name);
-    let confirm = ["confirm-release", first.as_str()];
-    let (code, _, error) = sipctl(&stage, &confirm).await;
-    assert_eq!(code, 2, "{error}");
-    assert!(error.contains("it is not released by by-hand/shop"), "{error}");
-    stage.delete(&shop).await;
-    stage
-        .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "load-balancer agent")
-        .await;
-    let dry = [&confirm[..], &["--dry-run"]].concat();
-    does(&stage, &dry, "Nothing was changed").await;
-    does(&stage, &confirm, "Done: the cluster agent confirms the release").await;
-
-    // As docs/force-deletion.md says, of the others.
-    let held = stage.clusters("by-hand").get("shop").await.unwrap();
-    let held = held.data["status"]["placement"]["members"].clone();
-    let others = held.as_array().unwrap().iter();
-    for member in others.filter(|member| format!("metal/{}", member["name"].as_str().unwrap()) != first) {
-        let change = json!({"metadata": {
-            "labels": {
-                "sip.airshipit.org/cluster-namespace": null,
-                "sip.airshipit.org/cluster-name": null,
-                "sip.airshipit.org/node-type": null,
-            },
-            "annotations": {"sip.airshipit.org/placement-revision": member["revision"].to_string()},
-        }});
-        let name = member["name"].as_str().unwrap();
-        let patched = stage
-            .hosts()
-            .patch(name, &PatchParams::default(), &Patch::Merge(change))
-            .await;
-        patched.unwrap();
-    }
-    let held_none = |object: &DynamicObject| crate::fixtures::members(object).is_empty();
-    stage.until(&shop, "hold no host", held_none).await;
 }

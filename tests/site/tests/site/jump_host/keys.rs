@@ -191,27 +191,3 @@ fn a_given_host_key_is_used_and_a_broken_one_is_named() {
         );
     });
 }
-
-#[test]
-fn members_without_an_address_in_the_network_are_named() {
-    on_site("jump-no-address", async |stage| {
-        let shop = with_jump_host("jump-no-address", &json!({"nodeInterfaceId": "storage-ipv4"}));
-        stage.create(&shop).await;
-        for role in ["cp", "worker"] {
-            let why = format!("metal/jump-no-address-{role} has no address in its network");
-            stage
-                .condition_mentions(&shop, CONDITION, "False", "NoAddress", &why)
-                .await;
-        }
-        let files_now = files(stage, "jump-no-address").await;
-        assert!(
-            files_now["sshd_config"].contains("PermitOpen none"),
-            "{files_now:?}"
-        );
-        let mended = json!({"services": {"jumpHost": [{
-            "image": "jump-host:1", "nodeInterfaceId": sandbox::inventory::NETWORK, "sshAuthorizedKeys": [KEY],
-        }]}});
-        stage.edit(&shop, mended).await;
-        stage.ready(&shop).await;
-    });
-}
