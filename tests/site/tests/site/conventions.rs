@@ -40,7 +40,7 @@ async fn has_reasons(stage: &Stage, host: &str, expected: &[&str]) {
 fn events_on_a_host_tell_its_life_and_name_the_cluster() {
     on_shared_site(SCENARIO, async |stage| {
         stage.load(&fleet(SCENARIO, 1, 1, 1)).await;
-        let shop = cluster(SCENARIO, "shop").role(Role::Worker, 1).balanced(31_270);
+        let shop = cluster(SCENARIO, "shop").role(Role::Worker, 1).balanced(31_970);
         stage.create(&shop).await;
         let ready = stage.ready(&shop).await;
         let host = held(&members(&ready)).into_keys().next().unwrap();
