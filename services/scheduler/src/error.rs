@@ -248,12 +248,7 @@ impl From<Error> for Status {
         let mut metadata = HashMap::new();
         let (code, reason) = match error {
             Error::Invalid(violations) => {
-                details.set_bad_request(
-                    listed(&violations)
-                        .into_iter()
-                        .map(|v| FieldViolation::new(v.field, v.rule))
-                        .collect::<Vec<_>>(),
-                );
+                details.set_bad_request(field_violations(&violations));
                 (Code::InvalidArgument, "INVALID")
             }
             Error::Unauthenticated => (Code::Unauthenticated, "NO_IDENTITY"),
@@ -295,10 +290,7 @@ impl From<Error> for Status {
                 (Code::InvalidArgument, "TOO_LARGE")
             }
             Error::Refused { cause: _ } => (Code::InvalidArgument, "LEDGER_REFUSED"),
-            Error::SiteReset { cause: _ } => {
-                details.set_retry_info(Some(Duration::from_secs(1)));
-                (Code::Unavailable, "SITE_RESET")
-            }
+            Error::SiteReset { cause: _ } => again(&mut details, 1, "SITE_RESET"),
             Error::Protocol(_) => (Code::InvalidArgument, "PROTOCOL"),
             Error::Unread { most: _, found: _ } | Error::TooMany { what: _, most: _ } => {
                 (Code::OutOfRange, "MESSAGE_TOO_LARGE")
@@ -345,13 +337,17 @@ impl From<Error> for Status {
                     error = &error as &dyn std::error::Error,
                     "the ledger cannot be read"
                 );
-                details.set_retry_info(Some(Duration::from_secs(1)));
-                (Code::Unavailable, "LEDGER_UNREADABLE")
+                again(&mut details, 1, "LEDGER_UNREADABLE")
             }
         };
         details.set_error_info(reason, DOMAIN, metadata);
         Status::with_error_details(code, message, details)
     }
+}
+
+fn field_violations(violations: &[Violation]) -> Vec<FieldViolation> {
+    let listed = listed(violations).into_iter();
+    listed.map(|v| FieldViolation::new(v.field, v.rule)).collect()
 }
 
 /// Nothing can be said at present: calling again after so many seconds helps.

@@ -268,9 +268,10 @@ mod tests {
         let (never, cut) = (Duration::from_hours(1), CancellationToken::new());
         let connection = Connection::plaintext(stream, peer);
         let mut connection = connection.ending(Instant::now() + never, cut.clone());
+        let much = vec![0; 1 << 16];
         let writing = async {
             loop {
-                if let Err(error) = connection.write_all(&[0; 1 << 16]).await {
+                if let Err(error) = connection.write_all(&much).await {
                     return error;
                 }
             }

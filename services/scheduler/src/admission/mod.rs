@@ -108,15 +108,13 @@ impl Admission {
             let maybe = descriptor.effect == Effect::Write;
             return record.refused(Error::TooLate { maybe });
         };
-        match Status::from_header_map(answer.headers()) {
-            Some(status) => record.answered(&status, answer),
-            None => {
-                record.opened();
-                record
-                    .named(answer)
-                    .map(|body| Body::new(bodies::Sent::new(body, guard, record)))
-            }
+        if let Some(status) = Status::from_header_map(answer.headers()) {
+            return record.answered(&status, answer);
         }
+        record.opened();
+        record
+            .named(answer)
+            .map(|body| Body::new(bodies::Sent::new(body, guard, record)))
     }
 
     fn admit(&self, request: &Request) -> Result<Admitted, Box<Response>> {

@@ -117,17 +117,17 @@ impl Authority {
             tls_key: Some(key),
             tls_client_ca: Some(self.path("ca.pem")),
             tls_site_ca_dir: None,
-            tls_deny: self.denied(),
+            tls_deny: Some(self.denied()),
             plaintext_loopback: false,
             tls_reload_seconds: Duration::from_secs(10),
         }
     }
 
     /// Who is denied.
-    fn denied(&self) -> Option<PathBuf> {
+    fn denied(&self) -> PathBuf {
         let list = self.path("denied");
         std::fs::write(&list, format!("{}\n", realm().uri(&revoked()))).unwrap();
-        Some(list)
+        list
     }
 }
 
