@@ -178,7 +178,7 @@ fn a_change_that_etcd_refuses_is_refused_alone() {
             });
         }
         let (huge, on_top) = tokio::join!(
-            apply(&region, "a", "huge", 1_600),
+            apply(&region, "a", "huge", 1_480),
             apply(&region, "a", "on-top", 1)
         );
 

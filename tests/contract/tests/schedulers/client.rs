@@ -54,13 +54,14 @@ impl Client {
 
     /// Reports a complete site of so many hosts, by an agent that has seen a revision.
     pub(crate) async fn report(&self, hosts: usize, seen: Option<Revision>) -> Result<Reports, Status> {
-        self.report_these((0..hosts).map(host).collect(), seen).await
+        let hosts: Vec<_> = (0..hosts).map(host).collect();
+        self.report_these(&hosts, seen).await
     }
 
     /// Reports a complete site of these hosts.
     pub(crate) async fn report_these(
         &self,
-        hosts: Vec<inventory::Host>,
+        hosts: &[inventory::Host],
         seen: Option<Revision>,
     ) -> Result<Reports, Status> {
         let hello = inventory::Hello {
@@ -69,17 +70,19 @@ impl Client {
             lease_transitions: 1,
             highest_seen: seen,
         };
-        let changes = inventory::HostChanges {
-            hosts,
-            ..inventory::HostChanges::default()
-        };
-        let end = inventory::SnapshotEnd::default();
-        let (requests, stream) = mpsc::channel(4);
-        for (sequence, message) in (1..).zip([
-            Message::Hello(hello),
-            Message::Changes(changes),
-            Message::SnapshotEnd(end),
-        ]) {
+        // As many as one message may have.
+        let changes = hosts.chunks(1000).map(|hosts| {
+            Message::Changes(inventory::HostChanges {
+                hosts: hosts.to_vec(),
+                ..inventory::HostChanges::default()
+            })
+        });
+        let end = Message::SnapshotEnd(inventory::SnapshotEnd::default());
+        let messages = [Message::Hello(hello)].into_iter().chain(changes).chain([end]);
+        let messages: Vec<_> = (1..).zip(messages).collect();
+        let last = u64::try_from(messages.len()).unwrap();
+        let (requests, stream) = mpsc::channel(messages.len());
+        for (sequence, message) in messages {
             let message = Some(message);
             requests
                 .try_send(ReportHostsRequest { sequence, message })
@@ -88,7 +91,7 @@ impl Client {
         let mut inventory = InventoryServiceClient::new(self.channel.clone());
         let stream = ReceiverStream::new(stream);
         let mut answers = inventory.report_hosts(stream).await?.into_inner();
-        for acknowledged in 1..=3 {
+        for acknowledged in 1..=last {
             let answer = answers
                 .message()
                 .await?
