@@ -19,8 +19,8 @@ async fn a_too_large_cluster_is_refused_and_the_term_continues() {
         bmc_address: format!("redfish+https://{}/redfish/v1/Systems/1", "a".repeat(900)),
         ..host(index)
     };
-    let hosts: Vec<_> = (0..6_000).map(large).collect();
-    let reported = client.report_these(&hosts, None).await;
+    let large: Vec<_> = (0..6_000).map(large).collect();
+    let reported = client.report_these(&large, None).await;
     let _reports = reported.unwrap();
     let mut others = JoinSet::new();
     for number in 0..8 {
