@@ -21,7 +21,10 @@ use kit::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use render::load_balancer::REPORT_PORT_NAME;
 
-use crate::pod_config::{self, Follows};
+use crate::{
+    ending_namespace,
+    pod_config::{self, Follows},
+};
 
 /// The configuration that the pods of each load balancer are to run: its name, and the SHA-256 of the configuration.
 type Desired<'a> = BTreeMap<&'a str, &'a str>;
@@ -47,6 +50,23 @@ pub(crate) async fn drain(
         .map(|(name, digest)| (name.as_str(), digest.as_str()))
         .collect();
     match blocker(client, seen, observed, &desired).await {
+        None => Drain::unchanged(Some(goal)),
+        Some(why) => waits(known, &why, waited(held, Timestamp::now())),
+    }
+}
+
+/// The same where the agent has no rights in the namespace: only one that is being deleted, and has no pods, routes to no host.
+pub(crate) async fn drain_without_rights(client: &Client, observed: &Observed<'_>) -> Drain {
+    let known = observed.drained();
+    let Some((held, goal)) = observed
+        .placement()
+        .filter(|_| observed.is_deleting())
+        .and_then(|held| Some((held, goal(held)?)))
+        .filter(|(_, goal)| Some(*goal) != known)
+    else {
+        return Drain::unchanged(known);
+    };
+    match ending_namespace::blocker(client, &observed.namespace()).await {
         None => Drain::unchanged(Some(goal)),
         Some(why) => waits(known, &why, waited(held, Timestamp::now())),
     }
@@ -78,6 +98,9 @@ async fn blocker(
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let listed = match pods.list(&ListParams::default().labels(&selector())).await {
         Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
+        Err(error) if apply::code(&error) == Some(403) && observed.is_deleting() => {
+            return ending_namespace::blocker(client, &namespace).await;
+        }
         Err(error) => return Some(format!("its pods cannot be listed: {}", apply::reason(&error))),
     };
     routing_pod(&listed, &name, desired).await

@@ -15,6 +15,7 @@
 
 mod balancers;
 mod drain;
+mod ending_namespace;
 mod identity;
 mod pod_config;
 mod reachability;

@@ -136,6 +136,10 @@ impl Service for LoadBalancers {
         drain::drain(&self.client, &self.stores.pods, observed, desired).await
     }
 
+    async fn drain_without_rights(&self, observed: &Observed<'_>) -> Drain {
+        drain::drain_without_rights(&self.client, observed).await
+    }
+
     fn forget(&self, namespace: &str, name: &str) {
         self.templates.forget(namespace, name);
     }

@@ -90,6 +90,11 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Drain::unchanged(observed.drained()))
     }
 
+    /// The same where the agent has no rights in the cluster's namespace.
+    fn drain_without_rights(&self, observed: &Observed<'_>) -> impl Future<Output = Drain> + Send {
+        std::future::ready(Drain::unchanged(observed.drained()))
+    }
+
     /// An instance is deleted.
     fn forget(&self, namespace: &str, name: &str) {
         let _ = (namespace, name);

@@ -152,8 +152,10 @@ async fn report_not_granted<S: Service>(
     // A host that leaves waits for this agent, whatever the spec asks for.
     let releases = S::IDENTITY.reports_drained && observed.placement().is_some_and(releases);
     if !removed && (asks || releases || !observed.names().is_empty() || observed.condition().is_some()) {
-        let status = report::not_granted(S::IDENTITY, observed, words);
+        let drain = context.service.drain_without_rights(observed).await;
+        let status = report::not_granted(S::IDENTITY, observed, words, &drain);
         write(context, observed, status).await?;
+        return Ok(Pass::requeue(drain.requeue));
     }
     Ok(Pass::requeue(None))
 }

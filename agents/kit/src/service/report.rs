@@ -112,7 +112,12 @@ pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) 
 }
 
 /// The agent has no rights in the cluster's namespace; what was applied there is as it was. `words`: the API server's.
-pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &str) -> Status {
+pub(super) fn not_granted(
+    identity: &Identity,
+    observed: &Observed<'_>,
+    words: &str,
+    drain: &Drain,
+) -> Status {
     let namespace = observed.namespace();
     let message = format!(
         "{} has no rights in namespace {namespace}: apply (kubectl apply -k) a kustomization with `namespace: {namespace}` and the \
@@ -123,7 +128,7 @@ pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &
         finding: Some(Finding::no(identity.condition, NAMESPACE_NOT_GRANTED, message)),
         applied: observed.applied(),
         endpoints: observed.endpoints(),
-        drained: observed.drained(),
+        drained: drain.drained,
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace, Service},
+    rbac::v1::RoleBinding,
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use sandbox::{
     region::{HOSTS_NAMESPACE, Region},
@@ -134,6 +135,35 @@ fn a_namespace_with_a_cluster_can_be_deleted() {
         stage.namespace_gone("ending-tenant").await;
 
         for host in stage.hosts_of("ending-tenant").await {
+            assert!(given_back(&host), "{:?}", host.metadata);
+        }
+    });
+}
+
+/// Kubernetes deletes RoleBindings and SIPClusters of a namespace in any order.
+#[test]
+fn a_namespace_whose_role_bindings_go_first_can_be_deleted() {
+    on_shared_site("bare-tenant", async |stage| {
+        stage.load(&fleet("bare-tenant", 1, 1, 0)).await;
+        let shop = cluster("bare-tenant", "shop")
+            .role(Role::ControlPlane, 1)
+            .balanced(30_251);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+
+        let bindings: Api<RoleBinding> = Api::namespaced(stage.site.client(), "bare-tenant");
+        bindings
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await
+            .unwrap();
+        let namespaces: Api<Namespace> = Api::all(stage.site.client());
+        namespaces
+            .delete("bare-tenant", &DeleteParams::default())
+            .await
+            .unwrap();
+        stage.namespace_gone("bare-tenant").await;
+
+        for host in stage.hosts_of("bare-tenant").await {
             assert!(given_back(&host), "{:?}", host.metadata);
         }
     });

@@ -27,6 +27,11 @@ const LEASE: Duration = Duration::from_secs(6);
 const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";
 
 /// A patch of this resource in a scenario's namespace.
+/// Writes of the configuration of the API servers' load balancer.
+fn configures(scenario: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
+    move |call| patches("configmaps", scenario)(call) && call.name == "loadbalancer-controlplane-shop"
+}
+
 fn patches(resource: &'static str, scenario: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
     move |call| call.verb == "patch" && call.resource == resource && call.namespace == scenario
 }
@@ -130,7 +135,7 @@ async fn a_late_configuration_puts_no_member_back() {
     assert_eq!(balanced().await, 1);
 
     // The configuration with the second member is on its way while the other replica writes it, and the one without that member.
-    let late = old.inject(patches("configmaps", "late"), 0, Fault::HeldBefore);
+    let late = old.inject(configures("late"), 0, Fault::HeldBefore);
     stage.edit(&shop, of(2).spec().clone()).await;
     late.happens().await;
     first.process().pause().unwrap();
@@ -202,7 +207,7 @@ async fn a_late_first_configuration_replaces_none() {
             .role(Role::ControlPlane, count)
             .balanced(31_950)
     };
-    let late = old.inject(patches("configmaps", "fresh"), 0, Fault::HeldBefore);
+    let late = old.inject(configures("fresh"), 0, Fault::HeldBefore);
     let shop = of(1);
     stage.create(&shop).await;
     late.happens().await;
@@ -241,7 +246,7 @@ async fn a_member_that_nobody_wrote_is_not_put_back_late() {
     stage.create(&shop).await;
     stage.ready(&shop).await;
 
-    let late = old.inject(patches("configmaps", "unwritten"), 0, Fault::HeldBefore);
+    let late = old.inject(configures("unwritten"), 0, Fault::HeldBefore);
     stage.edit(&shop, of(2).spec().clone()).await;
     late.happens().await;
     first.process().pause().unwrap();
