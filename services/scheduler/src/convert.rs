@@ -11,7 +11,7 @@ mod spec;
 
 pub use changes::{changes, slices};
 pub use host::{addresses, host, observed_host, sip_labels};
-pub use names::{cluster, cluster_ref, host_id, host_ref, time, uid};
+pub use names::{cluster, cluster_ref, duration, host_id, host_ref, time, uid};
 pub use placement::{decision, parse_member_state, parse_refusal, parse_report, placement, report, state};
 pub use plan::plan;
 pub use spec::{cluster_spec, declared_spec, parse_role, parse_selector, parse_spec};

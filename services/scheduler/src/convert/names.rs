@@ -1,6 +1,6 @@
 //! Names of clusters and hosts, and times.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use placement::{ClusterName, HostId, HostName, Uid};
 use proto::inventory::v1 as inventory;
@@ -63,8 +63,29 @@ pub fn host_ref(HostId { name, uid }: &HostId) -> inventory::HostRef {
     }
 }
 
-/// The time in a request or a stored record; `None` when there is none or it is not representable.
+/// Seconds since 1970 of the first and of the last second that a `Timestamp` may have: the years 1 to 9999.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+/// The longest `Duration` that there may be, in seconds.
+const LONGEST: u64 = 315_576_000_000;
+const NANOS: u32 = 1_000_000_000;
+
+fn nanos(wire: i32) -> Option<u32> {
+    u32::try_from(wire).ok().filter(|nanos| *nanos < NANOS)
+}
+
+/// The time in a request or a stored record; `None` when there is none, or it is none that a `Timestamp` may have.
 #[must_use]
 pub fn time(wire: Option<prost_types::Timestamp>) -> Option<SystemTime> {
-    wire.and_then(|time| SystemTime::try_from(time).ok())
+    let time = wire.filter(|time| SECONDS.contains(&time.seconds) && nanos(time.nanos).is_some());
+    time.and_then(|time| SystemTime::try_from(time).ok())
+}
+
+/// The duration in a request or a stored record; `None` when it is negative, or none that a `Duration` may have. Conversions of the
+/// library overflow.
+#[must_use]
+pub fn duration(wire: prost_types::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(wire.seconds)
+        .ok()
+        .filter(|seconds| *seconds <= LONGEST);
+    Some(Duration::new(seconds?, nanos(wire.nanos)?))
 }

@@ -1,7 +1,5 @@
 //! The wanted shape of a cluster.
 
-use std::time::Duration;
-
 use placement::{Expression, LabelKey, MAX_ROLES, MAX_WANTED, NetworkId, Role, RoleName, Selector};
 use proto::inventory::v1 as inventory;
 use runtime::error_chain::chain;
@@ -126,8 +124,11 @@ pub fn parse_role(wire: &inventory::Role, path: &str, violations: &mut Vec<Viola
         )),
     );
     let grace = replace_after_error.map(|duration| {
-        Duration::try_from(duration)
-            .map_err(|_| format!("{duration:?} must be a duration that is not negative"))
+        let rule = || {
+            let prost_types::Duration { seconds, nanos } = duration;
+            format!("{seconds} s and {nanos} ns: a duration between 0 and 10,000 years is allowed")
+        };
+        super::duration(duration).ok_or_else(rule)
     });
     let grace = grace.transpose();
     check(

@@ -11,6 +11,7 @@ mod fixtures;
 mod hanging;
 mod identities;
 mod latency;
+mod numbers;
 mod raw;
 mod reads;
 mod slow;

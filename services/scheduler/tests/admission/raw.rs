@@ -65,6 +65,16 @@ pub(crate) async fn answer(
     path: &str,
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<(), Status> {
+    answers(channel, path, messages, 1).await
+}
+
+/// The same; so many answers have come, or all.
+pub(crate) async fn answers(
+    channel: &Channel,
+    path: &str,
+    messages: impl Stream<Item = Bytes> + Send + 'static,
+    count: usize,
+) -> Result<(), Status> {
     let mut client = Grpc::new(channel.clone());
     client
         .ready()
@@ -72,7 +82,13 @@ pub(crate) async fn answer(
         .map_err(|error| Status::from_error(error.into()))?;
     let path = path.parse().unwrap();
     let answer = client.streaming(Request::new(messages), path, Raw).await?;
-    answer.into_inner().message().await.map(|_| ())
+    let mut answers = answer.into_inner();
+    for _ in 0..count {
+        if answers.message().await?.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The same, in time.
