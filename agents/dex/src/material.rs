@@ -186,7 +186,7 @@ impl Sources<'_> {
     /// The part of the site's storage that is the provider's.
     async fn storage(&self, cluster: &Cluster, entry: &Auth, password: &str) -> Result<Storage, Error> {
         let Some(store) = self.store else {
-            let why = "the site's configuration names no storage for identity providers";
+            let why = "the agent runs without --storage-endpoint";
             return Err(refused(entry, STORAGE_MISSING, why));
         };
         let name = entry.service().object_name().as_str();

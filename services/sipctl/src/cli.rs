@@ -1,5 +1,7 @@
 //! The command line.
 
+mod help;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -28,13 +30,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Plan from files, offline: which hosts each SIPCluster would claim, keep and release
-    #[command(after_help = PLAN_HELP)]
+    #[command(after_help = help::PLAN_HELP)]
     Plan(Plan),
     /// Check how the scheduler would adopt a site of the Airship SIP operator, before its migration
-    #[command(after_help = ADOPT_HELP)]
+    #[command(after_help = help::ADOPT_HELP)]
     Adopt(Adopt),
     /// List, from files, the clusters that would lose members, or their majority, if a domain failed
-    #[command(after_help = LOSE_HELP)]
+    #[command(after_help = help::LOSE_HELP)]
     Lose(Lose),
     /// Export, import or check the ledger: backups, and moves between a file and etcd
     Ledger {
@@ -55,25 +57,25 @@ pub enum Command {
         action: Site,
     },
     /// Release a host whose labels name a SIPCluster that does not exist; for operators only
-    #[command(after_help = OVERRIDE_HELP)]
+    #[command(after_help = help::OVERRIDE_HELP)]
     ReleaseOrphan(ReleaseOrphan),
     /// Exclude a host, or all hosts of a domain, from new claims; members stay
-    #[command(after_help = HANDS_HELP)]
+    #[command(after_help = help::CORDON_HELP)]
     Cordon(Mark),
-    /// Admit a host, or the hosts of a domain, to new claims again
-    #[command(after_help = HANDS_HELP)]
+    /// Admit a host, or the hosts of a domain, to new claims again; also withdraws `sipctl replace`
+    #[command(after_help = help::UNCORDON_HELP)]
     Uncordon(Mark),
     /// Replace a healthy member; it stays until its replacement is bound
-    #[command(after_help = HANDS_HELP)]
+    #[command(after_help = help::REPLACE_HELP)]
     Replace(Request),
     /// Mark a host as failed; a member on it is replaced
-    #[command(after_help = HANDS_HELP)]
+    #[command(after_help = help::MARK_FAILED_HELP)]
     MarkFailed(Request),
     /// Confirm that nothing routes to a host that its cluster releases, in place of the load-balancer agent; for operators only
-    #[command(after_help = HANDS_HELP)]
+    #[command(after_help = help::CONFIRM_RELEASE_HELP)]
     ConfirmRelease(Confirmation),
     /// Print a kubeconfig with which users log in to a tenant cluster at its identity provider
-    #[command(after_help = KUBECONFIG_HELP)]
+    #[command(after_help = help::KUBECONFIG_HELP)]
     Kubeconfig(kubeconfig::Request),
     /// Print an ssh configuration for a cluster's jump host and nodes
     SshConfig(Through),
@@ -85,52 +87,6 @@ pub enum Command {
         shell: Shell,
     },
 }
-
-const KUBECONFIG_HELP: &str = "\
-Reads the status of the SIPCluster with the kubeconfig of kubectl. The result holds no secret; it needs kubectl's plugin kubelogin
-(`kubectl oidc-login`), which opens a browser and asks the cluster's identity provider.
-
-Exit code: 0, or 2 when the cluster has no identity provider or no address.
-
-  sipctl kubeconfig bank/payments --certificate-authority ca.crt > payments.yaml";
-
-const PLAN_HELP: &str = "\
-Reads BareMetalHosts, SIPClusters and the Secrets that networkData names; other objects are skipped with a note.
-The command calls no server and changes nothing.
-
-Exit code: 0 when every cluster is placed, 2 when one is refused, partial or invalid, 1 when the input cannot be read.
-
-  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl plan -f -";
-
-const ADOPT_HELP: &str = "\
-Reads the site with the kubeconfig of kubectl, or files. Nothing changes: the scheduler adopts hosts once the agents run.
-
-Exit code: 0 when every labelled host is kept and nothing else changes, 2 when there is a conflict, 1 when the site or the
-files cannot be read.
-
-  sipctl adopt --dry-run
-  kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
-
-const LOSE_HELP: &str = "\
-Members are the hosts that labels and status.placement name; releasing hosts do not count.
-
-Exit code: 0 when every role keeps more than half of its members, 2 when one does not, 1 when the input cannot be read.
-
-  kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl lose airshipit.org/rack=r006 -f -";
-
-const OVERRIDE_HELP: &str = "\
-Prints what it will change first; with --dry-run it stops there.
-
-Exit code: 0 when it is done, 2 when the scheduler refuses it, 1 when the scheduler cannot be reached.";
-
-const HANDS_HELP: &str = "\
-Prints what it will change first; with --dry-run it stops there. A host is annotated on its site's API server; a domain
-is written into the site's policy, which a running scheduler reloads by itself.
-
-Exit code: 0 when the host or policy is as requested, 2 when it is refused, 1 when the API server or the file cannot be reached.
-
-  sipctl cordon metal/r001-h0002
-  sipctl cordon airshipit.org/rack=r006 --policy-configmap sip-system/site-policy";
 
 /// The region's scheduler, and how it is reached.
 #[derive(Debug, clap::Args)]
@@ -151,11 +107,11 @@ pub struct Connection {
 pub enum Site {
     /// Forget the Leases of the agents that have reported for a site. Use it when current agents are refused as SUPERSEDED because
     /// the API server of the site was restored from a backup, and its Lease with it
-    #[command(after_help = OVERRIDE_HELP)]
+    #[command(after_help = help::OVERRIDE_HELP)]
     ResetFence(ResetFence),
     /// Raise the position of a site above every release mark and status that it shows, so that hosts with marks of a lost ledger or
     /// of another site can be claimed. No claim changes
-    #[command(after_help = OVERRIDE_HELP)]
+    #[command(after_help = help::OVERRIDE_HELP)]
     Repair(Repair),
 }
 

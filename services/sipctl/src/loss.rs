@@ -24,7 +24,7 @@ pub fn losses(input: &Input, domain: &Domain) -> Vec<Loss> {
 pub fn domain(text: &str) -> Result<Domain, String> {
     let (key, value) = text
         .split_once('=')
-        .ok_or_else(|| format!("{text:?} is not KEY=VALUE, e.g. airshipit.org/rack=r006"))?;
+        .ok_or_else(|| format!("{text:?} is not KEY=VALUE, e.g. vino.airshipit.org/rack=r006"))?;
     Ok(Domain {
         key: key.parse::<LabelKey>().map_err(|error| error.to_string())?,
         value: value.parse::<LabelValue>().map_err(|error| error.to_string())?,

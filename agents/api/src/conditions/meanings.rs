@@ -19,7 +19,7 @@ const fn no(reason: Reason, text: &'static str) -> Meaning {
 }
 
 const READY: &[Meaning] = &[
-    yes(Reason::ReconciliationSucceeded, "All is as asked."),
+    yes(Reason::ReconciliationSucceeded, "The cluster is as specified."),
     no(
         Reason::Progressing,
         "Work is going on; the message states what is awaited.",
@@ -30,7 +30,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::InfraServiceFailure,
-        "A load balancer, jump host or identity provider is not as asked, or its agent does not answer.",
+        "A load balancer, jump host or identity provider is not as specified, or its agent does not answer.",
     ),
     no(
         Reason::UnableToApplyLabels,
@@ -77,10 +77,10 @@ const SERVICES_SKIPPED: &[Meaning] = &[yes(
 )];
 
 const LOAD_BALANCER_READY: &[Meaning] = &[
-    yes(Reason::Available, "All is as asked."),
+    yes(Reason::Available, "All entries are as specified."),
     yes(
         Reason::NoReachableBackend,
-        "All is as asked, and no member answers, as HAProxy sees it: mostly since nothing runs on them yet.",
+        "All entries are as specified, and HAProxy reaches no member: mostly since nothing runs on the members yet.",
     ),
     no(
         Reason::Progressing,
@@ -88,11 +88,11 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     no(
         Reason::PortConflict,
-        "Somebody else has node ports that the spec asks for, or asked for them earlier.",
+        "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
     ),
     no(
         Reason::NameConflict,
-        "Somebody else has an object of a name that is needed.",
+        "An object with the name of one of the agent's objects has another owner.",
     ),
     no(
         Reason::OverrideNotAllowed,
@@ -124,10 +124,10 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
 ];
 
 const JUMP_HOST_READY: &[Meaning] = &[
-    yes(Reason::Available, "All is as asked."),
+    yes(Reason::Available, "All entries are as specified."),
     yes(
         Reason::NoKeys,
-        "All is as asked, and the spec names no key and no authority by which anybody can log in.",
+        "All entries are as specified, and the spec names no key and no CA by which anybody can log in.",
     ),
     yes(
         Reason::PowerServiceUnavailable,
@@ -164,11 +164,11 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     no(
         Reason::PortConflict,
-        "Somebody else has node ports that the spec asks for, or asked for them earlier.",
+        "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
     ),
     no(
         Reason::NameConflict,
-        "Somebody else has an object of a name that is needed.",
+        "An object with the name of one of the agent's objects has another owner.",
     ),
     no(
         Reason::OverrideNotAllowed,
@@ -201,11 +201,11 @@ const JUMP_HOST_READY: &[Meaning] = &[
 const AUTH_READY: &[Meaning] = &[
     yes(
         Reason::Available,
-        "All is as asked: the discovery document answers with the right issuer at the published address.",
+        "All entries are as specified: the discovery document answers with the right issuer at the published address.",
     ),
     yes(
         Reason::StaticPasswords,
-        "All is as asked, and there are users with a password of their own, whom no directory knows.",
+        "All entries are as specified, and there are users with a password of their own, whom no directory knows.",
     ),
     no(
         Reason::Progressing,
@@ -225,7 +225,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::StorageMissing,
-        "The site's configuration names no storage for identity providers. Nothing is made for the entry.",
+        "The Dex agent runs without its argument `--storage-endpoint`. It creates nothing for the entry.",
     ),
     no(
         Reason::StorageUnreachable,
@@ -241,11 +241,11 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::IssuerUnknown,
-        "The entry does not say where users reach the provider: it needs `hostname`, `clusterIP` or `issuer`.",
+        "The entry has none of `hostname`, `clusterIP` and `issuer`, and its Service is not of type LoadBalancer. (While the load balancer has not assigned an address, the reason is `Progressing`.)",
     ),
     no(
         Reason::IssuerUnreachable,
-        "The discovery document is not had, or names another issuer, at the published address with the published CA.",
+        "The agent cannot fetch the discovery document from the published address with the published CA, or it names another issuer.",
     ),
     no(
         Reason::DirectoryUnreachable,
@@ -274,11 +274,11 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::PortConflict,
-        "Somebody else has the node port that the spec asks for.",
+        "Another Service uses the node port of the spec, or an older SIPCluster of the same namespace requests it.",
     ),
     no(
         Reason::NameConflict,
-        "Somebody else has an object of a name that is needed.",
+        "An object with the name of one of the agent's objects has another owner.",
     ),
     no(
         Reason::OverrideNotAllowed,

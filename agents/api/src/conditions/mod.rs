@@ -54,7 +54,7 @@ pub const NAMESPACE_NOT_GRANTED: Reason = Reason::NamespaceNotGranted;
 /// How the status of a condition is read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Polarity {
-    /// `True` is as asked; `False` is work going on or a fault.
+    /// `True` is the normal status; `False` is work going on or a fault.
     Positive,
     /// `True` is what people should know; the condition is absent otherwise.
     Negative,
@@ -129,15 +129,13 @@ impl ConditionType {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Ready => {
-                "The cluster is as its spec asks: it has its hosts, they carry its labels, and its services are ready."
+                "The cluster is as specified: it has its hosts, they carry its labels, and its services are ready."
             }
-            Self::Scheduled => "Every role has the hosts that it asks for.",
-            Self::HostsLabeled => {
-                "Every member carries the cluster's labels, and no host is being given back."
-            }
-            Self::LoadBalancerReady => "Load balancers are as the spec asks.",
-            Self::JumpHostReady => "Jump hosts are as the spec asks.",
-            Self::AuthReady => "Identity providers are as the spec asks.",
+            Self::Scheduled => "Every role has the number of hosts that the spec sets.",
+            Self::HostsLabeled => "Every member carries the cluster's labels, and no host is being released.",
+            Self::LoadBalancerReady => "Load balancers are as specified.",
+            Self::JumpHostReady => "Jump hosts are as specified.",
+            Self::AuthReady => "Identity providers are as specified.",
             Self::ServicesSkipped => {
                 "The spec has sections whose agent this site does not have; the message names them. They do not hold up `Ready`."
             }

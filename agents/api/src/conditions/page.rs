@@ -20,8 +20,8 @@ pub fn page() -> String {
 
 fn section(kind: ConditionType) -> String {
     let absent = match kind.polarity() {
-        Polarity::Positive => "`True` is as asked.",
-        Polarity::Negative => "Absent is as asked.",
+        Polarity::Positive => "The normal status is `True`.",
+        Polarity::Negative => "Normally this condition does not exist.",
     };
     let (meaning, owner) = (kind.meaning(), kind.owner());
     let head = format!("\n## `{kind}`\n\n{meaning} {absent} Written by {owner}.\n");

@@ -203,7 +203,7 @@ pub mod auth {
     pub const SECRET_MISSING: Reason = Reason::SecretMissing;
     /// A Secret that the entry names cannot be used as it is.
     pub const SECRET_INVALID: Reason = Reason::SecretInvalid;
-    /// The site's configuration names no storage for identity providers.
+    /// The Dex agent runs without its argument `--storage-endpoint`.
     pub const STORAGE_MISSING: Reason = Reason::StorageMissing;
     /// The site's storage for identity providers does not do what it is asked.
     pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
@@ -221,7 +221,7 @@ pub mod auth {
     pub const TENANT_REFUSES: Reason = Reason::TenantRefuses;
     /// The entry does not say where users reach the provider.
     pub const ISSUER_UNKNOWN: Reason = Reason::IssuerUnknown;
-    /// The discovery document is not had at the issuer's address.
+    /// The discovery document cannot be fetched from the issuer's address.
     pub const ISSUER_UNREACHABLE: Reason = Reason::IssuerUnreachable;
     /// A directory does not answer.
     pub const DIRECTORY_UNREACHABLE: Reason = Reason::DirectoryUnreachable;

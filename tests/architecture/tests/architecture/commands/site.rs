@@ -9,7 +9,7 @@ use std::{
 
 use kube::api::DynamicObject;
 use sandbox::{
-    inventory, programs,
+    authority, inventory, programs,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     repository, sip_clusters,
     site::{Nodes, Site},
@@ -19,6 +19,8 @@ use tokio::process::Command;
 
 use crate::repository::files_ending;
 
+/// The region's name.
+const REGION: &str = "north";
 /// How long one command or one cluster may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -41,7 +43,7 @@ impl Stage {
             .namespace(HOSTS_NAMESPACE)
             .nodes(Nodes::Kwok(3))
             .crds(definitions());
-        let (site, region) = tokio::join!(builder.start(), Region::start("north"));
+        let (site, region) = tokio::join!(builder.start(), Region::start(REGION));
         let (site, region) = (site.unwrap(), region.unwrap());
         let fleet = inventory::fleet(24, 4);
         inventory::load(&site.client(), HOSTS_NAMESPACE, &fleet)
@@ -90,10 +92,10 @@ impl Stage {
     }
 
     /// Runs a command as the reader of a document does: in a shell, from the root of the project, with the login that
-    /// the demonstration prints. Returns its standard output.
+    /// the demonstration prints, and for `sipctl` what `docs/install.md` exports. Returns its standard output.
     pub(super) async fn run(&self, command: &str) -> Result<String, String> {
         let login = self.region.operator();
-        let login = format!(
+        let options = format!(
             "-cacert {} -cert {} -key {}",
             login.authority.display(),
             login.certificate.display(),
@@ -110,9 +112,15 @@ impl Stage {
             .env("PATH", path)
             .env("KUBECONFIG", self.site.admin_kubeconfig())
             .env("KUBECACHEDIR", self.site.directory().join("kubectl-cache"))
-            .env("LOGIN", login)
+            .env("LOGIN", options)
             .env("SCHEDULER", self.region.address())
             .env("POLICY", self.region.policy())
+            .env("SIP_SCHEDULER", format!("https://{}", self.region.address()))
+            .env("SIP_REGION", REGION)
+            .env("SIP_TRUST_DOMAIN", authority::TRUST_DOMAIN)
+            .env("SIP_TLS_CA", &login.authority)
+            .env("SIP_TLS_CERT", &login.certificate)
+            .env("SIP_TLS_KEY", &login.key)
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
@@ -147,7 +155,7 @@ fn is_refused(cluster: &DynamicObject) -> bool {
 #[tokio::test]
 async fn a_command_that_fails_is_a_finding_with_its_words() {
     let site = Site::builder("site-a").start().await.unwrap();
-    let region = Region::start("north").await.unwrap();
+    let region = Region::start(REGION).await.unwrap();
     let stage = Stage {
         _agents: Vec::new(),
         site,
