@@ -170,6 +170,7 @@ impl<M: Membership> Api<M> {
         let host = clipped(host);
         let admitted = async {
             let holder = power.reviews.holder(headers, peer.address().ip()).await?;
+            caller.holds(&holder);
             power.limits.call(&holder)?;
             let tenant = tenant(&power.executor.client.0, &holder).await?;
             caller.is(&tenant);

@@ -20,4 +20,5 @@ mod proxied;
 mod proxy;
 mod stage;
 mod tenants;
+mod tokens;
 mod transcript;
