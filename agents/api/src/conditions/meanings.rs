@@ -240,6 +240,10 @@ const AUTH_READY: &[Meaning] = &[
         "cert-manager has not issued the provider's certificate for all its names, or is not installed. What runs is left as it is.",
     ),
     no(
+        Reason::ConfigurationInvalid,
+        "The configuration of Dex that was made is not read back as it was meant: an error of the agent. What runs is left as it is.",
+    ),
+    no(
         Reason::IssuerUnknown,
         "The entry does not say where users reach the provider: it needs `hostname`, `clusterIP` or `issuer`.",
     ),
