@@ -18,6 +18,9 @@ use crate::{
 const ANSWER: Duration = Duration::from_secs(5);
 /// The result code of a directory for a wrong name or password (RFC 4511).
 const INVALID_CREDENTIALS: u32 = 49;
+/// Those of a directory that fails, or cannot answer now: operationsError, timeLimitExceeded, busy, unavailable and other. They say
+/// nothing of the account.
+const FAILS: [u32; 5] = [1, 3, 51, 52, 80];
 
 /// What is asked of a directory. It holds a password, so it cannot be printed.
 #[derive(Clone, Eq, PartialEq)]
@@ -92,8 +95,15 @@ impl Bind {
 
     async fn bind(&self, destinations: &Destinations) -> Result<(), Error> {
         let (account, password) = self.account.clone().unwrap_or_default();
-        match self.code(&account, &password, destinations).await? {
+        let code = self.code(&account, &password, destinations).await?;
+        self.judged(account, code)
+    }
+
+    /// What a result code means for the account.
+    pub(crate) fn judged(&self, account: String, code: u32) -> Result<(), Error> {
+        match code {
             0 => Ok(()),
+            code if FAILS.contains(&code) => Err(self.unreachable(format!("result code {code}"))),
             // What else the directory answers is its own text, and nobody's to show.
             code => Err(Error::Refused {
                 address: self.address(),
@@ -158,14 +168,67 @@ impl Bind {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::{sync::Arc, time::SystemTime};
 
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
     use tokio::{io::AsyncReadExt as _, net::TcpListener};
+    use tokio_rustls::TlsAcceptor;
 
     use runtime::resolver::Resolver;
 
     use super::*;
     use crate::certificates::{self, Names, Stored};
+
+    fn destinations() -> Destinations {
+        let loopback = ["127.0.0.0/8".parse().unwrap()];
+        Destinations::new(Resolver::from_system().unwrap(), Some(&loopback), [])
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_not_available_refuses_no_account() {
+        let mut names = Names::default();
+        names.add("127.0.0.1");
+        let made = certificates::renewed(Stored::default(), None, &names, SystemTime::now());
+        let certificate = made.unwrap().1;
+        let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                chain.map(Result::unwrap).collect(),
+                PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let bind = Bind {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+            start_tls: false,
+            authority: Some(certificate.bundle),
+            account: Some(("cn=search".to_owned(), "secret".to_owned())),
+        };
+        for (code, is_refused) in [(52, false), (49, true)] {
+            let serving = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                let mut stream = acceptor.accept(stream).await.unwrap();
+                let mut request = [0; 29];
+                stream.read_exact(&mut request).await.unwrap();
+                let answer = [0x30, 12, 2, 1, 2, 0x61, 7, 10, 1, code, 4, 0, 4, 0];
+                stream.write_all(&answer).await.unwrap();
+                stream
+            };
+            let destinations = destinations();
+            let (checked, _stream) = tokio::join!(bind.check(&destinations), serving);
+            match checked.unwrap_err() {
+                Error::Refused { reason, .. } if is_refused => assert_eq!(reason, "invalid credentials"),
+                Error::Unreachable { reason, .. } if !is_refused => assert_eq!(reason, "result code 52"),
+                other => panic!("{code}: {other:?}"),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_directory_that_answers_nonsense_is_unreachable() {
@@ -197,8 +260,7 @@ mod tests {
                 authority: Some(authority.clone()),
                 account: None,
             };
-            let loopback = ["127.0.0.0/8".parse().unwrap()];
-            let destinations = Destinations::new(Resolver::from_system().unwrap(), Some(&loopback), []);
+            let destinations = destinations();
             let (checked, _stream) = tokio::join!(bind.check(&destinations), serving);
             let Err(Error::Unreachable { reason, .. }) = checked else {
                 panic!("{checked:?}");

@@ -5,7 +5,10 @@ use std::time::SystemTime;
 use api::{
     Auth, Cluster, Source,
     conditions::{
-        auth::{CERTIFICATE_INVALID, CONNECTOR_MISSING, STORAGE_MISSING, STORAGE_UNREACHABLE},
+        auth::{
+            CERTIFICATE_INVALID, CONFIGURATION_INVALID, CONNECTOR_MISSING, STORAGE_MISSING,
+            STORAGE_UNREACHABLE,
+        },
         ready::PROGRESSING,
     },
 };
@@ -123,6 +126,10 @@ impl Sources<'_> {
             certificate
         };
         let storage = self.storage(cluster, entry, &password).await?;
+        if let Some(issuer) = &reached.issuer {
+            let checked = render::dex::check(provider, issuer, &secrets, &storage);
+            checked.map_err(|error| refused(entry, CONFIGURATION_INVALID, &error.to_string()))?;
+        }
         Ok(Material {
             reached,
             secrets,

@@ -213,6 +213,7 @@ impl Service for Providers {
         });
         Probe {
             problem,
+            fault: None,
             remark,
             confirmed: true,
             requeue: None,

@@ -1,8 +1,8 @@
-//! Whether the pods have the newest files. They follow in a second or two; sessions are not asked about.
+//! Whether the pods have the newest files, and sshd has read its own. They follow in a second or two; sessions are not asked about.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use api::conditions::{load_balancer::PODS_FAIL, ready::PROGRESSING};
+use api::conditions::{jump_host::HOST_KEY_INVALID, load_balancer::PODS_FAIL, ready::PROGRESSING};
 use futures::future::join_all;
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +12,10 @@ use kit::{
 };
 use kube::ResourceExt as _;
 use render::{
-    jump_host::interface::REPORT_PORT_NAME,
+    jump_host::{
+        files::{SSHD_CONFIG, file_digest},
+        interface::{REPORT_PORT_NAME, SESSIONS_PORT_NAME},
+    },
     running::{CONFIG_PATH, Running},
 };
 
@@ -27,32 +30,111 @@ const LATE: Duration = Duration::from_secs(10);
 /// Characters of what a pod reports that the condition repeats.
 const WORDS: usize = 500;
 
+/// What a program of a pod answers.
+#[derive(Clone, Debug, PartialEq)]
+enum Answer {
+    /// Nothing: a network may be between.
+    None,
+    /// That it reports nothing, as an older release does.
+    Absent,
+    /// What it runs.
+    Running(Running),
+}
+
+/// What a pod reports.
+struct Report {
+    pod: String,
+    /// The program that writes the files.
+    files: Answer,
+    /// The one that runs sshd.
+    sshd: Answer,
+}
+
+/// What pods are to have.
+struct Expected<'a> {
+    /// Of all files.
+    files: &'a str,
+    /// Of sshd's configuration.
+    sshd: String,
+}
+
 /// Asks every pod that serves.
 pub(crate) async fn probe(pods: &TenantStore<Pod>, objects: &Objects<Applied>) -> Probe {
     let serving = pods::created(pods, objects)
         .into_iter()
         .filter(|pod| pods::is_ready(pod));
     let asked = serving.map(|pod| async move {
-        let running = reported(&pod).await;
-        (pod, running)
+        // In this order: of files that are written later sshd has not read any.
+        let files = reported(&pod, REPORT_PORT_NAME).await;
+        let sshd = reported(&pod, SESSIONS_PORT_NAME).await;
+        Report {
+            pod: pod.name_any(),
+            files,
+            sshd,
+        }
     });
-    let answers = join_all(asked.collect::<Vec<_>>()).await;
-    judge(&answers, objects.config_digest(), objects.age())
+    let reports = join_all(asked.collect::<Vec<_>>()).await;
+    let expected = Expected {
+        files: objects.config_digest(),
+        sshd: file_digest(objects.config_text(SSHD_CONFIG).unwrap_or_default().as_bytes()),
+    };
+    judge(&reports, &expected, objects.age())
 }
 
 /// By what each pod answers, `age` after the files were applied.
-fn judge(answers: &[(Arc<Pod>, Option<Running>)], digest: &str, age: Duration) -> Probe {
-    let is_current =
-        |running: &Running| running.running.as_deref() == Some(digest) && running.failed.is_none();
-    let answered = answers.iter();
-    let mut answered = answered.filter_map(|(pod, running)| Some((pod, running.as_ref()?)));
-    if let Some((pod, running)) = answered.find(|(_, running)| !is_current(running)) {
-        return behind(&pod.name_any(), running.failed.as_deref(), age);
+fn judge(reports: &[Report], expected: &Expected<'_>, age: Duration) -> Probe {
+    let mut behind_files = reports.iter().filter_map(|report| match &report.files {
+        Answer::Running(running) if !is(running, expected.files) => {
+            Some(behind(&report.pod, running.failed.as_deref(), age))
+        }
+        _ => None,
+    });
+    if let Some(behind) = behind_files.next() {
+        return behind;
     }
-    let all = answers.iter().all(|(_, running)| running.is_some());
+    let sshds = reports.iter().filter_map(|report| match &report.sshd {
+        Answer::Running(running) => Some((&*report.pod, running)),
+        _ => None,
+    });
+    if let Some((pod, why)) = sshds
+        .clone()
+        .find_map(|(pod, running)| Some((pod, running.failed.as_deref()?)))
+    {
+        return refuses(pod, why);
+    }
+    if let Some((pod, _)) = sshds.clone().find(|(_, running)| !is(running, &expected.sshd)) {
+        return behind(pod, None, age);
+    }
+    let is_silent = |report: &Report| {
+        let answers = [&report.files, &report.sshd];
+        report.files == Answer::Absent || answers.contains(&&Answer::None)
+    };
+    let all = !reports.iter().any(is_silent);
     Probe {
         confirmed: all,
         requeue: (!all).then_some(ASK_SILENT_AGAIN),
+        ..Probe::default()
+    }
+}
+
+fn is(running: &Running, digest: &str) -> bool {
+    running.running.as_deref() == Some(digest) && running.failed.is_none()
+}
+
+/// sshd would end by the configuration that its pod has. With a broken host key that is so, and it goes beside that in the condition.
+fn refuses(pod: &str, why: &str) -> Probe {
+    let reason = if ["host key", "hostkeys"].iter().any(|words| why.contains(words)) {
+        HOST_KEY_INVALID
+    } else {
+        PODS_FAIL
+    };
+    let message = format!(
+        "sshd in pod {pod} keeps its previous configuration, with the members of then: {}",
+        printable(why)
+    );
+    Probe {
+        fault: Some(Problem::new(reason, message)),
+        requeue: Some(ASK_LATE_AGAIN),
         ..Probe::default()
     }
 }
@@ -82,11 +164,14 @@ fn printable(words: &str) -> String {
     visible.take(WORDS).collect()
 }
 
-async fn reported(pod: &Pod) -> Option<Running> {
-    let address = pod_http::address(pod, REPORT_PORT_NAME)?;
-    match pod_http::get(address, CONFIG_PATH).await? {
-        (StatusCode::OK, body) => serde_json::from_slice(&body).ok(),
-        (_, _) => None,
+async fn reported(pod: &Pod, port: &str) -> Answer {
+    let Some(address) = pod_http::address(pod, port) else {
+        return Answer::None;
+    };
+    match pod_http::get(address, CONFIG_PATH).await {
+        Some((StatusCode::OK, body)) => serde_json::from_slice(&body).map_or(Answer::None, Answer::Running),
+        Some((StatusCode::NOT_FOUND, _)) => Answer::Absent,
+        Some(_) | None => Answer::None,
     }
 }
 
@@ -94,49 +179,107 @@ async fn reported(pod: &Pod) -> Option<Running> {
 mod tests {
     use super::*;
 
-    fn answer(running: Option<(&str, Option<&str>)>) -> (Arc<Pod>, Option<Running>) {
-        let pod = serde_json::json!({"metadata": {"name": "jh-1"}});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        let running = running.map(|(running, failed)| Running {
+    const EXPECTED: &str = "new";
+
+    fn running(running: &str, failed: Option<&str>) -> Answer {
+        Answer::Running(Running {
             running: Some(running.to_owned()),
             failed: failed.map(str::to_owned),
-        });
-        (Arc::new(pod), running)
+        })
+    }
+
+    fn report(files: Answer, sshd: Answer) -> Report {
+        Report {
+            pod: "jh-1".to_owned(),
+            files,
+            sshd,
+        }
+    }
+
+    fn judged(reports: &[Report], age: Duration) -> Probe {
+        let expected = Expected {
+            files: EXPECTED,
+            sshd: "sshd".to_owned(),
+        };
+        judge(reports, &expected, age)
     }
 
     #[test]
     fn words_of_a_pod_are_cut_and_have_no_control_characters() {
         let words = format!("disk\n\u{1b}[31mfull {}", "é".repeat(32 * 1024));
-        let probe = judge(&[answer(Some(("old", Some(&words))))], "new", LATE);
-        let message = probe.problem.unwrap().message;
-        assert!(message.contains(": disk  [31mfull éé"), "{message}");
-        assert!(!message.contains(char::is_control), "{message}");
-        assert!(message.chars().count() < 600, "{message}");
+        let files = report(running("old", Some(&words)), Answer::None);
+        let sshd = report(running(EXPECTED, None), running("old", Some(&words)));
+        for probe in [judged(&[files], LATE), judged(&[sshd], LATE)] {
+            let message = probe.problem.or(probe.fault).unwrap().message;
+            assert!(message.contains(": disk  [31mfull éé"), "{message}");
+            assert!(!message.contains(char::is_control), "{message}");
+            assert!(message.chars().count() < 600, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_sshd_refuses_its_configuration_is_named() {
+        let sshd = |why| report(running(EXPECTED, None), running("old", Some(why)));
+        for (why, reason) in [
+            ("Unable to load host key: /run/x", HOST_KEY_INVALID),
+            ("sshd: no hostkeys available -- exiting.", HOST_KEY_INVALID),
+            ("Bad configuration option: X", PODS_FAIL),
+        ] {
+            let probe = judged(
+                &[report(running(EXPECTED, None), running("sshd", None)), sshd(why)],
+                LATE,
+            );
+            let fault = probe.fault.unwrap();
+            assert_eq!(fault.reason, reason, "{why}");
+            assert!(
+                fault.message.contains("jh-1") && fault.message.contains(why),
+                "{fault:?}"
+            );
+            assert!(!probe.confirmed && probe.requeue.is_some());
+        }
     }
 
     #[test]
     fn pods_that_are_late_are_reported_and_silent_ones_are_not() {
-        let (current, old) = (|| answer(Some(("new", None))), || answer(Some(("old", None))));
+        let current = || report(running(EXPECTED, None), running("sshd", None));
+        let old = || report(running("old", None), running("sshd", None));
+        let unread = || report(running(EXPECTED, None), running("old", None));
         let soon = Duration::from_secs(1);
-        for (answers, age, confirmed, problem) in [
+        let late = Some("pod jh-1 has not had the newest files for 10 s");
+        for (reports, age, confirmed, problem) in [
             (vec![], soon, true, None),
             (vec![current(), current()], soon, true, None),
             (vec![current(), old()], soon, false, None),
+            (vec![current(), old()], LATE, false, late),
+            (vec![current(), unread()], soon, false, None),
+            (vec![current(), unread()], LATE, false, late),
             (
-                vec![current(), old()],
-                LATE,
-                false,
-                Some("pod jh-1 has not had the newest files for 10 s"),
-            ),
-            (
-                vec![answer(Some(("old", Some("disk full"))))],
+                vec![report(running("old", Some("disk full")), Answer::None)],
                 soon,
                 false,
                 Some("pod jh-1 cannot write its files: disk full"),
             ),
-            (vec![current(), answer(None)], LATE, false, None),
+            (
+                vec![current(), report(Answer::None, Answer::None)],
+                LATE,
+                false,
+                None,
+            ),
+            (
+                vec![current(), report(running(EXPECTED, None), Answer::None)],
+                LATE,
+                false,
+                None,
+            ),
+            // One of an older release.
+            (
+                vec![report(running(EXPECTED, None), Answer::Absent)],
+                soon,
+                true,
+                None,
+            ),
         ] {
-            let probe = judge(&answers, "new", age);
+            let probe = judged(&reports, age);
             assert_eq!(probe.confirmed, confirmed);
             assert_eq!(probe.requeue.is_none(), confirmed);
             assert_eq!(probe.problem.map(|problem| problem.message).as_deref(), problem);

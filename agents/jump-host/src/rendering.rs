@@ -167,7 +167,7 @@ fn parsed<K>(
     (good, bad)
 }
 
-/// Without a usable key new pods do not start; those that run keep theirs.
+/// Without a usable key new pods do not start, and sshd in those that run reads no other configuration.
 fn host_key_problem(host_keys: &HostKeys) -> Option<Problem> {
     let unusable = host_keys.unusable();
     let message = if !unusable.is_empty() {

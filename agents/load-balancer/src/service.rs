@@ -123,6 +123,7 @@ impl Service for LoadBalancers {
         let age = objects.age();
         Probe {
             problem: follows.problem(age),
+            fault: None,
             remark: unserved.then_some(Remark {
                 reason: NO_REACHABLE_BACKEND,
                 text: "no member answers behind".into(),

@@ -204,7 +204,7 @@ fn read_by_dex_as_rendered(texts: &Texts) -> Option<Value> {
     let text = String::from_utf8(text).expect("JSON is UTF-8");
     assert!(!text.contains('\n'));
     let again = Config::from_text(&text).expect("what was rendered is read");
-    assert_eq!(again.to_text(), text);
+    assert_eq!(again.to_text().expect("what was read is written"), text);
     // No secret is in any other object.
     let others = format!(
         "{:?}",

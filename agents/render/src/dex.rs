@@ -12,12 +12,12 @@ mod secrets;
 mod tests;
 mod yaml;
 
-use api::{Auth, Cluster, HttpsUrl};
+use api::{Auth, Cluster, HttpsUrl, Provider};
 
 use crate::metadata::Instance;
 
 pub use bindings::{GroupBindings, group_bindings};
-pub use config::Config;
+pub use config::{Config, Unreadable};
 pub use expansion::DOLLAR;
 pub use objects::{CONFIG_FILE, Objects, objects};
 pub use outputs::{AUTHENTICATION, FLAGS, GROUP_BINDINGS, OUTPUTS_SUFFIX, outputs};
@@ -55,6 +55,21 @@ impl<'a> Plan<'a> {
     fn instance(&self) -> Instance<'a> {
         Instance::new(self.cluster, self.entry.service(), "auth", "dex")
     }
+}
+
+/// Whether the configuration of a provider is written as Dex has to read it. [`objects`] has no configuration otherwise.
+///
+/// # Errors
+/// Why it is not.
+pub fn check(
+    provider: &Provider,
+    issuer: &HttpsUrl,
+    secrets: &Secrets,
+    storage: &Storage,
+) -> Result<(), Unreadable> {
+    Config::new(provider, issuer, secrets, storage)
+        .to_text()
+        .map(drop)
 }
 
 /// A part of etcd that only this provider can read.

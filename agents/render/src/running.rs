@@ -17,7 +17,8 @@ pub const STARTS_WITH_PATH: &str = "/starts-with";
 pub struct Running {
     /// SHA-256, in hexadecimal digits, of the text of the configuration that every new connection meets; `None` while there is no such
     /// configuration. Of a HAProxy: besides whose servers none has a connection left in any of its processes. So it is `None` while
-    /// HAProxy does not run, is behind, or servers that the configuration has not are still used.
+    /// HAProxy does not run, is behind, or servers that the configuration has not are still used. Of an sshd: the configuration that it has
+    /// read last.
     pub running: Option<String>,
     /// Why the newest configuration does not run and will not until somebody acts; for people.
     pub failed: Option<String>,

@@ -240,6 +240,10 @@ const AUTH_READY: &[Meaning] = &[
         "cert-manager has not issued the provider's certificate for all its names, or is not installed. What runs is left as it is.",
     ),
     no(
+        Reason::ConfigurationInvalid,
+        "The configuration of Dex that was made is not read back as it was meant: an error of the agent. What runs is left as it is.",
+    ),
+    no(
         Reason::IssuerUnknown,
         "The entry has none of `hostname`, `clusterIP` and `issuer`, and its Service is not of type LoadBalancer. (While the load balancer has not assigned an address, the reason is `Progressing`.)",
     ),

@@ -64,6 +64,7 @@ reasons! {
     BmcUnreachable,
     CertificateInvalid,
     CertificateNotReady,
+    ConfigurationInvalid,
     ConnectorMissing,
     Deleting,
     DirectoryRefusesBind,
@@ -211,6 +212,8 @@ pub mod auth {
     pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
     /// cert-manager has not issued the provider's certificate.
     pub const CERTIFICATE_NOT_READY: Reason = Reason::CertificateNotReady;
+    /// The configuration of Dex that was made is not read back as it was meant.
+    pub const CONFIGURATION_INVALID: Reason = Reason::ConfigurationInvalid;
     /// The Secret of `kubeconfigSecret` does not exist or has no kubeconfig.
     pub const KUBECONFIG_MISSING: Reason = Reason::KubeconfigMissing;
     /// The kubeconfig of `kubeconfigSecret` cannot be used.

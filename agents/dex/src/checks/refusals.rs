@@ -142,4 +142,25 @@ mod tests {
         refusals.record(&bind, &refused(), Instant::now());
         assert!(refusals.held(&bind, Instant::now() + PAUSE * 2).is_none());
     }
+
+    #[test]
+    fn a_directory_that_fails_itself_is_asked_again_soon() {
+        let bind = Bind::with_password("right");
+        let minute = Duration::from_mins(1);
+        // By RFC 4511: operationsError, timeLimitExceeded, busy, unavailable, other.
+        for (code, expected) in [
+            (1, 6),
+            (3, 6),
+            (51, 6),
+            (52, 6),
+            (80, 6),
+            (49, 2),
+            (48, 2),
+            (53, 2),
+        ] {
+            let found = bind.judged("cn=search".to_owned(), code);
+            let refusals = Refusals::default();
+            assert_eq!(binds(&refusals, &bind, &found, minute), expected, "{found:?}");
+        }
+    }
 }

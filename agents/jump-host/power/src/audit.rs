@@ -18,7 +18,7 @@ use runtime::{
 use tokio::time::Instant;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use crate::{action::Action, error::reason, tenant::Tenant};
+use crate::{action::Action, error::reason, tenant::Tenant, token::Holder};
 
 /// Header by which the client says which ssh key its user has logged in with.
 pub const CLAIMED_KEY: &str = "sip-ssh-key";
@@ -87,11 +87,13 @@ impl PowerMetrics {
     }
 }
 
-/// Who calls: what is proven by the token, and what the client claims.
+/// Who calls: what is proven by the token and the API server's objects, and what the client claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     address: SocketAddr,
     claimed_key: String,
+    /// Whose the token is, once that is proven: whether it is a jump host's may not be known yet.
+    holder: Option<Holder>,
     tenant: Option<Tenant>,
 }
 
@@ -101,8 +103,13 @@ impl Caller {
         Self {
             address,
             claimed_key: claimed_key(headers),
+            holder: None,
             tenant: None,
         }
+    }
+
+    pub(crate) fn holds(&mut self, holder: &Holder) {
+        self.holder = Some(holder.clone());
     }
 
     pub(crate) fn is(&mut self, tenant: &Tenant) {
@@ -159,8 +166,8 @@ impl Audit {
         let Some(status) = refusal else {
             return;
         };
-        let withheld = match (&caller.tenant, status.code()) {
-            (Some(tenant), _) => self.line_of(tenant.cluster.namespace()),
+        let withheld = match (&caller.holder, status.code()) {
+            (Some(holder), _) => self.line_of(&holder.account.namespace),
             (None, Code::ResourceExhausted) => None,
             (None, _) => self.refused.line(),
         };
@@ -256,21 +263,22 @@ fn log(caller: &Caller, about: About<'_>, outcome: &str, why: &str, withheld: u6
     let Caller {
         address,
         claimed_key,
+        holder,
         tenant,
     } = caller;
     let About { call, host, action } = about;
-    let (cluster, jump_host, pod) = tenant.as_ref().map_or_else(Default::default, |tenant| {
-        (
-            tenant.cluster.key().to_string(),
-            tenant.jump_host.clone(),
-            tenant.pod.clone(),
-        )
+    let (account, pod) = holder.as_ref().map_or_else(Default::default, |holder| {
+        (holder.account.to_string(), holder.pod.clone())
+    });
+    let (cluster, jump_host) = tenant.as_ref().map_or_else(Default::default, |tenant| {
+        (tenant.cluster.key().to_string(), tenant.jump_host.clone())
     });
     tracing::info!(
         target: AUDIT,
+        account,
+        pod,
         cluster,
         jump_host,
-        pod,
         %address,
         claimed_key,
         call,

@@ -203,12 +203,31 @@ pub enum Error {
     },
 }
 
+/// A BMC decides how many there are, and how long they are.
 fn listed(offered: &[String]) -> String {
+    const MOST: usize = 10;
+    const LONGEST: usize = 32;
     if offered.is_empty() {
-        "none".to_owned()
-    } else {
-        offered.join(", ")
+        return "none".to_owned();
     }
+    let names = offered.iter().take(MOST);
+    let mut names: Vec<String> = names.map(|name| name.chars().take(LONGEST).collect()).collect();
+    if offered.len() > MOST {
+        names.push(format!("{} more", offered.len() - MOST));
+    }
+    names.join(", ")
+}
+
+/// A message as long as a status may have it. Statuses are sent as headers, with each byte of a character beyond ASCII as three and once
+/// more in the details; a client refuses headers of more than 16 KiB, and then learns neither the code nor the reason.
+fn bounded(mut message: String) -> String {
+    const MOST: usize = 1 << 10;
+    const CUT: &str = "…";
+    if message.len() > MOST {
+        message.truncate(message.floor_char_boundary(MOST - CUT.len()));
+        message.push_str(CUT);
+    }
+    message
 }
 
 fn because(last: Option<&str>) -> String {
@@ -227,7 +246,7 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let message = bounded(error.to_string());
         let mut details = ErrorDetails::new();
         let mut metadata = HashMap::new();
         let mut precondition = |kind: &str, host: &str| {
@@ -330,4 +349,57 @@ pub(crate) fn reason(status: &Status) -> String {
 pub(crate) fn clipped(value: &str) -> String {
     const MOST: usize = 128;
     value.chars().take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_fits_into_the_headers_of_an_answer() {
+        let why = "é".repeat(1 << 20);
+        let host = || "metal/own".to_owned();
+        for error in [
+            Error::BmcUnusable {
+                host: host(),
+                why: why.clone(),
+            },
+            Error::Busy {
+                host: host(),
+                why: why.clone(),
+            },
+            Error::TokenRefused(why.clone()),
+            Error::NotOffered {
+                host: host(),
+                wanted: &["On"],
+                offered: vec![why.clone(); 1000],
+            },
+            Error::Scheduler(Box::new(Status::internal(why.clone()))),
+        ] {
+            let status = Status::from(error);
+            let mut headers = tonic::codegen::http::HeaderMap::new();
+            status.add_header(&mut headers).unwrap();
+            let size: usize = headers
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len() + 32)
+                .sum();
+            assert!(size < 14 << 10, "{size}: {status:?}");
+            assert!(status.message().len() <= 1 << 10);
+        }
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        assert_eq!(bounded("short".to_owned()), "short");
+        let cut = bounded("é".repeat(600));
+        assert!(cut.len() <= 1 << 10 && cut.ends_with("é…"), "{cut}");
+    }
+
+    #[test]
+    fn few_reset_types_of_a_bmc_are_listed() {
+        assert_eq!(listed(&[]), "none");
+        assert_eq!(listed(&["On".to_owned(), "Nmi".to_owned()]), "On, Nmi");
+        let many = listed(&vec!["x".repeat(128); 32]);
+        assert!(many.ends_with(", 22 more") && many.len() < 400, "{many}");
+    }
 }

@@ -63,48 +63,106 @@ impl Membership for Scheduler {
     }
 }
 
-/// The member that a person names: `NAMESPACE/NAME`, its name, the first label of its name where that is unique, or its ordinal name.
+/// What a caller wants of the host that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// To see it.
+    Read,
+    /// To change it.
+    Change,
+}
+
+/// Before an ordinal name: no host and no namespace is called so.
+const ORDINAL: char = '@';
+
+/// The member that a person names: `NAMESPACE/NAME`, its name, or `@` and its ordinal name. For a read also the first label of its name
+/// where that is unique, or the ordinal name alone. Any host may be called like these two, also one that has left the cluster a second
+/// ago: so nothing is changed by them.
 ///
 /// # Errors
-/// [`Error::NotAMember`]; [`Error::Invalid`] for a name that several members have.
-pub(crate) fn named<'a>(members: &'a [Member], cluster: &ClusterId, name: &str) -> Result<&'a Member, Error> {
-    let key = |member: &Member| {
-        (
-            member.host.key().namespace.clone(),
-            member.host.key().name.clone(),
-        )
+/// [`Error::NotAMember`]; [`Error::Invalid`] for a name that several members have, or that names none to change.
+pub(crate) fn named<'a>(
+    members: &'a [Member],
+    cluster: &ClusterId,
+    name: &str,
+    intent: Intent,
+) -> Result<&'a Member, Error> {
+    let not_a_member = || Error::NotAMember {
+        cluster: cluster.key().to_string(),
+        host: clipped(name),
     };
+    if let Some(ordinal) = name.strip_prefix(ORDINAL) {
+        return numbered(members, ordinal)?.ok_or_else(not_a_member);
+    }
     let full = |member: &&Member| {
-        let (namespace, own) = key(member);
-        name.split_once('/') == Some((&namespace, &own))
+        let key = member.host.key();
+        name.split_once('/') == Some((&key.namespace, &key.name))
     };
-    let own = |member: &&Member| key(member).1 == name;
+    let own = |member: &&Member| member.host.key().name == name;
     let short = |member: &&Member| {
-        key(member)
-            .1
-            .split_once('.')
-            .is_some_and(|(first, _)| first == name)
+        let label = member.host.key().name.split_once('.');
+        label.is_some_and(|(first, _)| first == name)
     };
-    for is_named in [&full as &dyn Fn(&&Member) -> bool, &own, &short] {
-        let found: Vec<&Member> = members.iter().filter(|member| is_named(member)).collect();
-        match found[..] {
-            [] => {}
-            [member] => return Ok(member),
-            // Of a host that was made again both incarnations may be members: the one that stays is meant.
-            [first, second] if key(first) == key(second) && first.is_releasing() != second.is_releasing() => {
-                return Ok(if first.is_releasing() { second } else { first });
-            }
-            _ => {
-                let names: Vec<String> = found.iter().map(|member| member.host.to_string()).collect();
-                return Err(Error::Invalid {
-                    field: "host",
-                    value: clipped(name),
-                    rule: format!("must name one host: {} have this name", names.join(", ")),
-                });
-            }
+    if let Some(member) = unique(members, name, full)? {
+        return Ok(member);
+    }
+    if let Some(member) = unique(members, name, own)? {
+        return Ok(member);
+    }
+    let derived = match unique(members, name, short)? {
+        Some(member) => Some(member),
+        None => numbered(members, name)?,
+    };
+    match derived {
+        Some(member) if intent == Intent::Change => Err(unclear(member, name)),
+        derived => derived.ok_or_else(not_a_member),
+    }
+}
+
+/// A name by which a host can be read, and not changed.
+fn unclear(member: &Member, name: &str) -> Error {
+    let ordinal = member.ordinal_name();
+    let ordinal = ordinal.map(|ordinal| format!(" or {ORDINAL}{ordinal}"));
+    Error::Invalid {
+        field: "host",
+        value: clipped(name),
+        rule: format!(
+            "no host of the cluster is called so, and another host may be; to change {host}, name it {host}{}",
+            ordinal.unwrap_or_default(),
+            host = member.host
+        ),
+    }
+}
+
+/// The one member that is meant; `None` without any.
+fn unique<'a>(
+    members: &'a [Member],
+    name: &str,
+    is_named: impl Fn(&&Member) -> bool,
+) -> Result<Option<&'a Member>, Error> {
+    let found: Vec<&Member> = members.iter().filter(|member| is_named(member)).collect();
+    match found[..] {
+        [] => Ok(None),
+        [member] => Ok(Some(member)),
+        // Of a host that was made again both incarnations may be members: the one that stays is meant.
+        [first, second]
+            if first.host.key() == second.host.key() && first.is_releasing() != second.is_releasing() =>
+        {
+            Ok(Some(if first.is_releasing() { second } else { first }))
+        }
+        _ => {
+            let names: Vec<String> = found.iter().map(|member| member.host.to_string()).collect();
+            Err(Error::Invalid {
+                field: "host",
+                value: clipped(name),
+                rule: format!("must name one host: {} have this name", names.join(", ")),
+            })
         }
     }
-    // While a replacement waits both have the same number.
+}
+
+/// The member of an ordinal name. While a replacement waits both have the same number.
+fn numbered<'a>(members: &'a [Member], name: &str) -> Result<Option<&'a Member>, Error> {
     let numbered: Vec<&Member> = members
         .iter()
         .filter(|member| member.ordinal_name().as_deref() == Some(name))
@@ -122,11 +180,7 @@ pub(crate) fn named<'a>(members: &'a [Member], cluster: &ClusterId, name: &str) 
         });
     }
     let numbered = numbered.into_iter().filter(|member| !member.is_releasing());
-    let first = numbered.min_by_key(|member| member.state != MemberState::Bound);
-    first.ok_or_else(|| Error::NotAMember {
-        cluster: cluster.key().to_string(),
-        host: clipped(name),
-    })
+    Ok(numbered.min_by_key(|member| member.state != MemberState::Bound))
 }
 
 #[cfg(test)]
@@ -174,7 +228,9 @@ mod tests {
             numbered("replacement", 4, MemberState::Claimed),
             numbered("leaving", 5, MemberState::Releasing),
         ];
-        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        let found = |name: &str| {
+            named(&members, &cluster(), name, Intent::Read).map(|member| member.host.uid().to_owned())
+        };
         assert_eq!(found("worker-3").unwrap(), "bound");
         assert_eq!(found("worker-4").unwrap(), "replacement");
         for name in ["worker-5", "worker-6", "Worker-3", "worker-03"] {
@@ -195,7 +251,9 @@ mod tests {
             of_role("b", "WORKER", 0),
             of_role("c", "WORKER", 1),
         ];
-        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        let found = |name: &str| {
+            named(&members, &cluster(), name, Intent::Read).map(|member| member.host.uid().to_owned())
+        };
         let error = found("worker-0").unwrap_err();
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains("the host's name"), "{error}");
@@ -215,7 +273,9 @@ mod tests {
             member("metal", "again", "7", true),
             member("metal", "again", "8", false),
         ];
-        let found = |name: &str| named(&members, &cluster(), name).map(|member| member.host.uid().to_owned());
+        let found = |name: &str| {
+            named(&members, &cluster(), name, Intent::Read).map(|member| member.host.uid().to_owned())
+        };
         for (name, uid) in [
             ("a", "1"),
             ("metal/a", "1"),
@@ -233,6 +293,46 @@ mod tests {
         for name in ["same", "r2"] {
             let error = found(name).unwrap_err();
             assert!(matches!(error, Error::Invalid { .. }), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_changed_by_names_that_no_other_host_can_have() {
+        let numbered = |name: &str, ordinal| Member {
+            ordinal: Some(ordinal),
+            ..member("metal", name, name, false)
+        };
+        let members = [numbered("worker-5", 1), numbered("r1.example", 2)];
+        let found = |name: &str| {
+            let found = named(&members, &cluster(), name, Intent::Change);
+            found.map(|member| member.host.uid().to_owned())
+        };
+        for (name, uid) in [
+            ("worker-5", "worker-5"),
+            ("metal/worker-5", "worker-5"),
+            ("@worker-1", "worker-5"),
+            ("r1.example", "r1.example"),
+            ("@worker-2", "r1.example"),
+        ] {
+            assert_eq!(found(name).unwrap(), uid, "{name}");
+        }
+        for (name, rule) in [
+            ("worker-1", "name it metal/worker-5 or @worker-1"),
+            ("r1", "name it metal/r1.example or @worker-2"),
+        ] {
+            let error = found(name).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{name}: {error}");
+            assert!(error.to_string().contains(rule), "{name}: {error}");
+        }
+        for name in [
+            "@worker-5",
+            "@",
+            "@@worker-1",
+            "@metal/worker-5",
+            "metal/@worker-1",
+        ] {
+            let error = found(name).unwrap_err();
+            assert!(matches!(error, Error::NotAMember { .. }), "{name}: {error}");
         }
     }
 }

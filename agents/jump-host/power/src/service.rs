@@ -29,7 +29,7 @@ use crate::{
     execution::{DebugClient, Ending, Executor, Pace, READ},
     host::Host,
     limits::{CallSlot, Limits},
-    members::{Member, Membership, named},
+    members::{Intent, Member, Membership, named},
     operations::{Begun, Key, Operations},
     reads::Reads,
     redfish::{Network, System},
@@ -170,6 +170,7 @@ impl<M: Membership> Api<M> {
         let host = clipped(host);
         let admitted = async {
             let holder = power.reviews.holder(headers, peer.address().ip()).await?;
+            caller.holds(&holder);
             power.limits.call(&holder)?;
             let tenant = tenant(&power.executor.client.0, &holder).await?;
             caller.is(&tenant);
@@ -219,14 +220,14 @@ impl<M: Membership> Admitted<M> {
         result
     }
 
-    async fn member(&self) -> Result<Member, Error> {
+    async fn member(&self, intent: Intent) -> Result<Member, Error> {
         let members = self
             .power
             .executor
             .membership
             .members(&self.tenant.cluster)
             .await?;
-        named(&members, &self.tenant.cluster, &self.host).cloned()
+        named(&members, &self.tenant.cluster, &self.host, intent).cloned()
     }
 
     async fn list(&self, request: ListHostsRequest) -> Result<ListHostsResponse, Error> {
@@ -283,7 +284,7 @@ impl<M: Membership> Admitted<M> {
     }
 
     async fn get(&self) -> Result<GetHostResponse, Error> {
-        let member = self.member().await?;
+        let member = self.member(Intent::Read).await?;
         let (host, system, offered) = self.read(&member).await?;
         let boot = system.reading.boot;
         Ok(GetHostResponse {
@@ -295,7 +296,7 @@ impl<M: Membership> Admitted<M> {
     }
 
     async fn consoles(&self) -> Result<GetConsoleResponse, Error> {
-        let member = self.member().await?;
+        let member = self.member(Intent::Read).await?;
         let (host, system, _) = self.read(&member).await?;
         Ok(GetConsoleResponse {
             host: host.name(),
@@ -334,7 +335,7 @@ impl<M: Membership> Admitted<M> {
         if let Some(follower) = operations.repeated(cluster, &key, &self.host, action) {
             return Ok(Begun::Known(follower));
         }
-        let member = self.member().await?;
+        let member = self.member(Intent::Change).await?;
         self.power.executor.still_held(&self.tenant, &member.host).await?;
         let (host, name) = (member.host.uid(), member.host.to_string());
         let begun = operations.begin(cluster, key, (host, &name, &self.host), action, || {

@@ -3,22 +3,33 @@
 
 use std::time::{Duration, Instant};
 
+use render::{jump_host::files::file_digest, running::Running};
 use rustix::process::Signal;
 
 /// Pause after which sshd is asked again when it has not answered; it doubles up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_mins(1);
+/// Pause after which a configuration that sshd refuses is tried again: what it names may be mended, such as a host key.
+const REFUSED_AGAIN: Duration = Duration::from_secs(10);
 /// What sshd writes when it has got the signal; it reads the file after that.
 const ANSWER: &str = "Received SIGHUP";
 
 /// What the file has; `None` if there is none.
 type Configuration = Option<Vec<u8>>;
 
-/// Which configuration sshd has read, and which it is asked to read.
+/// Which configuration sshd has read, which it is asked to read, and which it refuses.
 #[derive(Clone, Debug)]
 pub struct Reload {
     read: Configuration,
     request: Option<Request>,
+    refusal: Option<Refusal>,
+}
+
+#[derive(Clone, Debug)]
+struct Refusal {
+    configuration: Configuration,
+    why: String,
+    again: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -32,12 +43,19 @@ impl Reload {
     /// sshd starts with this one.
     #[must_use]
     pub fn new(read: Configuration) -> Self {
-        Self { read, request: None }
+        Self {
+            read,
+            request: None,
+            refusal: None,
+        }
     }
 
     /// Whether sshd is to be asked now, when the file has this.
     #[must_use]
     pub fn is_due(&self, configuration: &Configuration, now: Instant) -> bool {
+        if let Some(refusal) = self.refusal_of(configuration) {
+            return now >= refusal.again;
+        }
         match &self.request {
             Some(request) => request.configuration != *configuration || now >= request.again,
             None => self.read != *configuration,
@@ -46,6 +64,7 @@ impl Reload {
 
     /// sshd is asked to read this one.
     pub fn requested(&mut self, configuration: Configuration, now: Instant) {
+        self.refusal = None;
         let before = self.request.take();
         let before = before.filter(|request| request.configuration == configuration);
         let pause = before.map_or(AGAIN, |request| (request.pause * 2).min(LONGEST));
@@ -56,9 +75,34 @@ impl Reload {
         });
     }
 
-    /// sshd would end by this one, so it keeps what it has until there is another.
-    pub fn refused(&mut self, configuration: Configuration) {
-        *self = Self::new(configuration);
+    /// sshd would end by this one, so it keeps what it has. Whether that is news.
+    pub fn refused(&mut self, configuration: Configuration, why: String, now: Instant) -> bool {
+        let before = self.refusal.replace(Refusal {
+            configuration,
+            why,
+            again: now + REFUSED_AGAIN,
+        });
+        self.request = None;
+        let same = |before: &Refusal, refusal: &Refusal| {
+            (&before.configuration, &before.why) == (&refusal.configuration, &refusal.why)
+        };
+        !before
+            .zip(self.refusal.as_ref())
+            .is_some_and(|(before, refusal)| same(&before, refusal))
+    }
+
+    fn refusal_of(&self, configuration: &Configuration) -> Option<&Refusal> {
+        let refusal = self.refusal.as_ref();
+        refusal.filter(|refusal| refusal.configuration == *configuration)
+    }
+
+    /// What sshd has read, and why it refuses what the file has.
+    #[must_use]
+    pub fn running(&self, configuration: &Configuration) -> Running {
+        Running {
+            running: self.read.as_deref().map(file_digest),
+            failed: self.refusal_of(configuration).map(|refusal| refusal.why.clone()),
+        }
     }
 
     /// A line that sshd has written. Whether it answers.
@@ -113,9 +157,25 @@ mod tests {
         // A change while sshd is asked does not wait.
         reload.requested(Some(bytes("c")), at(8));
         assert!(reload.is_due(&Some(bytes("d")), at(8)));
-        reload.refused(Some(bytes("d")));
-        assert!(!reload.is_due(&Some(bytes("d")), at(90)));
+        let refused = |reload: &mut Reload, why: &str, seconds| {
+            reload.refused(Some(bytes("d")), why.to_owned(), at(seconds))
+        };
+        assert!(refused(&mut reload, "no host key", 80));
+        let running = reload.running(&Some(bytes("d")));
+        assert_eq!(running.running, Some(file_digest(b"b")));
+        assert_eq!(running.failed.as_deref(), Some("no host key"));
+        assert_eq!(reload.running(&Some(bytes("b"))).failed, None);
+        // What it names may be mended later.
+        assert!(!reload.is_due(&Some(bytes("d")), at(89)));
+        assert!(reload.is_due(&Some(bytes("d")), at(90)));
+        assert!(!refused(&mut reload, "no host key", 90) && refused(&mut reload, "another reason", 90));
+        assert!(!reload.is_due(&Some(bytes("d")), at(99)));
         assert!(reload.is_due(&Some(bytes("c")), at(90)));
+        assert!(!reload.is_due(&Some(bytes("b")), at(100)));
+        reload.requested(Some(bytes("d")), at(100));
+        assert_eq!(reload.running(&Some(bytes("d"))).failed, None);
+        assert!(reload.observe("Received SIGHUP; restarting."));
+        assert_eq!(reload.running(&Some(bytes("d"))).running, Some(file_digest(b"d")));
     }
 
     #[test]

@@ -8,13 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use render::jump_host::files::SSHD_CONFIG;
-use runtime::{Process, ProcessArgs, health::HealthArgs, telemetry::TelemetryArgs};
+use render::{
+    jump_host::files::SSHD_CONFIG,
+    running::{CONFIG_PATH, Running, STARTED_PATH},
+};
+use runtime::{
+    Process, ProcessArgs,
+    health::HealthArgs,
+    sidecar::{self, Paths, Report},
+    telemetry::TelemetryArgs,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     fs,
     io::BufReader,
     process::{Child, ChildStderr, Command},
+    sync::watch,
     time::{self, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
@@ -38,6 +47,13 @@ const COMPARE: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_secs(5);
 /// How long the process may take to end after its sessions.
 const AFTER_SESSIONS: u16 = 3;
+
+/// Where the agent reads which configuration sshd has read.
+const REPORTS: Paths = Paths {
+    started: STARTED_PATH,
+    running: CONFIG_PATH,
+    starts_with: None,
+};
 
 /// What is run, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -104,7 +120,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         drain_seconds: drain_seconds.saturating_add(AFTER_SESSIONS),
     };
     let (name, version) = ("sip-jump-host-sidecar", env!("CARGO_PKG_VERSION"));
-    let mut process = Process::start(name, version, &process).await?;
+    let (report, reported) = watch::channel(Report::default());
+    let routes = sidecar::routes(REPORTS, reported);
+    let mut process = Process::start_answering(name, version, &process, routes).await?;
     for error in account::prepare(&home, &directory) {
         let error = runtime::error_chain::chain(&error);
         tracing::error!(error, "people get a directory that is not prepared");
@@ -113,6 +131,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         program,
         config: directory.join(SSHD_CONFIG),
         metrics: Metrics::registered(&process.metrics),
+        report,
         drain: Duration::from_secs(drain_seconds.into()),
     };
     let shutdown = process.shutdown.clone();
@@ -132,6 +151,8 @@ pub struct Server {
     pub config: PathBuf,
     /// Counts sessions.
     pub metrics: Metrics,
+    /// Which configuration sshd has read, or why it refuses the newest one.
+    pub report: watch::Sender<Report<Running>>,
     /// How long sessions may go on after the shutdown began.
     pub drain: Duration,
 }
@@ -170,7 +191,9 @@ impl Server {
                 ended = child.wait() => return Err(Error::Ended(ended.map_err(|source| self.failed(source))?)),
                 _ = pace.tick() => {
                     orphans::reap(&own(&child));
-                    self.reload(&mut reload, &child, options).await;
+                    let configuration = self.configuration().await;
+                    self.reload(&mut reload, &configuration, &child, options).await;
+                    self.report(reload.running(&configuration));
                 }
                 _ = checks.tick() => self.end_disconnected(sessions),
                 () = shutdown.cancelled() => break,
@@ -238,19 +261,38 @@ impl Server {
         Err(Error::Configuration(words.join("; ")))
     }
 
-    async fn reload(&self, reload: &mut Reload, child: &Child, options: &[&str]) {
-        let configuration = self.configuration().await;
-        if !reload.is_due(&configuration, Instant::now()) || !handles_hangup(child).await {
+    async fn reload(
+        &self,
+        reload: &mut Reload,
+        configuration: &Option<Vec<u8>>,
+        child: &Child,
+        options: &[&str],
+    ) {
+        if !reload.is_due(configuration, Instant::now()) || !handles_hangup(child).await {
             return;
         }
         if let Err(error) = self.check(options).await {
             let error = runtime::error_chain::chain(&error);
-            tracing::error!(error, "sshd keeps its previous configuration");
-            reload.refused(configuration);
+            if reload.refused(configuration.clone(), error.clone(), Instant::now()) {
+                tracing::error!(error, "sshd keeps its previous configuration");
+            }
             return;
         }
         signal(child, Signal::HUP);
-        reload.requested(configuration, Instant::now());
+        reload.requested(configuration.clone(), Instant::now());
+    }
+
+    fn report(&self, running: Running) {
+        self.report.send_if_modified(|report| {
+            let newest = Report {
+                started: true,
+                running,
+                starts_with: None,
+            };
+            let changed = *report != newest;
+            *report = newest;
+            changed
+        });
     }
 
     fn observe(&self, sessions: &mut Sessions, line: &str) {
@@ -373,6 +415,7 @@ while :; do sleep 0.1; done
             program: path,
             config,
             metrics: Metrics::default(),
+            report: watch::channel(Report::default()).0,
             drain: Duration::ZERO,
         }
     }

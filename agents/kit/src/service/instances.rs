@@ -199,11 +199,12 @@ fn outcome<S: Service, State>(
     probe: Probe,
 ) -> Outcome {
     let Findings {
-        problems,
+        mut problems,
         substitutes,
         requeue,
         endpoint,
     } = findings;
+    problems.extend(probe.fault);
     let address = S::common(entry).cluster_ip();
     Outcome::Applied(Box::new(Instance {
         name: objects.name(),

@@ -195,6 +195,15 @@ impl<State> Objects<State> {
         &self.config_digest
     }
 
+    /// The text under a key of a `ConfigMap` that pods read, as it was rendered.
+    #[must_use]
+    pub fn config_text(&self, key: &str) -> Option<&str> {
+        self.configuration.iter().find_map(|child| match child {
+            Child::ConfigMap(map) => map.data.as_ref()?.get(key).map(String::as_str),
+            _ => None,
+        })
+    }
+
     pub(super) fn configuration_children(&self) -> &[Child] {
         &self.configuration
     }

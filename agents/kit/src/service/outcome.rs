@@ -48,6 +48,8 @@ impl Rendered {
 pub struct Probe {
     /// Why the instance does not work as applied.
     pub problem: Option<Problem>,
+    /// What the pods that run report of themselves. Unlike `problem` it is also reported while new pods do not start.
+    pub fault: Option<Problem>,
     /// What is worth a reason of its own though the instance is available.
     pub remark: Option<Remark>,
     /// Whether every pod has confirmed the configuration: they are not asked again before it changes.

@@ -108,7 +108,12 @@ fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
         bundle: _,
     } = certificate;
     let Storage { authority, .. } = storage;
-    let config = issuer.map(|issuer| Config::new(entry.provider(), issuer, secrets, storage).to_text());
+    // One that cannot be read back is refused before, where it is checked.
+    let config = issuer.and_then(|issuer| {
+        Config::new(entry.provider(), issuer, secrets, storage)
+            .to_text()
+            .ok()
+    });
     let files = [
         (CONFIG_FILE, config),
         (CERTIFICATE_FILE, Some(chain.clone())),

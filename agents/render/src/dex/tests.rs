@@ -41,6 +41,10 @@ fn secrets(cluster: &Cluster, text: &str) -> Secrets {
         let value = match key.key() {
             "ca.crt" => "-----BEGIN CERTIFICATE-----",
             "connector" => "{type: gitlab, config: {clientSecret: 'x$HOME', groups: ['$1', a]}}",
+            "typed" => {
+                "{type: oidc, config: {scopes: [], issuer: 'https://a', clientID: a, clientSecret: 'x$HOME', \
+                 redirectURI: 'https://b', insecureEnableGroups: false}}"
+            }
             "users" => "ada@example.org:$2y$10$aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n",
             _ => text,
         };
@@ -139,10 +143,51 @@ fn pkce_is_required_where_every_client_is_public() {
         let cluster = cluster(&entry);
         let provider = cluster.auth()[0].provider();
         let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
-        let config = Config::new(provider, &issuer, &secrets(&cluster, "secret"), &storage()).to_text();
+        let config = Config::new(provider, &issuer, &secrets(&cluster, "secret"), &storage())
+            .to_text()
+            .unwrap();
         let config: Value = serde_json::from_str(&config).unwrap();
         let pkce = json!({"enforce": required, "codeChallengeMethodsSupported": ["S256"]});
         assert_eq!(config["oauth2"]["pkce"], pkce);
+    }
+}
+
+#[test]
+fn groups_of_another_provider_are_asked_for() {
+    let cluster = cluster(&everything());
+    let provider = cluster.auth()[0].provider();
+    let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+    let config = Config::new(provider, &issuer, &secrets(&cluster, "secret"), &storage());
+    let config: Value = serde_json::from_str(&config.to_text().unwrap()).unwrap();
+    // Without this Dex drops the claim `groups` of an oidc connector.
+    assert_eq!(config["connectors"][1]["config"]["insecureEnableGroups"], true);
+}
+
+#[test]
+fn a_text_that_is_read_as_something_else_is_not_written() {
+    let mut entry = everything();
+    // The other connector in the Secret has a type that is also typed, with the same fields.
+    entry["connectors"][3] = json!({"id": "other", "raw": {"name": "sign-in", "key": "typed"}});
+    for entry in [everything(), entry] {
+        let cluster = cluster(&entry);
+        let provider = cluster.auth()[0].provider();
+        let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+        let config = Config::new(provider, &issuer, &secrets(&cluster, "hid$den"), &storage());
+        let text = config.to_text().unwrap();
+        for wrong in [
+            String::new(),
+            text[..text.len() - 1].to_owned(),
+            text.replace("ldap.example.org", "other.example.org"),
+            text.replace("hid${DEX_DOLLAR}den", "hid$den"),
+            text.replace("\"issuer\":", "\"issuers\":"),
+            text.replace("\"enablePasswordDB\":true", "\"enablePasswordDB\":false"),
+        ] {
+            if wrong == text {
+                continue;
+            }
+            let error = config.confirm(&wrong).unwrap_err().to_string();
+            assert!(!error.contains("hid"), "{error}");
+        }
     }
 }
 

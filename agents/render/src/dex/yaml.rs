@@ -6,15 +6,15 @@ use std::io;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// The text of a value whose serialization cannot fail.
-pub(super) fn text(value: &impl Serialize) -> String {
+/// The text of a value.
+///
+/// # Errors
+/// For a value that has no text, such as a map with keys that are no strings.
+pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, Escaping);
-    // Only a map with keys that are no strings, or a writer, can fail.
-    if value.serialize(&mut serializer).is_err() {
-        bytes.clear();
-    }
-    String::from_utf8(bytes).unwrap_or_default()
+    value.serialize(&mut serializer)?;
+    String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
 struct Escaping;
@@ -44,12 +44,17 @@ mod tests {
     #[test]
     fn what_yaml_would_change_is_escaped() {
         let value = "a\"\\\u{7f}\u{85}\u{2028}\u{feff}\u{ffff}é\u{1f600}\n";
-        let text = text(&value);
+        let text = text(&value).unwrap();
         assert_eq!(
             text,
             "\"a\\\"\\\\\\u007f\\u0085\\u2028\\ufeff\\uffff\\u00e9\u{1f600}\\n\""
         );
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
         assert_eq!(serde_saphyr::from_str::<String>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn a_value_without_text_is_an_error() {
+        text(&std::collections::BTreeMap::from([((1, 2), 3)])).unwrap_err();
     }
 }

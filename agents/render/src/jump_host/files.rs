@@ -29,3 +29,9 @@ pub fn digest(data: &BTreeMap<String, String>) -> String {
     }
     hex::encode(hasher.finalize())
 }
+
+/// Tells the content of one file from others: SHA-256, in hexadecimal digits.
+#[must_use]
+pub fn file_digest(content: &[u8]) -> String {
+    hex::encode(Sha256::digest(content))
+}

@@ -1,6 +1,6 @@
 //! The hosts that ssh leads to, and the names by which it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use vocabulary::dns;
@@ -62,30 +62,47 @@ impl Node {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Its name, and what is before its first dot.
+    fn own_names(&self) -> [&str; 2] {
+        [&self.name, self.name.split('.').next().unwrap_or_default()]
+    }
+
     /// From the first choice to the last: the name, what is before its first dot, the name with the namespace, and the number in its
-    /// role. Without a number its name is there twice.
-    fn candidates(&self) -> [String; CHOICES] {
-        let short = self.name.split('.').next().unwrap_or_default();
+    /// role. Without a number, or in a role of `unnumbered`, its name is there twice.
+    fn candidates(&self, unnumbered: &BTreeSet<&str>) -> [String; CHOICES] {
+        let [name, short] = self.own_names();
+        let ordinal = self.ordinal.as_deref();
+        let ordinal =
+            ordinal.filter(|ordinal| numbered_role(ordinal).is_none_or(|role| !unnumbered.contains(role)));
         [
-            self.name.clone(),
+            name.to_owned(),
             short.to_owned(),
-            format!("{}.{}", self.name, self.namespace),
-            self.ordinal.clone().unwrap_or_else(|| self.name.clone()),
+            format!("{name}.{}", self.namespace),
+            ordinal.unwrap_or(name).to_owned(),
         ]
     }
 }
 
+/// What is before the number of a name like `worker-3`.
+fn numbered_role(name: &str) -> Option<&str> {
+    let (role, number) = name.rsplit_once('-')?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(role)
+}
+
 /// Each node once, in order, with the names by which ssh finds it. A name that two nodes could have is nobody's, and a host's own
-/// name goes before what is derived from another's.
+/// name goes before what is derived from another's. If a host is called like a number in a role, no number of that role is a name:
+/// another host may have been called so until it left, and who still names it must not get to the host that has the number.
 #[must_use]
 pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
     let mut nodes: Vec<&Node> = nodes.iter().collect();
     nodes.sort_unstable();
     nodes.dedup_by_key(|node| (&node.namespace, &node.name));
+    let unnumbered = nodes.iter().flat_map(|node| node.own_names());
+    let unnumbered: BTreeSet<&str> = unnumbered.filter_map(numbered_role).collect();
     // How many nodes have a name at which choice.
     let mut claims: BTreeMap<String, [usize; CHOICES]> = BTreeMap::new();
     for node in &nodes {
-        let candidates = node.candidates();
+        let candidates = node.candidates(&unnumbered);
         for (choice, name) in candidates.iter().enumerate() {
             if !candidates[..choice].contains(name) {
                 claims.entry(name.clone()).or_default()[choice] += 1;
@@ -97,16 +114,14 @@ pub fn named(nodes: &[Node]) -> Vec<(&Node, Vec<String>)> {
             .get(name)
             .is_some_and(|claims| claims[choice] == 1 && claims[..choice].iter().all(|others| *others == 0))
     };
-    nodes
-        .into_iter()
-        .map(|node| {
-            let candidates = node.candidates();
-            let names = candidates.iter().enumerate();
-            let names =
-                names.filter(|(choice, name)| !candidates[..*choice].contains(name) && is_own(name, *choice));
-            (node, names.map(|(_, name)| name.clone()).collect())
-        })
-        .collect()
+    let names = |node: &Node| {
+        let candidates = node.candidates(&unnumbered);
+        let names = candidates.iter().enumerate();
+        let names =
+            names.filter(|(choice, name)| !candidates[..*choice].contains(name) && is_own(name, *choice));
+        names.map(|(_, name)| name.clone()).collect()
+    };
+    nodes.iter().map(|node| (*node, names(node))).collect()
 }
 
 #[cfg(test)]
@@ -163,12 +178,29 @@ mod tests {
                     vec!["b", "b.metal", "worker-3"],
                 ],
             ),
-            // A host that is called so goes before one that has the number.
+            // worker-1 has left. Who still names it must not get to the host that has the number 1.
             (
-                vec![numbered("a", "Worker", 0), numbered("worker-0", "Worker", 1)],
+                vec![
+                    numbered("b", "ControlPlane", 0),
+                    numbered("worker-5", "Worker", 1),
+                ],
+                vec![
+                    vec!["b", "b.metal", "controlplane-0"],
+                    vec!["worker-5", "worker-5.metal"],
+                ],
+            ),
+            (
+                vec![numbered("a", "Worker", 0), numbered("worker-0.rack", "Worker", 1)],
                 vec![
                     vec!["a", "a.metal"],
-                    vec!["worker-0", "worker-0.metal", "worker-1"],
+                    vec!["worker-0.rack", "worker-0", "worker-0.rack.metal"],
+                ],
+            ),
+            (
+                vec![numbered("a", "Worker", 0), numbered("worker-b", "Worker", 1)],
+                vec![
+                    vec!["a", "a.metal", "worker-0"],
+                    vec!["worker-b", "worker-b.metal", "worker-1"],
                 ],
             ),
             (vec![numbered("a", "My_Role", 0)], vec![vec!["a", "a.metal"]]),

@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use kit::placement::{ClusterId, HostId, ObjectKey};
 use kube::ResourceExt as _;
 use proto::power::v1::{Action, set_power_response::Step};
-use sandbox::redfish_emulator::PASSWORD;
+use sandbox::{
+    process::Group,
+    redfish_emulator::{PASSWORD, RedfishEmulator},
+};
+use tonic_types::StatusExt as _;
 
 use crate::{
     fault_server::{Fault, FaultServer},
@@ -39,9 +43,18 @@ async fn an_action_on_a_broken_bmc_is_sent_at_most_once() {
         ("silent-to-actions", Fault::SilentToActions, "OUTCOME_UNKNOWN", 1),
         ("closes-on-actions", Fault::ClosesOnActions, "OUTCOME_UNKNOWN", 1),
         ("fails-in-actions", Fault::ActionStatus(500), "OUTCOME_UNKNOWN", 1),
+        ("slow", Fault::Slow, "BMC_FAILED", 0),
+        // These two are reached by addresses that do not lead to the server.
+        ("down", Fault::None, "BMC_FAILED", 0),
+        ("no-tls", Fault::None, "BMC_FAILED", 0),
     ] {
         let server = FaultServer::start(fault).await;
-        let host = stage.host(name, &server.bmc_address()).await;
+        let address = match name {
+            "down" => "redfish+http://127.0.0.1:1/redfish/v1/Systems/1".to_owned(),
+            "no-tls" => server.bmc_address().replace("http://", "https://"),
+            _ => server.bmc_address(),
+        };
+        let host = stage.host(name, &address).await;
         stage.ledger.hold(&orders, &host, false);
         let begun = Instant::now();
         let request = set(name, Action::Reboot, name, &term);
@@ -81,6 +94,15 @@ async fn an_action_on_a_broken_bmc_is_sent_at_most_once() {
                 "{name}: {events:?}"
             );
         }
+        let (key, outcome) = (
+            format!("host=\"metal/{name}\""),
+            format!(
+                "outcome=\"{}\"",
+                if expected.is_empty() { "OK" } else { expected }
+            ),
+        );
+        let lines = log.audit(&["shop/orders", "SetPower", &key, &outcome]);
+        assert_eq!(lines.len(), 1, "{name}: {}", log.text());
     }
     assert!(!log.text().contains(PASSWORD), "a password is logged");
 }
@@ -137,6 +159,32 @@ async fn an_action_outlives_its_call_and_excludes_others() {
     assert_eq!(reason(&outcome), "NOT_OBSERVED");
     assert_eq!(server.actions().len(), 2);
     assert_eq!(server.sessions(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_with_an_untrusted_certificate_gets_no_credential() {
+    let log = log();
+    let stage = Stage::start("power-untrusted", &["a"]).await;
+    let orders = stage.cluster("shop", "orders").await;
+    let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
+    let (token, mut client) = (stage.token(&jump_host).await, stage.grpc());
+    let term = term(&mut client, &token).await;
+    let group = Group::new("power-untrusted-bmc").unwrap();
+    // Its certificate is of an authority of its own.
+    let other = RedfishEmulator::start(&group, "other", &["b"]).await.unwrap();
+    let host = stage.host("untrusted", &other.bmc_address("b")).await;
+    stage.ledger.hold(&orders, &host, false);
+    let request = set("untrusted", Action::Reboot, "1", &term);
+    for _ in 0..2 {
+        let (_, outcome) = run(&mut client, &token, request.clone()).await;
+        let status = outcome.unwrap_err();
+        assert_eq!(reason(&status), "BMC_FAILED", "{status:?}");
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.metadata["failure"], "tls", "{status:?}");
+    }
+    assert!(other.resets().unwrap().is_empty());
+    let lines = log.audit(&["host=\"metal/untrusted\"", "outcome=\"BMC_FAILED\""]);
+    assert_eq!(lines.len(), 1, "{}", log.text());
 }
 
 /// A host of the cluster `orders` whose BMC has this fault.

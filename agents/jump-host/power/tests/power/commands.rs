@@ -7,7 +7,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::stage::Stage;
+use crate::{
+    fault_server::{Fault, FaultServer},
+    stage::Stage,
+};
 
 /// What a command has printed, and its exit code.
 #[derive(Debug)]
@@ -190,4 +193,19 @@ async fn host_finds_the_replica_that_serves() {
     };
     let refused = nowhere.host(&["list", "--wait", "1"]).await;
     assert_eq!(refused.code, 4, "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_offers_too_much_hides_no_reason() {
+    let stage = Stage::start("power-oversized", &["a"]).await;
+    let orders = stage.cluster("shop", "orders").await;
+    let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
+    let server = FaultServer::start(Fault::OffersTooMuch).await;
+    let host = stage.host("own", &server.bmc_address()).await;
+    stage.ledger.hold(&orders, &host, false);
+    let shell = Shell::new(&stage, &stage.token(&jump_host).await);
+    let refused = shell.host(&["reboot", "own"]).await;
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.err.contains("offers none of"), "{refused:?}");
+    assert!(server.actions().is_empty());
 }

@@ -61,6 +61,8 @@ pub(crate) enum Fault {
     SlowLogin,
     /// It takes a second for each action, and never shows the effect.
     SlowActions,
+    /// It offers as many reset types as are kept, each as long as is kept, and none that does anything.
+    OffersTooMuch,
 }
 
 #[derive(Debug, Default)]
@@ -328,12 +330,19 @@ fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
         Some(power) => power,
         None => "On",
     };
+    let offered = if fault == Fault::OffersTooMuch {
+        vec!["é".repeat(128); 32]
+    } else {
+        ["On", "GracefulRestart", "GracefulShutdown", "ForceRestart"]
+            .map(ToOwned::to_owned)
+            .to_vec()
+    };
     let system = serde_json::json!({
         "@odata.id": "/redfish/v1/Systems/1",
         "PowerState": power,
         "Actions": {"#ComputerSystem.Reset": {
             "target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
-            "ResetType@Redfish.AllowableValues": ["On", "GracefulRestart", "GracefulShutdown", "ForceRestart"],
+            "ResetType@Redfish.AllowableValues": offered,
         }},
     });
     response(200, "application/json", "", &system.to_string())

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use render::{jump_host::files::file_digest, running::Running};
 use tempfile::TempDir;
 
 use crate::{
@@ -199,6 +200,73 @@ fn through(pod: &Pod, key: &Key) -> String {
     words.join(" ")
 }
 
+/// Whether a node is reached through the pod.
+fn reaches(pod: &Pod, key: &Key, node: &Node) -> bool {
+    let target = format!("{}:22", node.address);
+    let mut child = pod
+        .ssh(key, &["-W", &target])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut greeting = [0; 4];
+    let read = std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut greeting);
+    let _ = child.kill();
+    let _ = child.wait();
+    read.is_ok()
+}
+
+/// Waits for a report.
+fn reported(pod: &Pod, what: &str, is: impl Fn(&Running) -> bool) -> Running {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let report = pod.reports();
+        if is(&report) {
+            return report;
+        }
+        assert!(Instant::now() < deadline, "{what} is not reported: {report:?}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_sshd_refuses_is_reported() {
+    if !possible() {
+        return;
+    }
+    let (ana, node_key) = (Key::new("ana"), Key::new("node"));
+    let (stays, leaves) = (Node::start(&node_key), Node::start(&node_key));
+    let both = desired(&ana, &node_key, &[("stays", &stays), ("leaves", &leaves)]);
+    let pod = Pod::start(&both).await;
+    let written = || file_digest(pod.file("files/sshd_config").as_bytes());
+    let first = written();
+    let report = reported(&pod, "the first configuration", |report| report.running.is_some());
+    assert_eq!((report.running.as_ref(), report.failed), (Some(&first), None));
+
+    // As when somebody changes the jump host's own Secret: with it sshd would not start.
+    let host_key = pod.path("host-keys/ssh_host_ed25519_key");
+    let good = fs::read(&host_key).unwrap();
+    fs::write(&host_key, "broken").unwrap();
+    pod.write(&desired(&ana, &node_key, &[("stays", &stays)])).await;
+    let report = reported(&pod, "the refusal", |report| report.failed.is_some());
+    assert_eq!(report.running.as_ref(), Some(&first));
+    let why = report.failed.unwrap();
+    assert!(why.contains("ssh_host_ed25519_key"), "{why}");
+
+    // Mended, it is read without another change.
+    fs::write(&host_key, good).unwrap();
+    let second = written();
+    let report = reported(&pod, "the second configuration", |report| {
+        report.running.as_ref() == Some(&second)
+    });
+    assert_eq!(report.failed, None);
+    let begin = Instant::now();
+    while reaches(&pod, &ana, &leaves) {
+        assert!(begin.elapsed() < PATIENCE, "the host is still reached");
+    }
+    assert!(reaches(&pod, &ana, &stays));
+}
+
 #[tokio::test]
 async fn a_member_that_leaves_is_out_of_reach_and_sessions_stay() {
     if !possible() {
@@ -208,20 +276,7 @@ async fn a_member_that_leaves_is_out_of_reach_and_sessions_stay() {
     let (stays, leaves) = (Node::start(&node_key), Node::start(&node_key));
     let both = desired(&ana, &node_key, &[("stays", &stays), ("leaves", &leaves)]);
     let pod = Pod::start(&both).await;
-    let reach = |node: &Node| {
-        let target = format!("{}:22", node.address);
-        let mut child = pod
-            .ssh(&ana, &["-W", &target])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut greeting = [0; 4];
-        let read = std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut greeting);
-        let _ = child.kill();
-        let _ = child.wait();
-        read.is_ok()
-    };
+    let reach = |node: &Node| reaches(&pod, &ana, node);
     assert!(reach(&stays) && reach(&leaves));
     let mut session = pod
         .ssh(&ana, &[])

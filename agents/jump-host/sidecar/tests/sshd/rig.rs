@@ -24,6 +24,7 @@ use render::jump_host::{
     node_keys::NodeKeys,
     nodes::Node,
 };
+use render::running::Running;
 use tempfile::TempDir;
 
 use crate::keys::Key;
@@ -307,13 +308,27 @@ impl Pod {
         }
     }
 
-    /// A metric as the pod reports it.
-    pub(crate) fn metric(&self, name: &str) -> String {
+    /// What the program that runs sshd answers at a path.
+    fn answers(&self, path: &str) -> String {
         let address = SocketAddr::new(IpAddr::V4(self.address), 8_406);
         let mut stream = TcpStream::connect(address).unwrap();
-        std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// What the pod reports that sshd has read.
+    pub(crate) fn reports(&self) -> Running {
+        let answer = self.answers("/config");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
+    /// A metric as the pod reports it.
+    pub(crate) fn metric(&self, name: &str) -> String {
+        let answer = self.answers("/metrics");
         let mut lines = answer.lines();
         let line = lines.find(|line| line.starts_with(name)).unwrap_or_default();
         line.to_owned()

@@ -247,7 +247,7 @@ fn hosts_are_listed_and_restarted_from_the_pod() {
             ],
             "{listed}"
         );
-        let rebooted = login.prints("host reboot worker-0").await;
+        let rebooted = login.prints("host reboot @worker-0").await;
         assert_eq!(
             rebooted,
             "metal/jump-power-a: GracefulRestart is done, the host is on"
