@@ -40,12 +40,13 @@ pub trait Service: Send + Sync + 'static {
     /// What [`prepare`](Self::prepare) has found for an entry.
     type Prepared: Send;
 
-    /// Checks the spec. Override it where the objects that exist decide the names of entries.
+    /// Checks the spec. Entries without a name keep the names of what exists with their node ports. Override it where other ports
+    /// than those of nodes tell entries from each other.
     ///
     /// # Errors
     /// Everything that is wrong with the spec.
     fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
-        Cluster::parse(observed.object())
+        Ok(Cluster::parse(observed.object())?.keep_names(&observed.made_ports()))
     }
 
     /// The entries of its section, in the order of the spec.

@@ -15,7 +15,7 @@
 //! | `kinds`, `objects` | the objects of an instance |
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
-//! | `observed`, `members`, `last_members` | a cluster as it was observed |
+//! | `observed`, `members`, `last_members`, `made_ports` | a cluster as it was observed |
 //! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
@@ -39,6 +39,7 @@ mod label_priority;
 mod last_applied;
 mod last_members;
 mod members;
+mod made_ports;
 mod network_attachments;
 mod node_ports;
 mod objects;
@@ -71,6 +72,7 @@ pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
 pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
+pub use made_ports::made_ports;
 pub use observed::Observed;
 pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
 pub use ownership::{SIP, foreign_owner};

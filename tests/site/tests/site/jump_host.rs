@@ -6,6 +6,7 @@ mod objects;
 mod power_ca;
 mod scheduler_away;
 mod taken_over;
+mod several;
 
 use std::{collections::BTreeMap, ops::AsyncFnOnce, path::Path, process::Command};
 
@@ -75,7 +76,12 @@ fn with_jump_host(scenario: &str, entry: &Value) -> Cluster {
     cluster(scenario, "shop")
         .role(Role::ControlPlane, 1)
         .role(Role::Worker, 1)
-        .with("/services/jumpHost", json!([complete]))
+        .with("/services/jumpHost", json!(entries))
+    with_jump_hosts(scenario, &[complete])
+}
+
+/// A cluster with both hosts of its scenario and these jump hosts.
+fn with_jump_hosts(scenario: &str, entries: &[Value]) -> Cluster {
 }
 
 const NAME: &str = "jumphost-shop";
