@@ -219,8 +219,12 @@ impl Service for Providers {
         }
     }
 
-    fn forget(&self, namespace: &str, name: &str) {
-        self.checks.forget(namespace, name);
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        self.checks.forget(&Key {
+            namespace: cluster.namespace().unwrap_or_default(),
+            uid: cluster.uid().unwrap_or_default(),
+            name: name.to_owned(),
+        });
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::{io, num::NonZeroU16, path::PathBuf, time::Duration};
 
-use api::{Cluster, JumpHost, PortSet};
+use api::{Cluster, JumpHost, PortSet, SIPCluster};
 use http::uri::Authority;
 use kit::{
     placement::{ClusterId, Member},
-    service::{Applied, Error, Identity, Objects, Probe, Rendered, Scope, Service, Stores, Watches},
+    service::{Applied, Error, Identity, Objects, Probe, Problem, Rendered, Scope, Service, Stores, Watches},
 };
 use kube::Client;
 use power::{Answers, Unanswered};
@@ -19,7 +19,7 @@ use crate::{
     pod_files,
     remarks::remark,
     rendering::{self, Found, OfSite},
-    tenant_secrets,
+    revocation, tenant_secrets,
 };
 
 /// When the CA of the power service is read again, if it could not be read.
@@ -175,7 +175,11 @@ impl Service for JumpHosts {
         }
     }
 
-    fn forget(&self, namespace: &str, name: &str) {
-        self.host_keys.forget(namespace, name);
+    async fn revoke(&self, scope: Scope<'_>, entry: &JumpHost, _: &Problem) -> Result<(), Error> {
+        revocation::revoke(&self.client, scope.cluster, entry).await
+    }
+
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        self.host_keys.forget(cluster, name);
     }
 }

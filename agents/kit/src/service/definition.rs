@@ -1,6 +1,6 @@
 //! What one service agent defines: its section of a cluster, and its steps of a pass.
 
-use api::{Cluster, Invalid, PortSet};
+use api::{Cluster, Invalid, PortSet, SIPCluster};
 
 use super::{
     error::Error,
@@ -9,6 +9,7 @@ use super::{
     objects::{Applied, Objects},
     observed::Observed,
     outcome::{Drain, Probe, Rendered},
+    problem::Problem,
 };
 
 /// A cluster whose spec was parsed, and the members that its instances connect to.
@@ -91,8 +92,22 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Drain::unchanged(observed.drained()))
     }
 
-    /// An instance is deleted.
-    fn forget(&self, namespace: &str, name: &str) {
-        let _ = (namespace, name);
+    /// An entry is refused, so what runs of it stays as it is. Takes away the rights that the entry no longer gives, and gives none.
+    ///
+    /// # Errors
+    /// When that could not be done; it is tried again in the next pass.
+    fn revoke(
+        &self,
+        scope: Scope<'_>,
+        entry: &Self::Entry,
+        why: &Problem,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        let _ = (scope, entry, why);
+        std::future::ready(Ok(()))
+    }
+
+    /// An instance of a cluster is deleted.
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        let _ = (cluster, name);
     }
 }

@@ -21,6 +21,7 @@
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
+//! | `revocation` | what a refused entry takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
 //! | `without_scheduler` | what a pass does as long as the scheduler does not answer |
 //! | `controller`, `process` | the run loop, and the process around it |
@@ -38,8 +39,8 @@ mod kinds;
 mod label_priority;
 mod last_applied;
 mod last_members;
-mod members;
 mod made_ports;
+mod members;
 mod network_attachments;
 mod node_ports;
 mod objects;
@@ -54,6 +55,7 @@ mod pruning;
 pub mod readiness;
 mod reconcile;
 mod report;
+mod revocation;
 mod shares;
 mod site;
 mod status;
@@ -70,9 +72,9 @@ pub use definition::{Scope, Service};
 pub use error::Error;
 pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
+pub use made_ports::made_ports;
 pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
-pub use made_ports::made_ports;
 pub use observed::Observed;
 pub use outcome::{Drain, Findings, Probe, Remark, Rendered};
 pub use ownership::{SIP, foreign_owner};
