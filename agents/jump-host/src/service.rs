@@ -1,6 +1,12 @@
 //! The jump host as a service of the framework.
 
-use std::{io, num::NonZeroU16, path::PathBuf, time::Duration};
+use std::{
+    io,
+    num::NonZeroU16,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use api::{Cluster, JumpHost, PortSet, SIPCluster};
 use http::uri::Authority;
@@ -70,6 +76,8 @@ pub(crate) struct JumpHosts {
     stores: Stores,
     site: OfSite,
     power: Power,
+    /// The CA of the power service as it was read last.
+    power_ca: Mutex<Option<String>>,
     host_keys: Keeper,
 }
 
@@ -80,17 +88,22 @@ impl JumpHosts {
             stores: watches.stores().clone(),
             site,
             power,
+            power_ca: Mutex::default(),
             host_keys: Keeper::new(watches.client().clone()),
         }
     }
 
     async fn power_service(&self) -> PowerService {
-        let ca = match self.power.ca().await {
-            Ok(ca) => ca,
-            Err(error) => {
-                tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
-                None
+        let read = self.power.ca().await;
+        if let Err(error) = &read {
+            tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
+        }
+        let ca = {
+            let mut last = self.power_ca.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(ca) = read {
+                *last = ca;
             }
+            last.clone()
         };
         PowerService {
             address: self.power.address.clone(),
