@@ -257,6 +257,10 @@ pub struct PortRangeSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JumpHostSpec {
+    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// only digits. Without it the entry is known by its node port, and its objects are named by its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Container image with sshd of OpenSSH 7.8 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

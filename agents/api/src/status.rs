@@ -152,6 +152,9 @@ pub struct Endpoint {
     /// Port on that address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
+    /// Port on the site's nodes, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<i32>,
     /// Protocol: `https`, `tcp` or `ssh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,

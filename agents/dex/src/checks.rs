@@ -168,12 +168,11 @@ impl Checks {
         checked.found.clone()
     }
 
-    /// A provider is deleted.
-    pub fn forget(&self, namespace: &str, name: &str) {
-        let other = |key: &Key| key.namespace != namespace || key.name != name;
+    /// A provider is deleted. What is known of another cluster's of this name stays.
+    pub fn forget(&self, key: &Key) {
         let mut providers = self.providers();
-        providers.proposed.retain(|key, _| other(key));
-        providers.checked.retain(|key, _| other(key));
+        providers.proposed.remove(key);
+        providers.checked.remove(key);
     }
 
     /// Checks all without end, and triggers a pass over a cluster as soon as something has changed. Ends with the receiver.

@@ -103,16 +103,22 @@ impl<'a> KeptSecret<'a> {
 
     /// An instance whose Service has another owner is refused later; nothing is to be left of it then.
     async fn may_make(&self) -> Result<(), Error> {
-        let services: Api<CoreService> = Api::namespaced(self.client.clone(), self.cluster.namespace());
-        let service = services
-            .get_opt(self.entry.service().object_name().as_str())
-            .await;
-        let service = service.map_err(Error::kubernetes("read the Service"))?;
-        match service.and_then(|service| foreign_owner(&service, self.cluster.uid())) {
+        match foreign(&self.client, self.cluster, self.entry).await? {
             Some(why) => Err(refused(self.entry, NAME_CONFLICT, &why)),
             None => Ok(()),
         }
     }
+}
+
+/// Why the objects of an entry's name are another's, by its Service; `None`: they are not.
+///
+/// # Errors
+/// When the API server fails.
+pub async fn foreign(client: &Client, cluster: &Cluster, entry: &Auth) -> Result<Option<String>, Error> {
+    let services: Api<CoreService> = Api::namespaced(client.clone(), cluster.namespace());
+    let service = services.get_opt(entry.service().object_name().as_str()).await;
+    let service = service.map_err(Error::kubernetes("read the Service"))?;
+    Ok(service.and_then(|service| foreign_owner(&service, cluster.uid())))
 }
 
 /// A merge that makes the data of a Secret those of another. The API server refuses it unless the Secret is as it was found.

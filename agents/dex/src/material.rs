@@ -25,7 +25,7 @@ use crate::{
     directory::Bind,
     inputs::{Inputs, refused},
     issuer::{self, Reached},
-    kept_secrets::KeptSecret,
+    kept_secrets::{self, KeptSecret},
     key_secret::Keys,
     storage::{self, Store},
     tenant::Tenant,
@@ -154,6 +154,14 @@ impl Sources<'_> {
         Ok(kubeconfig.map(|kubeconfig| {
             kubeconfig.map(|kubeconfig| Tenant::new(kubeconfig, group_bindings(self.site, cluster, entry)))
         }))
+    }
+
+    /// Why the objects of the entry's name are another's; `None`: they are not.
+    ///
+    /// # Errors
+    /// When the API server fails.
+    pub(crate) async fn foreign(self, cluster: &Cluster, entry: &Auth) -> Result<Option<String>, Error> {
+        kept_secrets::foreign(self.client, cluster, entry).await
     }
 
     /// The issuer of cert-manager; `None`: the agent issues the certificate.

@@ -3,14 +3,14 @@
 use std::{convert::Infallible, num::NonZeroU16, sync::Arc, time::Duration};
 
 use api::{
-    Auth, Cluster, Endpoint, PortSet,
-    conditions::{auth::STATIC_PASSWORDS, ready::PROGRESSING},
+    Auth, Cluster, Endpoint, PortSet, SIPCluster,
+    conditions::{auth::STATIC_PASSWORDS, load_balancer::NAME_CONFLICT, ready::PROGRESSING},
 };
 use kit::service::{
     Applied, Error, Findings, Identity, Kind, Objects, Probe, Problem, Remark, Rendered, Scope, Service,
     Watches,
 };
-use kube::{Client, runtime::reflector::ObjectRef};
+use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
@@ -48,6 +48,15 @@ impl Providers {
             store: store.map(Arc::new),
             cluster_issuer: cluster_issuer.map(str::to_owned),
             checks: Checks::default(),
+        }
+    }
+
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            site: &self.site,
+            client: &self.client,
+            store: self.store.as_deref(),
+            cluster_issuer: self.cluster_issuer.as_deref(),
         }
     }
 
@@ -106,30 +115,32 @@ impl Service for Providers {
     }
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
-        let sources = Sources {
-            site: &self.site,
-            client: &self.client,
-            store: self.store.as_deref(),
-            cluster_issuer: self.cluster_issuer.as_deref(),
-        };
+        let sources = self.sources();
         let key = key(scope.cluster, entry.service().object_name().as_str());
         let object = ObjectRef::from_obj(scope.observed.object());
         let tenant = sources.tenant(scope.cluster, entry).await?;
-        let bound = tenant.as_ref().and_then(|tenant| tenant.as_ref().ok()).cloned();
-        match sources.prepare(scope, entry, tenant).await {
-            Ok(material) => {
-                if let Some(target) = material.target(entry) {
-                    self.checks.propose(key, object, target);
-                }
-                Ok(material)
-            }
-            Err(error) => {
-                if let Some(tenant) = bound {
-                    self.checks.bind(key, object, tenant);
-                }
-                Err(error)
-            }
+        let material = sources.prepare(scope, entry, tenant).await?;
+        if let Some(target) = material.target(entry) {
+            self.checks.propose(key, object, target);
         }
+        Ok(material)
+    }
+
+    /// The bindings of groups are reconciled nonetheless. Those of an instance whose name is another cluster's are that one's.
+    async fn revoke(&self, scope: Scope<'_>, entry: &Auth, why: &Problem) -> Result<(), Error> {
+        if why.reason == NAME_CONFLICT {
+            return Ok(());
+        }
+        let sources = self.sources();
+        if sources.foreign(scope.cluster, entry).await?.is_some() {
+            return Ok(());
+        }
+        if let Some(Ok(tenant)) = sources.tenant(scope.cluster, entry).await? {
+            let key = key(scope.cluster, entry.service().object_name().as_str());
+            let object = ObjectRef::from_obj(scope.observed.object());
+            self.checks.bind(key, object, tenant);
+        }
+        Ok(())
     }
 
     fn render(&self, scope: Scope<'_>, entry: &Auth, material: Material) -> Rendered {
@@ -220,8 +231,12 @@ impl Service for Providers {
         }
     }
 
-    fn forget(&self, namespace: &str, name: &str) {
-        self.checks.forget(namespace, name);
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        self.checks.forget(&Key {
+            namespace: cluster.namespace().unwrap_or_default(),
+            uid: cluster.uid().unwrap_or_default(),
+            name: name.to_owned(),
+        });
     }
 }
 

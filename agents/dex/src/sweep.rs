@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration}
 
 use api::{Auth, Cluster, SIPCluster};
 use k8s_openapi::api::core::v1::Service as CoreService;
+use kit::service::made_ports;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
@@ -80,7 +81,9 @@ where
 /// Providers that exist or are asked for.
 fn used_parts(clusters: &[SIPCluster], services: &[CoreService]) -> BTreeSet<Part> {
     let asked = clusters.iter().filter_map(|object| {
-        let cluster = Cluster::parse(object).ok()?;
+        // As the passes name entries: an index that another entry had means other keys.
+        let made = made_ports(object, |name| IDENTITY.owns(name), services);
+        let cluster = Cluster::parse(object).ok()?.keep_names(&made);
         let entries = cluster.auth().iter().map(Auth::service);
         let uid = cluster.uid();
         let named = entries.map(|entry| Part {
@@ -137,6 +140,19 @@ mod tests {
             used_parts(&clusters, &services),
             [part("gone"), part("now")].into()
         );
+        // An entry keeps the part of its port when the one before it is removed, and nobody has that one's.
+        let mut moved = clusters[0].clone();
+        moved.spec = serde_json::from_value(json!({"services": {"auth": [
+            {"image": "dex:2", "nodeInterfaceId": "oam", "nodePort": 30_002},
+        ]}}))
+        .unwrap();
+        moved.status =
+            serde_json::from_value(json!({"endpoints": [{"name": "auth-shop-1", "port": 30_002}]})).unwrap();
+        let second = Part {
+            uid: "now".to_owned(),
+            name: "auth-shop-1".to_owned(),
+        };
+        assert_eq!(used_parts(&[moved], &[]), [second].into());
         assert!(is_undecided(&clusters, "unreadable") && !is_undecided(&clusters, "now"));
         assert!(!is_undecided(&clusters, "deleted"));
     }

@@ -129,8 +129,8 @@ impl Tenant {
         Self { kubeconfig, bindings }
     }
 
-    /// Applies the bindings that are not there or differ, and deletes those of the provider that are not asked for. One that is refused
-    /// does not hold up the others.
+    /// Applies the bindings that are not there or differ, and deletes those of the provider that are not asked for, and those of providers
+    /// that its SIPCluster had before. One that is refused does not hold up the others.
     ///
     /// # Errors
     /// The first that went wrong.
@@ -167,15 +167,17 @@ impl Tenant {
         let calls = Calls { server, client };
         let GroupBindings {
             selector,
+            stale,
             cluster,
             namespaced,
         } = &self.bindings;
+        let selectors = (&**selector, &**stale);
         let of_cluster = Api::<ClusterRoleBinding>::all(calls.client.clone());
         let (in_cluster, in_namespaces) = tokio::join!(
-            calls.reconcile(of_cluster, selector, cluster, |_| Api::all(calls.client.clone())),
+            calls.reconcile(of_cluster, selectors, cluster, |_| Api::all(calls.client.clone())),
             calls.reconcile(
                 Api::<RoleBinding>::all(calls.client.clone()),
-                selector,
+                selectors,
                 namespaced,
                 |namespace| Api::namespaced(calls.client.clone(), namespace),
             ),
@@ -185,26 +187,29 @@ impl Tenant {
 }
 
 impl Calls {
-    /// `all`: every object of the kind; `within`: those of one namespace.
+    /// `all`: every object of the kind; `within`: those of one namespace. The selectors are of the provider's bindings, and of those whose
+    /// provider the cluster does not have any more.
     async fn reconcile<K: Binding>(
         &self,
         all: Api<K>,
-        selector: &str,
+        (own, stale): (&str, &str),
         desired: &[K],
         within: impl Fn(&str) -> Api<K>,
     ) -> Result<(), Error> {
         let kind = K::kind(&());
-        let listing = ListParams::default().labels(selector).limit(LISTED);
-        let listed = all.list(&listing).await;
-        let listed = listed
-            .map_err(|error| self.failed(&format!("list {kind}s"), &error))?
-            .items;
+        let list = async |selector: &str| {
+            let listing = ListParams::default().labels(selector).limit(LISTED);
+            let listed = all.list(&listing).await;
+            let listed = listed.map_err(|error| self.failed(&format!("list {kind}s"), &error))?;
+            Ok(listed.items)
+        };
+        let (listed, stale) = tokio::try_join!(list(own), list(stale))?;
         let mut result = Ok(());
-        for found in &listed {
-            let same = |desired: &&K| is_same_object(*desired, found) && desired.role() == found.role();
-            if desired.iter().any(|desired| same(&desired)) {
-                continue;
-            }
+        let surplus = listed.iter().filter(|found| {
+            let same = |desired: &K| is_same_object(desired, found) && desired.role() == found.role();
+            !desired.iter().any(same)
+        });
+        for found in surplus.chain(&stale) {
             let name = found.name_any();
             let this = DeleteParams::default().preconditions(Preconditions {
                 uid: found.uid(),
@@ -223,6 +228,10 @@ impl Calls {
                 is_same_object(binding, found)
                     && binding.role() == found.role()
                     && binding.subjects() == found.subjects()
+                    && binding
+                        .labels()
+                        .iter()
+                        .all(|(label, value)| found.labels().get(label) == Some(value))
             };
             if listed.iter().any(stands) {
                 continue;

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use api::{conditions::load_balancer::NAME_CONFLICT, labels};
+use api::{SIPCluster, conditions::load_balancer::NAME_CONFLICT, labels};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret, Service},
@@ -77,10 +77,16 @@ impl Keeper {
         Ok(HostKeys::read(&data))
     }
 
-    /// A jump host is deleted.
-    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+    /// A jump host of a cluster is deleted. What is known of another cluster's of this name stays.
+    pub(crate) fn forget(&self, cluster: &SIPCluster, name: &str) {
+        let (namespace, uid) = (cluster.namespace(), cluster.uid());
+        let key = (
+            namespace.unwrap_or_default(),
+            name.to_owned(),
+            uid.unwrap_or_default(),
+        );
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(of, is, _), _| (of.as_str(), is.as_str()) != (namespace, name));
+        known.remove(&key);
     }
 
     fn remember(&self, instance: &Instance<'_>, data: &Data) {

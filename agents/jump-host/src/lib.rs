@@ -22,6 +22,7 @@ mod pod_files;
 mod power_control;
 mod remarks;
 mod rendering;
+mod revocation;
 pub mod run;
 mod service;
 mod tenant_secrets;

@@ -1,12 +1,18 @@
 //! The jump host as a service of the framework.
 
-use std::{io, num::NonZeroU16, path::PathBuf, time::Duration};
+use std::{
+    io,
+    num::NonZeroU16,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use api::{Cluster, JumpHost, PortSet};
+use api::{Cluster, JumpHost, PortSet, SIPCluster};
 use http::uri::Authority;
 use kit::{
     placement::{ClusterId, Member},
-    service::{Applied, Error, Identity, Objects, Probe, Rendered, Scope, Service, Stores, Watches},
+    service::{Applied, Error, Identity, Objects, Probe, Problem, Rendered, Scope, Service, Stores, Watches},
 };
 use kube::Client;
 use power::{Answers, Unanswered};
@@ -19,7 +25,7 @@ use crate::{
     pod_files,
     remarks::remark,
     rendering::{self, Found, OfSite},
-    tenant_secrets,
+    revocation, tenant_secrets,
 };
 
 /// When the CA of the power service is read again, if it could not be read.
@@ -70,6 +76,8 @@ pub(crate) struct JumpHosts {
     stores: Stores,
     site: OfSite,
     power: Power,
+    /// The CA of the power service as it was read last.
+    power_ca: Mutex<Option<String>>,
     host_keys: Keeper,
 }
 
@@ -80,17 +88,22 @@ impl JumpHosts {
             stores: watches.stores().clone(),
             site,
             power,
+            power_ca: Mutex::default(),
             host_keys: Keeper::new(watches.client().clone()),
         }
     }
 
     async fn power_service(&self) -> PowerService {
-        let ca = match self.power.ca().await {
-            Ok(ca) => ca,
-            Err(error) => {
-                tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
-                None
+        let read = self.power.ca().await;
+        if let Err(error) = &read {
+            tracing::warn!(file = ?self.power.ca, %error, "the CA of the power service cannot be read");
+        }
+        let ca = {
+            let mut last = self.power_ca.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(ca) = read {
+                *last = ca;
             }
+            last.clone()
         };
         PowerService {
             address: self.power.address.clone(),
@@ -175,7 +188,11 @@ impl Service for JumpHosts {
         }
     }
 
-    fn forget(&self, namespace: &str, name: &str) {
-        self.host_keys.forget(namespace, name);
+    async fn revoke(&self, scope: Scope<'_>, entry: &JumpHost, _: &Problem) -> Result<(), Error> {
+        revocation::revoke(&self.client, scope.cluster, entry).await
+    }
+
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        self.host_keys.forget(cluster, name);
     }
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use api::{
-    Cluster, ControlPlaneBalancer, Invalid, MadePorts, PortSet,
+    Cluster, ControlPlaneBalancer, Invalid, MadePorts, PortSet, SIPCluster,
     conditions::load_balancer::NO_REACHABLE_BACKEND,
 };
 use k8s_openapi::api::core::v1::Service as CoreService;
@@ -141,8 +141,9 @@ impl Service for LoadBalancers {
         drain::drain_without_rights(&self.client, observed).await
     }
 
-    fn forget(&self, namespace: &str, name: &str) {
-        self.templates.forget(namespace, name);
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        self.templates
+            .forget(&cluster.namespace().unwrap_or_default(), name);
     }
 }
 

@@ -26,6 +26,7 @@ pub use service::{
     Override, Resources, Service, WorkerBalancer,
 };
 
+use self::names::Heirs;
 use crate::cluster_api::ClusterApiCluster;
 use crate::fault::{Fault, Invalid};
 use crate::sip_cluster::{SIPCluster, SIPClusterSpec};
@@ -123,17 +124,21 @@ impl Cluster {
         }
     }
 
-    /// The same with every load balancer under the name of what was made for it. Entries that the spec gives no name are known
-    /// by their ports: who has other ports than anything that exists is named by its index.
+    /// The same with every entry of a service under the name of what was made for it. Entries that the spec gives no name are
+    /// known by their ports: who has other ports than anything that exists is named by its index.
     #[must_use]
     pub fn keep_names(mut self, made: &MadePorts) -> Self {
         let cluster = self.reference.name.as_str();
         let entries = self.load_balancers_control_plane.iter_mut();
         let entries = entries.map(ControlPlaneBalancer::entry_mut);
-        service::keep_names((service::CONTROL_PLANE, cluster), entries, made);
+        service::keep_names((service::CONTROL_PLANE, cluster, Heirs::Any), entries, made);
         let entries = self.load_balancers_worker.iter_mut();
         let entries = entries.map(WorkerBalancer::entry_mut);
-        service::keep_names((service::WORKER, cluster), entries, made);
+        service::keep_names((service::WORKER, cluster, Heirs::Any), entries, made);
+        let entries = self.jump_hosts.iter_mut().map(JumpHost::entry_mut);
+        service::keep_names((service::JUMP_HOST, cluster, Heirs::None), entries, made);
+        let entries = self.auth.iter_mut().map(Auth::entry_mut);
+        service::keep_names((service::AUTH, cluster, Heirs::None), entries, made);
         self
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use super::service::ObjectName;
 
-/// Ports on the site's nodes by the name of the load balancer that has them.
+/// Ports on the site's nodes by the name of what was made and has them; empty where they are not known.
 pub type MadePorts = BTreeMap<String, BTreeSet<u16>>;
 
 /// An entry of one kind, in the order of the spec.
@@ -23,8 +23,22 @@ pub(super) struct Wanted {
     pub(super) ports: BTreeSet<u16>,
 }
 
-/// The names of the objects of each entry. `indexed` are the names by index, one for each entry.
-pub(super) fn assign(wanted: &[Wanted], indexed: &[ObjectName], made: &MadePorts) -> Vec<ObjectName> {
+/// Who gets what exists and is no entry's by its ports.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Heirs {
+    /// Any entry that has nothing yet.
+    Any,
+    /// None that has other ports, unless the index is the same: with the objects it would get the keys of another.
+    None,
+}
+
+/// The names of the objects of each entry. `indexed` are names by index: one for each entry, and for all that was made.
+pub(super) fn assign(
+    wanted: &[Wanted],
+    indexed: &[ObjectName],
+    made: &MadePorts,
+    heirs: Heirs,
+) -> Vec<ObjectName> {
     let mut names: Vec<Option<ObjectName>> = wanted
         .iter()
         .map(|entry| entry.named.then(|| entry.name.clone()))
@@ -44,19 +58,29 @@ pub(super) fn assign(wanted: &[Wanted], indexed: &[ObjectName], made: &MadePorts
         }
     }
     let base = indexed.first().map_or("", ObjectName::as_str);
-    for name in names.iter_mut().filter(|name| name.is_none()) {
-        let mut left = made.keys().filter(|name| is_indexed(name, base));
+    for (entry, name) in wanted.iter().zip(&mut names) {
+        if name.is_some() {
+            continue;
+        }
+        // Where the ports of either are not known, it may have been made for the entry.
+        let may_inherit =
+            |ports: &BTreeSet<u16>| heirs == Heirs::Any || entry.ports.is_empty() || ports.is_empty();
+        let mut left = made
+            .iter()
+            .filter(|(name, ports)| is_indexed(name, base) && may_inherit(ports));
         *name = left
-            .find(|left| used.insert((*left).clone()))
-            .map(|left| ObjectName::made(left));
+            .find(|(left, _)| used.insert((*left).clone()))
+            .map(|(left, _)| ObjectName::made(left));
     }
     for (entry, name) in wanted.iter().zip(&mut names) {
         if name.is_none() && used.insert(entry.name.to_string()) {
             *name = Some(entry.name.clone());
         }
     }
-    // There are as many names as entries, so one is left for each.
-    let mut free = indexed.iter().filter(|name| !used.contains(name.as_str()));
+    // There are as many names as entries and objects, so one is left for each.
+    let mut free = indexed
+        .iter()
+        .filter(|name| !used.contains(name.as_str()) && !made.contains_key(name.as_str()));
     let assigned = wanted.iter().zip(names);
     assigned
         .map(|(entry, name)| {
@@ -167,10 +191,70 @@ mod tests {
             let made = made
                 .into_iter()
                 .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
-            let indexed: Vec<_> = (0..wanted.len()).map(name).collect();
-            let names = assign(&wanted, &indexed, &made.collect());
-            let names: Vec<_> = names.iter().map(ObjectName::as_str).collect();
+            let names = assigned(&wanted, made.collect(), Heirs::Any);
             assert_eq!(names, expected, "{what}");
+        }
+    }
+
+    fn assigned(wanted: &[Wanted], made: MadePorts, heirs: Heirs) -> Vec<String> {
+        let indexed: Vec<_> = (0..wanted.len() + made.len()).map(name).collect();
+        let names = assign(wanted, &indexed, &made, heirs);
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_has_keys_goes_to_no_entry_with_other_ports() {
+        for (what, entries, made, expected) in [
+            (
+                "the first is removed",
+                vec![vec![2]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb-1"],
+            ),
+            (
+                "swapped",
+                vec![vec![2], vec![1]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb-1", "lb"],
+            ),
+            (
+                "the first is removed, and another is added",
+                vec![vec![2], vec![3]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb-1", "lb-2"],
+            ),
+            (
+                "a port changes",
+                vec![vec![1], vec![9]],
+                vec![("lb", vec![1]), ("lb-1", vec![2])],
+                vec!["lb", "lb-1"],
+            ),
+            (
+                "the port of what exists is not known",
+                vec![vec![2]],
+                vec![("lb-1", vec![])],
+                vec!["lb-1"],
+            ),
+            (
+                "the entry names no port, and is moved",
+                vec![vec![2], vec![]],
+                vec![("lb", vec![30_000]), ("lb-1", vec![2])],
+                vec!["lb-1", "lb"],
+            ),
+        ] {
+            let wanted: Vec<Wanted> = entries
+                .into_iter()
+                .enumerate()
+                .map(|(index, ports)| Wanted {
+                    name: name(index),
+                    named: false,
+                    ports: ports.into_iter().collect(),
+                })
+                .collect();
+            let made = made
+                .into_iter()
+                .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
+            assert_eq!(assigned(&wanted, made.collect(), Heirs::None), expected, "{what}");
         }
     }
 }

@@ -14,7 +14,7 @@ use std::str::FromStr;
 use vocabulary::{LabelKey, LabelValue, NetworkId};
 
 use super::auth::Provider;
-use super::names::{self, MadePorts, Wanted};
+use super::names::{self, Heirs, MadePorts, Wanted};
 use super::ports::PortRange;
 
 pub use exposure::{Exposure, Override};
@@ -55,6 +55,10 @@ text!(Image ObjectName);
 /// What the names of load balancers' objects begin with, by SIP.
 pub(super) const CONTROL_PLANE: &str = "loadbalancer-controlplane";
 pub(super) const WORKER: &str = "loadbalancer-worker";
+/// The same of jump hosts.
+pub(super) const JUMP_HOST: &str = "jumphost";
+/// The same of identity providers.
+pub(super) const AUTH: &str = "auth";
 
 /// SIP's name of the objects of an entry: from the second of a kind on with its index.
 fn indexed(prefix: &str, cluster: &str, index: usize) -> String {
@@ -73,12 +77,12 @@ impl ObjectName {
 
 /// Gives the entries of a kind the names of the objects that were made for them.
 pub(super) fn keep_names<'a>(
-    (prefix, cluster): (&str, &str),
+    (prefix, cluster, heirs): (&str, &str, Heirs),
     entries: impl Iterator<Item = (&'a mut Service, BTreeSet<u16>)>,
     made: &MadePorts,
 ) {
     let made = made.iter().filter(|(name, _)| name.starts_with(prefix));
-    let made = made.map(|(name, ports)| (name.clone(), ports.clone())).collect();
+    let made: MadePorts = made.map(|(name, ports)| (name.clone(), ports.clone())).collect();
     let (mut services, mut wanted) = (Vec::new(), Vec::new());
     for (service, ports) in entries {
         wanted.push(Wanted {
@@ -89,8 +93,8 @@ pub(super) fn keep_names<'a>(
         services.push(service);
     }
     let by_index = |index| ObjectName(indexed(prefix, cluster, index));
-    let by_index: Vec<_> = (0..wanted.len()).map(by_index).collect();
-    let names = names::assign(&wanted, &by_index, &made);
+    let by_index: Vec<_> = (0..wanted.len() + made.len()).map(by_index).collect();
+    let names = names::assign(&wanted, &by_index, &made, heirs);
     for (service, name) in services.into_iter().zip(names) {
         service.object_name = name;
     }
@@ -283,12 +287,18 @@ service!(ControlPlaneBalancer WorkerBalancer JumpHost Auth);
 balance!(ControlPlaneBalancer WorkerBalancer);
 node_port!(ControlPlaneBalancer JumpHost Auth);
 
-impl ControlPlaneBalancer {
-    pub(super) fn entry_mut(&mut self) -> (&mut Service, BTreeSet<u16>) {
-        let ports = self.node_port.map(NonZeroU16::get).into_iter().collect();
-        (&mut self.service, ports)
-    }
+macro_rules! entry_mut {
+    ($($type:ident)*) => { $(
+        impl $type {
+            pub(super) fn entry_mut(&mut self) -> (&mut Service, BTreeSet<u16>) {
+                let ports = self.node_port.map(NonZeroU16::get).into_iter().collect();
+                (&mut self.service, ports)
+            }
+        }
+    )* };
 }
+
+entry_mut!(ControlPlaneBalancer JumpHost Auth);
 
 impl WorkerBalancer {
     pub(super) fn entry_mut(&mut self) -> (&mut Service, BTreeSet<u16>) {

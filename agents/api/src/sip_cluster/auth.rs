@@ -12,6 +12,10 @@ use super::ResourcesSpec;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthSpec {
+    /// Tells the entry from others of its kind, and is part of the names of its objects: lowercase letters, digits and '-', not
+    /// only digits. Without it the entry is known by its node port, and its objects are named by its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Container image with Dex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

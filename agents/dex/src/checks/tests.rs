@@ -141,7 +141,18 @@ fn only_what_is_applied_and_named_again_is_checked() {
     checks.due(Instant::now() + LASTING, &Running::new());
     assert_eq!(checks.found(&shop), None);
     applied(&checks, &heir, target("sso", "CA"));
-    checks.forget("tenants", "shop");
+    let refusals = checks.refusals(&heir);
+    checks.forget(&shop);
+    assert_eq!(
+        checks.due(Instant::now(), &Running::new()).len(),
+        1,
+        "another cluster's of this name stays"
+    );
+    assert!(
+        Arc::ptr_eq(&refusals, &checks.refusals(&heir)),
+        "and so does its pause"
+    );
+    checks.forget(&heir);
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
 }
 
@@ -162,6 +173,6 @@ fn refusals_outlast_all_but_a_changed_account() {
     applied(&checks, &key, with("wrong", "next CA"));
     assert!(Arc::ptr_eq(&first, &checks.refusals(&key)));
     assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
-    checks.forget("tenants", "shop");
+    checks.forget(&key);
     assert!(!Arc::ptr_eq(&first, &checks.refusals(&key)));
 }

@@ -24,13 +24,27 @@ fn bindings(name: &str, groups: &Value) -> GroupBindings {
 }
 
 fn bindings_from(site: &str, name: &str, groups: &Value) -> GroupBindings {
+    bindings_of(site, name, &json!([{"groups": groups}])).remove(0)
+}
+
+/// Those of each entry.
+fn bindings_of(site: &str, name: &str, entries: &Value) -> Vec<GroupBindings> {
+    let entries = entries.as_array().unwrap().iter().cloned();
+    let entries = entries.map(|mut entry| {
+        entry["image"] = "dex:2".into();
+        entry["nodeInterfaceId"] = "oam".into();
+        entry
+    });
     let object: SIPCluster = serde_json::from_value(json!({
         "metadata": {"namespace": "tenants", "name": name, "uid": name},
-        "spec": {"services": {"auth": [{"image": "dex:2", "nodeInterfaceId": "oam", "groups": groups}]}},
+        "spec": {"services": {"auth": entries.collect::<Vec<_>>()}},
     }))
     .unwrap();
     let cluster = Cluster::parse(&object).unwrap();
-    group_bindings(site, &cluster, &cluster.auth()[0])
+    let entries = cluster.auth().iter();
+    entries
+        .map(|entry| group_bindings(site, &cluster, entry))
+        .collect()
 }
 
 /// Kinds, namespaces, groups and roles of all bindings that an agent has made.
@@ -53,6 +67,50 @@ async fn bound(site: &Site) -> Vec<String> {
     let mut all: Vec<String> = of_cluster.chain(namespaced).collect();
     all.sort();
     all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_of_a_provider_that_is_gone_are_deleted() {
+    let site = Site::builder("bindings-left").start().await.unwrap();
+    let file = kubeconfig(&site).await;
+    let here = on_loopback();
+    let apply = async |bindings: GroupBindings| {
+        let tenant = Tenant::new(file.clone().into_bytes(), bindings);
+        tenant.apply(&here).await.unwrap();
+    };
+    let staff = json!({"name": "staff", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}]});
+    let partners = json!({"name": "partners", "groups": [{"group": "dev", "clusterRole": "view"}]});
+    for bindings in bindings_of(SITE, "shop", &json!([staff, partners])) {
+        apply(bindings).await;
+    }
+    apply(bindings(
+        "bank",
+        &json!([{"group": "tellers", "clusterRole": "view"}]),
+    ))
+    .await;
+    let all = ["oidc:admins cluster-admin", "oidc:dev view", "oidc:tellers view"];
+    assert_eq!(bound(&site).await, all);
+
+    // As an earlier release made them.
+    let cluster = "sip.airshipit.org/identity-provider-cluster";
+    let unlabel = format!("{cluster}-");
+    site.kubectl_ok(&["label", "clusterrolebindings", "--selector", cluster, &unlabel])
+        .await
+        .unwrap();
+    for bindings in bindings_of(SITE, "shop", &json!([partners, staff])) {
+        apply(bindings).await;
+    }
+    assert_eq!(bound(&site).await, all);
+
+    // The same names in another site are others.
+    for bindings in bindings_of("north/site-b", "shop", &json!([{"groups": []}])) {
+        apply(bindings).await;
+    }
+    assert_eq!(bound(&site).await, all);
+    for bindings in bindings_of(SITE, "shop", &json!([partners])) {
+        apply(bindings).await;
+    }
+    assert_eq!(bound(&site).await, all[1..]);
 }
 
 async fn kubeconfig(site: &Site) -> String {

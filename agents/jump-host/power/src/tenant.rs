@@ -3,12 +3,18 @@
 //! Names alone prove nothing. The pod must exist and be the one that the token is bound to; its `ServiceAccount` must be the one that the
 //! token is of, and belong to a `SIPCluster` by uid; and that `SIPCluster` must have a jump host of this name.
 
-use api::{Cluster, SIPCluster};
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kit::placement::{ClusterId, ObjectKey};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use api::{Cluster, SIPCluster, labels};
+use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
+use kit::{
+    placement::{ClusterId, ObjectKey},
+    service::made_ports,
+};
+use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
 
 use crate::{error::Error, token::Holder};
+
+/// What the names of jump hosts begin with.
+const PREFIX: &str = "jumphost-";
 
 /// A caller that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +76,11 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         })?;
     let parsed = Cluster::parse(&object)
         .map_err(|invalid| refused(format!("the spec of its SIPCluster is refused: {invalid}")))?;
+    // Entries without a name have that of what exists with their node port, as in the agent that makes jump hosts.
+    let services = Api::<Service>::namespaced(client.clone(), namespace);
+    let services = services.list(&ListParams::default().labels(&selector())).await;
+    let services = services.map_err(Error::api_server("list Services"))?.items;
+    let parsed = parsed.keep_names(&made_ports(&object, |name| name.starts_with(PREFIX), &services));
     let mut jump_hosts = parsed.jump_hosts().iter();
     let own = jump_hosts.find(|jump_host| jump_host.service().object_name().as_str() == name);
     let own = own.ok_or_else(|| {
@@ -83,6 +94,12 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
         pod: pod.clone(),
         bmc_proxy: own.bmc_proxy(),
     })
+}
+
+/// Selects the objects of jump hosts.
+fn selector() -> String {
+    let component = format!("{}={}", labels::COMPONENT, labels::JUMP_HOST);
+    format!("{}={},{component}", labels::PART_OF, labels::PART_OF_SIP)
 }
 
 /// Whether it is the pod that a token is bound to, runs, and is not being deleted.

@@ -1,6 +1,6 @@
 //! What one service agent defines: its section of a cluster, and its steps of a pass.
 
-use api::{Cluster, Invalid, PortSet};
+use api::{Cluster, Invalid, PortSet, SIPCluster};
 
 use super::{
     error::Error,
@@ -9,6 +9,7 @@ use super::{
     objects::{Applied, Objects},
     observed::Observed,
     outcome::{Drain, Probe, Rendered},
+    problem::Problem,
 };
 
 /// A cluster whose spec was parsed, and the members that its instances connect to.
@@ -40,12 +41,13 @@ pub trait Service: Send + Sync + 'static {
     /// What [`prepare`](Self::prepare) has found for an entry.
     type Prepared: Send;
 
-    /// Checks the spec. Override it where the objects that exist decide the names of entries.
+    /// Checks the spec. Entries without a name keep the names of what exists with their node ports. Override it where other ports
+    /// than those of nodes tell entries from each other.
     ///
     /// # Errors
     /// Everything that is wrong with the spec.
     fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
-        Cluster::parse(observed.object())
+        Ok(Cluster::parse(observed.object())?.keep_names(&observed.made_ports()))
     }
 
     /// The entries of its section, in the order of the spec.
@@ -95,8 +97,22 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Drain::unchanged(observed.drained()))
     }
 
-    /// An instance is deleted.
-    fn forget(&self, namespace: &str, name: &str) {
-        let _ = (namespace, name);
+    /// An entry is refused, so what runs of it stays as it is. Takes away the rights that the entry no longer gives, and gives none.
+    ///
+    /// # Errors
+    /// When that could not be done; it is tried again in the next pass.
+    fn revoke(
+        &self,
+        scope: Scope<'_>,
+        entry: &Self::Entry,
+        why: &Problem,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        let _ = (scope, entry, why);
+        std::future::ready(Ok(()))
+    }
+
+    /// An instance of a cluster is deleted.
+    fn forget(&self, cluster: &SIPCluster, name: &str) {
+        let _ = (cluster, name);
     }
 }

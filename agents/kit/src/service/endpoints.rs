@@ -38,9 +38,9 @@ pub(super) fn endpoints(
         } else {
             port.node_port?
         };
-        Some((port.port, at))
+        Some((port.port, at, port.node_port.filter(|node_port| *node_port != at)))
     });
-    let endpoints = reached.map(|(port, at)| Endpoint {
+    let endpoints = reached.map(|(port, at, node_port)| Endpoint {
         name: if single {
             name.to_owned()
         } else {
@@ -48,6 +48,7 @@ pub(super) fn endpoints(
         },
         address: address.clone(),
         port: Some(at),
+        node_port,
         protocol: Some(protocol(port).to_owned()),
         ..details.clone()
     });

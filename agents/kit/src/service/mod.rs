@@ -15,12 +15,13 @@
 //! | `kinds`, `objects` | the objects of an instance |
 //! | `watches`, `stores`, `versions` | what is watched, and what is kept of it |
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
-//! | `observed`, `members`, `last_members` | a cluster as it was observed |
+//! | `observed`, `members`, `last_members`, `made_ports` | a cluster as it was observed |
 //! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
 //! | `apply`, `last_applied`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
+//! | `revocation` | what a refused entry takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
 //! | `without_scheduler` | what a pass does as long as the scheduler does not answer |
 //! | `controller`, `process` | the run loop, and the process around it |
@@ -38,6 +39,7 @@ mod kinds;
 mod label_priority;
 mod last_applied;
 mod last_members;
+mod made_ports;
 mod members;
 mod network_attachments;
 mod node_ports;
@@ -53,6 +55,7 @@ mod pruning;
 pub mod readiness;
 mod reconcile;
 mod report;
+mod revocation;
 mod shares;
 mod site;
 mod status;
@@ -69,6 +72,7 @@ pub use definition::{Scope, Service};
 pub use error::Error;
 pub use identity::Identity;
 pub use kinds::{Child, Children, Kind};
+pub use made_ports::made_ports;
 pub use members::{Members, revision};
 pub use objects::{Applied, Exposed, Objects, Prepared};
 pub use observed::Observed;

@@ -5,14 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use api::{Applied, Drained, Endpoint, Placement, SIPCluster, conditions::SCHEDULED};
+use api::{Applied, Drained, Endpoint, MadePorts, Placement, SIPCluster, conditions::SCHEDULED};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Service},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::ResourceExt as _;
 
-use super::{identity::Identity, kinds::Kind, stores::Stores};
+use super::{identity::Identity, kinds::Kind, made_ports, stores::Stores};
 use crate::conditions::find;
 
 /// A cluster as it was observed.
@@ -93,6 +93,18 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn names(&self) -> &BTreeSet<String> {
         &self.names
+    }
+
+    /// The instances of this agent with their node ports; empty where these are not known.
+    #[must_use]
+    pub fn made_ports(&self) -> MadePorts {
+        let mut made = made_ports::recorded_ports(self.object);
+        made.retain(|name, _| self.identity.owns(name));
+        for name in &self.names {
+            made.entry(name.clone()).or_default();
+        }
+        made.extend(self.services().map(made_ports::node_ports));
+        made
     }
 
     /// The resource version that a `ConfigMap` of an instance had when the pass began.

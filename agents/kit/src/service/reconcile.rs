@@ -21,7 +21,7 @@ use super::{
     observed::{Observed, is_decided},
     outcome::{Drain, Outcome},
     problem::{AVAILABLE, PROGRESSING},
-    pruning, report,
+    pruning, report, revocation,
     status::{self, Status},
     tenant_watches::Access,
     without_scheduler::members_or_last,
@@ -217,9 +217,8 @@ async fn delete<'a, S: Service>(
     observed: &Observed<'_>,
     names: impl Iterator<Item = &'a str>,
 ) -> Result<(), Error> {
-    let namespace = observed.namespace();
     for name in names {
-        context.service.forget(&namespace, name);
+        context.service.forget(observed.object(), name);
         pruning::delete(&context.site, observed.object(), name).await?;
     }
     Ok(())
@@ -298,6 +297,7 @@ async fn serve<S: Service>(
     let prepared = instances::prepare(context, scope, entries).await?;
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered).await?;
+    revocation::revoke(context, scope, entries, &exposed).await;
     if observed.is_deleting() {
         delete_refused(context, observed, entries, &exposed).await?;
     }

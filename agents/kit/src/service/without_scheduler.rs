@@ -13,6 +13,7 @@ use super::{
     instances,
     members::{Members, members},
     observed::Observed,
+    revocation,
 };
 
 /// How long the scheduler may take for the members until the last ones are used.
@@ -59,6 +60,7 @@ async fn apply_with_last_members<S: Service>(
     let prepared = instances::prepare(context, scope, entries).await?;
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered).await?;
+    revocation::revoke(context, scope, entries, &exposed).await;
     if instances::may_run(context, &exposed) {
         instances::run(context, observed, exposed).await?;
     }

@@ -1,6 +1,6 @@
 //! What groups may do in the tenant's cluster, as objects of that cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Auth, BoundRole, Cluster, GroupBinding};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
@@ -13,12 +13,16 @@ use super::outputs::PREFIX;
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 /// Label that tells the bindings of one provider from any others.
 const PROVIDER: &str = "sip.airshipit.org/identity-provider";
+/// Label that tells the bindings of all providers of one SIPCluster from any others.
+const CLUSTER: &str = "sip.airshipit.org/identity-provider-cluster";
 
 /// The bindings of one provider.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupBindings {
     /// The label, with its value, that they have and no others.
     pub selector: String,
+    /// Selects the bindings of providers that their SIPCluster had and does not have any more.
+    pub stale: String,
     /// In the whole cluster, by unique names.
     pub cluster: Vec<ClusterRoleBinding>,
     /// In namespaces, by unique namespaces and names.
@@ -30,17 +34,29 @@ pub struct GroupBindings {
 #[must_use]
 pub fn group_bindings(site: &str, cluster: &Cluster, entry: &Auth) -> GroupBindings {
     let instance = entry.service().object_name().as_str();
-    let provider = digest(&json!([site, cluster.namespace(), instance]));
+    let provider_of = |instance: &str| digest(&json!([site, cluster.namespace(), instance]));
+    let provider = provider_of(instance);
+    let of_cluster = digest(&json!([site, cluster.namespace(), cluster.name(), "SIPCluster"]));
     let labels: BTreeMap<String, String> = [
         (
             api::labels::PART_OF.to_owned(),
             api::labels::PART_OF_SIP.to_owned(),
         ),
         (PROVIDER.to_owned(), provider.clone()),
+        (CLUSTER.to_owned(), of_cluster.clone()),
     ]
     .into();
+    let providers = cluster.auth().iter();
+    let providers: BTreeSet<String> = providers
+        .map(|entry| provider_of(entry.service().object_name().as_str()))
+        .collect();
+    let providers: Vec<String> = providers.into_iter().collect();
     let mut bindings = GroupBindings {
         selector: format!("{PROVIDER}={provider}"),
+        stale: format!(
+            "{CLUSTER}={of_cluster},{PROVIDER} notin ({})",
+            providers.join(",")
+        ),
         ..GroupBindings::default()
     };
     let mut groups: Vec<&GroupBinding> = Vec::new();
@@ -96,6 +112,7 @@ impl GroupBindings {
     pub(super) fn manifest(&self) -> Value {
         let Self {
             selector: _,
+            stale: _,
             cluster,
             namespaced,
         } = self;

@@ -30,7 +30,7 @@ pub(super) fn all(plan: &Plan<'_>) -> (Vec<Volume>, Vec<VolumeMount>) {
     ];
     mounted.extend(host_keys(plan));
     mounted.push(power_token());
-    mounted.extend(plan.power.ca.is_some().then(|| power_ca(plan)));
+    mounted.push(power_ca(plan));
     mounted.extend(plan.jump_host.kubeconfig_secret().map(kubeconfig));
     let (mut volumes, mounts): (Vec<Volume>, Vec<VolumeMount>) = mounted.into_iter().unzip();
     // The sidecar alone mounts it.
@@ -140,6 +140,8 @@ fn power_ca(plan: &Plan<'_>) -> Mounted {
                 ..KeyToPath::default()
             }]),
             default_mode: Some(0o444),
+            // Whether it is known changes, and changes no pod.
+            optional: Some(true),
             ..ConfigMapVolumeSource::default()
         }),
         ..Volume::default()

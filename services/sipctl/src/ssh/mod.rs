@@ -17,7 +17,7 @@ use placement::ClusterName;
 use crate::{executor::block_on, maintenance::Access, outcome::Outcome};
 use block::JumpHost;
 
-/// What jump hosts' objects are called; the name of the cluster follows.
+/// What the names of jump hosts' objects begin with; the name of the cluster follows.
 const PREFIX: &str = "jumphost-";
 
 /// How a cluster's jump host is found.
@@ -97,34 +97,40 @@ fn text(through: Through) -> anyhow::Result<String> {
         address,
         access,
     } = through;
-    let (object, map) = block_on(read(&cluster, access))?;
-    let status = object.status.unwrap_or_default();
-    let name = format!("{PREFIX}{}", cluster.name());
-    let endpoint = status
-        .endpoints
-        .into_iter()
-        .find(|endpoint| endpoint.name == name);
-    let Some(endpoint) = endpoint else {
-        bail!("SIPCluster {cluster} has no jump host in its status");
-    };
+    let (endpoint, map) = block_on(read(&cluster, access))?;
     let data = map.and_then(|map| map.data).unwrap_or_default();
     let nodes = nodes::parse(data.get("ssh_config").map_or("", String::as_str));
     Ok(block::text(&cluster, &jump_host(endpoint, address)?, &nodes))
 }
 
-async fn read(cluster: &ClusterName, access: Access) -> anyhow::Result<(SIPCluster, Option<ConfigMap>)> {
+/// The endpoint of a cluster's jump host, and the `ConfigMap` of the same name.
+async fn read(cluster: &ClusterName, access: Access) -> anyhow::Result<(Endpoint, Option<ConfigMap>)> {
     let client = access.client().await?;
     let namespace = cluster.namespace().as_str();
     let object = Api::<SIPCluster>::namespaced(client.clone(), namespace)
         .get(cluster.name())
         .await
         .with_context(|| format!("SIPCluster {cluster} cannot be read"))?;
-    let name = format!("{PREFIX}{}", cluster.name());
+    let endpoints = object.status.map(|status| status.endpoints).unwrap_or_default();
+    let Some(endpoint) = of_jump_host(cluster.name(), endpoints) else {
+        bail!("SIPCluster {cluster} has no jump host in its status");
+    };
     let map = Api::<ConfigMap>::namespaced(client, namespace)
-        .get_opt(&name)
+        .get_opt(&endpoint.name)
         .await
-        .with_context(|| format!("the ConfigMap {name} cannot be read"))?;
-    Ok((object, map))
+        .with_context(|| format!("the ConfigMap {} cannot be read", endpoint.name))?;
+    Ok((endpoint, map))
+}
+
+/// That of the jump host which is called as SIP's is; without one, the first: an entry keeps the name of its objects when others are removed.
+fn of_jump_host(cluster: &str, endpoints: Vec<Endpoint>) -> Option<Endpoint> {
+    let named = format!("{PREFIX}{cluster}");
+    let mut of_jump_hosts: Vec<Endpoint> = endpoints
+        .into_iter()
+        .filter(|endpoint| endpoint.name.starts_with(PREFIX) && block::is_name(&endpoint.name))
+        .collect();
+    of_jump_hosts.sort_by_key(|endpoint| endpoint.name != named);
+    of_jump_hosts.into_iter().next()
 }
 
 /// The status is an agent's, and whoever may write it could put anything there: only what has its form is used.
@@ -149,4 +155,29 @@ fn jump_host(endpoint: Endpoint, given: Option<IpAddr>) -> anyhow::Result<JumpHo
         port: port.context("the status has no port of the jump host")?,
         keys,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_host_is_found_under_the_name_that_it_keeps() {
+        for (names, expected) in [
+            (&["loadbalancer-controlplane-shop"][..], None),
+            (&["jumphost-shop-1", "jumphost-shop"], Some("jumphost-shop")),
+            (
+                &["auth-shop", "jumphost-shop-2", "jumphost-shop-1"],
+                Some("jumphost-shop-2"),
+            ),
+            (&["jumphost-../secrets/x"], None),
+        ] {
+            let endpoints = names.iter().map(|name| Endpoint {
+                name: (*name).to_owned(),
+                ..Endpoint::default()
+            });
+            let found = of_jump_host("shop", endpoints.collect()).map(|endpoint| endpoint.name);
+            assert_eq!(found.as_deref(), expected);
+        }
+    }
 }

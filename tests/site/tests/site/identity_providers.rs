@@ -4,6 +4,7 @@
 mod browser;
 mod refused;
 mod searched;
+mod several;
 
 use std::{collections::BTreeMap, fs};
 

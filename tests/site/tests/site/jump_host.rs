@@ -4,7 +4,9 @@
 mod keys;
 mod objects;
 mod power_ca;
+mod revoked;
 mod scheduler_away;
+mod several;
 mod taken_over;
 
 use std::{collections::BTreeMap, ops::AsyncFnOnce, path::Path, process::Command};
@@ -26,6 +28,9 @@ use crate::fixtures::{Cluster, RUNTIME, Role, Stage, cluster, host};
 /// The key of somebody.
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHkYbTUdYkDv2VvVb4rB1V9s9yq8VxC0xZ7Tq9m2QyZq ana@shop.example";
+/// The key of somebody else.
+const BEN: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKuhnhOSnAF5+TvB6nYmKFUOvOF6q0+BoFUFJ3ABHG9 ben@shop.example";
 const CONDITION: &str = "JumpHostReady";
 
 static SITE: OnceCell<Stage> = OnceCell::const_new();
@@ -72,10 +77,15 @@ fn with_jump_host(scenario: &str, entry: &Value) -> Cluster {
         .as_object_mut()
         .unwrap()
         .extend(entry.as_object().unwrap().clone());
+    with_jump_hosts(scenario, &[complete])
+}
+
+/// A cluster with both hosts of its scenario and these jump hosts.
+fn with_jump_hosts(scenario: &str, entries: &[Value]) -> Cluster {
     cluster(scenario, "shop")
         .role(Role::ControlPlane, 1)
         .role(Role::Worker, 1)
-        .with("/services/jumpHost", json!([complete]))
+        .with("/services/jumpHost", json!(entries))
 }
 
 const NAME: &str = "jumphost-shop";

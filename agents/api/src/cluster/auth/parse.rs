@@ -45,6 +45,7 @@ pub(in crate::cluster) fn parse(spec: &AuthSpec, path: &str, faults: &mut Vec<Fa
         static_passwords,
         ca_secret,
         // Those of every service.
+        name: _,
         image: _,
         node_labels: _,
         node_interface_id: _,

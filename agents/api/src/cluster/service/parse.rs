@@ -7,8 +7,8 @@ use serde_json::Value;
 use vocabulary::dns;
 
 use super::{
-    Auth, CONTROL_PLANE, ControlPlaneBalancer, JumpHost, MAX_REPLICAS, ObjectName, Parsed, Service, WORKER,
-    WorkerBalancer, exposure, fields, indexed, resources,
+    AUTH, Auth, CONTROL_PLANE, ControlPlaneBalancer, JUMP_HOST, JumpHost, MAX_REPLICAS, ObjectName, Parsed,
+    Service, WORKER, WorkerBalancer, exposure, fields, indexed, resources,
 };
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
@@ -82,18 +82,18 @@ pub(in crate::cluster) fn parse(
         return Parsed::default();
     };
     let mut claims = Claims::default();
-    let entries = load_balancer_control_plane.iter().flatten();
     unique(
         "loadBalancerControlPlane",
-        entries.map(|entry| entry.name.as_deref()),
+        names(load_balancer_control_plane, |entry| &entry.name),
         faults,
     );
-    let entries = load_balancer_worker.iter().flatten();
     unique(
         "loadBalancerWorker",
-        entries.map(|entry| entry.name.as_deref()),
+        names(load_balancer_worker, |entry| &entry.name),
         faults,
     );
+    unique("jumpHost", names(jump_host, |entry| &entry.name), faults);
+    unique("auth", names(auth, |entry| &entry.name), faults);
     let section = ("loadBalancerControlPlane", CONTROL_PLANE, 2);
     let load_balancers_control_plane = Entry::all(load_balancer_control_plane.as_ref(), cluster, section)
         .filter_map(|(entry, item)| control_plane_balancer(&entry, item, &mut claims, faults))
@@ -102,10 +102,10 @@ pub(in crate::cluster) fn parse(
     let load_balancers_worker = Entry::all(load_balancer_worker.as_ref(), cluster, section)
         .filter_map(|(entry, item)| worker_balancer(&entry, item, &mut claims, faults))
         .collect();
-    let jump_hosts = Entry::all(jump_host.as_ref(), cluster, ("jumpHost", "jumphost", 1))
+    let jump_hosts = Entry::all(jump_host.as_ref(), cluster, ("jumpHost", JUMP_HOST, 1))
         .filter_map(|(entry, item)| self::jump_host(&entry, item, &mut claims, faults))
         .collect();
-    let auth = Entry::all(auth.as_ref(), cluster, ("auth", "auth", 2))
+    let auth = Entry::all(auth.as_ref(), cluster, ("auth", AUTH, 2))
         .filter_map(|(entry, item)| self::auth(&entry, item, &mut claims, faults))
         .collect();
     Parsed {
@@ -212,6 +212,7 @@ fn jump_host(
     faults: &mut Vec<Fault>,
 ) -> Option<JumpHost> {
     let JumpHostSpec {
+        name,
         image,
         node_labels,
         node_interface_id,
@@ -228,7 +229,7 @@ fn jump_host(
         kubeconfig_secret,
     } = spec;
     let common = Common {
-        name: None,
+        name: name.as_deref(),
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -270,6 +271,7 @@ fn trimmed(keys: Option<&[String]>) -> Vec<String> {
 
 fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Vec<Fault>) -> Option<Auth> {
     let AuthSpec {
+        name,
         image,
         node_labels,
         node_interface_id,
@@ -292,7 +294,7 @@ fn auth(entry: &Entry<'_>, spec: &AuthSpec, claims: &mut Claims, faults: &mut Ve
         static_passwords: _,
     } = spec;
     let common = Common {
-        name: None,
+        name: name.as_deref(),
         image: image.as_deref(),
         node_labels: node_labels.as_ref(),
         node_interface_id: node_interface_id.as_deref(),
@@ -383,6 +385,11 @@ fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) ->
         None => faults.push(Fault::text("metadata.name", entry.cluster, rule)),
     }
     None
+}
+
+/// The names that the entries of a section have in the spec.
+fn names<T>(section: &Option<Vec<T>>, name: fn(&T) -> &Option<String>) -> impl Iterator<Item = Option<&str>> {
+    section.iter().flatten().map(move |entry| name(entry).as_deref())
 }
 
 /// No two entries of a section have one name.

@@ -15,6 +15,7 @@ mod faults;
 mod floods;
 mod ledger;
 mod log;
+mod moved;
 mod names;
 mod proxied;
 mod proxy;

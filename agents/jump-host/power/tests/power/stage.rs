@@ -145,8 +145,8 @@ impl Stage {
             "create",
             "clusterrole",
             "framework",
-            "--verb=get",
-            "--resource=sipclusters.airship.airshipit.org",
+            "--verb=get,list",
+            "--resource=sipclusters.airship.airshipit.org,services",
         ];
         self.site.kubectl_ok(&role).await.unwrap();
         let user = format!("--user={user}");

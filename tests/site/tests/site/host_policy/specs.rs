@@ -56,9 +56,12 @@ async fn faults_of_specs_are_warnings_only() {
         )
     };
     let unset = entry("loadBalancerWorker", &json!({"nodePortRange": null}));
-    let mut twice = balancer(&json!({"name": "web"}));
-    let first = twice["services"]["loadBalancerControlPlane"][0].clone();
-    twice["services"]["loadBalancerControlPlane"] = json!([first, first]);
+    let twice = |section: &str| {
+        let mut spec = entry(section, &json!({"name": "web"}));
+        let first = spec["services"][section][0].clone();
+        spec["services"][section] = json!([first, first]);
+        spec
+    };
     let expressions = |one| role(&json!({"labelSelector": {"matchExpressions": [one]}}));
     let rows = [
         (
@@ -103,7 +106,8 @@ async fn faults_of_specs_are_warnings_only() {
         ),
         (balancer(&json!({"clusterIP": "vip.example.org"})), "clusterIP"),
         (balancer(&json!({"balance": "source"})), "balance"),
-        (twice, "must be unique"),
+        (twice("loadBalancerControlPlane"), "must be unique"),
+        (twice("auth"), "must be unique"),
         (unset, "nodePortRange"),
         (ports(30_002, 30_001), "nodePortRange"),
         (ports(1, 1_001), "nodePortRange"),

@@ -8,10 +8,7 @@ use kube::{
 use sandbox::wait;
 use serde_json::json;
 
-use super::{CONDITION, KEY, NAME, api, deployment, files, key, on_site, secret, with_jump_host};
-
-const BEN: &str =
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKuhnhOSnAF5+TvB6nYmKFUOvOF6q0+BoFUFJ3ABHG9 ben@shop.example";
+use super::{BEN, CONDITION, KEY, NAME, api, deployment, files, key, on_site, secret, with_jump_host};
 
 #[test]
 fn a_bad_key_is_named_by_its_index_and_the_others_work() {

@@ -6,11 +6,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use sandbox::{inventory::NETWORK, region::Agent, wait};
 use serde_json::json;
 
-use super::{KEY, NAME, api, files, with_jump_host};
+use super::{BEN, KEY, NAME, api, files, with_jump_host};
 use crate::fixtures::{Stage, host};
 
-const BEN: &str =
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKuhnhOSnAF5+TvB6nYmKFUOvOF6q0+BoFUFJ3ABHG9 ben@shop.example";
 /// Within this time a key that was removed is gone.
 const REMOVED: Duration = Duration::from_secs(10);
 

@@ -7,7 +7,12 @@ use crate::fixtures::{faults, parse, sample, sample_with};
 
 #[test]
 fn names_of_entries() {
-    for section in ["loadBalancerControlPlane", "loadBalancerWorker"] {
+    for section in [
+        "loadBalancerControlPlane",
+        "loadBalancerWorker",
+        "jumpHost",
+        "auth",
+    ] {
         let path = format!("spec.services.{section}[0].name");
         let digits = "must have a letter: names of digits alone are those of entries without one";
         for name in ["", "1"] {

@@ -1,0 +1,93 @@
+//! An entry that is refused lets nobody in any more whom it no longer names: only lines are removed of what its pods read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{Cluster, JumpHost};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kit::{apply, service::Error};
+use kube::{Api, Client, ResourceExt as _};
+use render::jump_host::{
+    files::{ALL, AUTHORITIES, AUTHORIZED_KEYS},
+    interface::POWER_CA_KEY,
+    login_keys::{Authority, AuthorizedKey},
+    plan::instance,
+};
+
+use crate::identity::MANAGER;
+
+/// Removes the keys and authorities from the entry's `ConfigMap` that the entry does not name. One that the cluster does not own stays as it
+/// is, and so does everything else of ours.
+pub(crate) async fn revoke(client: &Client, cluster: &Cluster, entry: &JumpHost) -> Result<(), Error> {
+    let instance = instance(cluster, entry);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), cluster.namespace());
+    let found = maps.get_opt(instance.name()).await;
+    let found = found.map_err(Error::kubernetes("read the ConfigMap of a refused jump host"))?;
+    let owned = |found: &ConfigMap| {
+        let owners = found.owner_references();
+        owners.iter().any(|owner| owner.uid == cluster.uid())
+    };
+    let Some(found) = found.filter(owned) else {
+        return Ok(());
+    };
+    let files = found.data.clone().unwrap_or_default();
+    let Some(data) = without_removed(files, entry) else {
+        return Ok(());
+    };
+    let mut metadata = instance.metadata();
+    // Another replica may have written it meanwhile.
+    metadata.resource_version = found.resource_version();
+    let map = ConfigMap {
+        metadata,
+        data: Some(data),
+        ..ConfigMap::default()
+    };
+    let applied = apply::apply::<ConfigMap>(client, MANAGER, &map).await;
+    applied.map_err(Error::kubernetes(
+        "remove keys from the ConfigMap of a refused jump host",
+    ))?;
+    tracing::info!(
+        namespace = cluster.namespace(),
+        name = instance.name(),
+        "removed keys that a refused entry no longer names"
+    );
+    Ok(())
+}
+
+/// The files without the lines that the entry does not have; `None`: it has all of them.
+fn without_removed(
+    mut files: BTreeMap<String, String>,
+    entry: &JumpHost,
+) -> Option<BTreeMap<String, String>> {
+    let key = |line: &str| AuthorizedKey::parse(line).ok().map(|key| key.to_string());
+    let authority = |line: &str| Authority::parse(line).ok().map(|key| key.to_string());
+    let keys = removed(&files, AUTHORIZED_KEYS, entry.ssh_authorized_keys(), key);
+    let authorities = removed(&files, AUTHORITIES, entry.ssh_user_ca(), authority);
+    if keys.is_none() && authorities.is_none() {
+        return None;
+    }
+    let changed = [(AUTHORIZED_KEYS, keys), (AUTHORITIES, authorities)];
+    let changed = changed
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.to_owned(), text?)));
+    files.extend(changed);
+    // Other keys are not ours to write.
+    files.retain(|name, _| ALL.contains(&name.as_str()) || name == POWER_CA_KEY);
+    Some(files)
+}
+
+/// The text of a file without the lines that are none of `named`; `None`: there are none. `parse`: a line as the agent writes it.
+fn removed(
+    files: &BTreeMap<String, String>,
+    file: &str,
+    named: &[String],
+    parse: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let named: BTreeSet<String> = named.iter().filter_map(|line| parse(line)).collect();
+    let lines = files.get(file)?.lines();
+    let stays = |line: &&str| parse(line).is_some_and(|line| named.contains(&line));
+    let staying: Vec<&str> = lines.clone().filter(stays).collect();
+    if staying.len() == lines.count() {
+        return None;
+    }
+    Some(staying.iter().flat_map(|line| [*line, "\n"]).collect())
+}

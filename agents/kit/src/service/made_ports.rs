@@ -1,0 +1,100 @@
+//! What exists for a cluster by name, with the node ports by which entries without a name find it.
+
+use api::{MadePorts, SIPCluster};
+use k8s_openapi::api::core::v1::Service;
+use kube::{Resource as _, ResourceExt as _};
+
+/// The instances of a cluster whose names are `owned`, with their node ports: those of its Services, and what the status has recorded
+/// where a Service is missing. `services` may have those of others.
+pub fn made_ports<'a>(
+    object: &SIPCluster,
+    owned: impl Fn(&str) -> bool,
+    services: impl IntoIterator<Item = &'a Service>,
+) -> MadePorts {
+    let mut made = recorded_ports(object);
+    let services = services.into_iter();
+    made.extend(
+        services
+            .filter(|service| service.namespace() == object.namespace() && is_owner(object, service))
+            .map(node_ports),
+    );
+    made.retain(|name, _| owned(name));
+    made
+}
+
+/// By what the status has recorded. A load balancer of the site may publish another port than that of nodes, which then no entry has.
+pub(super) fn recorded_ports(object: &SIPCluster) -> MadePorts {
+    let mut made = MadePorts::new();
+    let Some(status) = &object.status else {
+        return made;
+    };
+    for applied in &status.applied {
+        made.entry(applied.service.clone()).or_default();
+    }
+    for endpoint in &status.endpoints {
+        let node_port = endpoint.node_port.or(endpoint.port);
+        let node_port = node_port.and_then(|port| u16::try_from(port).ok());
+        made.entry(endpoint.name.clone()).or_default().extend(node_port);
+    }
+    made
+}
+
+/// The name of a Service, and its ports on nodes.
+pub(super) fn node_ports(service: &Service) -> (String, std::collections::BTreeSet<u16>) {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let ports = ports.filter_map(|port| u16::try_from(port.node_port?).ok());
+    (service.name_any(), ports.collect())
+}
+
+fn is_owner(object: &SIPCluster, service: &Service) -> bool {
+    let uid = object.uid();
+    let owners = service.owner_references();
+    let mut owners = owners.iter().filter(|owner| owner.kind == SIPCluster::kind(&()));
+    owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn services_count_before_what_the_status_has_recorded() {
+        let object: SIPCluster = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenants", "name": "shop", "uid": "now"}, "spec": {},
+            "status": {
+                "applied": [{"service": "auth-shop-3", "epoch": 1, "revision": 1, "generation": 1}],
+                "endpoints": [
+                    {"name": "auth-shop", "port": 30_001},
+                    {"name": "auth-shop-1", "port": 443, "nodePort": 30_002},
+                    {"name": "auth-shop-2", "port": 30_003},
+                    {"name": "jumphost-shop", "port": 30_009},
+                ],
+            },
+        }))
+        .unwrap();
+        let service = |name: &str, uid: &str, port: u16| -> Service {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "tenants", "name": name, "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "SIPCluster", "name": "shop", "uid": uid},
+                ]},
+                "spec": {"ports": [{"port": 443, "nodePort": port}]},
+            }))
+            .unwrap()
+        };
+        let services = [
+            service("auth-shop", "now", 30_004),
+            service("auth-shop-1-1", "another", 30_005),
+        ];
+        let made = made_ports(&object, |name| name.starts_with("auth-"), &services);
+        let expected: MadePorts = [
+            ("auth-shop".to_owned(), [30_004].into()),
+            ("auth-shop-1".to_owned(), [30_002].into()),
+            ("auth-shop-2".to_owned(), [30_003].into()),
+            ("auth-shop-3".to_owned(), [].into()),
+        ]
+        .into();
+        assert_eq!(made, expected);
+    }
+}
