@@ -150,6 +150,14 @@ fn named(object: &SIPCluster) -> Option<ClusterApiCluster> {
 
 /// What the stores have of a placement, of a cluster that names this Cluster API cluster.
 fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context: &Context) -> Holding {
+    // Before the stores are read: a host that changes after that triggers another pass.
+    let members = placement
+        .members()
+        .iter()
+        .map(|member| member.host().key().clone());
+    context
+        .triggers
+        .holds(placement.cluster().key(), members.collect());
     let mut hosts = BTreeMap::new();
     let mut pending = BTreeSet::new();
     for member in placement.members() {

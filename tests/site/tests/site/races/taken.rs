@@ -1,12 +1,16 @@
 //! Somebody uses a host before it has its labels, or after it has lost them.
 
+use std::time::Duration;
+
 use kube::ResourceExt as _;
+use sandbox::{region::Agent, wait};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use super::{HOSTS, on_a_site_with_a_proxy, writes_a_host_of};
 use crate::{
-    faults::{Fault, Faulty},
-    fixtures::{Role, cluster, given_back, host, in_role, set_consumer, sip_labels},
+    faults::{Call, Fault, Faulty},
+    fixtures::{PATIENCE, Role, cluster, given_back, host, in_role, set_consumer, sip_labels},
 };
 
 fn thief() -> Value {
@@ -132,5 +136,64 @@ fn a_stale_watch_cache_labels_no_taken_host() {
         assert!(sip_labels(&host).is_empty(), "{:?}", host.labels());
         set_consumer(&site.stage, "stale-only", Value::Null).await;
         site.stage.ready(&shop).await;
+    });
+}
+
+/// A Machine of Cluster API, which the agent reads to name it.
+fn machine() -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "Metal3Machine",
+        "namespace": "metal",
+        "name": "shop-0",
+    })
+}
+
+#[test]
+fn a_host_that_is_let_go_during_an_agents_first_pass_is_released() {
+    on_a_site_with_a_proxy("let-go", async |site| {
+        site.stage.load(&[host("let-go", "worker", "r1", "only")]).await;
+        let shop = cluster("let-go", "shop").role(Role::Worker, 1);
+        site.stage.create(&shop).await;
+        site.stage.ready(&shop).await;
+        set_consumer(&site.stage, "let-go-only", machine()).await;
+        let none = json!({"nodes": {"Worker": {"count": {"active": 0}}}});
+        site.stage.edit(&shop, none).await;
+        site.stage
+            .condition_mentions(&shop, "HostsLabeled", "False", "Waiting", "still used")
+            .await;
+
+        // The pass has read the host when it reads the Machine.
+        site.stage.agent(Agent::Cluster).kill9().await.unwrap();
+        let reads = |call: &Call| call.verb == "get" && call.resource == "metal3machines";
+        let held = site.proxy().inject(reads, 0, Fault::HeldBefore);
+        site.stage.agent(Agent::Cluster).restart().await.unwrap();
+        held.happens().await;
+        set_consumer(&site.stage, "let-go-only", Value::Null).await;
+        let is_reported = async {
+            let host = json!({"site": "site-a", "namespace": "metal", "name": "let-go-only"});
+            loop {
+                let found = site
+                    .stage
+                    .call("sip.inventory.v1.InventoryService/GetHost", host.clone())
+                    .await;
+                if found.pointer("/host/host/consumer").is_none() {
+                    return;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, is_reported).await.unwrap();
+        held.open();
+
+        wait::until(
+            site.stage.hosts(),
+            "let-go-only",
+            "be given back",
+            PATIENCE,
+            given_back,
+        )
+        .await
+        .unwrap();
     });
 }
