@@ -20,8 +20,8 @@ use rcgen::{
 use render::dex::Certificate;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::inspect::{covers, only_certificates, usable};
-use self::inspect::{ends, has_key, is_authority};
+pub(crate) use self::inspect::{CERTIFICATES, covers, each, ends, only_certificates, usable};
+use self::inspect::{has_key, is_authority};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);

@@ -59,7 +59,7 @@ impl<'a> KeptSecret<'a> {
     ///
     /// # Errors
     /// When the Secret is no longer as it was read: another replica has written it.
-    pub async fn keep(&self, keys: &Keys) -> Result<(), Error> {
+    pub async fn keep(&mut self, keys: &Keys) -> Result<(), Error> {
         let instance = Instance::new(self.cluster, self.entry.service(), "auth", "dex");
         let secret = key_secret::secret(&instance, keys);
         let manager = Some(MANAGER.0.to_owned());
@@ -83,9 +83,9 @@ impl<'a> KeptSecret<'a> {
                     .await
             }
         };
-        written
-            .map(drop)
-            .map_err(Error::kubernetes("keep what was made for a provider"))
+        let written = written.map_err(Error::kubernetes("keep what was made for a provider"))?;
+        self.found = Some(written);
+        Ok(())
     }
 
     fn secrets(&self) -> Api<Secret> {

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use render::metadata::Instance;
 
-use crate::certificates::{Pair, Serving, Stored};
+use crate::{
+    certificates::{Pair, Serving, Stored},
+    succession::Published,
+};
 
 /// What its name ends with, after that of the instance. No instance has a dot in its name, so no other instance's Secret is called so.
 pub const SUFFIX: &str = ".keys";
@@ -22,6 +25,8 @@ const CERT_MANAGER: &str = "cert-manager";
 pub struct Keys {
     /// Certificates.
     pub certificates: Stored,
+    /// The CA certificates that are published.
+    pub published: Published,
     /// Of the provider's user in the storage.
     pub storage_password: Option<String>,
     /// Whether cert-manager was asked for the certificate.
@@ -57,6 +62,10 @@ pub fn read(secret: Option<&Secret>) -> Keys {
                     made_for,
                 }),
         },
+        published: Published {
+            current: text("published-ca.crt"),
+            outgoing: text("outgoing-ca.crt"),
+        },
         cert_manager: text(CERT_MANAGER).is_some(),
         storage_password: text("storage-password"),
     }
@@ -73,6 +82,7 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
                 previous,
                 serving,
             },
+        published: Published { current, outgoing },
         storage_password,
         cert_manager,
     } = keys;
@@ -93,6 +103,8 @@ pub fn secret(instance: &Instance<'_>, keys: &Keys) -> Secret {
     put("tls.crt", serving.as_ref().map(|serving| &serving.chain));
     put("tls.key", serving.as_ref().map(|serving| &serving.key));
     put("tls.made-for", serving.as_ref().map(|serving| &serving.made_for));
+    put("published-ca.crt", current.as_ref());
+    put("outgoing-ca.crt", outgoing.as_ref());
     put("storage-password", storage_password.as_ref());
     put(CERT_MANAGER, cert_manager.then(|| "true".to_owned()).as_ref());
     let mut metadata = instance.metadata();

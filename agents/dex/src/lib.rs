@@ -12,6 +12,7 @@
 //! | [`key_secret`], [`kept_secrets`] | the Secret in which the agent keeps what it made |
 //! | [`certificates`] | the provider's certificate and its CA, where the agent makes them |
 //! | `cert_manager` | the provider's certificate from cert-manager |
+//! | `succession` | the CA certificates that are published while others follow them |
 //! | [`storage`] | the part of etcd that each provider has for itself, and room for all of them |
 //! | [`metrics`] | what is measured of the storage |
 //! | `sweep` | what providers that are gone have left there |
@@ -38,5 +39,6 @@ pub mod metrics;
 pub mod run;
 mod service;
 pub mod storage;
+mod succession;
 mod sweep;
 pub mod tenant;

@@ -28,6 +28,7 @@ use crate::{
     kept_secrets::{self, KeptSecret},
     key_secret::Keys,
     storage::{self, Store},
+    succession,
     tenant::Tenant,
 };
 
@@ -108,20 +109,25 @@ impl Sources<'_> {
                 None
             }
         };
-        let kept = KeptSecret::read(self.client, cluster, entry).await?;
+        let mut kept = KeptSecret::read(self.client, cluster, entry).await?;
         let mut keys = kept.keys();
         let password = keys.storage_password.get_or_insert_with(password).clone();
         let certificate = if let Some(issuer) = self.issuer(entry) {
             keys.cert_manager = true;
             kept.keep(&keys).await?;
-            self.issued(cluster, entry, (issuer, service), &mut reached, &mut problems)
-                .await?
+            let issued = self.issued(cluster, entry, (issuer, service), &mut reached, &mut problems);
+            let issued = issued.await?;
+            let certificate = succession::published(self.client, (cluster, entry), &mut keys, issued).await?;
+            kept.keep(&keys).await?;
+            certificate
         } else {
             let certificate = made(entry, &mut keys, given.as_ref(), &reached)?;
             if std::mem::take(&mut keys.cert_manager) {
                 let certificates = Certificates::new(self.client, cluster, entry);
                 certificates.withdraw(service).await?;
             }
+            let certificate =
+                succession::published(self.client, (cluster, entry), &mut keys, certificate).await?;
             kept.keep(&keys).await?;
             certificate
         };

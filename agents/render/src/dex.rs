@@ -19,7 +19,7 @@ use crate::metadata::Instance;
 pub use bindings::{GroupBindings, group_bindings};
 pub use config::{Config, Unreadable};
 pub use expansion::DOLLAR;
-pub use objects::{CONFIG_FILE, Objects, objects};
+pub use objects::{CONFIG_FILE, Objects, digest, has_chain, objects};
 pub use outputs::{AUTHENTICATION, FLAGS, GROUP_BINDINGS, OUTPUTS_SUFFIX, outputs};
 pub use secrets::{BadSecret, Secrets};
 

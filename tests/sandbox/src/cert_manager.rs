@@ -54,6 +54,15 @@ impl CertManager {
         })
     }
 
+    /// From now on it issues by another CA, whose files are in this directory.
+    ///
+    /// # Errors
+    /// When the CA could not be made.
+    pub fn replace_authority(&mut self, directory: &Path) -> Result<(), Error> {
+        self.authority = CertificateAuthority::new(&directory.join("next-cert-manager"), "tenants")?;
+        Ok(())
+    }
+
     /// The Certificates.
     #[must_use]
     pub fn certificates(&self) -> &Api<DynamicObject> {

@@ -15,7 +15,7 @@ use x509_parser::{extensions::GeneralName, parse_x509_certificate};
 use super::Names;
 
 /// Certificates of one text.
-const CERTIFICATES: usize = 8;
+pub(crate) const CERTIFICATES: usize = 8;
 /// Longest certificate, in bytes.
 const LONGEST: usize = 8 * 1024;
 
@@ -81,6 +81,15 @@ pub(crate) fn only_certificates(text: &str) -> Option<String> {
     whole.then(|| pem.map(|pem| encode_config(&pem, config)).collect())
 }
 
+/// Each certificate of a text, as a text of its own; none of a text with anything else.
+pub(crate) fn each(text: &str) -> Vec<String> {
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    CertificateDer::pem_slice_iter(text.as_bytes())
+        .map_while(Result::ok)
+        .map(|der| encode_config(&Pem::new("CERTIFICATE", der.to_vec()), config))
+        .collect()
+}
+
 /// Whether the first certificate is a CA.
 pub(super) fn is_authority(certificate: &str) -> bool {
     let der = CertificateDer::from_pem_slice(certificate.as_bytes());
@@ -95,7 +104,7 @@ pub(super) fn has_key(certificate: &str, key: &KeyPair) -> bool {
 }
 
 /// When the first certificate of a text ends.
-pub(super) fn ends(certificates: &str) -> Option<SystemTime> {
+pub(crate) fn ends(certificates: &str) -> Option<SystemTime> {
     let der = CertificateDer::from_pem_slice(certificates.as_bytes()).ok()?;
     let (_, parsed) = parse_x509_certificate(&der).ok()?;
     let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;

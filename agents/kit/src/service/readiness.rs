@@ -35,7 +35,8 @@ pub fn is_stuck(reason: &str) -> bool {
 
 /// Whether pods are still being made: the controller must have observed this generation, and every pod must be of it and
 /// available.
-pub(super) fn rollout(deployment: &Deployment) -> Option<Problem> {
+#[must_use]
+pub fn rollout(deployment: &Deployment) -> Option<Problem> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let seen =

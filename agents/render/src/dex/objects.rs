@@ -128,7 +128,9 @@ fn data(plan: &Plan<'_>) -> BTreeMap<String, ByteString> {
         .collect()
 }
 
-fn digest(data: &BTreeMap<String, ByteString>) -> String {
+/// Tells what the Secret of a provider holds from anything else: the pods' annotation [`api::annotations::CONFIG_HASH`] has it.
+#[must_use]
+pub fn digest(data: &BTreeMap<String, ByteString>) -> String {
     let mut hash = Sha256::new();
     for (name, ByteString(bytes)) in data {
         for part in [name.as_bytes(), bytes] {
@@ -137,6 +139,13 @@ fn digest(data: &BTreeMap<String, ByteString>) -> String {
         }
     }
     hex::encode(hash.finalize())
+}
+
+/// Whether the Secret of a provider has this certificate.
+#[must_use]
+pub fn has_chain(data: &BTreeMap<String, ByteString>, certificate: &Certificate) -> bool {
+    let chain = data.get(CERTIFICATE_FILE);
+    chain.is_some_and(|ByteString(chain)| chain == certificate.chain.as_bytes())
 }
 
 fn pod_spec(plan: &Plan<'_>) -> PodSpec {

@@ -133,7 +133,7 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     })
     .await;
     let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let manager = CertManager::new(&stage.site.client(), NAMESPACE, scene.group.directory()).unwrap();
+    let mut manager = CertManager::new(&stage.site.client(), NAMESPACE, scene.group.directory()).unwrap();
     let secrets: Api<Secret> = scene.api();
 
     // No pod runs without a certificate.
@@ -191,6 +191,8 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
     .await
     .unwrap();
 
+    another_authority_is_published_beside_the_one_before(&scene, &shop, &mut manager).await;
+
     // Another name is asked for; what runs is left as it is until it is issued.
     let mut entry = shop.spec()["services"]["auth"][0].clone();
     entry["hostname"] = json!("localhost");
@@ -228,6 +230,37 @@ async fn cert_manager_issues_the_certificate_of_a_provider() {
         .await
         .unwrap();
     stage.nothing_was_forbidden();
+}
+
+/// The issuer of cert-manager has another CA. Pods serve a certificate of the one before until they are replaced.
+async fn another_authority_is_published_beside_the_one_before(
+    scene: &Scene,
+    shop: &Cluster,
+    manager: &mut CertManager,
+) {
+    let stage = &scene.stage;
+    let deployments: Api<Deployment> = scene.api();
+    let pause = async |paused: bool| {
+        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
+        let patched = deployments
+            .patch("auth-shop", &PatchParams::default(), &patch)
+            .await;
+        patched.unwrap();
+    };
+    let published = async |what: &str, expected: String| {
+        let is = |object: &DynamicObject| {
+            object.data.pointer("/status/endpoints/0/caBundle") == Some(&json!(expected))
+        };
+        stage.until(shop, what, is).await;
+    };
+    let before = manager.authority().unwrap();
+    pause(true).await;
+    manager.replace_authority(scene.group.directory()).unwrap();
+    manager.issue("auth-shop.tls").await.unwrap();
+    let next = manager.authority().unwrap();
+    published("publish both", format!("{next}{before}")).await;
+    pause(false).await;
+    published("publish the next one alone", next).await;
 }
 
 /// Somebody deletes the Service, to which the Certificate belongs: until both are there again, the pods run on as they are.

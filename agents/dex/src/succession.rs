@@ -1,0 +1,163 @@
+//! The CA certificates that are published for a provider when others follow them: cert-manager has another issuer, or the certificate comes
+//! from elsewhere. Pods serve the certificate of before until they are replaced, so both are published until then.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use api::{Auth, Cluster, annotations::CONFIG_HASH};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use kit::service::{Error, readiness};
+use kube::{Api, Client};
+use render::dex::{self, Certificate};
+
+use crate::{
+    certificates::{CERTIFICATES, each, ends},
+    key_secret::Keys,
+};
+
+/// What is published, as it is kept.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Published {
+    /// The CA certificates (PEM) of the certificate that was published last.
+    pub current: Option<String>,
+    /// Those before them (PEM), as long as a pod may serve a certificate of theirs.
+    pub outgoing: Option<String>,
+}
+
+impl Published {
+    /// From now on the certificate has these CA certificates. Those before stay, as far as they last and there is room for them.
+    pub fn succeed(&mut self, bundle: &str, now: SystemTime) {
+        let own = each(bundle);
+        let before = self.current.replace(bundle.to_owned());
+        let before = before.into_iter().chain(self.outgoing.take());
+        let mut seen: BTreeSet<String> = own.iter().cloned().collect();
+        let outgoing: Vec<String> = before
+            .flat_map(|before| each(&before))
+            .filter(|certificate| ends(certificate).is_some_and(|end| end > now))
+            .filter(|certificate| seen.insert(certificate.clone()))
+            .take(CERTIFICATES.saturating_sub(own.len()))
+            .collect();
+        self.outgoing = (!outgoing.is_empty()).then(|| outgoing.concat());
+    }
+
+    /// Every pod serves the certificate of now.
+    pub fn settle(&mut self) {
+        self.outgoing = None;
+    }
+
+    /// All that are published.
+    #[must_use]
+    pub fn bundle(&self) -> String {
+        let parts = [&self.current, &self.outgoing].into_iter().flatten();
+        parts.cloned().collect()
+    }
+}
+
+/// The certificate with all CA certificates that are published, which `keys` has then: it is to be kept before it is used.
+///
+/// # Errors
+/// When the API server fails.
+pub(crate) async fn published(
+    client: &Client,
+    (cluster, entry): (&Cluster, &Auth),
+    keys: &mut Keys,
+    certificate: Certificate,
+) -> Result<Certificate, Error> {
+    if certificate.bundle.is_empty() {
+        // There is no certificate yet.
+        return Ok(certificate);
+    }
+    let published = &mut keys.published;
+    published.succeed(&certificate.bundle, SystemTime::now());
+    if published.outgoing.is_some() && is_served(client, cluster, entry, &certificate).await? {
+        published.settle();
+    }
+    Ok(Certificate {
+        bundle: published.bundle(),
+        ..certificate
+    })
+}
+
+/// Whether every pod has started with the certificate: the Secret has it, and the Deployment has replaced all pods that started with
+/// another Secret.
+async fn is_served(
+    client: &Client,
+    cluster: &Cluster,
+    entry: &Auth,
+    certificate: &Certificate,
+) -> Result<bool, Error> {
+    let (namespace, name) = (cluster.namespace(), entry.service().object_name().as_str());
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = secrets.get_opt(name).await;
+    let secret = secret.map_err(Error::kubernetes("read the Secret of a provider"))?;
+    let Some(data) = secret.and_then(|secret| secret.data) else {
+        return Ok(false);
+    };
+    if !dex::has_chain(&data, certificate) {
+        return Ok(false);
+    }
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let deployment = deployments.get_opt(name).await;
+    let deployment = deployment.map_err(Error::kubernetes("read the Deployment of a provider"))?;
+    Ok(deployment.is_some_and(|deployment| {
+        let template = deployment.spec.template.metadata.as_ref();
+        let hash = template.and_then(|metadata| metadata.annotations.as_ref()?.get(CONFIG_HASH));
+        hash == Some(&dex::digest(&data)) && readiness::rollout(&deployment).is_none()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::certificates::{Names, Stored, renewed};
+
+    const YEAR: Duration = Duration::from_hours(24 * 365);
+
+    fn authority(now: SystemTime) -> String {
+        let made = renewed(Stored::default(), None, &Names::default(), now);
+        made.unwrap().1.bundle
+    }
+
+    #[test]
+    fn authorities_before_are_published_until_every_pod_serves_the_next() {
+        let now = SystemTime::now();
+        let [first, second, third] = [authority(now), authority(now), authority(now)];
+        let mut published = Published::default();
+        published.succeed(&first, now);
+        assert_eq!(published.bundle(), first);
+        published.succeed(&first, now);
+        assert_eq!(published.outgoing, None);
+
+        published.succeed(&second, now);
+        assert_eq!(published.bundle(), format!("{second}{first}"));
+        // Another follows before the pods are replaced.
+        published.succeed(&third, now);
+        assert_eq!(published.bundle(), format!("{third}{second}{first}"));
+        // One comes back: each is there once.
+        published.succeed(&first, now);
+        assert_eq!(published.bundle(), format!("{first}{third}{second}"));
+        published.settle();
+        assert_eq!(published.bundle(), first);
+        published.succeed(&format!("{second}{first}"), now);
+        assert_eq!(published.outgoing, None);
+    }
+
+    #[test]
+    fn few_authorities_that_last_are_published() {
+        let now = SystemTime::now();
+        let mut published = Published::default();
+        let old = authority(now - 11 * YEAR);
+        published.succeed(&old, now);
+        let mut newest = String::new();
+        for _ in 0..12 {
+            newest = authority(now);
+            published.succeed(&newest, now);
+        }
+        let bundle = published.bundle();
+        assert!(bundle.starts_with(&newest) && !bundle.contains(&old));
+        assert_eq!(each(&bundle).len(), CERTIFICATES);
+        published.succeed(&newest, now + 11 * YEAR);
+        assert_eq!(published.bundle(), newest);
+    }
+}
