@@ -84,16 +84,20 @@ pub(in crate::cluster) fn parse(
     let mut claims = Claims::default();
     unique(
         "loadBalancerControlPlane",
-        names(load_balancer_control_plane, |entry| &entry.name),
+        names(load_balancer_control_plane.as_ref(), |entry| entry.name.as_ref()),
         faults,
     );
     unique(
         "loadBalancerWorker",
-        names(load_balancer_worker, |entry| &entry.name),
+        names(load_balancer_worker.as_ref(), |entry| entry.name.as_ref()),
         faults,
     );
-    unique("jumpHost", names(jump_host, |entry| &entry.name), faults);
-    unique("auth", names(auth, |entry| &entry.name), faults);
+    unique(
+        "jumpHost",
+        names(jump_host.as_ref(), |entry| entry.name.as_ref()),
+        faults,
+    );
+    unique("auth", names(auth.as_ref(), |entry| entry.name.as_ref()), faults);
     let section = ("loadBalancerControlPlane", CONTROL_PLANE, 2);
     let load_balancers_control_plane = Entry::all(load_balancer_control_plane.as_ref(), cluster, section)
         .filter_map(|(entry, item)| control_plane_balancer(&entry, item, &mut claims, faults))
@@ -388,8 +392,11 @@ fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) ->
 }
 
 /// The names that the entries of a section have in the spec.
-fn names<T>(section: &Option<Vec<T>>, name: fn(&T) -> &Option<String>) -> impl Iterator<Item = Option<&str>> {
-    section.iter().flatten().map(move |entry| name(entry).as_deref())
+fn names<T>(section: Option<&Vec<T>>, name: fn(&T) -> Option<&String>) -> impl Iterator<Item = Option<&str>> {
+    section
+        .into_iter()
+        .flatten()
+        .map(move |entry| name(entry).map(String::as_str))
 }
 
 /// No two entries of a section have one name.
