@@ -191,14 +191,14 @@ mod tests {
             let made = made
                 .into_iter()
                 .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
-            let names = assigned(&wanted, made.collect(), Heirs::Any);
+            let names = assigned(&wanted, &made.collect(), Heirs::Any);
             assert_eq!(names, expected, "{what}");
         }
     }
 
-    fn assigned(wanted: &[Wanted], made: MadePorts, heirs: Heirs) -> Vec<String> {
+    fn assigned(wanted: &[Wanted], made: &MadePorts, heirs: Heirs) -> Vec<String> {
         let indexed: Vec<_> = (0..wanted.len() + made.len()).map(name).collect();
-        let names = assign(wanted, &indexed, &made, heirs);
+        let names = assign(wanted, &indexed, made, heirs);
         names.iter().map(ToString::to_string).collect()
     }
 
@@ -254,7 +254,11 @@ mod tests {
             let made = made
                 .into_iter()
                 .map(|(name, ports)| (name.to_owned(), ports.into_iter().collect()));
-            assert_eq!(assigned(&wanted, made.collect(), Heirs::None), expected, "{what}");
+            assert_eq!(
+                assigned(&wanted, &made.collect(), Heirs::None),
+                expected,
+                "{what}"
+            );
         }
     }
 }

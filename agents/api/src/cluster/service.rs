@@ -4,6 +4,7 @@ mod exposure;
 mod fields;
 mod parse;
 mod resources;
+mod unique_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

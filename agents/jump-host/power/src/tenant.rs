@@ -79,7 +79,7 @@ pub async fn tenant(client: &Client, holder: &Holder) -> Result<Tenant, Error> {
     // Entries without a name have that of what exists with their node port, as in the agent that makes jump hosts.
     let services = Api::<Service>::namespaced(client.clone(), namespace);
     let services = services.list(&ListParams::default().labels(&selector())).await;
-    let services = services.map_err(Error::api_server("list Services"))?.items;
+    let services = services.map_err(Error::api_server("show Services"))?.items;
     let parsed = parsed.keep_names(&made_ports(&object, |name| name.starts_with(PREFIX), &services));
     let mut jump_hosts = parsed.jump_hosts().iter();
     let own = jump_hosts.find(|jump_host| jump_host.service().object_name().as_str() == name);

@@ -1,5 +1,7 @@
 //! Identity providers whose certificates cert-manager issues, and whose groups are bound at the tenant's API server.
 
+mod collisions;
+
 use std::{collections::BTreeMap, fs};
 
 use api::conditions::AUTH_READY;

@@ -8,7 +8,7 @@ use vocabulary::dns;
 
 use super::{
     AUTH, Auth, CONTROL_PLANE, ControlPlaneBalancer, JUMP_HOST, JumpHost, MAX_REPLICAS, ObjectName, Parsed,
-    Service, WORKER, WorkerBalancer, exposure, fields, indexed, resources,
+    Service, WORKER, WorkerBalancer, exposure, fields, indexed, resources, unique_names,
 };
 use crate::cluster::ports::{self, Claims};
 use crate::cluster::selector::{label_key, label_value};
@@ -72,28 +72,17 @@ pub(in crate::cluster) fn parse(
     cluster: &str,
     faults: &mut Vec<Fault>,
 ) -> Parsed {
-    let Some(Services {
+    let Some(services) = services else {
+        return Parsed::default();
+    };
+    unique_names::check(services, faults);
+    let Services {
         load_balancer_control_plane,
         load_balancer_worker,
         jump_host,
         auth,
-    }) = services
-    else {
-        return Parsed::default();
-    };
+    } = services;
     let mut claims = Claims::default();
-    unique(
-        "loadBalancerControlPlane",
-        names(load_balancer_control_plane, |entry| &entry.name),
-        faults,
-    );
-    unique(
-        "loadBalancerWorker",
-        names(load_balancer_worker, |entry| &entry.name),
-        faults,
-    );
-    unique("jumpHost", names(jump_host, |entry| &entry.name), faults);
-    unique("auth", names(auth, |entry| &entry.name), faults);
     let section = ("loadBalancerControlPlane", CONTROL_PLANE, 2);
     let load_balancers_control_plane = Entry::all(load_balancer_control_plane.as_ref(), cluster, section)
         .filter_map(|(entry, item)| control_plane_balancer(&entry, item, &mut claims, faults))
@@ -385,29 +374,6 @@ fn object_name(entry: &Entry<'_>, own: Option<&str>, faults: &mut Vec<Fault>) ->
         None => faults.push(Fault::text("metadata.name", entry.cluster, rule)),
     }
     None
-}
-
-/// The names that the entries of a section have in the spec.
-fn names<T>(section: &Option<Vec<T>>, name: fn(&T) -> &Option<String>) -> impl Iterator<Item = Option<&str>> {
-    section.iter().flatten().map(move |entry| name(entry).as_deref())
-}
-
-/// No two entries of a section have one name.
-fn unique<'a>(section: &str, names: impl Iterator<Item = Option<&'a str>>, faults: &mut Vec<Fault>) {
-    let mut first = BTreeMap::new();
-    for (index, name) in names.enumerate() {
-        let Some(name) = name else { continue };
-        if let Some(other) = first.get(name) {
-            let rule = format!("must be unique, and is the name of spec.services.{section}[{other}]");
-            faults.push(Fault::text(
-                &format!("spec.services.{section}[{index}].name"),
-                name,
-                rule,
-            ));
-        } else {
-            first.insert(name, index);
-        }
-    }
 }
 
 fn replicas(value: Option<i64>, entry: &Entry<'_>, faults: &mut Vec<Fault>) -> Option<u8> {

@@ -45,6 +45,14 @@ fn entry(section: &str, change: &Value) -> Value {
     spec
 }
 
+/// Two entries of one name.
+fn twice(section: &str) -> Value {
+    let mut spec = entry(section, &json!({"name": "web"}));
+    let first = spec["services"][section][0].clone();
+    spec["services"][section] = json!([first, first]);
+    spec
+}
+
 #[tokio::test]
 async fn faults_of_specs_are_warnings_only() {
     let site = site().await;
@@ -56,12 +64,6 @@ async fn faults_of_specs_are_warnings_only() {
         )
     };
     let unset = entry("loadBalancerWorker", &json!({"nodePortRange": null}));
-    let twice = |section: &str| {
-        let mut spec = entry(section, &json!({"name": "web"}));
-        let first = spec["services"][section][0].clone();
-        spec["services"][section] = json!([first, first]);
-        spec
-    };
     let expressions = |one| role(&json!({"labelSelector": {"matchExpressions": [one]}}));
     let rows = [
         (

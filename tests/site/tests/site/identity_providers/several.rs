@@ -12,9 +12,9 @@ use super::{BIND_PASSWORD, Scene};
 use crate::fixtures::PATIENCE;
 
 /// What people and API servers trust, and where keys and tokens are, by port.
-async fn kept(scene: &Scene, object: &DynamicObject) -> BTreeMap<u16, (Value, Value)> {
+async fn trust_and_storage(scene: &Scene, object: &DynamicObject) -> BTreeMap<u16, (Value, Value)> {
     let secrets: Api<Secret> = scene.api();
-    let mut kept = BTreeMap::new();
+    let mut by_port = BTreeMap::new();
     for endpoint in object.data["status"]["endpoints"]
         .as_array()
         .into_iter()
@@ -24,9 +24,9 @@ async fn kept(scene: &Scene, object: &DynamicObject) -> BTreeMap<u16, (Value, Va
         let files = secrets.get(name).await.unwrap().data.unwrap();
         let config: Value = serde_json::from_slice(&files["dex.json"].0).unwrap();
         let part = config["storage"]["config"]["namespace"].clone();
-        kept.insert(port(endpoint).unwrap(), (endpoint["caBundle"].clone(), part));
+        by_port.insert(port(endpoint).unwrap(), (endpoint["caBundle"].clone(), part));
     }
-    kept
+    by_port
 }
 
 fn port(endpoint: &Value) -> Option<u16> {
@@ -59,7 +59,7 @@ async fn a_provider_keeps_its_keys_when_another_is_removed() {
             ports(object) == [first, second]
         })
         .await;
-    let before = kept(&scene, &object).await;
+    let before = trust_and_storage(&scene, &object).await;
     assert_ne!(before[&first].0, before[&second].0);
     assert_ne!(before[&first].1, before[&second].1);
 
@@ -70,7 +70,7 @@ async fn a_provider_keeps_its_keys_when_another_is_removed() {
         .await;
     let object = stage.clusters(&shop.namespace).get("shop").await.unwrap();
     assert_eq!(
-        kept(&scene, &object).await,
+        trust_and_storage(&scene, &object).await,
         before,
         "swapped entries lock nothing"
     );
@@ -83,6 +83,6 @@ async fn a_provider_keeps_its_keys_when_another_is_removed() {
     let object = stage
         .until(&shop, "have one provider", |object| ports(object) == [second])
         .await;
-    let after = kept(&scene, &object).await;
+    let after = trust_and_storage(&scene, &object).await;
     assert_eq!(after[&second], before[&second]);
 }
