@@ -160,7 +160,7 @@ async fn report_not_granted<S: Service>(
 
 fn releases(held: &Placement) -> bool {
     let mut members = held.members.iter();
-    members.any(|member| member.state == MemberState::Releasing)
+    held.former_release.is_some() || members.any(|member| member.state == MemberState::Releasing)
 }
 
 /// What a cluster asks of this agent.
