@@ -154,15 +154,15 @@ pub fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// Whether the API server refuses an object as things are: it is not allowed (a quota, an admission policy), too large, not valid, or a
-/// range is used up. Whoever wrote the spec has to act.
+/// Whether the API server refuses a write as things are: it is not allowed (a quota, an admission policy or webhook, which may answer 400),
+/// too large, not valid, or a range is used up. Whoever wrote the spec has to act.
 ///
 /// Ranges of addresses and ports that are used up are answered as internal errors, by these words.
 #[must_use]
 pub fn is_refusal(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => match status.code {
-            403 | 413 | 422 => true,
+            400 | 403 | 413 | 422 => true,
             500 => status.message.contains("failed to allocate"),
             _ => false,
         },

@@ -202,6 +202,13 @@ impl Member {
         self.addresses.get(network.as_str()).copied()
     }
 
+    /// Whether it has every address that another member has, in the same network.
+    #[must_use]
+    pub fn has_addresses_of(&self, other: &Self) -> bool {
+        let mut addresses = other.addresses.iter();
+        addresses.all(|(network, address)| self.addresses.get(network) == Some(address))
+    }
+
     /// Since when it is to be replaced: it has failed, or somebody asked to move it off.
     #[must_use]
     pub fn failed_since(&self) -> Option<Timestamp> {

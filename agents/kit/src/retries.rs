@@ -51,6 +51,13 @@ impl Retries {
         next.unwrap_or(PAUSES.1)
     }
 
+    /// Whether reconciling an object failed the last time.
+    #[must_use]
+    pub fn is_failing(&self, object: &impl ResourceExt) -> bool {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.contains_key(&key(object))
+    }
+
     /// Reconciling an object succeeded: its next failure counts as the first.
     pub fn succeeded(&self, object: &impl ResourceExt) {
         self.failing

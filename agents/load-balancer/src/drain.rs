@@ -109,7 +109,8 @@ async fn blocker(
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.
 fn goal(held: &Placement) -> Option<Drained> {
     let leaves = |member: &api::Member| member.state == MemberState::Releasing;
-    held.members.iter().any(leaves).then(|| Drained {
+    let leave = held.former_release.is_some() || held.members.iter().any(leaves);
+    leave.then(|| Drained {
         epoch: held.epoch,
         revision: revision(held),
     })
@@ -325,6 +326,25 @@ mod tests {
                 "{what}"
             );
         }
+    }
+
+    #[test]
+    fn a_release_that_members_do_not_show_is_drained() {
+        let member = json!({
+            "namespace": "metal", "name": "h1", "uid": "again", "role": "Worker", "state": "Bound", "revision": 5,
+        });
+        let held = |former: Value| {
+            let held = json!({
+                "epoch": 1, "revision": 9, "generation": 1, "members": [member], "formerRelease": former,
+            });
+            serde_json::from_value::<Placement>(held).unwrap()
+        };
+        assert_eq!(goal(&held(json!(null))), None);
+        let drained = Drained {
+            epoch: 1,
+            revision: 7,
+        };
+        assert_eq!(goal(&held(json!(7))), Some(drained));
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
                 revision: held.map_or(0, |held| held.revision),
                 generation: object.metadata.generation.unwrap_or_default(),
                 members: Vec::new(),
+                former_release: None,
             }),
             counts: None,
         })),

@@ -17,13 +17,15 @@ pub(super) struct Assessed<'a> {
     pub(super) assessment: Assessment,
 }
 
-/// Whether the cluster has a claim of the same host under another uid. The status has that claim in the member's place, so no load balancer
-/// is asked about the member; the machine stays the cluster's, whatever routes to it.
+/// Whether the cluster has a claim of the same host under another uid, with every address that the member has. No load balancer is asked
+/// about the member then: the machine stays the cluster's, whatever routes to it. An address that the successor does not have may be
+/// that of another host by now.
 #[must_use]
 pub fn is_succeeded(member: &Member, among: &[Member]) -> bool {
     let same_host = |other: &&Member| other.host().key() == member.host().key();
     let mut others = among.iter().filter(same_host);
-    others.any(|other| other.host() != member.host() && !other.is_releasing())
+    others
+        .any(|other| other.host() != member.host() && !other.is_releasing() && other.has_addresses_of(member))
 }
 
 /// Assesses every member. `load_balancers_ready`: see [`assess`].
@@ -93,6 +95,36 @@ mod tests {
             revision: 7,
             ..answer
         })
+    }
+
+    fn at(addresses: &[(&str, &str)], member: proto::placement::v1::Member) -> Member {
+        let addresses = addresses.iter();
+        parse_member(proto::placement::v1::Member {
+            addresses: addresses
+                .map(|(network, address)| ((*network).to_owned(), (*address).to_owned()))
+                .collect(),
+            ..member
+        })
+    }
+
+    #[test]
+    fn a_claim_without_an_address_of_it_succeeds_no_member() {
+        let (x, y) = (("oam", "192.0.2.1"), ("oam", "192.0.2.2"));
+        let (storage, elsewhere) = (("storage", "198.51.100.1"), ("storage", "192.0.2.1"));
+        let old = at(&[x, storage], answer("h1", Releasing));
+        for (addresses, expected) in [
+            (&[x, storage][..], true),
+            (&[x, storage, ("pxe", "203.0.113.1")], true),
+            (&[y, storage], false),
+            (&[x], false),
+            (&[], false),
+            (&[y, elsewhere], false),
+        ] {
+            let mut other = answer("h1", Claimed);
+            other.host.as_mut().unwrap().uid.push_str("-again");
+            let members = [old.clone(), at(addresses, other)];
+            assert_eq!(is_succeeded(&old, &members), expected, "{addresses:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The part of a `SIPCluster`'s status that this agent owns, and when it changes.
 
+use std::collections::BTreeSet;
+
 use api::{
     Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
     conditions::{self, ConditionType},
@@ -12,6 +14,8 @@ use kit::{
     conditions::Finding,
     placement::{self as placed, Position},
 };
+
+use super::members::is_succeeded;
 
 /// Condition types that this agent owns.
 const OWN: [ConditionType; 4] = [
@@ -145,11 +149,22 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
             .into_iter()
             .map(|one| member(one, placed.members()))
             .collect(),
+        former_release: former_release(placed.members()),
     }
 }
 
+/// The newest release among members that [`newest_of_each_name`] leaves out and that no load balancer may route to.
+fn former_release(members: &[placed::Member]) -> Option<u64> {
+    let written: Vec<_> = newest_of_each_name(members);
+    let written: BTreeSet<_> = written.iter().map(|member| member.host()).collect();
+    let former = members.iter().filter(|member| {
+        member.is_releasing() && !written.contains(member.host()) && !is_succeeded(member, members)
+    });
+    former.map(placed::Member::revision).max()
+}
+
 /// The API server knows members by namespace and name. Where a host was made again, and the one that is gone is not given
-/// back yet, the placement has both: the newest claim is in the status.
+/// back yet, the placement has both: the newest claim is in the status, and of the others [`former_release`].
 fn newest_of_each_name(members: &[placed::Member]) -> Vec<&placed::Member> {
     let rank = |member: &placed::Member| (!member.is_releasing(), member.revision());
     let mut newest: Vec<&placed::Member> = members.iter().collect();
@@ -236,6 +251,35 @@ mod tests {
         assert_eq!(observed(&since(3)), Some(time(100)));
         // Written by an agent that knew no times of generations: nothing is written for it alone.
         assert_eq!(observed(&serde_json::json!({ "observedGeneration": 3 })), None);
+    }
+
+    #[test]
+    fn a_release_that_no_member_shows_is_written() {
+        let at = |address: &str, member: placed::Member| placed::Member {
+            addresses: [("oam".to_owned(), address.to_owned())].into(),
+            ..member
+        };
+        let again = |state| placed::Member {
+            host: Some(wire::HostRef {
+                uid: "uid-again".to_owned(),
+                ..member("h1", state).host.unwrap()
+            }),
+            ..member("h1", state)
+        };
+        let released = placed::Member {
+            revision: 9,
+            ..member("h1", Releasing)
+        };
+        let old = at("192.0.2.1", released);
+        for (others, expected) in [
+            (vec![], None),
+            (vec![at("192.0.2.2", again(Claimed))], Some(9)),
+            (vec![at("192.0.2.1", again(Claimed))], None),
+        ] {
+            let members = others.into_iter().chain([old.clone()]).collect();
+            let written = placement(&fixtures::placement(members));
+            assert_eq!(written.former_release, expected, "{:?}", written.members);
+        }
     }
 
     #[test]

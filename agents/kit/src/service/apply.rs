@@ -16,7 +16,7 @@ use super::{
     observed::Observed,
     ownership::{self, Claim},
     problem::{NAME_CONFLICT, Problem},
-    pruning,
+    pruning::{self, Unowned},
     site::Site,
 };
 use crate::apply::{apply, code};
@@ -215,7 +215,9 @@ async fn apply_workload(
                 .map(|kind| prune(site, cluster, objects, *kind))
         ),
     );
-    pruned?;
+    if let Some(problem) = pruned?.into_iter().flatten().next() {
+        return Ok(Err(problem));
+    }
     for (child, applied) in guards {
         match applied {
             Ok(Ok(version)) => versions.push(version),
@@ -244,8 +246,9 @@ async fn prune(
     cluster: (&str, &str),
     objects: &Objects<Exposed>,
     kind: Kind,
-) -> Result<(), Error> {
-    pruning::delete_child(site, cluster, kind, (&objects.namespace(), &objects.name())).await
+) -> Result<Option<Problem>, Error> {
+    let name = (&*objects.namespace(), &*objects.name());
+    pruning::delete_child(site, cluster, kind, name, Unowned::Sip).await
 }
 
 /// Applies accounts and rights, in the order of `Objects`: `RoleBinding`s are last, since one is accepted only when the API server finds

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 
 use super::{
     apply,
@@ -13,13 +13,16 @@ use super::{
     objects::{Applied, Exposed, Objects},
     observed::Observed,
     outcome::{Findings, Instance, Outcome, Probe, Rendered},
-    overrides, pods,
-    problem::Problem,
+    overrides, pods, port_cycles,
+    problem::{PROGRESSING, Problem, Unserved},
     readiness,
 };
 
-/// What a step yields for an instance, or why the instance is refused.
-pub(super) type OrRefused<T> = Result<T, Problem>;
+/// What a step yields for an instance, or why the instance is not served.
+pub(super) type OrUnserved<T> = Result<T, Unserved>;
+
+/// What failed in a pass: the others are served and reported, then the pass is tried again.
+pub(super) type Errors = Vec<Error>;
 
 /// An instance whose Service and configuration are on the API server.
 pub(super) struct ExposedInstance {
@@ -32,20 +35,35 @@ pub(super) async fn prepare<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
     entries: &[S::Entry],
-) -> Result<Vec<OrRefused<S::Prepared>>, Error> {
+    errors: &mut Errors,
+) -> Vec<OrUnserved<S::Prepared>> {
     let preparing = entries.iter().map(|entry| async move {
         if let Some(problem) = overrides::refused(&context.site.overrides, S::common(entry)) {
-            return Ok(Err(problem));
+            return Ok(Err(Unserved::Refused(problem)));
         }
         let prepared = match context.service.prepare(scope, entry).await {
-            Err(Error::Refused(problem)) => return Ok(Err(problem)),
+            Err(Error::Refused(problem)) => return Ok(Err(Unserved::Refused(problem))),
             prepared => prepared?,
         };
         let client = &context.site.client;
         let undefined = network_attachments::undefined(client, scope.cluster, S::common(entry)).await?;
-        Ok(undefined.map_or(Ok(prepared), Err))
+        Ok(undefined.map_or(Ok(prepared), |problem| Err(Unserved::Refused(problem))))
     });
-    try_join_all(preparing.collect::<Vec<_>>()).await
+    without_errors(join_all(preparing.collect::<Vec<_>>()).await, errors)
+}
+
+/// The results of a step, where an instance for which it failed is not served.
+fn without_errors<T>(results: Vec<Result<OrUnserved<T>, Error>>, errors: &mut Errors) -> Vec<OrUnserved<T>> {
+    let results = results.into_iter();
+    results
+        .map(|result| {
+            result.unwrap_or_else(|error| {
+                let problem = Problem::new(PROGRESSING, runtime::error_chain::chain(&error));
+                errors.push(error);
+                Err(Unserved::Failed(problem))
+            })
+        })
+        .collect()
 }
 
 /// Pure.
@@ -53,8 +71,8 @@ pub(super) fn render<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
     entries: &[S::Entry],
-    prepared: Vec<OrRefused<S::Prepared>>,
-) -> Vec<OrRefused<Rendered>> {
+    prepared: Vec<OrUnserved<S::Prepared>>,
+) -> Vec<OrUnserved<Rendered>> {
     let each = entries.iter().zip(prepared);
     each.map(|(entry, prepared)| Ok(context.service.render(scope, entry, prepared?)))
         .collect()
@@ -63,23 +81,31 @@ pub(super) fn render<S: Service>(
 pub(super) async fn expose<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
-    rendered: Vec<OrRefused<Rendered>>,
-) -> Result<Vec<OrRefused<ExposedInstance>>, Error> {
+    rendered: Vec<OrUnserved<Rendered>>,
+    errors: &mut Errors,
+) -> Vec<OrUnserved<ExposedInstance>> {
+    let services = rendered
+        .iter()
+        .flatten()
+        .map(|rendered| rendered.objects.service());
+    errors.extend(port_cycles::free(&context.site, observed, services).await.err());
     let exposing = rendered.into_iter().map(|rendered| async move {
         let Rendered { objects, findings } = match rendered {
             Ok(rendered) => rendered,
-            Err(problem) => return Ok(Err(problem)),
+            Err(unserved) => return Ok(Err(unserved)),
         };
         let exposed = apply::expose(&context.site, observed, objects).await?;
-        Ok(exposed.map(|objects| ExposedInstance { objects, findings }))
+        let exposed = exposed.map(|objects| ExposedInstance { objects, findings });
+        Ok(exposed.map_err(Unserved::Refused))
     });
-    try_join_all(exposing.collect::<Vec<_>>()).await
+    without_errors(join_all(exposing.collect::<Vec<_>>()).await, errors)
 }
 
 /// The outcomes as long as nothing new runs.
 pub(super) fn so_far<S: Service>(
+    observed: &Observed<'_>,
     entries: &[S::Entry],
-    exposed: &[OrRefused<ExposedInstance>],
+    exposed: &[OrUnserved<ExposedInstance>],
 ) -> Vec<Outcome> {
     let each = entries.iter().zip(exposed);
     each.map(|(entry, exposed)| match exposed {
@@ -92,13 +118,13 @@ pub(super) fn so_far<S: Service>(
             };
             outcome::<S, _>(entry, objects, exposed.findings.clone(), probe)
         }
-        Err(problem) => Outcome::Refused(problem.clone()),
+        Err(unserved) => Outcome::unserved(unserved, S::common(entry).object_name().as_str(), observed),
     })
     .collect()
 }
 
 /// Whether what runs the instances may be applied now: the labels of hosts have priority.
-pub(super) fn may_run<S: Service>(context: &Context<S>, exposed: &[OrRefused<ExposedInstance>]) -> bool {
+pub(super) fn may_run<S: Service>(context: &Context<S>, exposed: &[OrUnserved<ExposedInstance>]) -> bool {
     let exposed = exposed.iter().flatten();
     let since = exposed.filter_map(|exposed| exposed.objects.waits_since()).min();
     let clusters = &context.site.stores.clusters;
@@ -106,7 +132,7 @@ pub(super) fn may_run<S: Service>(context: &Context<S>, exposed: &[OrRefused<Exp
 }
 
 /// The instances whose configuration is on the API server, by name and configuration digest.
-pub(super) fn desired(exposed: &[OrRefused<ExposedInstance>]) -> Vec<(String, String)> {
+pub(super) fn desired(exposed: &[OrUnserved<ExposedInstance>]) -> Vec<(String, String)> {
     let exposed = exposed.iter().flatten();
     exposed
         .map(|exposed| (exposed.objects.name(), exposed.objects.config_digest().to_owned()))
@@ -122,18 +148,19 @@ pub(super) struct RunningInstance {
 pub(super) async fn run<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
-    exposed: Vec<OrRefused<ExposedInstance>>,
-) -> Result<Vec<OrRefused<RunningInstance>>, Error> {
+    exposed: Vec<OrUnserved<ExposedInstance>>,
+    errors: &mut Errors,
+) -> Vec<OrUnserved<RunningInstance>> {
     let running = exposed.into_iter().map(|exposed| async move {
         match exposed {
             Ok(ExposedInstance { objects, findings }) => {
                 let objects = apply::run(&context.site, observed.object(), objects).await?;
                 Ok(Ok(RunningInstance { objects, findings }))
             }
-            Err(problem) => Ok(Err(problem)),
+            Err(unserved) => Ok(Err(unserved)),
         }
     });
-    try_join_all(running.collect::<Vec<_>>()).await
+    without_errors(join_all(running.collect::<Vec<_>>()).await, errors)
 }
 
 /// The outcome of every instance, by its Deployment, its pods, and their answers.
@@ -141,13 +168,16 @@ pub(super) async fn probe<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
     entries: &[S::Entry],
-    running: Vec<OrRefused<RunningInstance>>,
+    running: Vec<OrUnserved<RunningInstance>>,
 ) -> Vec<Outcome> {
     let each = entries.iter().zip(running);
     let probing = each.map(|(entry, running)| async move {
         let RunningInstance { objects, findings } = match running {
             Ok(running) => running,
-            Err(problem) => return Outcome::Refused(problem),
+            Err(unserved) => {
+                let name = S::common(entry).object_name();
+                return Outcome::unserved(&unserved, name.as_str(), scope.observed);
+            }
         };
         match objects {
             apply::Running::Applied(objects) => {

@@ -67,13 +67,14 @@ pub(super) async fn members(
     Ok(placement.map(|placement| Members::new(held, &placement)))
 }
 
-/// The revision that is applied when every member of the status is: that of the newest claim or release. It stays when hosts are
-/// bound, so that agents do not react to each other's status for ever.
+/// The revision that is applied when every member of the status is: that of the newest claim or release, also of one that `members` does
+/// not show. It stays when hosts are bound, so that agents do not react to each other's status for ever.
 #[must_use]
 pub fn revision(held: &Placement) -> u64 {
     held.members
         .iter()
         .map(|member| member.revision)
+        .chain(held.former_release)
         .max()
         .unwrap_or_default()
 }

@@ -6,8 +6,8 @@
 //! (Deployment and what guards its pods, when the labels of hosts are written) → probe the pods → report. Objects carry the step that
 //! they have passed in their type: [`Objects<Prepared>`] → [`Objects<Exposed>`] → [`Objects<Applied>`].
 //!
-//! A [`Problem`] is a refusal or something incomplete, and goes into the condition; an [`Error`] is a failure, and the pass is tried
-//! again.
+//! A [`Problem`] is a refusal or something incomplete, and goes into the condition; an [`Error`] is a failure: the other instances are
+//! served and reported, and the pass is tried again.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | `tenants`, `tenant_kinds`, `tenant_watches`, `by_namespace` | what is watched in the namespaces with clusters only |
 //! | `observed`, `members`, `last_members`, `made_ports` | a cluster as it was observed |
 //! | `ownership`, `node_ports`, `network_attachments`, `overrides` | what must not be applied |
-//! | `apply`, `last_applied`, `pruning` | what is written to the API server |
+//! | `apply`, `last_applied`, `port_cycles`, `pruning` | what is written to the API server |
 //! | `pods`, `readiness` | whether pods work |
 //! | `outcome`, `endpoints`, `report`, `status` | what is reported |
 //! | `label_priority` | when pods may be started |
@@ -49,6 +49,7 @@ mod outcome;
 mod overrides;
 mod ownership;
 pub mod pods;
+mod port_cycles;
 mod problem;
 mod process;
 mod pruning;

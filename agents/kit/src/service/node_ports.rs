@@ -125,7 +125,7 @@ fn precedence(cluster: &SIPCluster) -> (Option<Time>, Option<String>, String) {
 }
 
 /// The node ports of a Service, with that of its health check (`externalTrafficPolicy: Local`).
-fn node_ports(service: &Service) -> PortSet {
+pub(super) fn node_ports(service: &Service) -> PortSet {
     let spec = service.spec.iter();
     let ports = spec.flat_map(|spec| {
         let ports = spec.ports.iter().flatten();

@@ -2,12 +2,13 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use api::{Drained, Endpoint, conditions::Reason};
+use api::{Applied, Drained, Endpoint, conditions::Reason};
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
     objects::{Objects, Prepared},
-    problem::{Problem, REFUSED},
+    observed::Observed,
+    problem::{Problem, REFUSED, Unserved},
 };
 
 /// The objects of an instance, and what of the spec is not in them.
@@ -94,8 +95,18 @@ impl Drain {
 pub(super) enum Outcome {
     /// Its Service and configuration are on the API server, and what runs it too unless there is a problem.
     Applied(Box<Instance>),
-    /// What the spec asks for is refused. Nothing of it was applied.
+    /// What the spec asks for is refused, and nothing of it was applied; or what it does not ask for cannot be deleted.
     Refused(Problem),
+    /// A call failed. It stays as it was reported.
+    Failed(Failed),
+}
+
+/// One instance for which a call failed, with what was reported of it last.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) problem: Problem,
+    pub(super) applied: Vec<Applied>,
+    pub(super) endpoints: Vec<Endpoint>,
 }
 
 /// One instance that is on the API server.
@@ -128,6 +139,32 @@ impl Outcome {
                 .as_ref()
                 .is_some_and(|problem| problem.reason == REFUSED),
             Self::Refused(_) => true,
+            Self::Failed(_) => false,
+        }
+    }
+
+    /// An instance that is not served.
+    pub(super) fn unserved(unserved: &Unserved, name: &str, observed: &Observed<'_>) -> Self {
+        match unserved {
+            Unserved::Refused(problem) => Self::Refused(problem.clone()),
+            Unserved::Failed(problem) => {
+                let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
+                applied.retain(|applied| applied.service == name);
+                endpoints.retain(|endpoint| endpoint.name == name);
+                Self::Failed(Failed {
+                    problem: problem.named(name),
+                    applied,
+                    endpoints,
+                })
+            }
+        }
+    }
+
+    /// Whether a call failed.
+    pub(super) fn is_failed(&self) -> bool {
+        match self {
+            Self::Failed(_) => true,
+            Self::Applied(_) | Self::Refused(_) => false,
         }
     }
 
@@ -135,7 +172,7 @@ impl Outcome {
     pub(super) fn requeue(&self) -> Option<Duration> {
         match self {
             Self::Applied(instance) => instance.requeue,
-            Self::Refused(_) => None,
+            Self::Refused(_) | Self::Failed(_) => None,
         }
     }
 }

@@ -18,6 +18,15 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Why an instance is not served in a pass.
+#[derive(Clone, Debug)]
+pub(super) enum Unserved {
+    /// What the spec asks for is refused.
+    Refused(Problem),
+    /// A call failed, and what runs is left as it is; for people. The pass is tried again.
+    Failed(Problem),
+}
+
 impl Problem {
     /// A problem with this reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {

@@ -16,12 +16,13 @@ use super::{
     context::Context,
     definition::{Scope, Service},
     error::Error,
-    instances::{self, ExposedInstance, OrRefused},
+    instances::{self, ExposedInstance, OrUnserved},
     label_priority,
     observed::{Observed, is_decided},
     outcome::{Drain, Outcome},
-    problem::{AVAILABLE, PROGRESSING},
-    pruning, report, revocation,
+    problem::{AVAILABLE, PROGRESSING, Unserved},
+    pruning::Pruned,
+    report, revocation,
     status::{self, Status},
     tenant_watches::Access,
     without_scheduler::members_or_last,
@@ -122,16 +123,16 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
         Desired::Removed => remove(context, observed).await,
         Desired::Unreadable => keep(context, observed).await,
         Desired::Instances(None) => {
-            prune(context, observed, &[]).await?;
-            withdraw(context, observed).await
+            let pruned = prune(context, observed, &[]).await;
+            withdraw(context, observed, pruned).await
         }
         Desired::Instances(Some(desired)) => {
             let (cluster, entries) = *desired;
-            prune(context, observed, &names::<S>(&entries)).await?;
+            let pruned = prune(context, observed, &names::<S>(&entries)).await;
             if entries.is_empty() {
-                return withdraw(context, observed).await;
+                return withdraw(context, observed, pruned).await;
             }
-            serve(context, observed, &cluster, &entries).await
+            serve(context, observed, (&cluster, &entries), pruned).await
         }
     }
 }
@@ -162,7 +163,7 @@ async fn report_not_granted<S: Service>(
 
 fn releases(held: &Placement) -> bool {
     let mut members = held.members.iter();
-    members.any(|member| member.state == MemberState::Releasing)
+    held.former_release.is_some() || members.any(|member| member.state == MemberState::Releasing)
 }
 
 /// What a cluster asks of this agent.
@@ -185,8 +186,10 @@ fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
     match S::parse(observed) {
         Ok(cluster) => {
             let mut entries = S::entries(&cluster);
-            // A cluster that is being deleted keeps what exists, and gets nothing new.
-            entries.retain(|entry| !deleting || observed.names().contains(name::<S>(entry)));
+            // A cluster that is being deleted keeps what the status names, and gets nothing new: a watch may still show what was deleted.
+            let applied = observed.applied();
+            let stays = |entry: &S::Entry| applied.iter().any(|applied| applied.service == name::<S>(entry));
+            entries.retain(|entry| !deleting || stays(entry));
             Desired::Instances(Some(Box::new((cluster, entries))))
         }
         Err(_) if deleting => Desired::Instances(None),
@@ -203,30 +206,17 @@ fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {
 }
 
 /// Deletes every instance that exists and is not desired.
-async fn prune<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    desired: &[&str],
-) -> Result<(), Error> {
+async fn prune<S: Service>(context: &Context<S>, observed: &Observed<'_>, desired: &[&str]) -> Pruned {
     let existing = observed.names().iter().map(String::as_str);
-    delete(context, observed, existing.filter(|name| !desired.contains(name))).await
-}
-
-async fn delete<'a, S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<(), Error> {
-    for name in names {
-        context.service.forget(observed.object(), name);
-        pruning::delete(&context.site, observed.object(), name).await?;
-    }
-    Ok(())
+    Pruned::delete(context, observed, existing.filter(|name| !desired.contains(name))).await
 }
 
 /// The cluster holds no host any more: its instances are deleted.
 async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
-    prune(context, observed, &[]).await?;
+    let pruned = prune(context, observed, &[]).await;
+    if !pruned.is_complete() {
+        return withdraw(context, observed, pruned).await;
+    }
     if !observed.names().is_empty() || observed.condition().is_some() {
         let drain = Drain::unchanged(observed.drained());
         write(context, observed, report::removed(S::IDENTITY, &drain)).await?;
@@ -249,24 +239,33 @@ async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Resu
     Ok(Pass::requeue(drain.requeue))
 }
 
-/// No instance is desired, and every one that existed is deleted. Its pods may still be ending.
-async fn withdraw<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
+/// No instance is desired, and every one that existed is deleted if that is possible. Its pods may still be ending.
+async fn withdraw<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    pruned: Pruned,
+) -> Result<Pass, Error> {
     let drain = context.service.drain(observed, &[]).await;
-    let status = if observed.is_deleting() && observed.condition().is_some() {
+    let is_done = pruned.is_complete() && drain.problem.is_none();
+    let status = if observed.is_deleting() && observed.condition().is_some() && is_done {
         report::removed(S::IDENTITY, &drain)
     } else {
-        report::withdrawn(S::IDENTITY, &drain)
+        report::withdrawn(S::IDENTITY, &pruned.refused, &drain)
     };
     write(context, observed, status).await?;
-    Ok(Pass::requeue(drain.requeue))
+    let pass = Pass {
+        requeue: drain.requeue,
+        refused: !pruned.refused.is_empty(),
+    };
+    pruned.end(pass)
 }
 
 /// The desired instances, from the members to the report.
 async fn serve<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
-    cluster: &Cluster,
-    entries: &[S::Entry],
+    (cluster, entries): (&Cluster, &[S::Entry]),
+    mut pruned: Pruned,
 ) -> Result<Pass, Error> {
     let Some(held) = observed.placement() else {
         // A new cluster is mostly placed at once; that it waits is reported once its own agent has reported why.
@@ -278,7 +277,7 @@ async fn serve<S: Service>(
             )
             .await?;
         }
-        return Ok(Pass::requeue(None));
+        return pruned.end(Pass::requeue(None));
     };
     let Some(members) = members_or_last(context, observed, held, cluster, entries).await? else {
         write(
@@ -287,42 +286,49 @@ async fn serve<S: Service>(
             report::waits_for_placement(S::IDENTITY, observed),
         )
         .await?;
-        return Ok(Pass::requeue(PLACEMENT_RETRY));
+        return pruned.end(Pass::requeue(PLACEMENT_RETRY));
     };
     let scope = Scope {
         observed,
         cluster,
         members: &members,
     };
-    let prepared = instances::prepare(context, scope, entries).await?;
+    let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
-    let exposed = instances::expose(context, observed, rendered).await?;
+    let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
     revocation::revoke(context, scope, entries, &exposed).await;
     if observed.is_deleting() {
-        delete_refused(context, observed, entries, &exposed).await?;
+        let deleted = delete_refused(context, observed, entries, &exposed).await;
+        pruned.extend(deleted);
     }
-    if report_exposed(context, observed, held, entries, &exposed).await? {
-        return Ok(Pass::requeue(RESYNC));
+    let mut outcomes = instances::so_far::<S>(observed, entries, &exposed);
+    outcomes.extend(pruned.outcomes());
+    if report_exposed(context, observed, held, &outcomes).await? {
+        return pruned.end(Pass::requeue(RESYNC));
     }
     if !instances::may_run(context, &exposed) {
-        return Ok(Pass::requeue(label_priority::RESYNC));
+        return pruned.end(Pass::requeue(label_priority::RESYNC));
     }
     let desired = instances::desired(&exposed);
-    let applied = instances::run(context, observed, exposed).await?;
+    let applied = instances::run(context, observed, exposed, &mut pruned.errors).await;
     if S::APPLIES_WITHOUT_SCHEDULER {
         let clusters = &context.site.stores.clusters;
         context
             .last_members
             .remember(observed.object(), members.clone(), clusters);
     }
-    let outcomes = instances::probe(context, scope, entries, applied).await;
+    let mut outcomes = instances::probe(context, scope, entries, applied).await;
+    outcomes.extend(pruned.outcomes());
     let drain = context.service.drain(observed, &desired).await;
     if observed.is_deleting() && drain.problem.is_some() {
-        // No pod has members that take new connections, and one of them does not follow: the pods have to end.
-        delete(context, observed, names::<S>(entries).into_iter()).await?;
-        return Ok(Pass::requeue(PLACEMENT_RETRY));
+        // No pod has members that take new connections, and one of them does not follow: the pods have to end. The next pass deletes what
+        // the status does not name any more; a pass on an older status would make it again.
+        let status = report::withdrawn(S::IDENTITY, &pruned.refused, &drain);
+        write(context, observed, status).await?;
+        return pruned.end(Pass::requeue(drain.requeue));
     }
-    report(context, observed, held, &outcomes, &drain).await
+    let pass = report(context, observed, held, &outcomes, &drain).await?;
+    pruned.end(pass)
 }
 
 /// A refused instance of a cluster that is being deleted cannot release its hosts, and there will be nothing to serve: its pods have
@@ -331,13 +337,13 @@ async fn delete_refused<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     entries: &[S::Entry],
-    exposed: &[OrRefused<ExposedInstance>],
-) -> Result<(), Error> {
+    exposed: &[OrUnserved<ExposedInstance>],
+) -> Pruned {
     let refused = entries
         .iter()
         .zip(exposed)
-        .filter(|(_, exposed)| exposed.is_err());
-    delete(context, observed, refused.map(|(entry, _)| name::<S>(entry))).await
+        .filter(|(_, exposed)| matches!(exposed, Err(Unserved::Refused(_))));
+    Pruned::delete(context, observed, refused.map(|(entry, _)| name::<S>(entry))).await
 }
 
 /// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods
@@ -346,13 +352,11 @@ async fn report_exposed<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     held: &Placement,
-    entries: &[S::Entry],
-    exposed: &[OrRefused<ExposedInstance>],
+    outcomes: &[Outcome],
 ) -> Result<bool, Error> {
-    let outcomes = instances::so_far::<S>(entries, exposed);
     let drain = Drain::unchanged(observed.drained());
     let generation = observed.generation();
-    let mut next = report::status(S::IDENTITY, S::protocol, (generation, held), &outcomes, &drain);
+    let mut next = report::status(S::IDENTITY, S::protocol, (generation, held), outcomes, &drain);
     if observed.applied() == next.applied {
         return Ok(false);
     }
@@ -374,6 +378,13 @@ async fn report<S: Service>(
 ) -> Result<Pass, Error> {
     let generation = observed.generation();
     let status = report::status(S::IDENTITY, S::protocol, (generation, held), outcomes, drain);
+    let fails_anew =
+        outcomes.iter().any(Outcome::is_failed) && !context.retries.is_failing(observed.object());
+    if fails_anew && report::may_keep_condition(observed, &status) {
+        // Most calls that fail succeed the next time.
+        status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
+        return Ok(Pass::requeue(RESYNC));
+    }
     let notable = status
         .finding
         .clone()

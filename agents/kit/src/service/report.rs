@@ -32,6 +32,12 @@ pub(super) fn status(
                 refused.push(problem.clone());
                 continue;
             }
+            Outcome::Failed(failed) => {
+                applied.extend(failed.applied.clone());
+                reached.extend(failed.endpoints.clone());
+                progressing.push(failed.problem.clone());
+                continue;
+            }
         };
         let Instance {
             name,
@@ -73,6 +79,15 @@ pub(super) fn status(
         endpoints: reached,
         drained: drain.drained,
     }
+}
+
+/// Whether there is a condition for this generation that a status of failed calls does not contradict: it reports no refusal, and no failure of
+/// pods.
+pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bool {
+    let condition = observed.condition();
+    let is_progress = |finding: &Finding| finding.reason == PROGRESSING;
+    condition.is_some_and(|condition| condition.observed_generation == Some(observed.generation()))
+        && status.finding.as_ref().is_some_and(is_progress)
 }
 
 /// The problems with the first reason; the others are reported when these are mended.
@@ -132,11 +147,11 @@ pub(super) fn not_granted(
     }
 }
 
-/// Nothing is asked for, and every instance is deleted. Its pods may still be ending.
-pub(super) fn withdrawn(identity: &Identity, drain: &Drain) -> Status {
-    let problem = drain.problem.clone();
+/// Nothing is asked for, and every instance is deleted, but for those whose deletion is refused. Its pods may still be ending.
+pub(super) fn withdrawn(identity: &Identity, refused: &[Problem], drain: &Drain) -> Status {
+    let problems = refused.iter().chain(&drain.problem).cloned().collect::<Vec<_>>();
     Status {
-        finding: problem.map(|Problem { reason, message }| Finding::no(identity.condition, reason, message)),
+        finding: summary(identity, &problems),
         applied: Vec::new(),
         endpoints: Vec::new(),
         drained: drain.drained,

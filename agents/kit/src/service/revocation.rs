@@ -5,7 +5,8 @@ use futures::future::join_all;
 use super::{
     context::Context,
     definition::{Scope, Service},
-    instances::{ExposedInstance, OrRefused},
+    instances::{ExposedInstance, OrUnserved},
+    problem::Unserved,
 };
 
 /// Has the service take away what refused entries no longer give. A failure holds up no other entry, and the report tells why the entry is
@@ -14,11 +15,13 @@ pub(super) async fn revoke<S: Service>(
     context: &Context<S>,
     scope: Scope<'_>,
     entries: &[S::Entry],
-    exposed: &[OrRefused<ExposedInstance>],
+    exposed: &[OrUnserved<ExposedInstance>],
 ) {
     let each = entries.iter().zip(exposed);
     let revoking = each.filter_map(|(entry, exposed)| {
-        let why = exposed.as_ref().err()?;
+        let Err(Unserved::Refused(why)) = exposed else {
+            return None;
+        };
         Some(async move {
             if let Err(error) = context.service.revoke(scope, entry, why).await {
                 let error = &error as &dyn std::error::Error;

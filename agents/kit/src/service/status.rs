@@ -28,24 +28,29 @@ pub(super) async fn write(
         .finding
         .clone()
         .map(|finding| finding.condition(observed.conditions(), observed.generation(), Timestamp::now()));
-    let same = observed.condition() == condition.as_ref()
-        && observed.applied() == status.applied
-        && observed.endpoints() == status.endpoints
-        && observed.drained() == status.drained;
-    if same {
+    if observed.condition() == condition.as_ref() && is_same(observed, &status) {
         return Ok(false);
     }
     write_with(client, identity, observed, condition, status).await?;
     Ok(true)
 }
 
-/// Writes the status with the condition that the cluster has already.
+fn is_same(observed: &Observed<'_>, status: &Status) -> bool {
+    observed.applied() == status.applied
+        && observed.endpoints() == status.endpoints
+        && observed.drained() == status.drained
+}
+
+/// Writes the status with the condition that the cluster has already, if the rest differs.
 pub(super) async fn write_keeping_condition(
     client: &Client,
     identity: &Identity,
     observed: &Observed<'_>,
     status: Status,
 ) -> Result<(), Error> {
+    if is_same(observed, &status) {
+        return Ok(());
+    }
     write_with(client, identity, observed, observed.condition().cloned(), status).await
 }
 

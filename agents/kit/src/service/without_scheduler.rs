@@ -10,7 +10,7 @@ use super::{
     context::Context,
     definition::{Scope, Service},
     error::Error,
-    instances,
+    instances::{self, Errors},
     members::{Members, members},
     observed::Observed,
     revocation,
@@ -57,12 +57,13 @@ async fn apply_with_last_members<S: Service>(
         cluster,
         members: &members,
     };
-    let prepared = instances::prepare(context, scope, entries).await?;
+    let mut errors = Errors::new();
+    let prepared = instances::prepare(context, scope, entries, &mut errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
-    let exposed = instances::expose(context, observed, rendered).await?;
+    let exposed = instances::expose(context, observed, rendered, &mut errors).await;
     revocation::revoke(context, scope, entries, &exposed).await;
     if instances::may_run(context, &exposed) {
-        instances::run(context, observed, exposed).await?;
+        instances::run(context, observed, exposed, &mut errors).await;
     }
-    Ok(())
+    errors.into_iter().next().map_or(Ok(()), Err)
 }

@@ -74,7 +74,9 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     false
 }
 
-/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those.
+/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where an address of the member is not
+/// that of the new host, the former host is given back like any other: load balancers may route to that address, which may be
+/// another machine's by now.
 fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
     let again = |id: &HostId, member: &Member| {
         let now = view.inventory.incarnation(&id.name).filter(|now| *now != id)?;
@@ -104,6 +106,10 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
         if member.state != MemberState::Releasing {
             member.renumber();
         }
+        if let Some(host) = view.reported(&now).filter(|host| moves(&member, host)) {
+            record.members.insert(before.clone(), left_behind(member.clone()));
+            member.addresses.clone_from(&host.details().addresses);
+        }
         member.confirmed = false;
         for replaces in record
             .members
@@ -119,6 +125,22 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
         }
         record.members.insert(now, member);
     }
+}
+
+/// Whether a host has another address than a member had, in a network of both.
+fn moves(member: &Member, host: &observed::Host) -> bool {
+    let addresses = &host.details().addresses;
+    let mut before = member.addresses.iter();
+    before.any(|(network, address)| addresses.get(network).is_some_and(|now| now != address))
+}
+
+/// A member whose host is gone, and in whose place another one of its cluster has come.
+fn left_behind(mut member: Member) -> Member {
+    if member.state != MemberState::Releasing {
+        member.begin_release(ReleaseReason::Gone);
+        member.replaces = None;
+    }
+    member
 }
 
 /// When its role has got another topology key, a member's domain is what its host shows of that.

@@ -3,7 +3,7 @@
 
 mod own;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
@@ -285,6 +285,52 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
     assert_eq!(stage.why_not("h2"), ["former-member"], "it is in the ledger");
     stage.report(&session, &[host("h1")]).await;
     assert_eq!(stage.why_not("h2"), [""; 0], "its host is back");
+}
+
+/// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
+#[tokio::test]
+async fn a_machine_that_leaves_by_a_crossed_name_waits_for_its_release() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let crossed = |host: wire::Host, address_of: &str| wire::Host {
+        addresses: self::host(address_of).addresses,
+        ..again(host)
+    };
+    let remade = [crossed(labelled("h1", "one"), "h2"), crossed(host("h2"), "h1")];
+
+    stage.report(&session, &remade).await;
+
+    assert_eq!(
+        stage.why_not("h2"),
+        ["former-member"],
+        "load balancers of the cluster may route to its machine"
+    );
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    let one = stage.record("one").await.unwrap();
+    let states: Vec<_> = one
+        .members
+        .iter()
+        .map(|(id, member)| {
+            let addresses: Vec<IpAddr> = member.addresses.values().copied().collect();
+            (id.uid.as_str(), member.state, member.ordinal, addresses)
+        })
+        .collect();
+    let at = |name: &str| vec![host(name).addresses["oam"].parse().unwrap()];
+    assert_eq!(
+        states,
+        [
+            ("uid-h1", Releasing, Some(0), at("h1")),
+            ("uid-h1-again", Bound, Some(0), at("h2"))
+        ],
+        "the tenant keeps the host that has its labels"
+    );
+    stage.report(&session, &remade).await;
+    assert_eq!(stage.record("one").await.unwrap(), one, "it stays so");
+
+    stage.confirm(&one).await;
+    assert_eq!(stage.why_not("h2"), [""; 0]);
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
 }
 
 #[tokio::test]

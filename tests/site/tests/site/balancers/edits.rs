@@ -28,7 +28,7 @@ const PORTS: u16 = 60;
 const MOST_WORKERS: u32 = 3;
 const MOST_ENTRIES: usize = 4;
 /// Kinds of edits.
-const KINDS: u8 = 8;
+const KINDS: u8 = 9;
 const SHORT: u64 = 16;
 /// For how long nobody may write at rest, after nobody has written for a moment.
 const REST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
@@ -53,6 +53,22 @@ struct Wish {
 impl Wish {
     fn all(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().chain(&self.control_plane)
+    }
+
+    /// Two named entries of one cluster, of one kind or not, get each other's ports. Returns whether there are two.
+    fn exchange_ports(&mut self) -> bool {
+        let Wish {
+            workers: _,
+            entries,
+            control_plane,
+        } = self;
+        let all = entries.iter_mut().chain(control_plane);
+        let mut named = all.filter(|entry| entry.name.is_some());
+        let (Some(first), Some(second)) = (named.next(), named.next_back()) else {
+            return false;
+        };
+        std::mem::swap(&mut first.port, &mut second.port);
+        true
     }
 
     fn members(&self) -> usize {
@@ -166,6 +182,7 @@ impl Wishes {
                     self.now[1 - one].entries.push(entry);
                     "gives an entry to the cluster of the other namespace"
                 }
+                8 if self.now[one].exchange_ports() => "has two named entries exchange their ports",
                 _ => continue,
             };
             return format!("{} {done}: {:?}", NAMESPACES[one], self.now);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{Api, ResourceExt as _, api::ListParams};
+use sandbox::inventory::NETWORK;
 use serde_json::{Value, json};
 
 use super::workers;
@@ -70,6 +71,50 @@ fn entries_without_names_keep_their_objects_by_their_ports() {
         let after = made(stage, "entries").await;
         assert_kept(&before, &after);
         assert_eq!(after[&31_324].0, before[&31_323].0);
+    });
+}
+
+#[test]
+fn entries_with_names_exchange_their_ports() {
+    on_shared_site("exchange", async |stage| {
+        let [a, b, c] = ["a", "b", "c"].map(Some);
+        let shop = cluster("exchange", "shop").role(Role::Worker, 0).with(
+            "/services/loadBalancerWorker",
+            json!([entry(31_350, a), entry(31_351, b), entry(31_352, c)]),
+        );
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let before = made(stage, "exchange").await;
+        edit(
+            stage,
+            &shop,
+            &[entry(31_351, a), entry(31_352, b), entry(31_350, c)],
+        )
+        .await;
+        let after = made(stage, "exchange").await;
+        for (from, to) in [(31_350, 31_351), (31_351, 31_352), (31_352, 31_350)] {
+            assert_eq!(after[&to].0, before[&from].0, "{from} to {to}");
+        }
+
+        // With the load balancer of another role, and one port that stays.
+        let range = |first: u16, last: u16, name| workers(first, last, &json!({"name": name}));
+        edit(stage, &shop, &[range(31_350, 31_351, a)]).await;
+        let of_role = |port: u16| json!([{"image": "haproxy:2.8", "nodeInterfaceId": NETWORK, "nodePort": port, "name": "d"}]);
+        let role = shop.clone().role(Role::ControlPlane, 0).spec()["nodes"]["ControlPlane"].clone();
+        let both = |entries: Value, port: u16| {
+            json!({
+                "nodes": {"ControlPlane": role},
+                "services": {"loadBalancerWorker": entries, "loadBalancerControlPlane": of_role(port)},
+            })
+        };
+        stage
+            .edit(&shop, both(json!([range(31_350, 31_351, a)]), 31_352))
+            .await;
+        stage.ready(&shop).await;
+        stage
+            .edit(&shop, both(json!([range(31_351, 31_352, a)]), 31_350))
+            .await;
+        stage.ready(&shop).await;
     });
 }
 

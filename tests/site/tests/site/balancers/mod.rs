@@ -9,6 +9,7 @@ mod pods;
 mod ports;
 mod reachability;
 pub(crate) mod releases;
+mod removal;
 mod takeover;
 mod templates;
 

@@ -18,15 +18,15 @@ use crate::fixtures::{
 
 /// For how long something must not happen that took less than a second when it was wrong.
 const STAYS: Duration = Duration::from_secs(4);
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Keeps every pod of a load balancer on the API server after it was deleted, as one that drains is.
-async fn keep_pods(stage: &Stage, namespace: &str, name: &str) {
+pub(super) async fn keep_pods(stage: &Stage, namespace: &str, name: &str) {
     keep(stage, namespace, name, &json!(["example.org/drains"])).await;
 }
 
 /// Lets the pods go that were kept.
-async fn let_pods_go(stage: &Stage, namespace: &str, name: &str) {
+pub(super) async fn let_pods_go(stage: &Stage, namespace: &str, name: &str) {
     keep(stage, namespace, name, &Value::Null).await;
 }
 
@@ -43,7 +43,7 @@ async fn keep(stage: &Stage, namespace: &str, name: &str, finalizers: &Value) {
 }
 
 /// Nothing of a scenario is given back for a while.
-async fn nothing_is_given_back(stage: &Stage, scenario: &str, hosts: usize) {
+pub(super) async fn nothing_is_given_back(stage: &Stage, scenario: &str, hosts: usize) {
     let until = tokio::time::Instant::now() + STAYS;
     while tokio::time::Instant::now() < until {
         let held = stage.hosts_of(scenario).await;
@@ -54,7 +54,7 @@ async fn nothing_is_given_back(stage: &Stage, scenario: &str, hosts: usize) {
 }
 
 /// Waits until so many hosts of a scenario are held, and returns those that were given back.
-async fn until_held(stage: &Stage, scenario: &str, wanted: usize) -> Vec<DynamicObject> {
+pub(super) async fn until_held(stage: &Stage, scenario: &str, wanted: usize) -> Vec<DynamicObject> {
     let hosts = stage
         .until_hosts(scenario, &format!("be {wanted} that are held"), |hosts| {
             hosts.iter().filter(|host| !given_back(host)).count() == wanted
@@ -74,8 +74,8 @@ pub(super) fn behind(scenario: &str, ports: &[u16]) -> Cluster {
         .with("/services/loadBalancerWorker", json!(entries))
 }
 
-const FIRST: &str = "loadbalancer-worker-shop";
-const SECOND: &str = "loadbalancer-worker-shop-1";
+pub(super) const FIRST: &str = "loadbalancer-worker-shop";
+pub(super) const SECOND: &str = "loadbalancer-worker-shop-1";
 
 #[test]
 fn deleted_clusters_hosts_leave_the_configuration_first() {
@@ -230,7 +230,7 @@ async fn forbid(stage: &Stage, namespace: &str, what: &str) {
 }
 
 /// How often the load-balancer agent has written the status of a cluster.
-fn status_writes(stage: &Stage, cluster: &Cluster) -> usize {
+pub(super) fn status_writes(stage: &Stage, cluster: &Cluster) -> usize {
     let written = stage.asked_by_agents().into_iter().filter(|entry| {
         let object = entry.object_ref.clone().unwrap_or_default();
         entry.user.username == user(Agent::LoadBalancer)

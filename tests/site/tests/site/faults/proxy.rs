@@ -133,6 +133,15 @@ impl ApiProxy {
         self.way.rules.add(Box::new(matches), pass, 1, fault)
     }
 
+    /// Does something to every call that matches.
+    pub(crate) fn inject_always(
+        &self,
+        matches: impl Fn(&Call) -> bool + Send + Sync + 'static,
+        fault: Fault,
+    ) -> Injected {
+        self.way.rules.add(Box::new(matches), 0, usize::MAX, fault)
+    }
+
     /// Holds back what the watches of a resource tell.
     pub(crate) fn freeze(&self, resource: &str) {
         self.way.frozen.send_modify(|frozen| {

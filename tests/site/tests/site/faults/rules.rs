@@ -131,6 +131,7 @@ impl Injected {
 /// What an API server answers that refuses a call.
 pub(super) fn refusal(code: u16) -> Answer {
     let reason = match code {
+        400 => "BadRequest",
         409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",

@@ -1,0 +1,216 @@
+//! Entries of one cluster that ask for each other's node ports. Each would wait for the other for ever: a Service of the cycle gives up the
+//! ports that its entry no longer asks for, which carry no traffic any more after the edit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::PortSet;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
+
+use super::{
+    error::{Error, refusal},
+    node_ports::node_ports,
+    observed::Observed,
+    site::Site,
+};
+use crate::apply;
+
+/// The node ports of an entry's Service.
+#[derive(Clone, Debug)]
+struct Ports {
+    held: PortSet,
+    wanted: PortSet,
+}
+
+/// Frees the ports of one Service of each cycle. What the API server refuses stays, and is reported as a conflict.
+pub(super) async fn free<'a>(
+    site: &Site,
+    observed: &Observed<'_>,
+    rendered: impl Iterator<Item = &'a Service>,
+) -> Result<(), Error> {
+    let uid = observed.object().uid();
+    let own = observed.services().filter(|service| {
+        service
+            .owner_references()
+            .iter()
+            .any(|owner| Some(&owner.uid) == uid.as_ref())
+    });
+    let own: BTreeMap<String, &Service> = own.map(|service| (service.name_any(), service)).collect();
+    let wanted: BTreeMap<String, &Service> = rendered.map(|service| (service.name_any(), service)).collect();
+    let entries = wanted.iter().filter_map(|(name, service)| {
+        let ports = Ports {
+            held: node_ports(own.get(name)?),
+            wanted: node_ports(service),
+        };
+        Some((name.as_str(), ports))
+    });
+    let entries: BTreeMap<&str, Ports> = entries.collect();
+    for name in in_cycles(&entries) {
+        let (Some(service), Some(ports), Some(own)) = (wanted.get(name), entries.get(name), own.get(name))
+        else {
+            continue;
+        };
+        let mut kept = without_ports(service, &ports.held);
+        // The same object, and no other one of its name.
+        kept.metadata.uid = own.uid();
+        tracing::info!(service = name, held = %ports.held, wanted = %ports.wanted, "its node ports are freed for an exchange");
+        if let Err(error) = apply::apply(&site.client, site.identity.manager, &kept).await {
+            refusal("free node ports of the Service", error)?;
+        }
+    }
+    Ok(())
+}
+
+/// One entry of each cycle in which every entry waits for a port that the next one has and no longer asks for.
+fn in_cycles<'a>(entries: &BTreeMap<&'a str, Ports>) -> Vec<&'a str> {
+    let mut left = entries.clone();
+    let mut freed = Vec::new();
+    while let Some(name) = left.keys().copied().find(|name| is_in_cycle(&left, name)) {
+        left.remove(name);
+        freed.push(name);
+    }
+    freed
+}
+
+fn is_in_cycle(entries: &BTreeMap<&str, Ports>, name: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<&str> = awaited(entries, name).collect();
+    while let Some(other) = next.pop() {
+        if other == name {
+            return true;
+        }
+        if seen.insert(other) {
+            next.extend(awaited(entries, other));
+        }
+    }
+    false
+}
+
+/// The other entries that have a port for which this one waits, and that no longer ask for it.
+fn awaited<'a>(entries: &'a BTreeMap<&str, Ports>, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let own = entries.get(name).into_iter();
+    own.flat_map(move |own| {
+        let others = entries.iter().filter(move |(other, ports)| {
+            let mut left = ports.held.iter().filter(|port| !ports.wanted.contains(*port));
+            **other != name && left.any(|port| own.wanted.contains(port) && !own.held.contains(port))
+        });
+        others.map(|(other, _)| *other)
+    })
+}
+
+/// The Service with those of its node ports that it has already; without any node port where it has none of them.
+fn without_ports(service: &Service, held: &PortSet) -> Service {
+    let mut kept = service.clone();
+    let Some(spec) = kept.spec.as_mut() else {
+        return kept;
+    };
+    let has = |port: i32| u16::try_from(port).is_ok_and(|port| held.contains(port));
+    let ports = spec.ports.get_or_insert_default();
+    if ports.iter().any(|port| port.node_port.is_some_and(has)) {
+        ports.retain(|port| port.node_port.is_some_and(has));
+        return kept;
+    }
+    for port in ports {
+        port.node_port = None;
+    }
+    spec.type_ = Some("ClusterIP".to_owned());
+    spec.allocate_load_balancer_node_ports = None;
+    spec.external_traffic_policy = None;
+    spec.health_check_node_port = None;
+    spec.load_balancer_class = None;
+    spec.load_balancer_source_ranges = None;
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entries<'a>(all: &[(&'a str, &[u16], &[u16])]) -> BTreeMap<&'a str, Ports> {
+        let ports = |ports: &[u16]| ports.iter().copied().collect();
+        let all = all.iter();
+        all.map(|(name, held, wanted)| {
+            let ports = Ports {
+                held: ports(held),
+                wanted: ports(wanted),
+            };
+            (*name, ports)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn one_entry_of_each_cycle_gives_its_ports_up() {
+        for (what, all, expected) in [
+            (
+                "they stay",
+                vec![("a", &[1][..], &[1][..]), ("b", &[2], &[2])],
+                vec![],
+            ),
+            (
+                "two exchange",
+                vec![("a", &[1], &[2]), ("b", &[2], &[1])],
+                vec!["a"],
+            ),
+            (
+                "one follows another",
+                vec![("a", &[1], &[2]), ("b", &[2], &[3])],
+                vec![],
+            ),
+            (
+                "three exchange, and one waits",
+                vec![
+                    ("a", &[1], &[2]),
+                    ("b", &[2], &[3]),
+                    ("c", &[3], &[1]),
+                    ("d", &[4], &[1]),
+                ],
+                vec!["a"],
+            ),
+            (
+                "both want one",
+                vec![("a", &[1], &[1, 2]), ("b", &[2], &[1, 2])],
+                vec![],
+            ),
+            (
+                "two pairs",
+                vec![
+                    ("a", &[1], &[2]),
+                    ("b", &[2], &[1]),
+                    ("c", &[3], &[4]),
+                    ("d", &[4], &[3]),
+                ],
+                vec!["a", "c"],
+            ),
+            (
+                "a range moves on",
+                vec![("a", &[1, 2], &[2, 3]), ("b", &[3], &[1])],
+                vec!["a"],
+            ),
+        ] {
+            assert_eq!(in_cycles(&entries(&all)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn ports_that_stay_are_kept() {
+        let service = |ports: Value| -> Service {
+            serde_json::from_value(json!({"spec": {"type": "NodePort", "ports": ports}})).unwrap()
+        };
+        let both = service(json!([{"port": 2, "nodePort": 2}, {"port": 3, "nodePort": 3}]));
+        let held = |ports: &[u16]| ports.iter().copied().collect();
+        let kept = service(json!([{"port": 2, "nodePort": 2}]));
+        assert_eq!(without_ports(&both, &held(&[1, 2])), kept);
+        let spec = without_ports(&both, &held(&[1])).spec.unwrap();
+        assert_eq!(spec.type_.as_deref(), Some("ClusterIP"));
+        assert_eq!(
+            node_ports(&Service {
+                spec: Some(spec),
+                ..Service::default()
+            }),
+            PortSet::default()
+        );
+    }
+}

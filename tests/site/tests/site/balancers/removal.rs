@@ -1,0 +1,295 @@
+//! Load balancers that are removed against resistance: pods that stay, refused deletions, objects of others.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use sandbox::{region::Agent, wait};
+use serde_json::json;
+use tokio::time::{interval, timeout};
+
+use super::{
+    objects,
+    releases::{
+        FIRST, PAUSE, SECOND, behind, keep_pods, let_pods_go, nothing_is_given_back, status_writes,
+        until_held,
+    },
+    workers,
+};
+use crate::{
+    faults::{ApiProxy, Call, Fault},
+    fixtures::{AGENTS, PATIENCE, Stage, fleet, given_back, members, on_shared_site},
+};
+
+#[test]
+fn a_deletion_whose_pods_do_not_follow_comes_to_rest() {
+    on_shared_site("at-rest", async |stage| {
+        stage.load(&fleet("at-rest", 3, 0, 1)).await;
+        let shop = behind("at-rest", &[31_314]);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        keep_pods(stage, "at-rest", FIRST).await;
+        let of = objects(stage, "at-rest");
+
+        stage.delete(&shop).await;
+        wait::until_gone(of.services.clone(), FIRST, 2 * PATIENCE)
+            .await
+            .unwrap();
+        stage
+            .condition_mentions(
+                &shop,
+                "LoadBalancerReady",
+                "False",
+                "Progressing",
+                "no longer asked for",
+            )
+            .await;
+        let object = stage.clusters("at-rest").get("shop").await.unwrap();
+        assert_eq!(object.data.pointer("/status/applied"), None);
+        let before = status_writes(stage, &shop);
+        let until = tokio::time::Instant::now() + Duration::from_secs(5);
+        while tokio::time::Instant::now() < until {
+            let service = of.services.get_opt(FIRST).await.unwrap();
+            assert!(service.is_none(), "it is made again");
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert_eq!(status_writes(stage, &shop) - before, 0, "status writes at rest");
+        nothing_is_given_back(stage, "at-rest", 3).await;
+
+        let_pods_go(stage, "at-rest", FIRST).await;
+        stage.gone(&shop).await;
+        assert!(stage.hosts_of("at-rest").await.iter().all(given_back));
+    });
+}
+
+/// Nobody may delete this object.
+const POLICY: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: keep-NAMESPACE-RESOURCE}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
+    resourceRules:
+      - {apiGroups: ['*'], apiVersions: ['*'], operations: [DELETE], resources: [RESOURCE]}
+  validations:
+    - expression: oldObject.metadata.name != 'NAME'
+      message: it is kept until Monday
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: keep-NAMESPACE-RESOURCE}
+spec: {policyName: keep-NAMESPACE-RESOURCE, validationActions: [Deny]}
+";
+
+/// Forbids to delete an object, and waits until that counts. Returns the file, to allow it again.
+async fn keep(stage: &Stage, namespace: &str, resource: &str, name: &str) -> tempfile::NamedTempFile {
+    let policy = POLICY
+        .replace("NAMESPACE", namespace)
+        .replace("RESOURCE", resource)
+        .replace("NAME", name);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, policy).unwrap();
+    stage
+        .kubectl(&["apply", "-f", &file.path().display().to_string()])
+        .await;
+    let in_force = async {
+        let mut pace = interval(Duration::from_millis(200));
+        let try_it = ["delete", resource, name, "-n", namespace, "--dry-run=server"];
+        while stage.site.kubectl_ok(&try_it).await.is_ok() {
+            pace.tick().await;
+        }
+    };
+    timeout(PATIENCE, in_force).await.unwrap();
+    file
+}
+
+async fn allow(stage: &Stage, file: &tempfile::NamedTempFile) {
+    stage
+        .kubectl(&["delete", "-f", &file.path().display().to_string()])
+        .await;
+}
+
+#[test]
+fn a_service_that_may_not_be_deleted_holds_nothing_else() {
+    on_shared_site("kept-service", async |stage| {
+        stage.load(&fleet("kept-service", 3, 0, 1)).await;
+        let shop = behind("kept-service", &[31_315, 31_316]);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let file = keep(stage, "kept-service", "services", SECOND).await;
+
+        let entries = json!([workers(31_315, 31_315, &json!({}))]);
+        let one_edit = json!({
+            "nodes": {"Worker": {"count": {"active": 2}}}, "services": {"loadBalancerWorker": entries},
+        });
+        stage.edit(&shop, one_edit).await;
+        let why = stage
+            .condition_is(&shop, "LoadBalancerReady", "False", "Refused")
+            .await;
+        assert!(why.contains(SECOND) && why.contains("kept until Monday"), "{why}");
+        for host in until_held(stage, "kept-service", 2).await {
+            let config = stage.haproxy_config(&shop, "worker").await;
+            assert!(!config.contains(&host.name_any()), "{config}");
+        }
+        let of = objects(stage, "kept-service");
+        assert!(of.services.get_opt(SECOND).await.unwrap().is_some());
+        let is_done = |object: &DynamicObject| {
+            let [first] = &*members_applied(object) else {
+                return false;
+            };
+            members(object).len() == 2 && Some(*first) == newest_revision(object)
+        };
+        stage.until(&shop, "report the release", is_done).await;
+        let before = status_writes(stage, &shop);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(status_writes(stage, &shop) - before, 0, "status writes at rest");
+
+        allow(stage, &file).await;
+        wait::until_gone(of.services, SECOND, PATIENCE).await.unwrap();
+        stage.ready(&shop).await;
+    });
+}
+
+#[test]
+fn a_budget_that_may_not_be_deleted_is_reported() {
+    on_shared_site("kept-budget", async |stage| {
+        let two = json!([workers(31_317, 31_317, &json!({"replicas": 2}))]);
+        let shop = behind("kept-budget", &[]).with("/services/loadBalancerWorker", two);
+        stage.load(&fleet("kept-budget", 3, 0, 1)).await;
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let file = keep(stage, "kept-budget", "poddisruptionbudgets", FIRST).await;
+
+        let one = json!([workers(31_317, 31_317, &json!({"replicas": 1}))]);
+        stage
+            .edit(&shop, json!({"services": {"loadBalancerWorker": one}}))
+            .await;
+        let why = stage
+            .condition_is(&shop, "LoadBalancerReady", "False", "Refused")
+            .await;
+        assert!(why.contains(FIRST) && why.contains("kept until Monday"), "{why}");
+
+        allow(stage, &file).await;
+        stage.ready(&shop).await;
+        let of = objects(stage, "kept-budget");
+        assert!(of.budgets.get_opt(FIRST).await.unwrap().is_none());
+    });
+}
+
+/// The revisions that load balancers have applied.
+fn members_applied(object: &DynamicObject) -> Vec<u64> {
+    let applied = object.data["status"]["applied"].as_array().into_iter().flatten();
+    applied
+        .filter_map(|applied| applied["revision"].as_u64())
+        .collect()
+}
+
+/// The revision of the newest claim or release.
+fn newest_revision(object: &DynamicObject) -> Option<u64> {
+    let placed = object.data["status"]["placement"]["members"].as_array()?;
+    placed
+        .iter()
+        .filter_map(|member| member["revision"].as_u64())
+        .max()
+}
+
+/// A cluster behind two load balancers that shrinks while the API server answers every write to the second one's Service in this way:
+/// the first one follows, and the answer is reported with this reason.
+async fn second_fails(scenario: &str, ports: [u16; 2], fault: Fault, reason: &str) {
+    let mut stage = Stage::start(scenario, &[Agent::Cluster]).await;
+    stage.site.create_tenant_namespace(scenario).await.unwrap();
+    let proxy = ApiProxy::to(&stage.site).await;
+    let config = stage.config(&["metal"]);
+    stage
+        .start_agent_by(Agent::LoadBalancer, &config, proxy.url())
+        .await;
+    stage.agents_are_ready().await;
+    stage.load(&fleet(scenario, 3, 0, 1)).await;
+    let shop = behind(scenario, &ports);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    let writes = |call: &Call| (&*call.verb, &*call.resource, &*call.name) == ("patch", "services", SECOND);
+    proxy.inject_always(writes, fault);
+    let moved = workers(ports[1], ports[1], &json!({"clusterIP": "192.0.2.77"}));
+    let entries = json!([workers(ports[0], ports[0], &json!({})), moved]);
+    let one_edit = json!({
+        "nodes": {"Worker": {"count": {"active": 2}}}, "services": {"loadBalancerWorker": entries},
+    });
+    stage.edit(&shop, one_edit).await;
+    let why = stage
+        .condition_is(&shop, "LoadBalancerReady", "False", reason)
+        .await;
+    assert!(why.contains("injected"), "{why}");
+    let leaves = |object: &DynamicObject| members(object).iter().any(|member| member.state == "Releasing");
+    let object = stage.until(&shop, "release a host", leaves).await;
+    let mut held = members(&object).into_iter();
+    let leaving = held.find(|member| member.state == "Releasing").unwrap().name;
+    let follows = async {
+        while stage.haproxy_config(&shop, "worker").await.contains(&leaving) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    timeout(PATIENCE, follows).await.unwrap();
+    stage
+        .until(&shop, "report what the first one has applied", |object| {
+            members_applied(object).first().copied() == newest_revision(object)
+        })
+        .await;
+    // Pods of the second one may still route to it.
+    nothing_is_given_back(&stage, scenario, 3).await;
+}
+
+#[tokio::test]
+async fn an_entry_that_a_webhook_rejects_holds_no_other() {
+    second_fails("webhook", [31_340, 31_341], Fault::Refused(400), "Refused").await;
+}
+
+#[tokio::test]
+async fn an_entry_whose_service_fails_holds_no_other() {
+    second_fails("failing", [31_342, 31_343], Fault::Refused(500), "Progressing").await;
+}
+
+#[tokio::test]
+async fn a_dropped_entry_whose_service_is_anothers_leaves_only_that() {
+    let mut stage = Stage::start("others-service", &AGENTS).await;
+    stage
+        .site
+        .create_tenant_namespace("others-service")
+        .await
+        .unwrap();
+    stage.load(&fleet("others-service", 3, 0, 1)).await;
+    let shop = behind("others-service", &[31_318]);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+    let of = objects(&stage, "others-service");
+    stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
+    let theirs = json!([
+        {"op": "replace", "path": "/metadata/labels", "value": {"app": "theirs"}},
+        {"op": "remove", "path": "/metadata/ownerReferences"},
+        {"op": "replace", "path": "/spec/selector", "value": {"app": "theirs"}},
+    ]);
+    let theirs = Patch::<Service>::Json(serde_json::from_value(theirs).unwrap());
+    of.services
+        .patch(FIRST, &PatchParams::default(), &theirs)
+        .await
+        .unwrap();
+    stage.agent(Agent::LoadBalancer).restart().await.unwrap();
+    stage
+        .condition_is(&shop, "LoadBalancerReady", "False", "NameConflict")
+        .await;
+
+    stage
+        .edit(&shop, json!({"services": {"loadBalancerWorker": null}}))
+        .await;
+    wait::until_gone(of.deployments, FIRST, PATIENCE).await.unwrap();
+    wait::until_gone(of.policies, FIRST, PATIENCE).await.unwrap();
+    stage.ready(&shop).await;
+    let service = of.services.get(FIRST).await.unwrap();
+    assert_eq!(service.metadata.labels.unwrap()["app"], "theirs");
+}
