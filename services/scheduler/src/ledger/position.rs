@@ -108,7 +108,8 @@ impl fmt::Display for SitePosition {
     }
 }
 
-/// Revisions that a ledger has issued which is lost: those between two, without them.
+/// Revisions that a ledger has issued which is lost: those above `after`, up to `before` with it. That one is the number of the
+/// raise itself, which no claim and no release ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lost {
     after: u64,
@@ -212,7 +213,7 @@ impl History {
     #[must_use]
     pub fn is_lost(&self, revision: u64) -> bool {
         self.lost
-            .is_some_and(|lost| lost.after < revision && revision < lost.before)
+            .is_some_and(|lost| lost.after < revision && revision <= lost.before)
     }
 
     /// The history that goes on above what was shown, from `commit` on.
@@ -228,6 +229,8 @@ impl History {
         let offset = offset.max(above);
         let before = commit.0 + offset;
         let lost = match (cause, lost) {
+            // Nothing was issued since it was raised the last time: what was lost then is lost still.
+            (Cause::Lost { known }, Some(lost)) if known <= lost.before => Some(Lost { before, ..lost }),
             (Cause::Lost { known }, _) => Some(Lost { after: known, before }),
             (Cause::More, Some(Lost { after, before: _ })) => Some(Lost { after, before }),
             (Cause::More, None) => None,
@@ -357,8 +360,17 @@ mod tests {
         let lost = known.raise(SitePosition::new(1, 50), Cause::Lost { known: 20 }, Commit(30));
         let more = lost.raise(SitePosition::new(1, 70), Cause::More, Commit(31));
         let is = |history: History, revisions: [u64; 5]| revisions.map(|at| history.is_lost(at));
-        assert_eq!(is(lost, [20, 21, 50, 51, 52]), [false, true, true, false, false]);
-        assert_eq!(is(more, [20, 21, 70, 71, 99]), [false, true, true, false, false]);
+        assert_eq!(is(lost, [20, 21, 50, 51, 52]), [false, true, true, true, false]);
+        assert_eq!(is(more, [20, 21, 70, 71, 72]), [false, true, true, true, false]);
+        let again = |known| lost.raise(SitePosition::new(1, 70), Cause::Lost { known }, Commit(31));
+        let since_the_raise = is(again(51), [20, 21, 70, 71, 72]);
+        assert_eq!(
+            since_the_raise,
+            [false, true, true, true, false],
+            "nothing was issued since"
+        );
+        let later = is(again(60), [21, 60, 61, 71, 72]);
+        assert_eq!(later, [false, false, true, true, false]);
         let repaired = known.raise(SitePosition::new(1, 50), Cause::Repair, Commit(30));
         assert!(!repaired.is_lost(40));
     }

@@ -1,6 +1,9 @@
 //! A ledger that is lost, or older than the site: nothing that a status says is promised to somebody else.
 
+mod ending;
 mod moves;
+mod people;
+mod steps;
 mod world;
 
 use std::{

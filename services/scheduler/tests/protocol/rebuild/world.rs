@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use placement::MemberState::{Bound, Releasing};
+use placement::{HostId, MemberState::Bound};
 use prop::collection::vec;
 use proptest::{prelude::*, test_runner::RngSeed};
 use proto::inventory::v1 as wire;
@@ -18,46 +18,22 @@ use scheduler::{
     site::SessionId,
 };
 
-use super::{lost, restored, seen};
-use crate::fixtures::{
-    CALLER, SITE, Stage, cluster, host, labelled, members, observed, released, with_status,
+use super::{
+    lost, people, restored, seen,
+    steps::{HOSTS, Step, step},
 };
-
-/// What a person or an agent does, or what befalls the ledger.
-#[derive(Clone, Debug)]
-enum Step {
-    /// The agent declares a cluster, and writes the answer into its status.
-    Apply { name: usize, workers: u32 },
-    /// The agent writes hosts as the status says, reports them and confirms.
-    Act { name: usize },
-    /// The cluster is deleted: its agent asks for the release, and writes the answer into its status.
-    Delete { name: usize },
-    /// A backup is made.
-    Backup,
-    /// The scheduler decides again for all that wait.
-    Retry,
-    /// The ledger is lost; what there is of it is the backup.
-    Lose { backup: bool },
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let name = 0..2usize;
-    prop_oneof![
-        5 => (name.clone(), 0..4u32).prop_map(|(name, workers)| Step::Apply { name, workers }),
-        5 => name.clone().prop_map(|name| Step::Act { name }),
-        2 => name.prop_map(|name| Step::Delete { name }),
-        3 => Just(Step::Backup),
-        1 => Just(Step::Retry),
-        2 => prop::bool::weighted(0.8).prop_map(|backup| Step::Lose { backup }),
-    ]
-}
+use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, observed, with_status};
 
 /// A site's API server with its agent.
-struct World {
-    stage: Stage,
-    session: SessionId,
-    hosts: BTreeMap<String, wire::Host>,
-    clusters: BTreeMap<String, Cluster>,
+pub(super) struct World {
+    pub(super) stage: Stage,
+    pub(super) session: SessionId,
+    pub(super) hosts: BTreeMap<String, wire::Host>,
+    /// Hosts that are not there.
+    pub(super) away: BTreeMap<String, wire::Host>,
+    /// How many of them came back under another uid.
+    pub(super) restored: u32,
+    pub(super) clusters: BTreeMap<String, Cluster>,
     backup: Contents,
     generation: i64,
     /// How many `SIPCluster`s there were: each has a uid of its own.
@@ -65,17 +41,19 @@ struct World {
 }
 
 /// A `SIPCluster`.
-struct Cluster {
+pub(super) struct Cluster {
     uid: String,
-    workers: u32,
-    deleting: bool,
-    status: wire::ObservedCluster,
+    pub(super) workers: u32,
+    pub(super) deleting: bool,
+    pub(super) status: wire::ObservedCluster,
+    /// What the scheduler has answered last: a status names each host once, and an answer all incarnations of it.
+    answered: Vec<wire::ObservedMember>,
 }
 
 impl World {
     async fn new() -> Self {
         let stage = Stage::empty();
-        let hosts: BTreeMap<_, _> = (0..3)
+        let hosts: BTreeMap<_, _> = (0..HOSTS)
             .map(|i| (format!("h{i}"), host(&format!("h{i}"))))
             .collect();
         let session = stage.sync(&hosts.values().cloned().collect::<Vec<_>>()).await;
@@ -84,6 +62,8 @@ impl World {
             stage,
             session,
             hosts,
+            away: BTreeMap::new(),
+            restored: 0,
             clusters: BTreeMap::new(),
             generation: 0,
             made: 0,
@@ -97,14 +77,19 @@ impl World {
             Step::Delete { name } => self.delete(&format!("c{name}")).await,
             Step::Backup => self.backup = self.stage.ledger.load().unwrap(),
             Step::Retry => self.stage.retry().await,
+            Step::Touch { host, touch } => self.touch(host, touch).await,
             Step::Lose { backup } => {
-                let ledger = if backup { restored(&self.backup) } else { lost() };
-                self.rebuild(ledger).await;
+                if backup {
+                    self.rebuild(restored(&self.backup), &[]).await;
+                } else {
+                    let moved = self.moved_off();
+                    self.rebuild(lost(), &moved).await;
+                }
             }
         }
     }
 
-    async fn apply(&mut self, name: &str, workers: u32) {
+    pub(super) async fn apply(&mut self, name: &str, workers: u32) {
         self.generation += 1;
         self.made += 1;
         let uid = format!("uid-{}", self.made);
@@ -116,6 +101,7 @@ impl World {
                 workers,
                 deleting: false,
                 status,
+                answered: Vec::new(),
             }
         });
         if cluster.deleting {
@@ -131,7 +117,7 @@ impl World {
         self.report_cluster(name).await;
     }
 
-    async fn delete(&mut self, name: &str) {
+    pub(super) async fn delete(&mut self, name: &str) {
         let Some(cluster) = self.clusters.get_mut(name) else {
             return;
         };
@@ -167,6 +153,8 @@ impl World {
                 generation: cluster.status.generation,
                 ..with_status(record, epoch)
             };
+            cluster.answered.clone_from(&cluster.status.members);
+            people::name_each_once(&mut cluster.status);
         }
     }
 
@@ -188,33 +176,37 @@ impl World {
     }
 
     /// What the agent's host writes do, and nothing that they would not: see `agents/cluster/src/reconcile/hosts.rs`.
-    async fn act(&mut self, name: &str) {
+    pub(super) async fn act(&mut self, name: &str) {
         let Some(known) = self.clusters.get(name) else {
             return;
         };
         let uid = known.uid.clone();
         let mut confirmed = BTreeMap::new();
-        for member in &known.status.members {
+        for member in &known.answered {
             let wanted = member.host.clone().unwrap_or_default();
-            let host = self.hosts.get_mut(&wanted.name).unwrap();
-            let ours = host
-                .labels
-                .get(vocabulary::labels::CLUSTER_NAME)
-                .is_none_or(|named| named == name);
-            if !ours {
+            let releasing = member.state() == wire::MemberState::Releasing;
+            let host = self.hosts.get_mut(&wanted.name);
+            let Some(host) = host.filter(|host| people::is_same(host, &wanted)) else {
+                if releasing {
+                    confirmed.insert(convert::host_id(&wanted).unwrap(), member.revision);
+                }
+                continue;
+            };
+            let labels = host.labels.get(vocabulary::labels::CLUSTER_NAME);
+            let (is_labelled, is_used) = (labels.is_some(), host.consumer.is_some());
+            if labels.is_some_and(|named| named != name) {
                 continue;
             }
-            if member.state() == wire::MemberState::Releasing {
-                if host.release_mark < member.revision
-                    || host.labels.contains_key(vocabulary::labels::CLUSTER_NAME)
-                {
-                    *host = released(&wanted.name, member.revision);
+            if releasing {
+                if is_labelled && is_used {
+                    continue;
+                }
+                if host.release_mark < member.revision || is_labelled {
+                    people::unlabel(host, member.revision);
                 }
                 confirmed.insert(convert::host_id(&wanted).unwrap(), member.revision);
-            } else {
-                let mark = host.release_mark;
-                *host = labelled(&wanted.name, name);
-                host.release_mark = mark;
+            } else if !is_used && host.release_mark < member.revision {
+                people::label(host, &labelled(&wanted.name, name));
             }
         }
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
@@ -231,8 +223,9 @@ impl World {
         );
     }
 
-    /// The scheduler starts on another ledger, and the agent reports all there is.
-    async fn rebuild(&mut self, ledger: Arc<dyn Ledger>) {
+    /// The scheduler starts on another ledger, and the agent reports all there is. `moved`: members that must stay, since
+    /// their replacements are not bound. A backup may be of a time when one of these had failed.
+    async fn rebuild(&mut self, ledger: Arc<dyn Ledger>, moved: &[(String, HostId)]) {
         self.stage = Stage::on(ledger);
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
         let clusters: Vec<_> = self
@@ -241,7 +234,18 @@ impl World {
             .map(|cluster| cluster.status.clone())
             .collect();
         self.session = self.stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
-        let promised = self.promised();
+        // A host that is not there holds no promise of its own: nothing tells whether it will be.
+        let mut promised = self.promised();
+        promised.retain(|id, _| {
+            let host = self.hosts.get(id.name.name());
+            host.is_some_and(|host| people::is_same(host, &convert::host_ref(id)))
+        });
+        let mut places = BTreeMap::new();
+        for name in self.clusters.keys() {
+            let own = promised.iter().filter(|(_, holder)| *holder == name);
+            let own: Vec<&HostId> = own.map(|(id, _)| id).collect();
+            places.insert(name.clone(), self.places(name, &own));
+        }
         // It may be quicker than the agents.
         self.stage.retry().await;
 
@@ -254,16 +258,17 @@ impl World {
                 .await
                 .unwrap();
             if !thief.members.is_empty() {
-                let taken: BTreeSet<_> = thief.members.keys().map(|id| id.name.name().to_owned()).collect();
-                let lost: Vec<_> = promised.keys().filter(|name| taken.contains(*name)).collect();
+                let taken: BTreeSet<_> = thief.members.keys().collect();
+                let lost: Vec<_> = promised.keys().filter(|id| taken.contains(id)).collect();
                 assert!(lost.is_empty(), "promised to others: {lost:?}");
                 break;
             }
         }
         if let Some(releasing) = self.stage.release("thief").await {
             for id in releasing.members.keys() {
-                let marked = released(id.name.name(), releasing.revision);
-                self.hosts.insert(id.name.name().to_owned(), marked);
+                if let Some(host) = self.hosts.get_mut(id.name.name()) {
+                    people::unlabel(host, releasing.revision);
+                }
             }
             let hosts: Vec<_> = self.hosts.values().cloned().collect();
             self.stage.report(&self.session, &hosts).await;
@@ -283,32 +288,36 @@ impl World {
                 continue;
             };
             for (host, holder) in &promised {
-                let held = record.members.keys().any(|id| id.name.name() == host);
+                let held = record.members.contains_key(host);
                 assert_eq!(
                     held,
                     *holder == name,
                     "{host} was promised to {holder}; {name} holds it: {held}"
                 );
             }
-            let promised = promised.values().filter(|holder| **holder == name).count();
-            let stay = members(&record)
-                .into_iter()
-                .filter(|(_, state)| *state != Releasing);
-            let wanted = promised.min(usize::try_from(workers).unwrap());
+            for (_, old) in moved.iter().filter(|(holder, _)| *holder == name) {
+                let state = record.members.get(old).map(|member| member.state);
+                assert_eq!(state, Some(Bound), "{old} goes before its replacement is bound");
+            }
+            let wanted = places.get(&name).copied().unwrap_or_default();
+            let wanted = wanted.min(usize::try_from(workers).unwrap());
             assert!(
-                stay.count() >= wanted,
+                people::staying(&record) >= wanted,
                 "{name} gives back what it wants: {record:?}"
             );
         }
     }
 
     /// Hosts that a status says are claimed or bound, with the cluster.
-    fn promised(&self) -> BTreeMap<String, String> {
+    fn promised(&self) -> BTreeMap<HostId, String> {
         let clusters = self.clusters.iter().filter(|(_, cluster)| !cluster.deleting);
         let members = clusters.flat_map(|(name, cluster)| {
             let kept = cluster.status.members.iter();
             kept.filter(|member| member.state() != wire::MemberState::Releasing)
-                .map(move |member| (member.host.clone().unwrap_or_default().name, name.clone()))
+                .map(move |member| {
+                    let host = member.host.clone().unwrap_or_default();
+                    (convert::host_id(&host).unwrap(), name.clone())
+                })
         });
         let mut promised = BTreeMap::new();
         for (host, name) in members {
@@ -321,7 +330,7 @@ impl World {
         promised
     }
 
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let records = self.stage.ledger.load().unwrap().records;
         let mut held: Vec<_> = records
             .values()
@@ -332,33 +341,6 @@ impl World {
         held.dedup();
         assert_eq!(held.len(), all, "a host is held twice");
         self.promised();
-    }
-
-    /// Everybody does what is left to do.
-    async fn settle(&mut self) {
-        for _ in 0..6 {
-            for name in ["c0", "c1", "c2"] {
-                match self
-                    .clusters
-                    .get(name)
-                    .map(|cluster| (cluster.deleting, cluster.workers))
-                {
-                    Some((true, _)) => self.delete(name).await,
-                    Some((false, workers)) => self.apply(name, workers).await,
-                    None => {}
-                }
-                self.act(name).await;
-                self.check();
-            }
-        }
-        let records = self.stage.ledger.load().unwrap().records;
-        for record in records.values() {
-            let left: Vec<_> = members(record)
-                .into_iter()
-                .filter(|(_, state)| *state != Bound)
-                .collect();
-            assert_eq!(left, [], "{}: releases end and claims are bound", record.cluster);
-        }
     }
 }
 
