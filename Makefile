@@ -48,7 +48,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help advisories demo test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help abuse advisories demo test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -74,10 +74,15 @@ soak-site: setup-checks ## half an hour of random changes and faults in a site; 
 	$(call step,random soak of a site,SOAK_SITE_SECONDS=$${SOAK_SITE_SECONDS:-1800} \
 	    $(PROOF) --package sip-site-tests --test site soak -- --nocapture)
 
+abuse: setup-checks ## two minutes of all attacks on a scheduler at once, with each kind of ledger; then a checker verifies what others were promised
+	$(call step,build,$(CARGO) build --quiet --package sip-scheduler --bins)
+	$(call step,all attacks at once,SOAK_ABUSE_SECONDS=$${SOAK_ABUSE_SECONDS:-120} \
+	    $(PROOF) --package sip-contract-tests --test schedulers abuse -- --nocapture --test-threads 1)
+
 soak: setup-checks ## the long-running tests of the ledger, the protocol and the agents, such as crashes at every write
 	$(call step,crashes,SOAK_CRASHES=$${SOAK_CRASHES:-20} $(PROOF) --package sip-scheduler --test crashes -- --nocapture)
 	$(call step,lost ledgers,SOAK_REBUILDS=$${SOAK_REBUILDS:-10000} \
-	    $(PROOF) --package sip-scheduler --test protocol whenever_the_ledger_is_lost -- --nocapture)
+	    $(PROOF) --package sip-scheduler --test protocol a_lost_ledger_loses -- --nocapture)
 	$(call step,histories of the decision,SOAK=$${SOAK_HISTORIES:-667} \
 	    $(PROOF) --release --package sip-placement --test history -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --package sip-scheduler --bins)

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, its fixtures too"
 )]
 
+mod abuse;
 mod agent;
 mod certificates;
 mod client;
@@ -17,6 +18,7 @@ mod limits;
 mod metrics;
 mod moving;
 mod partition;
+mod pki;
 mod region;
 mod service;
 mod spans;

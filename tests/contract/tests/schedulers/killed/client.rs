@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use proto::{
@@ -13,6 +13,7 @@ use proto::{
     },
 };
 use rand::{Rng as _, rngs::StdRng};
+use sandbox::authority::Caller;
 use tonic::{Code, Status, transport::Channel};
 
 use super::{
@@ -31,6 +32,8 @@ pub(crate) struct Client {
     site: usize,
     rng: StdRng,
     placements: PlacementServiceClient<Channel>,
+    /// What it reads of others. With certificates that is a reader's right.
+    others: PlacementServiceClient<Channel>,
     clusters: Vec<Cluster>,
 }
 
@@ -62,7 +65,20 @@ impl Client {
         } else {
             (endpoint, LIMIT)
         };
-        let channel = endpoint.timeout(limit).connect_lazy();
+        let endpoint = endpoint.timeout(limit);
+        let site = &load.sites[number % SITES].name;
+        let agent = Caller::Agent {
+            site,
+            name: "cluster",
+        };
+        let placements = PlacementServiceClient::new(load.channel(&endpoint, &agent));
+        let others = match &load.pki {
+            Some(_) => {
+                let name = format!("client-{number}");
+                PlacementServiceClient::new(load.channel(&endpoint, &Caller::Reader(&name)))
+            }
+            None => placements.clone(),
+        };
         let clusters = (0..CLUSTERS).map(|cluster| Cluster {
             name: name(number, cluster),
             made: 1,
@@ -73,7 +89,8 @@ impl Client {
         Self {
             site: number % SITES,
             rng,
-            placements: PlacementServiceClient::new(channel),
+            placements,
+            others,
             clusters: clusters.collect(),
             load,
         }
@@ -153,7 +170,9 @@ impl Client {
             }),
             ..ApplyClusterRequest::default()
         };
+        let begun = Instant::now();
         let answer = self.placements.apply_cluster(request).await?;
+        self.load.took(begun.elapsed());
         self.heard(index, answer.into_inner().placement);
         Ok(())
     }
@@ -234,7 +253,7 @@ impl Client {
             at_least: None,
         };
         debug_assert_eq!(NAMESPACE, "tenant");
-        match self.placements.get_placement(request).await {
+        match self.others.get_placement(request).await {
             Ok(answer) => {
                 if let Some(placement) = answer.into_inner().placement {
                     self.load.history.read(&known_as, reached, &placement);

@@ -14,12 +14,12 @@ mod history;
 mod on_etcd;
 mod process;
 mod reporter;
-mod site;
+pub(crate) mod site;
 
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -31,14 +31,17 @@ use proto::placement::v1::{
 use rand::{SeedableRng as _, rngs::StdRng};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use client::Client;
 use history::{History, Verdict};
+use sandbox::authority::Caller;
 use site::Site;
 
-const SITES: usize = 4;
-const CLIENTS: usize = 16;
+use crate::pki::Pki;
+
+pub(crate) const SITES: usize = 4;
+pub(crate) const CLIENTS: usize = 16;
 /// Hosts of a site: fewer than its clusters want together.
 const HOSTS: usize = 12;
 /// Clusters of each client.
@@ -49,22 +52,26 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What everybody shares.
 struct Load {
     address: String,
+    /// Certificates of everybody; without it they connect without TLS.
+    pki: Option<Arc<Pki>>,
     sites: Vec<Site>,
     history: History,
     /// Calls that were answered.
     answered: AtomicU64,
+    /// How long changes took, since this was taken the last time.
+    durations: Mutex<Vec<Duration>>,
     stop: CancellationToken,
 }
 
 /// Clients and reporters at work.
-struct Working {
+pub(crate) struct Working {
     load: Arc<Load>,
     tasks: JoinSet<()>,
     since: Instant,
     seed: u64,
 }
 
-fn number(name: &str, default: u64) -> u64 {
+pub(crate) fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
             .parse()
@@ -83,16 +90,37 @@ impl Load {
             .keep_alive_timeout(Duration::from_secs(1))
             .keep_alive_while_idle(true)
     }
+
+    /// Keeps how long a change took.
+    fn took(&self, duration: Duration) {
+        let mut durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        durations.push(duration);
+    }
+
+    /// A connection as that caller.
+    fn channel(&self, endpoint: &Endpoint, caller: &Caller<'_>) -> Channel {
+        match &self.pki {
+            Some(pki) => endpoint.connect_with_connector_lazy(pki.connector(caller)),
+            None => endpoint.connect_lazy(),
+        }
+    }
 }
 
 impl Working {
     /// Starts them.
-    fn start(address: String, seed: u64) -> Self {
+    pub(crate) fn start(address: String, seed: u64) -> Self {
+        Self::start_with(address, None, seed)
+    }
+
+    /// Starts them with certificates.
+    pub(crate) fn start_with(address: String, pki: Option<Arc<Pki>>, seed: u64) -> Self {
         let load = Arc::new(Load {
             address,
+            pki,
             sites: (0..SITES).map(Site::new).collect(),
             history: History::default(),
             answered: AtomicU64::new(0),
+            durations: Mutex::default(),
             stop: CancellationToken::new(),
         });
         let mut tasks = JoinSet::new();
@@ -112,7 +140,7 @@ impl Working {
     }
 
     /// Waits until so many more calls were answered: somebody serves, and is busy.
-    async fn progress(&self, more: u64) {
+    pub(crate) async fn progress(&self, more: u64) {
         let goal = self.load.answered.load(Ordering::Relaxed) + more;
         let reached = async {
             while self.load.answered.load(Ordering::Relaxed) < goal {
@@ -124,8 +152,16 @@ impl Working {
             .unwrap_or_else(|_| panic!("nothing is answered any more"));
     }
 
+    /// How long changes took since this was asked the last time, the shortest first.
+    pub(crate) fn take_durations(&self) -> Vec<Duration> {
+        let mut durations = self.load.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = std::mem::take(&mut *durations);
+        taken.sort_unstable();
+        taken
+    }
+
     /// Ends them, and looks at what they have heard and at what is listed in the end.
-    async fn end(mut self, what: &str) {
+    pub(crate) async fn end(mut self, what: &str) {
         self.load.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
@@ -174,7 +210,8 @@ async fn listed(load: &Load) -> Vec<Placement> {
         ..ListPlacementsRequest::default()
     };
     loop {
-        let mut placements = PlacementServiceClient::new(load.endpoint().connect_lazy());
+        let channel = load.channel(&load.endpoint(), &Caller::Reader("checker"));
+        let mut placements = PlacementServiceClient::new(channel);
         match placements.list_placements(request.clone()).await {
             Ok(listed) => return listed.into_inner().placements,
             Err(status) => assert!(begun.elapsed() < PATIENCE, "{status:?}"),

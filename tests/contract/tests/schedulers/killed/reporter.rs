@@ -6,6 +6,7 @@ use proto::inventory::v1::{
     self as wire, Hello, HostChanges, ReportHostsRequest, SnapshotEnd,
     inventory_service_client::InventoryServiceClient, report_hosts_request::Message,
 };
+use sandbox::authority::Caller;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 
@@ -24,7 +25,11 @@ pub(crate) async fn run(load: Arc<Load>, site: usize) {
 
 async fn session(load: &Load, site: usize) -> Option<()> {
     let site = &load.sites[site];
-    let mut inventory = InventoryServiceClient::new(load.endpoint().connect().await.ok()?);
+    let agent = Caller::Agent {
+        site: &site.name,
+        name: "cluster",
+    };
+    let mut inventory = InventoryServiceClient::new(load.channel(&load.endpoint(), &agent));
     let (sender, receiver) = mpsc::channel(4);
     let mut sequence = 0;
     let mut message = |message| {
