@@ -35,12 +35,12 @@ pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
         if is_free(view, &cluster, id, member) {
             return false;
         }
+        let role = spec.roles().iter().find(|role| role.name == member.role);
         if member.state != MemberState::Releasing {
-            let role = spec.roles().iter().find(|role| role.name == member.role);
             follow_topology_key(view, id, member, role);
-            if view.synced {
-                failures::observe(view, id, member, role, now);
-            }
+        }
+        if view.synced && failures::is_observed(view, &cluster, id, member) {
+            failures::observe(view, id, member, role, now);
         }
         true
     });
