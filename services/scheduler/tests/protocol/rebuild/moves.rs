@@ -8,7 +8,7 @@ use proto::inventory::v1 as wire;
 use scheduler::record::{Record, ReleaseReason};
 
 use super::{lost, restored, seen};
-use crate::fixtures::{Stage, again, host, labelled, members, observed, used, with_status};
+use crate::fixtures::{Stage, again, host, labelled, members, observed, released, used, with_status};
 
 fn requested(name: &str) -> wire::Host {
     wire::Host {
@@ -217,4 +217,59 @@ async fn a_restored_ledger_takes_over_why_a_member_is_released() {
     let after = stage.apply("one", 3, 2).await.unwrap();
     assert_eq!(members(&after), states, "the bound replacement stays");
     assert_eq!(reason(&after), Some(ReleaseReason::Failed));
+}
+
+#[tokio::test]
+async fn a_host_made_again_while_the_ledger_is_lost_stays() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&before), pair);
+    let clusters = [with_status(&before, 1)];
+
+    let stage = Stage::on(lost());
+    let hosts = [again(requested("h1")), host("h2")];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let after = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
+}
+
+/// A backup knows a pair; the replacement was given back since, and the host beside it was made again.
+#[tokio::test]
+async fn a_lost_release_ends_a_claim_beside_a_host_made_again() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&stage.record("one").await.unwrap()), pair);
+    let backup = stage.ledger.load().unwrap();
+
+    // The move is taken back.
+    stage.report(&session, &[labelled("h1", "one")]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(
+        members(&record),
+        [("h1".to_owned(), Bound), ("h2".to_owned(), Releasing)]
+    );
+    let given_back = released("h2", record.revision);
+    stage.report(&session, std::slice::from_ref(&given_back)).await;
+    stage.confirm(&record).await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(members(&record), [("h1".to_owned(), Bound)]);
+    let mut clusters = [with_status(&record, 1)];
+    let known = clusters[0].members[0].host.as_mut().unwrap();
+    known.uid = again(host("h1")).r#ref.unwrap().uid;
+
+    let stage = Stage::on(restored(&backup));
+    let hosts = [again(requested("h1")), given_back];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
 }
