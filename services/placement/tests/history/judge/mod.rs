@@ -141,10 +141,8 @@ pub(crate) fn step(
     })?;
     quota::judge(world, index, request, decision).map_err(|rule| format!("{rule}: {}", shown()))?;
     namespaces::judge(world, index, request, decision).map_err(|rule| format!("{rule}: {}", shown()))?;
-    if decision.take.is_empty() {
-        feasible::judge(world, index, request, decision, growth)
-            .map_err(|rule| format!("{rule}: {}", shown()))?;
-    }
+    feasible::judge(world, index, request, decision, growth)
+        .map_err(|rule| format!("{rule}: {}", shown()))?;
     if let Some(refusal) = &decision.refusal {
         helps::judge(world, index, request, refusal)?;
     }
