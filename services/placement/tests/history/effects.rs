@@ -27,6 +27,11 @@ impl World {
     pub(crate) fn take_place(&mut self, event: &Event) {
         match event {
             Event::Fail(which) => self.change(*which, |host| host.marked_failed = true),
+            Event::Outage(which) => {
+                for next in 0..3 {
+                    self.change(which + next, |host| host.marked_failed = true);
+                }
+            }
             Event::Move(which) => self.change(*which, |host| host.replace_requested = true),
             Event::Clear(which) => self.change(*which, |host| {
                 host.marked_failed = false;

@@ -91,6 +91,21 @@ fn every_history_of_a_large_role_keeps_the_rules() {
 }
 
 #[test]
+fn a_pair_outlives_a_host_made_again_and_a_lost_ledger() {
+    for which in 0..14 {
+        let mut history = vec![Event::Bind(0); 5];
+        history.extend([
+            Event::Pause(which),
+            Event::Move(which),
+            Event::Vanish(which),
+            Event::Restored(0),
+            Event::LoseLedger,
+        ]);
+        assert_eq!(play(Size::Small, &history), Ok(()), "host {which}");
+    }
+}
+
+#[test]
 fn histories_that_broke_a_rule_keep_it_now() {
     // A new host in the rack that a help named was taken by the move of another role.
     let spoilt_by_a_move = [

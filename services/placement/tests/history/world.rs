@@ -6,7 +6,7 @@ use std::time::Duration;
 use placement::life::By;
 use placement::{
     ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
-    Request, Role, RoleName, Selector, Site, decide,
+    Replaces, Request, Role, RoleName, Selector, Site, decide,
 };
 
 use crate::event::Event;
@@ -73,6 +73,8 @@ pub(crate) struct Mem {
     pub(crate) record: Member,
     /// It was taken as a replacement, and is not bound yet: for this host.
     pub(crate) came_for: Option<HostId>,
+    /// That one stays until this is bound.
+    pub(crate) beside: bool,
     /// Its host has the cluster's labels.
     pub(crate) labelled: bool,
     /// In which step it was claimed, or was begun anew as another claim.
@@ -327,6 +329,8 @@ impl World {
                 member.came_for = None;
             }
             hold(&mut self.site, &tenant.name, record);
+            let is_given_back = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
+            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_given_back);
         }
         for take in &decision.take {
             let key = topology_key(request, &take.role);
@@ -344,6 +348,7 @@ impl World {
             hold(&mut self.site, &tenant.name, &record);
             tenant.members.push(Mem {
                 came_for: take.replaces.as_ref().map(|old| old.host().clone()),
+                beside: matches!(take.replaces, Some(Replaces::Beside(_))),
                 labelled: false,
                 revision,
                 record,
