@@ -14,7 +14,7 @@ mod sentences;
 mod site;
 pub mod whatif;
 
-pub use decide::{decide, decide_within, explain, failure, replacement_limit, settled};
+pub use decide::{Withheld, decide, decide_without, explain, failure, replacement_limit, settled};
 pub use decision::{
     Decision, Funnel, Help, Keep, Need, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report,
     ReportKind, Take, Tight,

@@ -8,10 +8,11 @@ use vocabulary::{HostId, LabelValue, RoleName};
 use super::known::Known;
 use super::pairs::Pairs;
 use super::quota;
+use super::solution::Found;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
 use crate::life::{Occupies, Quota, SiteFacts, Stage};
-use crate::request::{Member, Request, Role};
+use crate::request::{FailReason, Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
 /// Through what a host in a domain may be taken though a member of the role is in it.
@@ -117,11 +118,6 @@ pub(crate) fn count(length: usize) -> u32 {
 
 impl<'a> Accounts<'a> {
     pub(crate) fn new(site: &Site, request: &'a Request, members: &'a [Member]) -> Self {
-        Self::replacing(site, request, members, u32::MAX)
-    }
-
-    /// The same, where no role may get more than `most` replacements.
-    pub(crate) fn replacing(site: &Site, request: &'a Request, members: &'a [Member], most: u32) -> Self {
         let mut wanted: BTreeMap<&RoleName, (&'a Role, Vec<&'a Member>)> = request
             .roles
             .iter()
@@ -143,7 +139,7 @@ impl<'a> Accounts<'a> {
         let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
-            .map(|draft| draft.settle(site, quota.is_none(), most, &mut release))
+            .map(|draft| draft.settle(site, quota.is_none(), &mut release))
             .collect();
         // One move of a cluster at a time.
         if roles.iter().any(|account| !account.outgoing.is_empty()) {
@@ -156,6 +152,40 @@ impl<'a> Accounts<'a> {
             roles,
             release,
             quota,
+        }
+    }
+
+    /// No role gets more members than it has.
+    pub(crate) fn withhold_growth(&mut self) {
+        for account in &mut self.roles {
+            account.growth = 0;
+        }
+    }
+
+    /// The cluster gets no more than `most` replacements: the most pressing of those for which hosts were `found`, over all
+    /// roles, so that a member for which there is no host takes none of them.
+    pub(crate) fn limit_replacements(&mut self, most: u32, found: &[Found]) {
+        let with_host = |(role, (account, found)): (usize, (&Account<'_>, &Found))| {
+            let lost = account.lost.iter().take(at(found.replaced));
+            lost.map(|known| (Account::order(known), role))
+                .collect::<Vec<_>>()
+        };
+        let mut pressing: Vec<_> = self
+            .roles
+            .iter()
+            .zip(found)
+            .enumerate()
+            .flat_map(with_host)
+            .collect();
+        pressing.sort_unstable();
+        let left = most.saturating_sub(count(pressing.len()));
+        pressing.truncate(at(most));
+        for (role, account) in self.roles.iter_mut().enumerate() {
+            let share = pressing.iter().filter(|(_, of)| *of == role).count();
+            account.replaceable = count(share);
+            account.fresh = account.fresh.min(account.replaceable);
+            account.may_move = account.may_move && left > 0;
+            account.open_gates();
         }
     }
 
@@ -248,8 +278,8 @@ impl<'a> Draft<'a> {
         at(self.role.want) > self.counted()
     }
 
-    /// Decides which members go. `grows`: it may have more than its quota has counted. It gets `replacements` at most.
-    fn settle(self, site: &Site, grows: bool, replacements: u32, release: &mut Vec<Release>) -> Account<'a> {
+    /// Decides which members go. `grows`: it may have more than its quota has counted.
+    fn settle(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
         let most = if grows { usize::MAX } else { self.counted() };
         let Self {
             role,
@@ -296,7 +326,7 @@ impl<'a> Draft<'a> {
                 Occupies::Yields => account.lost.push(filled_by),
             }
         }
-        account.limit_replacements(under_way, replacements);
+        account.count_replacements(under_way);
         account
     }
 }
@@ -311,11 +341,17 @@ impl Account<'_> {
         column.text(number).cloned()
     }
 
+    /// How pressing it is that a lost member is replaced; the smallest first.
+    fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
+        (!known.stage.counts().under_way, known.failed)
+    }
+
     /// A lost replacement is under way as it is; so it goes first, and another one for it is not one more.
-    fn limit_replacements(&mut self, under_way: u32, most: u32) {
-        let order = |known: &Known<'_>| (!known.stage.counts().under_way, known.failed);
-        self.lost
-            .sort_by(|a, b| (order(a), &a.member.host).cmp(&(order(b), &b.member.host)));
+    fn count_replacements(&mut self, under_way: u32) {
+        self.lost.sort_by(|a, b| {
+            let (a, b) = ((Self::order(a), &a.member.host), (Self::order(b), &b.member.host));
+            a.cmp(&b)
+        });
         let chain = count(
             self.lost
                 .iter()
@@ -323,7 +359,7 @@ impl Account<'_> {
                 .count(),
         );
         let lost = count(self.lost.len());
-        let room = self.limit.saturating_sub(under_way).min(most);
+        let room = self.limit.saturating_sub(under_way);
         self.replaceable = room.min(lost);
         self.fresh = room.saturating_sub(chain).min(lost - chain);
         self.may_move = room > lost && !self.leaving.is_empty();

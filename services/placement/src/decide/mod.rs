@@ -57,19 +57,59 @@ use crate::site::{Site, at};
 /// again under the name of one that is gone is another host, and can be taken for it.
 #[must_use]
 pub fn decide(site: &Site, request: &Request, members: &[Member]) -> Decision {
-    decide_within(site, request, members, u32::MAX)
+    decide_without(site, request, members, Withheld::NOTHING)
 }
 
-/// [`decide`], where no role gets more than so many hosts in the place of others: somebody has no room for more.
+/// What a decision does not take though it could: there is no room for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Withheld {
+    /// All roles together get no more replacements than so many; those go to the most pressing that can be replaced.
+    pub replacements_above: u32,
+    /// No role gets more members than it has. What the request wants counts as ever for quotas and limits.
+    pub growth: bool,
+}
+
+impl Withheld {
+    /// All is taken that can be.
+    pub const NOTHING: Self = Self {
+        replacements_above: u32::MAX,
+        growth: false,
+    };
+    /// Members are replaced, and none is taken besides.
+    pub const GROWTH: Self = Self {
+        growth: true,
+        ..Self::NOTHING
+    };
+}
+
+/// [`decide`], but for what is withheld.
 #[must_use]
-pub fn decide_within(site: &Site, request: &Request, members: &[Member], most_replacements: u32) -> Decision {
-    let accounts = Accounts::replacing(site, request, members, most_replacements);
+pub fn decide_without(site: &Site, request: &Request, members: &[Member], withheld: Withheld) -> Decision {
+    let mut accounts = Accounts::new(site, request, members);
+    if withheld.growth {
+        accounts.withhold_growth();
+    }
     let stages: Vec<Stages> = accounts
         .roles
         .iter()
         .map(|account| Stages::new(site, request, account.role))
         .collect();
     let own = solve::own(site, members);
+    let solve = |accounts: &Accounts<'_>| {
+        let inputs = Inputs {
+            site,
+            members,
+            accounts,
+            stages: &stages,
+            own: &own,
+        };
+        inputs.solve_in_best_namespace(&kept_namespaces(accounts))
+    };
+    let mut solution = solve(&accounts);
+    if solution.replacements() > withheld.replacements_above {
+        accounts.limit_replacements(withheld.replacements_above, &solution.found);
+        solution = solve(&accounts);
+    }
     let inputs = Inputs {
         site,
         members,
@@ -77,7 +117,6 @@ pub fn decide_within(site: &Site, request: &Request, members: &[Member], most_re
         stages: &stages,
         own: &own,
     };
-    let solution = inputs.solve_in_best_namespace(&kept_namespaces(&accounts));
     let grows = accounts.quota.is_none() && solution.grows();
 
     let mut decision = Decision {

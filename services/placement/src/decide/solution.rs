@@ -60,6 +60,12 @@ impl Solution {
             .all(|(demand, found)| found.grown == demand.growth)
     }
 
+    /// How many members are replaced, in all roles.
+    pub(crate) fn replacements(&self) -> u32 {
+        let replaced = self.found.iter().map(|found| found.replaced + found.moved);
+        replaced.fold(0, u32::saturating_add)
+    }
+
     /// How many hosts each role lacks.
     pub(crate) fn missing(&self) -> Vec<u32> {
         let missing = |(demand, found): (&Demand, &Found)| {

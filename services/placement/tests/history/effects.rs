@@ -27,6 +27,11 @@ impl World {
     pub(crate) fn take_place(&mut self, event: &Event) {
         match event {
             Event::Fail(which) => self.change(*which, |host| host.marked_failed = true),
+            Event::Outage(which) => {
+                for next in 0..3 {
+                    self.change(which + next, |host| host.marked_failed = true);
+                }
+            }
             Event::Move(which) => self.change(*which, |host| host.replace_requested = true),
             Event::Clear(which) => self.change(*which, |host| {
                 host.marked_failed = false;
@@ -62,15 +67,18 @@ impl World {
             }
             Event::Bind(which) => self.bind(*which),
             Event::Free(which) => self.free(*which),
-            Event::Want(which, count) => self.role(*which, |role| {
-                role.want = u32::try_from(count % 6).unwrap_or(0);
-            }),
-            Event::RemoveRole(which) => self.role(*which, |role| role.removed = !role.removed),
-            Event::TopologyKey(which) => self.role(*which, |role| {
+            Event::Want(which, count) => {
+                let size = self.size;
+                self.role(*which, |name, role| {
+                    role.want = size.least(name) + u32::try_from(count % 6).unwrap_or(0);
+                });
+            }
+            Event::RemoveRole(which) => self.role(*which, |_, role| role.removed = !role.removed),
+            Event::TopologyKey(which) => self.role(*which, |_, role| {
                 role.key =
                     [Some(fixtures::RACK), Some(ROOM), None][usize::try_from(which / 8 % 3).unwrap_or(0)];
             }),
-            Event::Narrow(which) => self.role(*which, |role| role.narrow = !role.narrow),
+            Event::Narrow(which) => self.role(*which, |_, role| role.narrow = !role.narrow),
             Event::Quota(count) => {
                 let quota = (
                     "tenant".parse().unwrap_or_else(|_| unreachable!()),
@@ -84,7 +92,7 @@ impl World {
                 self.site.set_policy(self.policy.clone());
             }
             Event::CordonDomain(which) => {
-                let rack = domain(fixtures::RACK, &format!("r{}", which % 6));
+                let rack = domain(fixtures::RACK, &format!("r{}", which % self.size.racks()));
                 self.policy.cordoned = if which % 2 == 0 { [rack].into() } else { [].into() };
                 self.site.set_policy(self.policy.clone());
             }
@@ -94,7 +102,7 @@ impl World {
                 self.site.set_policy(self.policy.clone());
             }
             Event::ReplaceAfterError(which) => {
-                self.role(*which, |role| {
+                self.role(*which, |_, role| {
                     role.replace_after_error = !role.replace_after_error;
                 });
             }
@@ -127,9 +135,7 @@ impl World {
             })
             .collect();
         if let Some(index) = pick(&claimed, which) {
-            claimed[index].record.state = MemberState::Bound;
-            claimed[index].labelled = true;
-            claimed[index].came_for = None;
+            claimed[index].bind();
         }
     }
 
@@ -159,6 +165,7 @@ impl World {
 
     /// The member whose labels a host shows under its new uid is the same member.
     fn follow(&mut self, before: &HostId, now: &HostId) {
+        self.revision += 1;
         for tenant in &mut self.tenants {
             let labelled = |mem: &Mem| mem.labelled && mem.record.host == *before;
             if !tenant.members.iter().any(labelled) {
@@ -167,13 +174,17 @@ impl World {
             for mem in &mut tenant.members {
                 if mem.record.host == *before {
                     mem.record.host = now.clone();
+                    mem.revision = self.revision;
                     self.site.unhold(before);
                     hold(&mut self.site, &tenant.name, &mem.record);
                 }
                 match &mut mem.record.replaces {
-                    Some(Replaces::Beside(old) | Replaces::Alone(old)) if *old == *before => {
+                    // It is no earlier claim than the one that goes on.
+                    Some(Replaces::Beside(old)) if *old == *before => {
                         old.clone_from(now);
+                        mem.revision = self.revision;
                     }
+                    Some(Replaces::Alone(old)) if *old == *before => old.clone_from(now),
                     Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => {}
                 }
                 if mem.came_for.as_ref() == Some(before) {
@@ -200,15 +211,15 @@ impl World {
         }
     }
 
-    fn role(&mut self, which: u64, change: impl FnOnce(&mut Wanted)) {
-        let roles: Vec<&mut Wanted> = self
+    fn role(&mut self, which: u64, change: impl FnOnce(&str, &mut Wanted)) {
+        let roles: Vec<(&&str, &mut Wanted)> = self
             .tenants
             .iter_mut()
-            .flat_map(|tenant| tenant.roles.values_mut())
+            .flat_map(|tenant| &mut tenant.roles)
             .collect();
         let count = roles.len();
-        if let Some(role) = roles.into_iter().nth(usize::try_from(which).unwrap_or(0) % count) {
-            change(role);
+        if let Some((name, role)) = roles.into_iter().nth(usize::try_from(which).unwrap_or(0) % count) {
+            change(name, role);
         }
     }
 
@@ -238,19 +249,23 @@ impl World {
     }
 }
 
-/// What statuses say of replacements: beside an older member that stays, or of one that was given back.
+/// What statuses say of replacements: beside a member that stays and is no later claim, or of one that was given back.
 fn rebuild(tenant: &mut Tenant) {
-    let mut older: Vec<HostId> = Vec::new();
+    let stay = tenant.members.iter();
+    let stay = stay.filter(|member| member.record.state != MemberState::Releasing);
+    let stay: Vec<(HostId, u64)> = stay
+        .map(|member| (member.record.host.clone(), member.revision))
+        .collect();
     for member in &mut tenant.members {
         if let Some(old) = member.record.replaces.as_ref().map(|old| old.host().clone()) {
-            member.record.replaces = Some(if older.contains(&old) {
+            let is_beside = stay
+                .iter()
+                .any(|(host, revision)| *host == old && *revision <= member.revision);
+            member.record.replaces = Some(if is_beside {
                 Replaces::Beside(old)
             } else {
                 Replaces::Alone(old)
             });
-        }
-        if member.record.state != MemberState::Releasing {
-            older.push(member.record.host.clone());
         }
     }
 }

@@ -5,6 +5,8 @@
 pub(crate) enum Event {
     /// Somebody marks a host as failed.
     Fail(u64),
+    /// Somebody marks three hosts at once.
+    Outage(u64),
     /// Somebody asks to move a host off.
     Move(u64),
     /// Every mark of a host is taken away.
@@ -47,7 +49,7 @@ pub(crate) enum Event {
 
 impl Event {
     pub(crate) fn draw(bits: u64) -> Self {
-        let (kind, one, other) = (bits % 44, (bits >> 8) % 1024, (bits >> 24) % 1024);
+        let (kind, one, other) = (bits % 45, (bits >> 8) % 1024, (bits >> 24) % 1024);
         match kind {
             0..=3 => Self::Fail(one),
             4..=8 => Self::Move(one),
@@ -79,6 +81,7 @@ impl Event {
                 1 => Self::MadeAgainCluster(other),
                 _ => Self::Delete(other),
             },
+            43 => Self::Outage(one),
             _ => Self::MadeAgainCluster(one),
         }
     }

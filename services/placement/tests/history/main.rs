@@ -14,7 +14,7 @@ mod world;
 
 use event::Event;
 use proptest::test_runner::RngSeed;
-use world::World;
+use world::{Size, World};
 
 /// Splitmix64: small, and the same everywhere.
 struct Random(u64);
@@ -34,8 +34,11 @@ impl Random {
     }
 }
 
-fn play(history: &[Event]) -> Result<(), String> {
-    let mut world = World::new();
+fn play(size: Size, history: &[Event]) -> Result<(), String> {
+    let mut world = match size {
+        Size::Small => World::new(size),
+        Size::Large => World::placed(size)?,
+    };
     for (index, event) in history.iter().enumerate() {
         world
             .happen(event)
@@ -45,13 +48,13 @@ fn play(history: &[Event]) -> Result<(), String> {
 }
 
 /// The same history without the events that the broken rule does not need.
-fn shortened(mut history: Vec<Event>) -> Vec<Event> {
+fn shortened(size: Size, mut history: Vec<Event>) -> Vec<Event> {
     let mut index = history.len();
     while index > 0 {
         index -= 1;
         let mut shorter = history.clone();
         shorter.remove(index);
-        if play(&shorter).is_err() {
+        if play(size, &shorter).is_err() {
             history = shorter;
             index = index.min(history.len());
         }
@@ -59,21 +62,46 @@ fn shortened(mut history: Vec<Event>) -> Vec<Event> {
     history
 }
 
-#[test]
-fn every_history_keeps_the_rules() {
-    let config = fixtures::runs::cases(1_500);
+fn judge(size: Size, histories: u32, lengths: [u64; 2]) {
+    let config = fixtures::runs::cases(histories);
     let RngSeed::Fixed(seed) = config.rng_seed else {
         unreachable!("cases() fixes the seed");
     };
     let mut random = Random(seed);
-    let longest = if config.cases > 1_500 { 60 } else { 30 };
+    let [short, long] = lengths;
+    let longest = if config.cases > histories { long } else { short };
     for number in 0..config.cases {
         let history = random.history(longest);
-        if play(&history).is_err() {
-            let history = shortened(history);
-            let rule = play(&history).err().unwrap_or_default();
+        if play(size, &history).is_err() {
+            let history = shortened(size, history);
+            let rule = play(size, &history).err().unwrap_or_default();
             panic!("history {number}: {rule}\n{history:#?}");
         }
+    }
+}
+
+#[test]
+fn every_history_keeps_the_rules() {
+    judge(Size::Small, 1_500, [30, 60]);
+}
+
+#[test]
+fn every_history_of_a_large_role_keeps_the_rules() {
+    judge(Size::Large, 400, [40, 80]);
+}
+
+#[test]
+fn a_pair_outlives_a_host_made_again_and_a_lost_ledger() {
+    for which in 0..14 {
+        let mut history = vec![Event::Bind(0); 5];
+        history.extend([
+            Event::Pause(which),
+            Event::Move(which),
+            Event::Vanish(which),
+            Event::Restored(0),
+            Event::LoseLedger,
+        ]);
+        assert_eq!(play(Size::Small, &history), Ok(()), "host {which}");
     }
 }
 
@@ -112,6 +140,6 @@ fn histories_that_broke_a_rule_keep_it_now() {
         Event::LoseLedger,
     ];
     for history in [&spoilt_by_a_move[..], &unseen, &withdrawn] {
-        assert_eq!(play(history), Ok(()));
+        assert_eq!(play(Size::Small, history), Ok(()));
     }
 }

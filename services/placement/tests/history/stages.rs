@@ -79,9 +79,12 @@ pub(crate) fn replaces_nobody(world: &World, tenant: &Tenant, mem: &Mem) -> bool
 pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
     match event {
         Event::Bind(_) | Event::Free(_) | Event::Delete(_) => Some(&[By::ClusterAgent]),
-        Event::Fail(_) | Event::Move(_) | Event::Clear(_) | Event::Pause(_) | Event::Cordon(_) => {
-            Some(&[By::Person, By::Site])
-        }
+        Event::Fail(_)
+        | Event::Outage(_)
+        | Event::Move(_)
+        | Event::Clear(_)
+        | Event::Pause(_)
+        | Event::Cordon(_) => Some(&[By::Person, By::Site]),
         // A member in error counts as failed or not by what the spec says.
         Event::ReplaceAfterError(_) => Some(&[By::Person]),
         Event::Consume(_)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use placement::life::By;
 use placement::{
     ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
-    Request, Role, RoleName, Selector, Site, decide,
+    Replaces, Request, Role, RoleName, Selector, Site, decide,
 };
 
 use crate::event::Event;
@@ -14,7 +14,40 @@ use crate::fixtures::{self, HostExt, ROOM, cluster, flavor_is, key, role};
 use crate::judge;
 use crate::stages;
 
-const HOSTS: u64 = 14;
+/// How large a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// A few hosts, of which roles want up to five: one member of a role is replaced at a time.
+    Small,
+    /// So many that a role may replace two members at a time, or one, as many as it wants now.
+    Large,
+}
+
+impl Size {
+    pub(crate) fn hosts(self) -> u64 {
+        match self {
+            Self::Small => 14,
+            Self::Large => 40,
+        }
+    }
+
+    pub(crate) fn racks(self) -> u64 {
+        match self {
+            Self::Small => 6,
+            Self::Large => 30,
+        }
+    }
+
+    /// How many members a role may want at least, which is wanted of six numbers from there.
+    pub(crate) fn least(self, role: &str) -> u32 {
+        match self {
+            Self::Large if role == LARGE_ROLE => 17,
+            Self::Small | Self::Large => 0,
+        }
+    }
+}
+
+const LARGE_ROLE: &str = "Worker";
 
 /// What a cluster wants and holds.
 pub(crate) struct Tenant {
@@ -40,13 +73,29 @@ pub(crate) struct Mem {
     pub(crate) record: Member,
     /// It was taken as a replacement, and is not bound yet: for this host.
     pub(crate) came_for: Option<HostId>,
+    /// That one stays until this is bound.
+    pub(crate) beside: bool,
     /// Its host has the cluster's labels.
     pub(crate) labelled: bool,
+    /// In which step it was claimed, or was begun anew as another claim.
+    pub(crate) revision: u64,
     /// Released as surplus while somebody used it, and not given back since.
     pub(crate) surplus: bool,
 }
 
+impl Mem {
+    /// Its host has got the cluster's labels.
+    pub(crate) fn bind(&mut self) {
+        self.record.state = MemberState::Bound;
+        self.labelled = true;
+        self.came_for = None;
+    }
+}
+
 pub(crate) struct World {
+    pub(crate) size: Size,
+    /// Counts the steps of all clusters.
+    pub(crate) revision: u64,
     pub(crate) site: Site,
     pub(crate) policy: Policy,
     pub(crate) away: Vec<Host>,
@@ -71,13 +120,13 @@ fn wanted(want: u32) -> Wanted {
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(size: Size) -> Self {
         let mut site = Site::new(Policy::default());
-        for index in 0..HOSTS {
+        for index in 0..size.hosts() {
             let namespace = if index % 7 == 3 { "lab" } else { "metal" };
             let host = fixtures::host(&format!("{namespace}/h{index:02}"));
             let host = host
-                .rack(&format!("r{}", index % 6))
+                .rack(&format!("r{}", index % size.racks()))
                 .label(ROOM, &format!("r{}", index % 4));
             site.upsert(if index % 5 == 4 { host } else { host.flavor("w") });
         }
@@ -87,7 +136,13 @@ impl World {
             roles: roles.iter().map(|(role, want)| (*role, wanted(*want))).collect(),
             members: Vec::new(),
         };
+        let workers = match size {
+            Size::Small => 3,
+            Size::Large => 20,
+        };
         Self {
+            size,
+            revision: 0,
             site,
             policy: Policy::default(),
             away: Vec::new(),
@@ -96,10 +151,22 @@ impl World {
             renamed: None,
             made: 0,
             tenants: [
-                tenant("tenant/a", &[("ControlPlane", 1), ("Worker", 3)]),
-                tenant("tenant/b", &[("Worker", 1)]),
+                tenant("tenant/a", &[("ControlPlane", 1), (LARGE_ROLE, workers)]),
+                tenant("tenant/b", &[("Storage", 1)]),
             ],
         }
+    }
+
+    /// Every cluster has what it wants, and its agents have labelled it.
+    pub(crate) fn placed(size: Size) -> Result<Self, String> {
+        let mut world = Self::new(size);
+        for index in 0..world.tenants.len() {
+            world.decide(index)?;
+            for member in &mut world.tenants[index].members {
+                member.bind();
+            }
+        }
+        Ok(world)
     }
 
     /// Lets it happen, and each cluster decide after it.
@@ -212,9 +279,10 @@ impl World {
             .map(|member| member.record.clone())
             .collect();
         let decision = decide(&self.site, &request, &members);
+        let under_way = judge::under_way(self, index, &request);
         judge::step(self, index, &request, &decision)?;
         self.apply(index, &request, &decision);
-        judge::after(self, index, &request)?;
+        judge::after(self, index, &request, &under_way)?;
         self.observe(index);
         let members: Vec<Member> = self.tenants[index]
             .members
@@ -237,6 +305,8 @@ impl World {
     }
 
     fn apply(&mut self, index: usize, request: &Request, decision: &Decision) {
+        self.revision += 1;
+        let revision = self.revision;
         let tenant = &mut self.tenants[index];
         for member in &mut tenant.members {
             let record = &mut member.record;
@@ -245,6 +315,7 @@ impl World {
                 if record.requested {
                     record.state = MemberState::Bound;
                     member.surplus = false;
+                    member.revision = revision;
                 }
             }
             if let Some(release) = decision
@@ -258,6 +329,8 @@ impl World {
                 member.came_for = None;
             }
             hold(&mut self.site, &tenant.name, record);
+            let is_given_back = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
+            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_given_back);
         }
         for take in &decision.take {
             let key = topology_key(request, &take.role);
@@ -275,7 +348,9 @@ impl World {
             hold(&mut self.site, &tenant.name, &record);
             tenant.members.push(Mem {
                 came_for: take.replaces.as_ref().map(|old| old.host().clone()),
+                beside: matches!(take.replaces, Some(Replaces::Beside(_))),
                 labelled: false,
+                revision,
                 record,
                 surplus: false,
             });

@@ -1,11 +1,13 @@
-//! How many replacements are under way: one that failed still is.
+//! How many replacements are under way, where one that failed still is; and what is withheld since there is no room.
 
 use std::collections::BTreeSet;
 
-use placement::{FailReason, MemberState, Selector, decide};
+use placement::{
+    FailReason, Holder, MemberState, Policy, RefusalKind, Selector, Withheld, decide, decide_without,
+};
 
 use crate::fixtures::*;
-use crate::{hosts, replaced, workers};
+use crate::{hosts, marked_to_move, replaced, workers};
 
 #[test]
 fn a_failed_replacement_still_counts_as_under_way() {
@@ -47,4 +49,103 @@ fn failed_replacements_count_against_a_tenth() {
         replaced(&decision).iter().cloned().collect::<BTreeSet<_>>(),
         both.into()
     );
+}
+
+fn room_for(replacements_above: u32) -> Withheld {
+    Withheld {
+        replacements_above,
+        ..Withheld::NOTHING
+    }
+}
+
+#[test]
+fn room_goes_to_the_most_pressing_of_all_roles() {
+    let mut all = hosts(&["b", "c", "d", "e", "f"]);
+    all.push(marked_to_move(host("a").rack("a")));
+    let site = site(all);
+    let roles = ["A", "B", "C"].map(|name| role(name, Selector::default(), 1));
+    let wanted = request(roles);
+    // B's is gone, C's has an error, and A's is asked to be moved.
+    let members = [
+        member("a", "A", "a"),
+        member("b", "B", "b").failed(FailReason::Gone),
+        member("c", "C", "c").failed(FailReason::InError),
+    ];
+    let in_order = ["b", "c", "a"].map(id);
+    for room in 0..5 {
+        let decision = decide_without(&site, &wanted, &members, room_for(room));
+        let made: BTreeSet<_> = replaced(&decision).into_iter().flatten().collect();
+        let expected = in_order.iter().take(room as usize).cloned().collect();
+        assert_eq!(made, expected, "room for {room}");
+    }
+}
+
+#[test]
+fn who_cannot_be_replaced_takes_no_room() {
+    let site = site([
+        host("a").rack("a"),
+        host("b").rack("b"),
+        host("c").rack("c").flavor("w"),
+    ]);
+    let wanted = request([role("A", flavor_is("none"), 1), role("B", flavor_is("w"), 1)]);
+    let members = [
+        member("a", "A", "a").failed(FailReason::Gone),
+        member("b", "B", "b").failed(FailReason::InError),
+    ];
+    let decision = decide_without(&site, &wanted, &members, room_for(1));
+    assert_eq!(replaced(&decision), [Some(id("b"))]);
+}
+
+#[test]
+fn withheld_growth_waits_beside_a_move_and_lowers_no_limit() {
+    let names: Vec<String> = (0..40).map(|i| format!("h{i:02}")).collect();
+    let all = names.iter().map(|name| host(name).rack(name));
+    let site = site(all.map(|host| match host.id.name.name() {
+        "h00" => marked_to_move(host),
+        _ => host,
+    }));
+    let mut members: Vec<_> = names[..10]
+        .iter()
+        .map(|name| member(name, "Worker", name))
+        .collect();
+    members.push(
+        member("h10", "Worker", "h10")
+            .state(MemberState::Claimed)
+            .beside("h00"),
+    );
+    for failed in [1, 2] {
+        members[failed].failed = Some(FailReason::Marked);
+    }
+    // It has ten places and wants thirty: three may be replaced at once, one of which is.
+    let decision = decide_without(&site, &workers(30), &members, Withheld::GROWTH);
+    assert_eq!(
+        replaced(&decision).into_iter().collect::<BTreeSet<_>>(),
+        ["h01", "h02"].map(|name| Some(id(name))).into()
+    );
+    assert_eq!(decide(&site, &workers(30), &members).take.len(), 22);
+}
+
+#[test]
+fn withheld_growth_brings_no_member_back_beyond_the_quota() {
+    let policy = Policy {
+        quotas: [("tenant".parse().expect("a namespace"), 3)].into(),
+        ..Policy::default()
+    };
+    let used = hosts(&["a", "b", "c", "d"]).into_iter().map(HostExt::consumed);
+    let mut site = site_with(policy, used);
+    let members = [member("a", "Worker", "a"), member("b", "Worker", "b").requested()];
+    for member in &members {
+        let holder = Holder::Cluster {
+            cluster: cluster("tenant/a"),
+            role: member.role.clone(),
+            state: member.state,
+        };
+        site.hold(&member.host, holder);
+    }
+    // Another cluster has one of the three: with the four that are wanted it would be five.
+    site.hold(&id("d"), held("tenant/b", "Worker"));
+    let decision = decide_without(&site, &workers(4), &members, Withheld::GROWTH);
+    assert_eq!(released(&decision), ["Worker/b"]);
+    let kind = decision.refusal.as_ref().map(|refusal| &refusal.kind);
+    assert!(matches!(kind, Some(RefusalKind::Quota { .. })), "{kind:?}");
 }

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use ::placement::{
-    ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, whatif::Priority,
+    ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, Withheld, whatif::Priority,
 };
 
-use super::{conflicts::conflicts, failures, room::Withheld, settle::new_member, view::View};
+use super::{conflicts::conflicts, failures, settle::new_member, view::View};
 use crate::{
     observed::Labels,
     record::{Member, Record, Refusal, ReleaseReason, Report},
@@ -14,10 +14,7 @@ use crate::{
 
 /// Decides a record: claims what is missing but for what is withheld, releases what is too much, and says why it does not get all.
 pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, now: SystemTime) {
-    let (mut request, members) = question(view, record, now);
-    if withheld.growth {
-        want_no_more(&mut request, &members);
-    }
+    let (request, members) = question(view, record, now);
     // Most declarations change nothing: agents repeat them with every change of a host.
     let site = view.inventory.model();
     let decision = if let Some(reports) = ::placement::settled(site, &request, &members) {
@@ -27,7 +24,7 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
             ..Decision::default()
         }
     } else {
-        ::placement::decide_within(site, &request, &members, withheld.replacements_above)
+        ::placement::decide_without(site, &request, &members, withheld)
     };
     let cluster = record.cluster.clone();
     for keep in &decision.keep {
@@ -70,17 +67,6 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
         record.refusal = decision.refusal.as_ref().map(Refusal::from);
     }
     record.conflicts = conflicts(view, record);
-}
-
-/// No role wants more members than it has.
-fn want_no_more(request: &mut Request, members: &[::placement::Member]) {
-    for role in &mut request.roles {
-        let live = members
-            .iter()
-            .filter(|member| member.role == role.name && member.is_live());
-        let has = u32::try_from(live.count()).unwrap_or(u32::MAX);
-        role.want = role.want.min(has);
-    }
 }
 
 fn no_room() -> Report {
@@ -149,7 +135,7 @@ fn question(view: View<'_>, record: &Record, now: SystemTime) -> (Request, Vec<:
 }
 
 /// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
-fn is_request(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
+pub(super) fn is_request(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
     member.state == MemberState::Releasing
         && member.release_reason == Some(ReleaseReason::Surplus)
         && !member.confirmed

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use ::placement::{ClusterName, FailReason, HostId, MemberState, Role};
 
-use super::view::View;
+use super::{decide::is_request, view::View};
 use crate::record::{Member, Record};
 
 /// How long a host may be gone that was paused or detached when it was observed last, before that is a failure: `clusterctl
@@ -25,6 +25,10 @@ pub(super) fn observe(
     let (unwell, since) = match view.reported(id) {
         None => (member.suspended, None),
         Some(host) => {
+            // Of a suspended host no error counts: this is since when it was gone, and it is back.
+            if member.suspended {
+                member.unwell_since = None;
+            }
             member.suspended = host.is_suspended();
             let counts = role.is_some_and(|role| role.replace_after_error.is_some());
             // What metal3 says of a host that it was told to leave alone may be old.
@@ -58,6 +62,11 @@ pub(super) fn failure(
     ::placement::failure(view.inventory.model(), role, &member, unwell_for)
 }
 
+/// Whether a member can fail: one that is on its way out for good cannot.
+pub(super) fn is_observed(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
+    member.state != MemberState::Releasing || is_request(view, cluster, id, member)
+}
+
 /// When the next member fails, if the site stays as it is.
 pub(super) fn next(view: View<'_>) -> Option<SystemTime> {
     failing(view).map(|(_, at)| at).min()
@@ -80,7 +89,7 @@ fn failing(view: View<'_>) -> impl Iterator<Item = (&Record, SystemTime)> {
         members.filter_map(move |(id, member)| {
             // First of all, since it says no for nearly all of them.
             let since = member.unwell_since?;
-            if member.state == MemberState::Releasing || member.failed_since.is_some() {
+            if member.failed_since.is_some() || !is_observed(view, &record.cluster, id, member) {
                 return None;
             }
             let role = record.spec.roles().iter().find(|role| role.name == member.role)?;

@@ -116,9 +116,10 @@ impl Promises {
             };
             let members = observed.members().iter();
             promised.extend(members.filter_map(|member| {
-                let promise = promise(known, inventory, observed, member)?;
+                let id = current(inventory, observed, member);
+                let promise = promise(known, inventory, observed, (id, member))?;
                 let rank = rank(&promise, observed);
-                Some((rank, name.clone(), member.host.clone(), promise))
+                Some((rank, name.clone(), id.clone(), promise))
             }));
         }
         promised.sort_by(|a, b| (&a.0, &a.1, &a.2).cmp(&(&b.0, &b.1, &b.2)));
@@ -204,8 +205,30 @@ fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
         && record.is_none_or(|record| at.revision() > record.revision)
 }
 
-fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Promise> {
-    let host = inventory.reported(&member.host)?;
+/// The host of a member that a status names. If it was made again with the cluster's labels while the ledger was lost, the member
+/// goes on as that.
+fn current<'a>(inventory: &'a Inventory, observed: &Cluster, member: &'a Member) -> &'a HostId {
+    let named = &member.host;
+    let goes_on = || {
+        let now = inventory.incarnation(&named.name)?;
+        let labels = inventory.reported(now)?.labels_for(&observed.id().name);
+        let is_ours = labels == Labels::Ours(member.role.as_ref()?);
+        let is_named = observed.members().iter().any(|other| other.host == *now);
+        (is_ours && !is_named).then_some(now)
+    };
+    match inventory.reported(named) {
+        Some(_) => named,
+        None => goes_on().unwrap_or(named),
+    }
+}
+
+fn promise(
+    known: Known<'_>,
+    inventory: &Inventory,
+    observed: &Cluster,
+    (id, member): (&HostId, &Member),
+) -> Option<Promise> {
+    let host = inventory.reported(id)?;
     let state = member.state?;
     let labels = host.labels_for(&observed.id().name);
     let released = state == MemberState::Releasing
@@ -219,7 +242,7 @@ fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: 
     Some(Promise {
         role: member.role.clone()?,
         state,
-        replaces: replaces(observed, member),
+        replaces: replaces(inventory, observed, member),
         ordinal: member.ordinal,
         release_reason: member.release_reason,
     })
@@ -227,7 +250,7 @@ fn promise(known: Known<'_>, inventory: &Inventory, observed: &Cluster, member: 
 
 /// In whose place a member comes: beside an older one that the status has as a member too, or of one that was given back. Its host
 /// may be a member again since: then with a later revision.
-fn replaces(observed: &Cluster, member: &Member) -> Option<Replaces> {
+fn replaces(inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Replaces> {
     let old = member.replaces.as_ref()?;
     let mut members = observed.members().iter();
     let beside = members.find(|other| {
@@ -236,7 +259,8 @@ fn replaces(observed: &Cluster, member: &Member) -> Option<Replaces> {
             && other.revision <= member.revision
     });
     if let Some(other) = beside {
-        return Some(Replaces::Beside(other.host.clone()));
+        let host = current(inventory, observed, other);
+        return Some(Replaces::Beside(host.clone()));
     }
     let uid = old.uid.clone().or_else(|| Uid::new(GONE).ok())?;
     Some(Replaces::Alone(HostId {

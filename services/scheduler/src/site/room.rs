@@ -12,26 +12,6 @@ use crate::{
     record::{Member, Record},
 };
 
-/// What a decision does not take though it could.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Withheld {
-    /// No role gets more replacements than so many.
-    pub(super) replacements_above: u32,
-    /// The cluster gets no more members than it has.
-    pub(super) growth: bool,
-}
-
-impl Withheld {
-    pub(super) const NOTHING: Self = Self {
-        replacements_above: u32::MAX,
-        growth: false,
-    };
-    pub(super) const GROWTH: Self = Self {
-        growth: true,
-        ..Self::NOTHING
-    };
-}
-
 /// Where a step must fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room<'a> {
@@ -52,12 +32,13 @@ impl Room<'_> {
         weight::require(self.site, self.before, after, self.largest)
     }
 
-    /// Refuses a step by which a cluster grows so far that its members could not be replaced any more.
+    /// Refuses a step by which a cluster grows so far that its members could not be replaced any more. What it has in the
+    /// `settled` record is no growth: it has that already, though a ledger that was lost or restored may not know it.
     ///
     /// # Errors
     /// [`TooLarge`] names the cluster.
-    pub(super) fn require_growth(self, after: &Record) -> Result<(), TooLarge> {
-        let mut new = self.new_members(after);
+    pub(super) fn require_growth(self, settled: &Record, after: &Record) -> Result<(), TooLarge> {
+        let mut new = new_members(settled, after);
         if new.all(|(_, member)| member.replaces.is_some()) {
             return Ok(());
         }
@@ -73,22 +54,18 @@ impl Room<'_> {
             ..error
         })
     }
+}
 
-    /// How many members come in the place of others by this step.
-    pub(super) fn replaced(self, after: &Record) -> u32 {
-        let new = self.new_members(after);
-        let count = new.filter(|(_, member)| member.replaces.is_some()).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
-    }
+/// How many members come in the place of others by a decision for the `settled` record.
+pub(super) fn replaced(settled: &Record, after: &Record) -> u32 {
+    let new = new_members(settled, after);
+    let count = new.filter(|(_, member)| member.replaces.is_some()).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
 
-    fn new_members(self, after: &Record) -> impl Iterator<Item = (&HostId, &Member)> {
-        let known = |id: &HostId| self.before.is_some_and(|before| before.members.contains_key(id));
-        let members = after.members.iter();
-        let new: Vec<_> = members
-            .filter(|(id, member)| member.state == MemberState::Claimed && !known(id))
-            .collect();
-        new.into_iter()
-    }
+fn new_members<'a>(settled: &'a Record, after: &'a Record) -> impl Iterator<Item = (&'a HostId, &'a Member)> {
+    let members = after.members.iter();
+    members.filter(|(id, member)| member.state == MemberState::Claimed && !settled.members.contains_key(*id))
 }
 
 /// The record with as many more members as may be replaced at once, each as large as the largest of its role.
@@ -176,7 +153,7 @@ mod tests {
             .bytes;
         let room = in_a_ledger(&before, needed);
         room.require(&after).unwrap();
-        let refused = room.require_growth(&after).unwrap_err();
+        let refused = room.require_growth(&before, &after).unwrap_err();
         assert!(
             refused
                 .what
@@ -184,15 +161,15 @@ mod tests {
             "{refused}"
         );
         in_a_ledger(&before, refused.bytes)
-            .require_growth(&after)
+            .require_growth(&before, &after)
             .unwrap();
 
-        let mut replaced = before.clone();
+        let mut in_place = before.clone();
         let (id, mut new) = member(MEMBERS);
         let old = before.members.keys().next().unwrap();
         new.replaces = Some(Replaces::Alone(old.clone()));
-        replaced.members.insert(id, new);
-        room.require_growth(&replaced).unwrap();
-        assert_eq!((room.replaced(&replaced), room.replaced(&after)), (1, 0));
+        in_place.members.insert(id, new);
+        room.require_growth(&before, &in_place).unwrap();
+        assert_eq!((replaced(&before, &in_place), replaced(&before, &after)), (1, 0));
     }
 }

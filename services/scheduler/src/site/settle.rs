@@ -35,12 +35,12 @@ pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
         if is_free(view, &cluster, id, member) {
             return false;
         }
+        let role = spec.roles().iter().find(|role| role.name == member.role);
         if member.state != MemberState::Releasing {
-            let role = spec.roles().iter().find(|role| role.name == member.role);
             follow_topology_key(view, id, member, role);
-            if view.synced {
-                failures::observe(view, id, member, role, now);
-            }
+        }
+        if view.synced && failures::is_observed(view, &cluster, id, member) {
+            failures::observe(view, id, member, role, now);
         }
         true
     });
@@ -111,17 +111,8 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
             member.addresses.clone_from(&host.details().addresses);
         }
         member.confirmed = false;
-        for replaces in record
-            .members
-            .values_mut()
-            .filter_map(|other| other.replaces.as_mut())
-        {
-            match replaces {
-                Replaces::Beside(host) | Replaces::Alone(host) if *host == before => {
-                    host.clone_from(&now);
-                }
-                Replaces::Beside(_) | Replaces::Alone(_) => {}
-            }
+        for (id, other) in &mut record.members {
+            follow_replaced(view, (id, other), &before, &now);
         }
         record.members.insert(now, member);
     }
@@ -141,6 +132,22 @@ fn left_behind(mut member: Member) -> Member {
         member.replaces = None;
     }
     member
+}
+
+/// Lets a member replace the host that another one goes on as.
+fn follow_replaced(view: View<'_>, (id, member): (&HostId, &mut Member), before: &HostId, now: &HostId) {
+    let is_beside = member.is_beside();
+    match &mut member.replaces {
+        Some(Replaces::Beside(host) | Replaces::Alone(host)) if host == before => host.clone_from(now),
+        Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => return,
+    }
+    // A status tells by revisions whether a replacement was claimed after the member beside it, and that one has a new number.
+    // A mark that is not below the claim is of a release by a ledger that is lost, and must be known as that.
+    let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
+    let is_live = member.state != MemberState::Releasing;
+    if is_beside && is_live && !view.reported(id).is_some_and(is_released) {
+        member.renumber();
+    }
 }
 
 /// When its role has got another topology key, a member's domain is what its host shows of that.
@@ -167,8 +174,13 @@ fn take_over_promises(view: View<'_>, record: &mut Record) {
         } = promise;
         member.ordinal = ordinal.or(member.ordinal);
         member.replaces.clone_from(replaces);
-        if *state == MemberState::Releasing || record.releasing {
-            member.begin_release(release_reason.unwrap_or(ReleaseReason::Surplus));
+        if record.releasing {
+            member.begin_release(ReleaseReason::Deleted);
+        } else if *state == MemberState::Releasing {
+            let reason = release_reason.unwrap_or(ReleaseReason::Surplus);
+            member.begin_release(reason);
+            // The record may know an earlier release.
+            member.release_reason = Some(reason);
         } else {
             member.state = *state;
             member.role.clone_from(role);

@@ -12,12 +12,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
-use ::placement::{ClusterName, HostId, MemberState};
+use ::placement::{ClusterName, HostId, MemberState, Withheld};
 
 use super::{
     decide::{is_due, report},
     existence::is_older,
-    room::Withheld,
     settle,
     staging::{Author, step_entry},
     state::Site,
@@ -76,10 +75,10 @@ impl Site {
         settle::settle(self.view(), &mut record, author.now);
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
-        let record = self.decide_without(Withheld::NOTHING, &record, room, author.now);
-        let has_room = room.require_growth(&record).map_err(Error::from);
-        let has_room = has_room.and_then(|()| self.require_room_for_record(&record));
-        let stored = has_room.and_then(|()| self.store(record, author, permit));
+        let decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        let has_room = room.require_growth(&record, &decided).map_err(Error::from);
+        let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
+        let stored = has_room.and_then(|()| self.store(decided, author, permit));
         let outcome = stored.inspect_err(|_| {
             // Nothing is remembered of who was refused.
             if !self.claims.contains(&cluster) {
@@ -245,7 +244,7 @@ impl Site {
         settle::settle(self.view(), &mut record, author.now);
         let room = self.room(cluster, permit.largest());
         let mut decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
-        if let Err(error) = room.require_growth(&decided) {
+        if let Err(error) = room.require_growth(&record, &decided) {
             tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }

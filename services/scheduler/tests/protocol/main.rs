@@ -9,6 +9,7 @@
 
 mod claims;
 mod durable;
+mod errors;
 mod existence;
 mod fixtures;
 mod history;

@@ -13,11 +13,11 @@ use crate::fixtures::{
     CALLER, SITE, Stage, again, cluster, host, labelled, members, observed, released, spec,
 };
 
-const GRACE: Duration = Duration::from_mins(10);
+pub(crate) const GRACE: Duration = Duration::from_mins(10);
 const SHORT: Duration = Duration::from_mins(4);
 
 /// Declares the cluster `one`, whose workers may be in error for [`GRACE`].
-async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Record> {
+pub(crate) async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Record> {
     let mut spec = spec(workers);
     spec.roles[0].replace_after_error = grace.map(|grace| grace.try_into().unwrap());
     let apply = Apply {
@@ -32,7 +32,7 @@ async fn declare(stage: &Stage, workers: u32, grace: Option<Duration>) -> Arc<Re
 }
 
 /// What the scheduler does by itself when time has gone by.
-async fn report(stage: &Stage) {
+pub(crate) async fn report(stage: &Stage) {
     let site = stage.region.site(SITE).unwrap();
     let now = stage.now();
     let failed = site.read().failed_meanwhile(now);
@@ -49,7 +49,7 @@ async fn report(stage: &Stage) {
 }
 
 /// A site with a worker in each of some racks, the first of them bound to the cluster.
-async fn placed(hosts: &[&str], workers: u32, grace: Option<Duration>) -> (Stage, SessionId) {
+pub(crate) async fn placed(hosts: &[&str], workers: u32, grace: Option<Duration>) -> (Stage, SessionId) {
     let stage = Stage::empty();
     let free: Vec<wire::Host> = hosts.iter().map(|name| host(name)).collect();
     let session = stage.sync(&free).await;
@@ -62,15 +62,15 @@ async fn placed(hosts: &[&str], workers: u32, grace: Option<Duration>) -> (Stage
     (stage, session)
 }
 
-async fn now(stage: &Stage) -> Vec<(String, MemberState)> {
+pub(crate) async fn now(stage: &Stage) -> Vec<(String, MemberState)> {
     members(&stage.record("one").await.unwrap())
 }
 
-fn in_state(name: &str, state: MemberState) -> (String, MemberState) {
+pub(crate) fn in_state(name: &str, state: MemberState) -> (String, MemberState) {
     (name.to_owned(), state)
 }
 
-fn in_error(host: wire::Host, since: Option<std::time::SystemTime>) -> wire::Host {
+pub(crate) fn in_error(host: wire::Host, since: Option<std::time::SystemTime>) -> wire::Host {
     wire::Host {
         operational_status: wire::OperationalStatus::Error.into(),
         error_since: since.map(Into::into),
@@ -78,7 +78,7 @@ fn in_error(host: wire::Host, since: Option<std::time::SystemTime>) -> wire::Hos
     }
 }
 
-fn paused(host: wire::Host) -> wire::Host {
+pub(crate) fn paused(host: wire::Host) -> wire::Host {
     wire::Host { paused: true, ..host }
 }
 

@@ -1,12 +1,69 @@
 //! What could be taken is taken.
 
-use placement::{Decision, LabelValue, RefusalKind, Request};
+use placement::{Decision, Host, LabelValue, RefusalKind, Replaces, Request, Role, Take};
 
 use super::domains::{is_free, is_occupied};
 use super::{Health, Seen, limit, pairs, rule, see};
 use crate::world::World;
 
-/// Nothing is taken: then nobody could be, one by one.
+/// One role, and what is decided for it.
+struct OfRole<'a> {
+    role: &'a Role,
+    seen: Vec<Seen<'a>>,
+    takes: Vec<&'a Take>,
+}
+
+impl<'a> OfRole<'a> {
+    fn new(world: &'a World, index: usize, role: &'a Role, decision: &'a Decision) -> Self {
+        let takes = decision.take.iter().filter(|take| take.role == role.name);
+        Self {
+            role,
+            seen: see(world, index, role, decision),
+            takes: takes.collect(),
+        }
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Seen<'a>> {
+        self.seen.iter().filter(|one| one.kept)
+    }
+
+    /// Lost members that another one is taken for now.
+    fn replaced(&self) -> impl Iterator<Item = &Seen<'a>> {
+        let is_replaced = |one: &&Seen<'_>| {
+            let mut old = self.takes.iter().filter_map(|take| take.replaces.as_ref());
+            one.health == Health::Lost && old.any(|old| old.host() == one.id())
+        };
+        self.seen.iter().filter(is_replaced)
+    }
+
+    /// How many replacements may be begun in this decision: those that are well and not bound yet are under way.
+    fn room(&self) -> usize {
+        let under_way = self
+            .kept()
+            .filter(|one| one.mem.came_for.is_some() && one.health != Health::Lost);
+        limit(self.role).saturating_sub(under_way.count())
+    }
+
+    /// Whether a host is left that could be taken in addition, in the place of a member in this domain or of none.
+    fn fits(&self, world: &World, index: usize, decision: &Decision, own: Option<&LabelValue>) -> bool {
+        let is_left = |host: &Host| {
+            is_free(world, self.role, host) && decision.take.iter().all(|take| take.host != host.id)
+        };
+        world.site.hosts().filter(is_left).any(|host| {
+            let Some(key) = &self.role.topology_key else {
+                return true;
+            };
+            let there = host.labels.get(key);
+            let members = self.seen.iter().filter(|other| other.domain.as_ref() == there);
+            let new = self.takes.iter().filter(|take| take.domain.as_ref() == there);
+            let others = members.count() + new.count();
+            !is_occupied(world, index, self.role, there)
+                && (others == 0 || others == 1 && own.is_some() && own == there)
+        })
+    }
+}
+
+/// Of what is not taken nothing could be, one by one. `growth`: how many members all roles lack.
 pub(super) fn judge(
     world: &World,
     index: usize,
@@ -14,45 +71,34 @@ pub(super) fn judge(
     decision: &Decision,
     growth: usize,
 ) -> Result<(), String> {
-    let all: Vec<Vec<Seen<'_>>> = request
-        .roles
-        .iter()
-        .map(|role| see(world, index, role, decision))
+    let roles = request.roles.iter();
+    let all: Vec<OfRole<'_>> = roles
+        .map(|role| OfRole::new(world, index, role, decision))
         .collect();
-    let moving = all.iter().any(|seen| !pairs(seen).is_empty());
-    for (role, seen) in request.roles.iter().zip(&all) {
-        let fits = |own: Option<&LabelValue>| {
-            world
-                .site
-                .hosts()
-                .filter(|host| is_free(world, role, host))
-                .any(|host| {
-                    let Some(key) = &role.topology_key else {
-                        return true;
-                    };
-                    let there = host.labels.get(key);
-                    let others = seen.iter().filter(|other| other.domain.as_ref() == there).count();
-                    !is_occupied(world, index, role, there)
-                        && (others == 0 || others == 1 && own.is_some() && own == there)
-                })
-        };
-        let kept = || seen.iter().filter(|one| one.kept);
-        let under_way = kept()
-            .filter(|one| one.mem.came_for.is_some() && one.health != Health::Lost)
-            .count();
-        let lost: Vec<_> = kept().filter(|one| one.health == Health::Lost).collect();
-        let chain = lost.iter().any(|one| one.mem.came_for.is_some());
-        let room = limit(role).saturating_sub(under_way);
-        for one in lost
-            .iter()
-            .filter(|one| room > 0 && (!chain || one.mem.came_for.is_some()))
-        {
+    let takes_beside = decision
+        .take
+        .iter()
+        .any(|take| matches!(take.replaces, Some(Replaces::Beside(_))));
+    let moving = takes_beside || all.iter().any(|of| !pairs(&of.seen).is_empty());
+    for of in &all {
+        let fits = |own: Option<&LabelValue>| of.fits(world, index, decision, own);
+        let room = of.room();
+        let replaced = of.replaced().count();
+        let lost: Vec<_> = of.kept().filter(|one| one.health == Health::Lost).collect();
+        // A lost replacement is under way as it is: another one for it is not one more.
+        let chain = |one: &&Seen<'_>| one.mem.came_for.is_some();
+        let chains = lost.iter().filter(|one| chain(one)).count() + of.replaced().filter(chain).count();
+        let fresh = of.replaced().filter(|one| !chain(one)).count();
+        let could_be = |one: &&&Seen<'_>| replaced < room && (chain(one) || fresh + chains < room);
+        for one in lost.iter().filter(could_be) {
             rule(!fits(one.domain.as_ref()), || {
                 format!("{} could be replaced", one.id())
             })?;
         }
-        let leaving = kept().filter(|one| one.health == Health::Leaving && one.mem.came_for.is_none());
-        for one in leaving.filter(|_| !moving && room > lost.len()) {
+        let leaving = of
+            .kept()
+            .filter(|one| one.health == Health::Leaving && one.mem.came_for.is_none());
+        for one in leaving.filter(|_| !moving && room > lost.len() + replaced) {
             rule(!fits(one.domain.as_ref()), || {
                 format!("{} could be moved", one.id())
             })?;
@@ -61,10 +107,12 @@ pub(super) fn judge(
             decision.refusal.as_ref().map(|refusal| &refusal.kind),
             Some(RefusalKind::Quota { .. })
         );
-        let own = seen.iter().filter(|one| one.kept).count()
-            < role.want as usize + pairs(seen).iter().filter(|(old, _)| old.kept).count();
-        rule(growth != 1 || !own || quota || !fits(None), || {
-            format!("{} could grow", role.name)
+        let pairs = pairs(&of.seen).iter().filter(|(old, _)| old.kept).count();
+        let places = (of.kept().count() + replaced).saturating_sub(pairs);
+        let grows = of.takes.iter().any(|take| take.replaces.is_none());
+        let lacks = !grows && places < of.role.want as usize;
+        rule(growth != 1 || !lacks || quota || !fits(None), || {
+            format!("{} could grow", of.role.name)
         })?;
     }
     Ok(())

@@ -27,9 +27,9 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
             }
             Help::MoreHosts(needs) => {
                 let mut with = world.site.clone();
-                let racks = (0..6)
+                let racks = (0..world.size.racks())
                     .map(|rack| format!("r{rack}"))
-                    .chain((0..9).map(|rack| format!("new{rack}")));
+                    .chain((0..world.size.hosts()).map(|rack| format!("new{rack}")));
                 let mut number = 0;
                 for need in needs {
                     let open = racks

@@ -141,10 +141,8 @@ pub(crate) fn step(
     })?;
     quota::judge(world, index, request, decision).map_err(|rule| format!("{rule}: {}", shown()))?;
     namespaces::judge(world, index, request, decision).map_err(|rule| format!("{rule}: {}", shown()))?;
-    if decision.take.is_empty() {
-        feasible::judge(world, index, request, decision, growth)
-            .map_err(|rule| format!("{rule}: {}", shown()))?;
-    }
+    feasible::judge(world, index, request, decision, growth)
+        .map_err(|rule| format!("{rule}: {}", shown()))?;
     if let Some(refusal) = &decision.refusal {
         helps::judge(world, index, request, refusal)?;
     }
@@ -169,27 +167,37 @@ fn pairs<'a>(seen: &'a [Seen<'a>]) -> Vec<(&'a Seen<'a>, &'a Seen<'a>)> {
     pairs
 }
 
-/// Judges what holds at every instant, after a decision is applied.
-pub(crate) fn after(world: &World, index: usize, request: &Request) -> Result<(), String> {
-    let tenant = &world.tenants[index];
-    let live = |mem: &&Mem| mem.record.state != MemberState::Releasing;
+/// The replacements of a role that are not bound, of all that have not begun to go.
+fn unbound<'a>(world: &'a World, index: usize, role: &Role) -> Vec<&'a Mem> {
+    let members = world.tenants[index].members.iter();
+    let unbound = members.filter(|mem| {
+        mem.record.role == role.name && mem.record.state == MemberState::Claimed && mem.came_for.is_some()
+    });
+    unbound.collect()
+}
+
+/// How many replacements of each role are not bound.
+pub(crate) fn under_way(world: &World, index: usize, request: &Request) -> Vec<usize> {
+    let roles = request.roles.iter();
+    roles.map(|role| unbound(world, index, role).len()).collect()
+}
+
+/// Judges what holds at every instant, after a decision is applied; `before`: how many replacements were under way. A role that
+/// wants fewer members than before may have more of them than it may begin.
+pub(crate) fn after(world: &World, index: usize, request: &Request, before: &[usize]) -> Result<(), String> {
     let mut moves = 0;
-    for role in &request.roles {
-        let unbound = tenant.members.iter().filter(live).filter(|mem| {
-            mem.record.role == role.name && mem.record.state == MemberState::Claimed && mem.came_for.is_some()
-        });
-        let unbound: Vec<&Mem> = unbound.collect();
+    for (role, before) in request.roles.iter().zip(before) {
+        let unbound = unbound(world, index, role);
         moves += unbound
             .iter()
             .filter(|mem| matches!(mem.record.replaces, Some(Replaces::Beside(_))))
             .count();
-        let most = if role.name.as_str() == "ControlPlane" {
-            1
-        } else {
-            limit(role)
-        };
-        rule(unbound.len() <= most, || {
-            format!("{}: {} replacements are not bound", role.name, unbound.len())
+        rule(unbound.len() <= limit(role).max(*before), || {
+            format!(
+                "{}: {} replacements are not bound, {before} before",
+                role.name,
+                unbound.len()
+            )
         })?;
     }
     rule(moves <= 1, || format!("{moves} moves at a time"))

@@ -41,6 +41,15 @@ pub(super) fn judge(
             format!("of a pair only one stays: {} and {}", old.id(), new.id())
         })?;
     }
+    for victim in &surplus {
+        // As the simulator remembers it, whatever the ledger has lost.
+        let comes = |new: &&Seen<'_>| {
+            new.kept && new.is_claimed() && new.mem.beside && new.mem.came_for.as_ref() == Some(victim.id())
+        };
+        rule(!seen.iter().any(|new| comes(&new)), || {
+            format!("{} goes before its replacement is bound", victim.id())
+        })?;
+    }
     // Whoever is kept is no earlier in the order than whoever is surplus.
     for victim in surplus.iter().filter(|victim| !is_new(victim)) {
         for other in seen.iter().filter(|other| other.kept && !is_new(other)) {

@@ -4,13 +4,14 @@ use placement::{
     MemberState::{Bound, Claimed, Releasing},
     Replaces,
 };
+use proto::inventory::v1 as wire;
 use scheduler::record::{Record, ReleaseReason};
 
-use super::{lost, seen};
-use crate::fixtures::{Stage, host, labelled, members, observed, with_status};
+use super::{lost, restored, seen};
+use crate::fixtures::{Stage, again, host, labelled, members, observed, released, used, with_status};
 
-fn requested(name: &str) -> proto::inventory::v1::Host {
-    proto::inventory::v1::Host {
+fn requested(name: &str) -> wire::Host {
+    wire::Host {
         replace_requested: true,
         ..labelled(name, "one")
     }
@@ -92,7 +93,7 @@ async fn a_lost_ledger_forgets_no_replacement_under_way_and_no_reason() {
     stage.apply("one", 1, 2).await.unwrap();
     let bound = ["h1", "h2"].map(|name| labelled(name, "one"));
     stage.report(&session, &bound).await;
-    let failed = ["h1", "h2"].map(|name| proto::inventory::v1::Host {
+    let failed = ["h1", "h2"].map(|name| wire::Host {
         marked_failed: true,
         ..labelled(name, "one")
     });
@@ -122,7 +123,7 @@ async fn a_lost_ledger_forgets_no_replacement_under_way_and_no_reason() {
 
 #[tokio::test]
 async fn of_two_incarnations_the_live_one_follows_its_host() {
-    let named = |uid: &str, mut host: proto::inventory::v1::Host| {
+    let named = |uid: &str, mut host: wire::Host| {
         host.r#ref.as_mut().unwrap().uid = uid.to_owned();
         host
     };
@@ -149,4 +150,126 @@ async fn of_two_incarnations_the_live_one_follows_its_host() {
         .map(|(id, member)| (id.uid.as_str(), member.state))
         .collect();
     assert_eq!(now, [("a", Releasing), ("c", Bound)]);
+}
+
+#[tokio::test]
+async fn a_lost_ledger_forgets_no_move_of_a_host_that_was_made_again() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    stage.report(&session, &[again(requested("h1"))]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&before), pair);
+    let clusters = [with_status(&before, 1)];
+
+    let stage = Stage::on(lost());
+    let hosts = [again(requested("h1")), host("h2")];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let after = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
+}
+
+#[tokio::test]
+async fn a_restored_ledger_takes_over_why_a_member_is_released() {
+    let stage = Stage::empty();
+    let session = stage.sync(&["h1", "h2"].map(host)).await;
+    stage.apply("one", 1, 2).await.unwrap();
+    let [h1, h2] = ["h1", "h2"].map(|name| used(labelled(name, "one")));
+    stage.report(&session, &[h1.clone(), h2.clone()]).await;
+    let shrunk = stage.apply("one", 2, 1).await.unwrap();
+    assert_eq!(
+        members(&shrunk),
+        [("h1".to_owned(), Bound), ("h2".to_owned(), Releasing)]
+    );
+    let backup = stage.ledger.load().unwrap();
+
+    stage.apply("one", 3, 2).await.unwrap();
+    let failed = wire::Host {
+        marked_failed: true,
+        ..h2.clone()
+    };
+    stage.report(&session, &[failed, host("h3")]).await;
+    stage.retry().await;
+    stage.report(&session, &[labelled("h3", "one"), h2.clone()]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let states =
+        [("h1", Bound), ("h2", Releasing), ("h3", Bound)].map(|(name, state)| (name.to_owned(), state));
+    assert_eq!(members(&before), states);
+    let reason = |record: &Record| {
+        let old = record.members.values().find(|member| member.state == Releasing);
+        old.unwrap().release_reason
+    };
+    assert_eq!(reason(&before), Some(ReleaseReason::Failed));
+    let clusters = [wire::ObservedCluster {
+        generation: 3,
+        ..with_status(&before, 1)
+    }];
+
+    let stage = Stage::on(restored(&backup));
+    stage
+        .sync_with(&[h1, h2, labelled("h3", "one")], &clusters, seen(&clusters))
+        .await;
+    let after = stage.apply("one", 3, 2).await.unwrap();
+    assert_eq!(members(&after), states, "the bound replacement stays");
+    assert_eq!(reason(&after), Some(ReleaseReason::Failed));
+}
+
+#[tokio::test]
+async fn a_host_made_again_while_the_ledger_is_lost_stays() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&before), pair);
+    let clusters = [with_status(&before, 1)];
+
+    let stage = Stage::on(lost());
+    let hosts = [again(requested("h1")), host("h2")];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let after = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
+}
+
+/// A backup knows a pair; the replacement was given back since, and the host beside it was made again.
+#[tokio::test]
+async fn a_lost_release_ends_a_claim_beside_a_host_made_again() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&stage.record("one").await.unwrap()), pair);
+    let backup = stage.ledger.load().unwrap();
+
+    // The move is taken back.
+    stage.report(&session, &[labelled("h1", "one")]).await;
+    stage.retry().await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(
+        members(&record),
+        [("h1".to_owned(), Bound), ("h2".to_owned(), Releasing)]
+    );
+    let given_back = released("h2", record.revision);
+    stage.report(&session, std::slice::from_ref(&given_back)).await;
+    stage.confirm(&record).await;
+    let record = stage.record("one").await.unwrap();
+    assert_eq!(members(&record), [("h1".to_owned(), Bound)]);
+    let mut clusters = [with_status(&record, 1)];
+    let known = clusters[0].members[0].host.as_mut().unwrap();
+    known.uid = again(host("h1")).r#ref.unwrap().uid;
+
+    let stage = Stage::on(restored(&backup));
+    let hosts = [again(requested("h1")), given_back];
+    stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
 }
