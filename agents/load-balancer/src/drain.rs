@@ -21,10 +21,7 @@ use kit::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use render::load_balancer::REPORT_PORT_NAME;
 
-use crate::{
-    ending_namespace,
-    pod_config::{self, Follows},
-};
+use crate::pod_config::{self, Follows};
 
 /// The configuration that the pods of each load balancer are to run: its name, and the SHA-256 of the configuration.
 type Desired<'a> = BTreeMap<&'a str, &'a str>;
@@ -51,24 +48,10 @@ pub(crate) async fn drain(
         .collect();
     match blocker(client, seen, observed, &desired).await {
         None => Drain::unchanged(Some(goal)),
-        Some(why) => waits(known, &why, waited(held, Timestamp::now())),
-    }
-}
-
-/// The same where the agent has no rights in the namespace: only one that is being deleted, and has no pods, routes to no host.
-pub(crate) async fn drain_without_rights(client: &Client, observed: &Observed<'_>) -> Drain {
-    let known = observed.drained();
-    let Some((held, goal)) = observed
-        .placement()
-        .filter(|_| observed.is_deleting())
-        .and_then(|held| Some((held, goal(held)?)))
-        .filter(|(_, goal)| Some(*goal) != known)
-    else {
-        return Drain::unchanged(known);
-    };
-    match ending_namespace::blocker(client, &observed.namespace()).await {
-        None => Drain::unchanged(Some(goal)),
-        Some(why) => waits(known, &why, waited(held, Timestamp::now())),
+        Some(Blocker { why, forbidden }) => Drain {
+            forbidden,
+            ..waits(known, &why, waited(held, Timestamp::now()))
+        },
     }
 }
 
@@ -79,31 +62,51 @@ fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
         drained: known,
         problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
         requeue: Some(pod_config::pause(waited)),
+        forbidden: false,
     }
 }
 
-/// Why hosts that leave cannot be released yet; for people.
+/// Why hosts that leave cannot be released yet.
+struct Blocker {
+    /// For people.
+    why: String,
+    /// The agent may not list the pods.
+    forbidden: bool,
+}
+
+impl From<String> for Blocker {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            forbidden: false,
+        }
+    }
+}
+
+/// What hosts that leave wait for.
 async fn blocker(
     client: &Client,
     seen: &TenantStore<Pod>,
     observed: &Observed<'_>,
     desired: &Desired<'_>,
-) -> Option<String> {
+) -> Option<Blocker> {
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
     // be behind, or have shown nothing yet.
     if let Some(why) = routing_pod(&seen.within(&namespace), &name, desired).await {
-        return Some(why);
+        return Some(why.into());
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let listed = match pods.list(&ListParams::default().labels(&selector())).await {
         Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
-        Err(error) if apply::code(&error) == Some(403) && observed.is_deleting() => {
-            return ending_namespace::blocker(client, &namespace).await;
+        Err(error) => {
+            return Some(Blocker {
+                why: format!("its pods cannot be listed: {}", apply::reason(&error)),
+                forbidden: apply::code(&error) == Some(403),
+            });
         }
-        Err(error) => return Some(format!("its pods cannot be listed: {}", apply::reason(&error))),
     };
-    routing_pod(&listed, &name, desired).await
+    routing_pod(&listed, &name, desired).await.map(Blocker::from)
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.

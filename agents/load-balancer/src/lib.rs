@@ -15,7 +15,6 @@
 
 mod balancers;
 mod drain;
-mod ending_namespace;
 mod identity;
 mod pod_config;
 mod reachability;

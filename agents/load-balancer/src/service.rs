@@ -137,10 +137,6 @@ impl Service for LoadBalancers {
         drain::drain(&self.client, &self.stores.pods, observed, desired).await
     }
 
-    async fn drain_without_rights(&self, observed: &Observed<'_>) -> Drain {
-        drain::drain_without_rights(&self.client, observed).await
-    }
-
     fn forget(&self, cluster: &SIPCluster, name: &str) {
         self.templates
             .forget(&cluster.namespace().unwrap_or_default(), name);

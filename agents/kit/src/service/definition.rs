@@ -92,11 +92,6 @@ pub trait Service: Send + Sync + 'static {
         std::future::ready(Drain::unchanged(observed.drained()))
     }
 
-    /// The same where the agent has no rights in the cluster's namespace.
-    fn drain_without_rights(&self, observed: &Observed<'_>) -> impl Future<Output = Drain> + Send {
-        std::future::ready(Drain::unchanged(observed.drained()))
-    }
-
     /// An entry is refused, so what runs of it stays as it is. Takes away the rights that the entry no longer gives, and gives none.
     ///
     /// # Errors

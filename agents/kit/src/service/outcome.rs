@@ -77,6 +77,8 @@ pub struct Drain {
     pub problem: Option<Problem>,
     /// When this is observed again, if no watch triggers a pass before.
     pub requeue: Option<Duration>,
+    /// Whether the agent may not list the pods.
+    pub forbidden: bool,
 }
 
 impl Drain {

@@ -127,12 +127,7 @@ pub(super) fn waits_for_placement(identity: &Identity, observed: &Observed<'_>) 
 }
 
 /// The agent has no rights in the cluster's namespace; what was applied there is as it was. `words`: the API server's.
-pub(super) fn not_granted(
-    identity: &Identity,
-    observed: &Observed<'_>,
-    words: &str,
-    drain: &Drain,
-) -> Status {
+pub(super) fn not_granted(identity: &Identity, observed: &Observed<'_>, words: &str) -> Status {
     let namespace = observed.namespace();
     let message = format!(
         "{} has no rights in namespace {namespace}: apply (kubectl apply -k) a kustomization with `namespace: {namespace}` and the \
@@ -143,7 +138,7 @@ pub(super) fn not_granted(
         finding: Some(Finding::no(identity.condition, NAMESPACE_NOT_GRANTED, message)),
         applied: observed.applied(),
         endpoints: observed.endpoints(),
-        drained: drain.drained,
+        drained: observed.drained(),
     }
 }
 
