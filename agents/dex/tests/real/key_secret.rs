@@ -44,14 +44,14 @@ async fn a_deposed_replica_replaces_no_authority() {
     let read = || KeptSecret::read(&client, &cluster, entry);
 
     // Both find nothing and make a CA; the second to write it is refused.
-    let (deposed, holder) = (read().await.unwrap(), read().await.unwrap());
+    let (mut deposed, mut holder) = (read().await.unwrap(), read().await.unwrap());
     let keys = made();
     holder.keep(&keys).await.unwrap();
     assert!(deposed.keep(&made()).await.is_err());
     assert!(read().await.unwrap().keys() == keys);
 
     // The same with a change.
-    let (deposed, holder) = (read().await.unwrap(), read().await.unwrap());
+    let (mut deposed, mut holder) = (read().await.unwrap(), read().await.unwrap());
     let mut next = keys.clone();
     next.storage_password = Some("password".to_owned());
     holder.keep(&next).await.unwrap();
