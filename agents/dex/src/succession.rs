@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_before_are_published_until_every_pod_serves_the_next() {
+    fn authorities_before_are_published_until_pods_serve_the_next() {
         let now = SystemTime::now();
         let [first, second, third] = [authority(now), authority(now), authority(now)];
         let mut published = Published::default();

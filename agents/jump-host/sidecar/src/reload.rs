@@ -14,8 +14,8 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(10);
 /// What sshd writes when it has got the signal; it reads the file after that.
 const ANSWER: &str = "Received SIGHUP";
 
-/// What the file has; `None` if there is none.
-type Configuration = Option<Vec<u8>>;
+/// What the file of the configuration has; `None` if there is none.
+pub type Configuration = Option<Vec<u8>>;
 
 /// Which configuration sshd has read, which it is asked to read, and which it refuses.
 #[derive(Clone, Debug)]

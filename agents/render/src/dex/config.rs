@@ -1,11 +1,12 @@
 //! The configuration of Dex, with the keys that 2.13 and later releases agree on. It holds secrets, so none of its types can be printed.
 
+mod text;
+
 use std::time::Duration;
 
 use api::{Connector, GroupSearch, HttpsUrl, Ldap, OidcClient, Provider, Search, Source};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -14,8 +15,9 @@ use super::{
     oauth2::OAuth2,
     objects::{CERTIFICATE_FILE, CONFIG_DIRECTORY, KEY_FILE, STORAGE_AUTHORITY_FILE},
     secrets::{Secrets, StaticUser},
-    yaml,
 };
+
+pub use text::Unreadable;
 
 /// The configuration of Dex.
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
@@ -252,63 +254,7 @@ struct Password {
     hash: String,
 }
 
-/// Why a configuration is not written. It does not tell what is in it.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// It has no text.
-    #[error("it cannot be written as JSON")]
-    Written(serde_json::Error),
-    /// The text is not a configuration.
-    #[error("what is written of it is not read back (column {})", .0.column())]
-    Read(serde_json::Error),
-    /// The text is another configuration.
-    #[error("what is written of it is read back as another configuration")]
-    Different,
-}
-
 impl Config {
-    /// What Dex reads as this configuration: JSON, which is YAML too. It was read back.
-    ///
-    /// # Errors
-    /// When it cannot be written, or is not read as this configuration.
-    pub fn to_text(&self) -> Result<String, Unreadable> {
-        let text = yaml::text(self).map_err(Unreadable::Written)?;
-        self.confirm(&text)?;
-        Ok(text)
-    }
-
-    /// Reads a text back that was written of this configuration.
-    pub(super) fn confirm(&self, text: &str) -> Result<(), Unreadable> {
-        let read = Self::from_text(text).map_err(Unreadable::Read)?;
-        let value: Value = serde_json::from_str(text).map_err(Unreadable::Read)?;
-        let own = serde_json::to_value(self).map_err(Unreadable::Written)?;
-        if value == own && self.is_read_as(&read) {
-            Ok(())
-        } else {
-            Err(Unreadable::Different)
-        }
-    }
-
-    /// Whether both mean the same. A connector that a Secret has may be read as one that an entry describes, so only its value counts.
-    fn is_read_as(&self, read: &Self) -> bool {
-        let rest = |config: &Self| Self {
-            connectors: Vec::new(),
-            ..config.clone()
-        };
-        let mut connectors = self.connectors.iter().zip(&read.connectors);
-        self.connectors.len() == read.connectors.len()
-            && connectors.all(|(own, read)| matches!(own.source, SourceConfig::Raw { .. }) || own == read)
-            && rest(self) == rest(read)
-    }
-
-    /// Reads what [`Self::to_text`] has written.
-    ///
-    /// # Errors
-    /// When it is something else.
-    pub fn from_text(text: &str) -> serde_json::Result<Self> {
-        serde_json::from_str(text)
-    }
-
     pub(super) fn new(provider: &Provider, issuer: &HttpsUrl, secrets: &Secrets, storage: &Storage) -> Self {
         let file = |name: &str| format!("{CONFIG_DIRECTORY}/{name}");
         let duration = |duration: &Duration| format!("{}s", duration.as_secs());
