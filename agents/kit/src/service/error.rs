@@ -28,6 +28,9 @@ pub enum Error {
     Scheduler(Box<Status>),
 }
 
+/// What failed in a pass: the other instances are served and reported, then the pass is tried again.
+pub(super) type Errors = Vec<Error>;
+
 impl Error {
     /// Whether the API server answered that the agent may not do it.
     pub(super) fn is_forbidden(&self) -> bool {

@@ -8,7 +8,7 @@ use super::{
     apply,
     context::Context,
     definition::{Scope, Service},
-    error::Error,
+    error::{Error, Errors},
     network_attachments,
     objects::{Applied, Exposed, Objects},
     observed::Observed,
@@ -20,9 +20,6 @@ use super::{
 
 /// What a step yields for an instance, or why the instance is not served.
 pub(super) type OrUnserved<T> = Result<T, Unserved>;
-
-/// What failed in a pass: the others are served and reported, then the pass is tried again.
-pub(super) type Errors = Vec<Error>;
 
 /// An instance whose Service and configuration are on the API server.
 pub(super) struct ExposedInstance {

@@ -6,8 +6,7 @@ use kube::{ResourceExt as _, core::ObjectMeta};
 use super::{
     context::Context,
     definition::Service,
-    error::{Error, refusal},
-    instances::Errors,
+    error::{Error, Errors, refusal},
     kinds::{Children, Kind},
     observed::Observed,
     outcome::Outcome,

@@ -172,7 +172,10 @@ mod tests {
     };
     use serde_json::json;
 
-    use super::{super::problem::*, *};
+    use super::{
+        super::{outcome::Failed, problem::*},
+        *,
+    };
     use crate::apply::Manager;
 
     const TEST: &Identity = &Identity {
@@ -252,6 +255,45 @@ mod tests {
         );
         let names: Vec<_> = status.applied.iter().map(|applied| &applied.service).collect();
         assert_eq!(names, ["loadbalancer-a"]);
+    }
+
+    #[test]
+    fn an_instance_that_failed_stays_as_it_was_reported() {
+        let before = Applied {
+            service: "loadbalancer-b".to_owned(),
+            epoch: 1,
+            revision: 3,
+            generation: 1,
+        };
+        let failed = Outcome::Failed(Failed {
+            problem: Problem::new(PROGRESSING, "loadbalancer-b: no answer"),
+            applied: vec![before.clone()],
+            endpoints: Vec::new(),
+        });
+        let status = status_of(
+            &[applied("loadbalancer-a", None, false), failed],
+            &Drain::default(),
+        );
+        assert_eq!(status.applied.len(), 2);
+        assert_eq!(status.applied[1], before);
+        let finding = status.finding.unwrap();
+        assert_eq!(
+            (finding.reason, &*finding.message),
+            (PROGRESSING, "loadbalancer-b: no answer")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_deleted_is_reported_before_what_waits() {
+        let drain = Drain {
+            problem: Some(Problem::new(PROGRESSING, "hosts are not released")),
+            ..Drain::default()
+        };
+        let refused = [Problem::new(REFUSED, "a: kept")];
+        let reason = |refused| withdrawn(TEST, refused, &drain).finding.unwrap().reason;
+        assert_eq!(reason(&refused[..]), REFUSED);
+        assert_eq!(reason(&[]), PROGRESSING);
+        assert!(withdrawn(TEST, &[], &Drain::default()).finding.is_none());
     }
 
     #[test]

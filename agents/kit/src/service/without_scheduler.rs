@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::{
     context::Context,
     definition::{Scope, Service},
-    error::Error,
-    instances::{self, Errors},
+    error::{Error, Errors},
+    instances,
     members::{Members, members},
     observed::Observed,
     revocation,

@@ -289,7 +289,7 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
 
 /// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
 #[tokio::test]
-async fn a_machine_that_leaves_by_a_crossed_name_waits_for_its_release() {
+async fn a_crossed_hosts_former_machine_waits_for_its_release() {
     let (stage, session, _) = bound().await;
     stage.report_cluster(&session, "two", "uid").await;
     let crossed = |host: wire::Host, address_of: &str| wire::Host {
