@@ -41,15 +41,7 @@ pub(super) fn judge(
             format!("of a pair only one stays: {} and {}", old.id(), new.id())
         })?;
     }
-    for victim in &surplus {
-        // As the simulator remembers it, whatever the ledger has lost.
-        let comes = |new: &&Seen<'_>| {
-            new.kept && new.is_claimed() && new.mem.beside && new.mem.came_for.as_ref() == Some(victim.id())
-        };
-        rule(!seen.iter().any(|new| comes(&new)), || {
-            format!("{} goes before its replacement is bound", victim.id())
-        })?;
-    }
+    stays_beside(seen, &surplus)?;
     // Whoever is kept is no earlier in the order than whoever is surplus.
     for victim in surplus.iter().filter(|victim| !is_new(victim)) {
         for other in seen.iter().filter(|other| other.kept && !is_new(other)) {
@@ -132,4 +124,17 @@ pub(super) fn judge(
     }
     domains::judge(world, index, role, seen, decision)?;
     Ok(want - places)
+}
+
+/// Nobody who is replaced goes before the replacement is bound: as the simulator remembers it, whatever the ledger has lost.
+fn stays_beside(seen: &[Seen<'_>], surplus: &[&Seen<'_>]) -> Result<(), String> {
+    for victim in surplus {
+        let comes = |new: &&Seen<'_>| {
+            new.kept && new.is_claimed() && new.mem.beside && new.mem.came_for.as_ref() == Some(victim.id())
+        };
+        rule(!seen.iter().any(|new| comes(&new)), || {
+            format!("{} goes before its replacement is bound", victim.id())
+        })?;
+    }
+    Ok(())
 }
