@@ -2,7 +2,10 @@
 
 use placement::{HostId, MemberState};
 use proto::inventory::v1 as wire;
-use scheduler::convert;
+use scheduler::{
+    convert,
+    record::{Record, ReleaseReason},
+};
 
 use super::{
     steps::{HOSTS, Touch},
@@ -50,18 +53,20 @@ impl World {
         match touch {
             Touch::Vanish => self.vanish(&name).await,
             Touch::Return { again } => self.come_back(&name, again).await,
-            Touch::Mark | Touch::Move | Touch::Clear | Touch::Consume | Touch::LetGo => {
+            Touch::Mark | Touch::Move | Touch::Fall | Touch::Clear | Touch::Consume | Touch::LetGo => {
                 let Some(known) = self.hosts.get_mut(&name) else {
                     return;
                 };
                 match touch {
                     Touch::Mark => known.marked_failed = true,
                     Touch::Move => known.replace_requested = true,
+                    Touch::Fall => known.set_operational_status(wire::OperationalStatus::Error),
                     Touch::Consume => *known = used(known.clone()),
                     Touch::LetGo => known.consumer = None,
                     Touch::Clear | Touch::Vanish | Touch::Return { .. } => {
                         known.marked_failed = false;
                         known.replace_requested = false;
+                        known.set_operational_status(wire::OperationalStatus::Ok);
                     }
                 }
                 let shown = known.clone();
@@ -156,8 +161,68 @@ impl World {
     }
 }
 
+/// Whether nothing is wrong with a host, and nobody asks for anything.
+fn is_well(host: &wire::Host) -> bool {
+    let is_ok = host.operational_status() == wire::OperationalStatus::Ok;
+    is_ok && !host.marked_failed && !host.replace_requested
+}
+
+impl World {
+    /// No member whose host is well counts as failed, whatever was wrong with it before. Of those that are given back that
+    /// holds while their release is only asked for.
+    pub(super) async fn check_failures(&self) {
+        // Nobody declares the others again after a backup was restored, so that nothing is observed of them.
+        for (name, _) in self.clusters.iter().filter(|(_, cluster)| !cluster.deleting) {
+            if let Some(record) = self.stage.record(name).await {
+                self.require_well(&record);
+            }
+        }
+    }
+
+    fn require_well(&self, record: &Record) {
+        for (id, member) in &record.members {
+            let host = self.hosts.get(id.name.name());
+            let Some(host) = host.filter(|host| is_same(host, &convert::host_ref(id))) else {
+                continue;
+            };
+            let is_ours = host
+                .labels
+                .get(vocabulary::labels::CLUSTER_NAME)
+                .map(String::as_str)
+                == Some(record.cluster.name());
+            let can_stay = match member.state {
+                MemberState::Claimed => host.consumer.is_none(),
+                MemberState::Bound => true,
+                MemberState::Releasing => {
+                    let is_surplus = member.release_reason == Some(ReleaseReason::Surplus);
+                    is_surplus && !member.confirmed && is_ours && host.consumer.is_some()
+                }
+            };
+            if can_stay && is_well(host) {
+                assert_eq!(member.failed_since, None, "{id} is well");
+            }
+        }
+    }
+
+    /// Why the members are given back that a status names and whose labels are still on: those that nothing has happened to
+    /// which could have changed the reason.
+    pub(super) fn reasons(&self, name: &str) -> Vec<(HostId, String)> {
+        let known = &self.clusters[name];
+        let releasing = known.status.members.iter();
+        let releasing = releasing.filter(|member| member.state() == wire::MemberState::Releasing);
+        let labelled = releasing.filter_map(|member| {
+            let host = self.host_of(member)?;
+            let is_ours = host.labels.get(vocabulary::labels::CLUSTER_NAME)? == name;
+            let surplus = member.release_reason == ReleaseReason::Surplus.as_str();
+            let id = convert::host_id(member.host.as_ref()?).ok()?;
+            (is_ours && !surplus).then(|| (id, member.release_reason.clone()))
+        });
+        labelled.collect()
+    }
+}
+
 /// Those of a record's members that have not begun to go.
-pub(super) fn staying(record: &scheduler::record::Record) -> usize {
+pub(super) fn staying(record: &Record) -> usize {
     let members = record.members.values();
     members
         .filter(|member| member.state != MemberState::Releasing)

@@ -17,6 +17,8 @@ pub(super) enum Step {
     Retry,
     /// The ledger is lost; what there is of it is the backup.
     Lose { backup: bool },
+    /// As much time passes as an error may last.
+    Pass,
     /// Something is done to a host.
     Touch { host: usize, touch: Touch },
 }
@@ -28,7 +30,9 @@ pub(super) enum Touch {
     Mark,
     /// Somebody asks to move its member off.
     Move,
-    /// Both are taken back.
+    /// metal3 says that it is in error.
+    Fall,
+    /// All of this is taken back.
     Clear,
     /// Somebody uses it.
     Consume,
@@ -48,6 +52,7 @@ fn touch() -> impl Strategy<Value = Touch> {
     prop_oneof![
         3 => Just(Touch::Mark),
         4 => Just(Touch::Move),
+        2 => Just(Touch::Fall),
         3 => Just(Touch::Clear),
         2 => Just(Touch::Consume),
         2 => Just(Touch::LetGo),
@@ -65,6 +70,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => name.prop_map(|name| Step::Delete { name }),
         3 => Just(Step::Backup),
         1 => Just(Step::Retry),
+        2 => Just(Step::Pass),
         2 => prop::bool::weighted(0.8).prop_map(|backup| Step::Lose { backup }),
         6 => (0..HOSTS, touch()).prop_map(|(host, touch)| Step::Touch { host, touch }),
     ]

@@ -14,7 +14,7 @@ use scheduler::{
     convert,
     error::Error,
     ledger::{Contents, Ledger},
-    record::Record,
+    record::{Record, ReleaseReason},
     site::SessionId,
 };
 
@@ -22,7 +22,10 @@ use super::{
     lost, people, restored, seen,
     steps::{HOSTS, Step, step},
 };
-use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, observed, with_status};
+use crate::{
+    fixtures::{CALLER, SITE, Stage, cluster, host, labelled, observed, spec, with_status},
+    replacement::{GRACE, report},
+};
 
 /// A site's API server with its agent.
 pub(super) struct World {
@@ -77,6 +80,10 @@ impl World {
             Step::Delete { name } => self.delete(&format!("c{name}")).await,
             Step::Backup => self.backup = self.stage.ledger.load().unwrap(),
             Step::Retry => self.stage.retry().await,
+            Step::Pass => {
+                self.stage.pass(GRACE);
+                report(&self.stage).await;
+            }
             Step::Touch { host, touch } => self.touch(host, touch).await,
             Step::Lose { backup } => {
                 if backup {
@@ -111,7 +118,10 @@ impl World {
         cluster.status.generation = self.generation;
         let uid = cluster.uid.clone();
         // Refused while a record of this very SIPCluster is being released.
-        if let Ok(record) = self.stage.apply_as(name, &uid, self.generation, workers).await {
+        let mut spec = spec(workers);
+        spec.roles[0].replace_after_error = Some(GRACE.try_into().unwrap());
+        let told = self.stage.apply_spec(name, &uid, self.generation, spec).await;
+        if let Ok(record) = told {
             self.write_status(&record);
         }
         self.report_cluster(name).await;
@@ -283,10 +293,16 @@ impl World {
             .map(|(name, cluster)| (name.clone(), cluster.workers))
             .collect();
         for (name, workers) in names {
+            let reasons = self.reasons(&name);
             self.apply(&name, workers).await;
             let Some(record) = self.stage.record(&name).await else {
                 continue;
             };
+            for (id, reason) in &reasons {
+                let now = record.members.get(id).and_then(|member| member.release_reason);
+                let now = now.map(ReleaseReason::as_str);
+                assert_eq!(now, Some(&**reason), "why {name} gives {id} back");
+            }
             for (host, holder) in &promised {
                 let held = record.members.contains_key(host);
                 assert_eq!(
@@ -373,6 +389,7 @@ proptest! {
             for step in &steps {
                 world.take(step).await;
                 world.check();
+                world.check_failures().await;
             }
             world.settle().await;
         });
