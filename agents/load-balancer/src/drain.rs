@@ -48,7 +48,10 @@ pub(crate) async fn drain(
         .collect();
     match blocker(client, seen, observed, &desired).await {
         None => Drain::unchanged(Some(goal)),
-        Some(why) => waits(known, &why, waited(held, Timestamp::now())),
+        Some(Blocker { why, forbidden }) => Drain {
+            forbidden,
+            ..waits(known, &why, waited(held, Timestamp::now()))
+        },
     }
 }
 
@@ -59,28 +62,45 @@ fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
         drained: known,
         problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
         requeue: Some(pod_config::pause(waited)),
+        ..Drain::default()
     }
 }
 
-/// Why hosts that leave cannot be released yet; for people.
+/// Why hosts that leave cannot be released yet.
+struct Blocker {
+    /// For people.
+    why: String,
+    /// The API server refuses to list pods.
+    forbidden: bool,
+}
+
 async fn blocker(
     client: &Client,
     seen: &TenantStore<Pod>,
     observed: &Observed<'_>,
     desired: &Desired<'_>,
-) -> Option<String> {
+) -> Option<Blocker> {
+    let routes = |why| Blocker {
+        why,
+        forbidden: false,
+    };
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
     // be behind, or have shown nothing yet.
     if let Some(why) = routing_pod(&seen.within(&namespace), &name, desired).await {
-        return Some(why);
+        return Some(routes(why));
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let listed = match pods.list(&ListParams::default().labels(&selector())).await {
         Ok(listed) => listed.items.into_iter().map(Arc::new).collect::<Vec<_>>(),
-        Err(error) => return Some(format!("its pods cannot be listed: {}", apply::reason(&error))),
+        Err(error) => {
+            return Some(Blocker {
+                why: format!("its pods cannot be listed: {}", apply::reason(&error)),
+                forbidden: apply::code(&error) == Some(403),
+            });
+        }
     };
-    routing_pod(&listed, &name, desired).await
+    routing_pod(&listed, &name, desired).await.map(routes)
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.

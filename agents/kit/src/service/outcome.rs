@@ -75,6 +75,8 @@ pub struct Drain {
     pub problem: Option<Problem>,
     /// When this is observed again, if no watch triggers a pass before.
     pub requeue: Option<Duration>,
+    /// The API server answered that the agent may not list what it has to ask: its rights may be gone though watches go on.
+    pub forbidden: bool,
 }
 
 impl Drain {

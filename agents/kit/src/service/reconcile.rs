@@ -152,7 +152,8 @@ async fn report_not_granted<S: Service>(
     };
     // A host that leaves waits for this agent, whatever the spec asks for.
     let releases = S::IDENTITY.reports_drained && observed.placement().is_some_and(releases);
-    if !removed && (asks || releases || !observed.names().is_empty() || observed.condition().is_some()) {
+    let has_said = !observed.names().is_empty() || observed.condition().is_some();
+    if releases || !removed && (asks || has_said) {
         let status = report::not_granted(S::IDENTITY, observed, words);
         write(context, observed, status).await?;
     }
@@ -234,7 +235,10 @@ async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Resu
         };
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
     }
-    Ok(Pass::requeue(drain.requeue))
+    Ok(Pass {
+        requeue: drain.requeue,
+        refused: drain.forbidden,
+    })
 }
 
 /// No instance is desired, and every one that existed is deleted if that is possible. Its pods may still be ending.
@@ -253,7 +257,7 @@ async fn withdraw<S: Service>(
     write(context, observed, status).await?;
     let pass = Pass {
         requeue: drain.requeue,
-        refused: !pruned.refused.is_empty(),
+        refused: !pruned.refused.is_empty() || drain.forbidden,
     };
     pruned.end(pass)
 }
@@ -395,7 +399,7 @@ async fn report<S: Service>(
     let requeue = outcomes.iter().filter_map(Outcome::requeue).chain(drain.requeue);
     Ok(Pass {
         requeue: Some(requeue.min().unwrap_or(RESYNC)),
-        refused: outcomes.iter().any(Outcome::is_refused),
+        refused: outcomes.iter().any(Outcome::is_refused) || drain.forbidden,
     })
 }
 
