@@ -62,7 +62,7 @@ fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
         drained: known,
         problem: slow.then(|| Problem::new(PROGRESSING, format!("hosts are not released: {why}"))),
         requeue: Some(pod_config::pause(waited)),
-        forbidden: false,
+        ..Drain::default()
     }
 }
 
@@ -70,31 +70,25 @@ fn waits(known: Option<Drained>, why: &str, waited: Duration) -> Drain {
 struct Blocker {
     /// For people.
     why: String,
-    /// The agent may not list the pods.
+    /// The API server refuses to list pods.
     forbidden: bool,
 }
 
-impl From<String> for Blocker {
-    fn from(why: String) -> Self {
-        Self {
-            why,
-            forbidden: false,
-        }
-    }
-}
-
-/// What hosts that leave wait for.
 async fn blocker(
     client: &Client,
     seen: &TenantStore<Pod>,
     observed: &Observed<'_>,
     desired: &Desired<'_>,
 ) -> Option<Blocker> {
+    let routes = |why| Blocker {
+        why,
+        forbidden: false,
+    };
     let (namespace, name) = (observed.namespace(), observed.object().name_any());
     // The watch shows cheaply that it is too early. Only a list that the API server makes now shows that it is time: the watch may
     // be behind, or have shown nothing yet.
     if let Some(why) = routing_pod(&seen.within(&namespace), &name, desired).await {
-        return Some(why.into());
+        return Some(routes(why));
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let listed = match pods.list(&ListParams::default().labels(&selector())).await {
@@ -106,7 +100,7 @@ async fn blocker(
             });
         }
     };
-    routing_pod(&listed, &name, desired).await.map(Blocker::from)
+    routing_pod(&listed, &name, desired).await.map(routes)
 }
 
 /// The value of `status.drained` once no pod routes to the hosts that leave; `None` while none leaves.

@@ -77,7 +77,7 @@ pub struct Drain {
     pub problem: Option<Problem>,
     /// When this is observed again, if no watch triggers a pass before.
     pub requeue: Option<Duration>,
-    /// Whether the agent may not list the pods.
+    /// The API server answered that the agent may not list what it has to ask: its rights may be gone though watches go on.
     pub forbidden: bool,
 }
 

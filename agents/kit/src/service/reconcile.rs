@@ -152,7 +152,8 @@ async fn report_not_granted<S: Service>(
     };
     // A host that leaves waits for this agent, whatever the spec asks for.
     let releases = S::IDENTITY.reports_drained && observed.placement().is_some_and(releases);
-    if !removed && (asks || releases || !observed.names().is_empty() || observed.condition().is_some()) {
+    let has_said = !observed.names().is_empty() || observed.condition().is_some();
+    if releases || !removed && (asks || has_said) {
         let status = report::not_granted(S::IDENTITY, observed, words);
         write(context, observed, status).await?;
     }
@@ -209,20 +210,6 @@ async fn prune<S: Service>(context: &Context<S>, observed: &Observed<'_>, desire
     Pruned::delete(context, observed, existing.filter(|name| !desired.contains(name))).await
 }
 
-/// Whether anything may still route to the hosts that leave. An agent that may not list pods has lost its rights, as while the namespace is
-/// deleted, though no write was refused: then it reports that, and the cluster agent lists the pods.
-async fn drain<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    desired: &[(String, String)],
-) -> Drain {
-    let drain = context.service.drain(observed, desired).await;
-    if drain.forbidden {
-        context.site.stores.access.doubt(&observed.namespace());
-    }
-    drain
-}
-
 /// The cluster holds no host any more: its instances are deleted.
 async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
     let pruned = prune(context, observed, &[]).await;
@@ -238,7 +225,7 @@ async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Re
 
 /// Everything stays; hosts that leave are released where no instance runs.
 async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
-    let drain = drain(context, observed, &[]).await;
+    let drain = context.service.drain(observed, &[]).await;
     if observed.drained() != drain.drained {
         let status = Status {
             finding: None,
@@ -248,7 +235,10 @@ async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Resu
         };
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
     }
-    Ok(Pass::requeue(drain.requeue))
+    Ok(Pass {
+        requeue: drain.requeue,
+        refused: drain.forbidden,
+    })
 }
 
 /// No instance is desired, and every one that existed is deleted if that is possible. Its pods may still be ending.
@@ -257,7 +247,7 @@ async fn withdraw<S: Service>(
     observed: &Observed<'_>,
     pruned: Pruned,
 ) -> Result<Pass, Error> {
-    let drain = drain(context, observed, &[]).await;
+    let drain = context.service.drain(observed, &[]).await;
     let is_done = pruned.is_complete() && drain.problem.is_none();
     let status = if observed.is_deleting() && observed.condition().is_some() && is_done {
         report::removed(S::IDENTITY, &drain)
@@ -267,7 +257,7 @@ async fn withdraw<S: Service>(
     write(context, observed, status).await?;
     let pass = Pass {
         requeue: drain.requeue,
-        refused: !pruned.refused.is_empty(),
+        refused: !pruned.refused.is_empty() || drain.forbidden,
     };
     pruned.end(pass)
 }
@@ -331,7 +321,7 @@ async fn serve<S: Service>(
     }
     let mut outcomes = instances::probe(context, scope, entries, applied).await;
     outcomes.extend(pruned.outcomes());
-    let drain = drain(context, observed, &desired).await;
+    let drain = context.service.drain(observed, &desired).await;
     if observed.is_deleting() && drain.problem.is_some() {
         // No pod has members that take new connections, and one of them does not follow: the pods have to end. The next pass deletes what
         // the status does not name any more; a pass on an older status would make it again.
@@ -410,7 +400,7 @@ async fn report<S: Service>(
     let requeue = outcomes.iter().filter_map(Outcome::requeue).chain(drain.requeue);
     Ok(Pass {
         requeue: Some(requeue.min().unwrap_or(RESYNC)),
-        refused: outcomes.iter().any(Outcome::is_refused),
+        refused: outcomes.iter().any(Outcome::is_refused) || drain.forbidden,
     })
 }
 
