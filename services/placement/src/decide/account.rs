@@ -8,7 +8,6 @@ use vocabulary::{HostId, LabelValue, RoleName};
 use super::known::Known;
 use super::pairs::Pairs;
 use super::quota;
-use super::solution::Found;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
 use crate::life::{Occupies, Quota, SiteFacts, Stage};
@@ -162,11 +161,11 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    /// The cluster gets no more than `most` replacements: the most pressing of those for which hosts were `found`, over all
-    /// roles, so that a member for which there is no host takes none of them.
-    pub(crate) fn limit_replacements(&mut self, most: u32, found: &[Found]) {
-        let with_host = |(role, (account, found)): (usize, (&Account<'_>, &Found))| {
-            let lost = account.lost.iter().take(at(found.replaced));
+    /// The cluster gets no more than `most` replacements: the most pressing of those for which hosts were found, over all roles, so that a member for
+    /// which there is no host takes none of them. `found`: for how many lost members of each role.
+    pub(crate) fn limit_replacements(&mut self, most: u32, found: &[u32]) {
+        let with_host = |(role, (account, found)): (usize, (&Account<'_>, &u32))| {
+            let lost = account.lost.iter().take(at(*found));
             lost.map(|known| (Account::order(known), role))
                 .collect::<Vec<_>>()
         };

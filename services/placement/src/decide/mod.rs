@@ -107,7 +107,8 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     };
     let mut solution = solve(&accounts);
     if solution.replacements() > withheld.replacements_above {
-        accounts.limit_replacements(withheld.replacements_above, &solution.found);
+        let found: Vec<u32> = solution.found.iter().map(|found| found.replaced).collect();
+        accounts.limit_replacements(withheld.replacements_above, &found);
         solution = solve(&accounts);
     }
     let inputs = Inputs {

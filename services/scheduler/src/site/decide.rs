@@ -2,15 +2,10 @@
 
 use std::time::SystemTime;
 
-use ::placement::{
-    ClusterName, Decision, Domain, HostId, MemberState, ReportKind, Request, Withheld, whatif::Priority,
-};
+use ::placement::{Decision, Domain, HostId, MemberState, ReportKind, Request, Withheld, whatif::Priority};
 
-use super::{conflicts::conflicts, failures, settle::new_member, view::View};
-use crate::{
-    observed::Labels,
-    record::{Member, Record, Refusal, ReleaseReason, Report},
-};
+use super::{conflicts::conflicts, failures, requested::is_request, settle::new_member, view::View};
+use crate::record::{Member, Record, Refusal, ReleaseReason, Report};
 
 /// Decides a record: claims what is missing but for what is withheld, releases what is too much, and says why it does not get all.
 pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, now: SystemTime) {
@@ -132,16 +127,6 @@ fn question(view: View<'_>, record: &Record, now: SystemTime) -> (Request, Vec<:
         ..failures::as_decided(id, member, failed(id, member))
     });
     (request, members.collect())
-}
-
-/// Whether the release of a surplus member is only asked for: its host is used, so another may go in its place.
-pub(super) fn is_request(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
-    member.state == MemberState::Releasing
-        && member.release_reason == Some(ReleaseReason::Surplus)
-        && !member.confirmed
-        && view.reported(id).is_some_and(|host| {
-            host.facts().consumer.is_some() && host.labels_for(cluster) == Labels::Ours(&member.role)
-        })
 }
 
 /// Reports as a record has them. That a host is gone is a conflict already.

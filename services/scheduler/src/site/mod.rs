@@ -28,6 +28,7 @@ mod positions;
 mod promises;
 mod repair;
 mod reporting;
+mod requested;
 mod room;
 mod session;
 mod settle;

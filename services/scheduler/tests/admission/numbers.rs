@@ -41,8 +41,7 @@ fn borders(field: &str) -> &'static [i128] {
         "epoch" | "revision" | "release_mark" => REVISION,
         // One is the first of all.
         "sequence" | "generation" | "lease_transitions" => NONE,
-        "page_size" => &[1000],
-        "max_copies" => &[1000],
+        "page_size" | "max_copies" => &[1000],
         "active" | "standby" => &[100_000],
         "ordinal" => &[10_000],
         // The years 1 and 9999, and a second's nanoseconds.
@@ -308,7 +307,7 @@ async fn no_value_of_a_number_concerns_another_site() {
             assert_eq!(placement.members.len(), 2, "{}", number.name());
         }
     }
-    println!("{calls} calls with {} numbers", generation);
+    println!("{calls} calls with {generation} numbers");
     assert!(calls > 300, "{calls}");
 
     let mut inventory = InventoryServiceClient::new(person);

@@ -140,7 +140,7 @@ fn a_namespace_with_a_cluster_can_be_deleted() {
     });
 }
 
-/// Kubernetes deletes RoleBindings and SIPClusters of a namespace in any order.
+/// Kubernetes deletes the `RoleBinding`s and the `SIPCluster`s of a namespace in any order.
 #[test]
 fn a_namespace_whose_role_bindings_go_first_can_be_deleted() {
     on_shared_site("bare-tenant", async |stage| {

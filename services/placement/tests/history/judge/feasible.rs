@@ -23,7 +23,7 @@ impl<'a> OfRole<'a> {
         }
     }
 
-    fn kept(&self) -> impl Iterator<Item = &Seen<'a>> {
+    fn staying(&self) -> impl Iterator<Item = &Seen<'a>> {
         self.seen.iter().filter(|one| one.kept)
     }
 
@@ -39,7 +39,7 @@ impl<'a> OfRole<'a> {
     /// How many replacements may be begun in this decision: those that are well and not bound yet are under way.
     fn room(&self) -> usize {
         let under_way = self
-            .kept()
+            .staying()
             .filter(|one| one.mem.came_for.is_some() && one.health != Health::Lost);
         limit(self.role).saturating_sub(under_way.count())
     }
@@ -84,7 +84,7 @@ pub(super) fn judge(
         let fits = |own: Option<&LabelValue>| of.fits(world, index, decision, own);
         let room = of.room();
         let replaced = of.replaced().count();
-        let lost: Vec<_> = of.kept().filter(|one| one.health == Health::Lost).collect();
+        let lost: Vec<_> = of.staying().filter(|one| one.health == Health::Lost).collect();
         // A lost replacement is under way as it is: another one for it is not one more.
         let chain = |one: &&Seen<'_>| one.mem.came_for.is_some();
         let chains = lost.iter().filter(|one| chain(one)).count() + of.replaced().filter(chain).count();
@@ -96,7 +96,7 @@ pub(super) fn judge(
             })?;
         }
         let leaving = of
-            .kept()
+            .staying()
             .filter(|one| one.health == Health::Leaving && one.mem.came_for.is_none());
         for one in leaving.filter(|_| !moving && room > lost.len() + replaced) {
             rule(!fits(one.domain.as_ref()), || {
@@ -108,7 +108,7 @@ pub(super) fn judge(
             Some(RefusalKind::Quota { .. })
         );
         let pairs = pairs(&of.seen).iter().filter(|(old, _)| old.kept).count();
-        let places = (of.kept().count() + replaced).saturating_sub(pairs);
+        let places = (of.staying().count() + replaced).saturating_sub(pairs);
         let grows = of.takes.iter().any(|take| take.replaces.is_none());
         let lacks = !grows && places < of.role.want as usize;
         rule(growth != 1 || !lacks || quota || !fits(None), || {

@@ -93,7 +93,7 @@ impl Hostile {
         match self.rng.random_range(0..16) {
             0 => self.channel = self.attack.channel(&self.who),
             1 => self.watch().await,
-            2..7 => self.ask().await,
+            2..7 => self.read().await,
             7..11 => self.list().await,
             _ => self.change().await,
         }
@@ -114,7 +114,7 @@ impl Hostile {
         self.unread.extend(watched.map(tonic::Response::into_inner));
     }
 
-    async fn ask(&mut self) {
+    async fn read(&mut self) {
         let (attack, who) = (Arc::clone(&self.attack), self.who.clone());
         let mut placements = PlacementServiceClient::new(self.channel.clone());
         let mut inventory = InventoryServiceClient::new(self.channel.clone());

@@ -150,7 +150,7 @@ fn machine() -> Value {
 }
 
 #[test]
-fn a_host_that_is_let_go_during_an_agents_first_pass_is_released() {
+fn a_host_freed_during_an_agents_first_pass_is_released() {
     on_a_site_with_a_proxy("let-go", async |site| {
         site.stage.load(&[host("let-go", "worker", "r1", "only")]).await;
         let shop = cluster("let-go", "shop").role(Role::Worker, 1);
