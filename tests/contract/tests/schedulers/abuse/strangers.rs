@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{HOSTILE, attack::Attack};
-use crate::pki::Issuer;
+use crate::pki::{Connector, Issuer};
 
 /// Connections that say nothing, at once.
 const SILENT: usize = 2_000;
@@ -25,6 +25,10 @@ const SILENT: usize = 2_000;
 const ADDRESSES: u8 = 50;
 /// What handshakes with forged certificates are counted as.
 pub(crate) const FORGED: &str = "forged certificates";
+/// The scheduler has said why it ends the connection.
+pub(crate) const REFUSED: &str = "refused";
+/// It has begun to speak HTTP/2.
+pub(crate) const ACCEPTED: &str = "accepted";
 /// How long the scheduler may take to end a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -132,20 +136,30 @@ pub(crate) async fn forgers(attack: Arc<Attack>) {
     let mut next = forged.iter().cycle();
     while !attack.stop.is_cancelled() {
         let Some((_, connector)) = next.next() else { return };
-        let answered = async {
-            let mut stream = connector.connect(&attack.address).await?;
-            // A client of TLS 1.3 learns of its refusal when it reads.
-            stream.read_u8().await
-        };
-        let outcome = match timeout(PATIENCE, answered).await {
-            Ok(Ok(_)) => "ANSWERED",
-            Ok(Err(error)) if is_alert(&error) => "refused",
-            // With so many who say nothing, some handshakes do not come to an end.
-            Ok(Err(_)) => "cut",
-            Err(_) => "KEPT",
-        };
-        attack.count(FORGED, outcome);
+        attack.count(FORGED, shown(&attack.address, connector).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// That a good certificate is accepted, and counts as that.
+pub(crate) async fn assert_good_is_accepted(attack: &Attack) {
+    let good = attack.pki.connector(&Caller::Reader("control"));
+    assert_eq!(shown(&attack.address, &good).await, ACCEPTED);
+}
+
+/// What comes of a connection with such a certificate.
+async fn shown(address: &str, connector: &Connector) -> &'static str {
+    let answered = async {
+        let mut stream = connector.connect(address).await?;
+        // A client of TLS 1.3 learns of its refusal when it reads.
+        stream.read_u8().await
+    };
+    match timeout(PATIENCE, answered).await {
+        Ok(Ok(_)) => ACCEPTED,
+        Ok(Err(error)) if is_alert(&error) => REFUSED,
+        // With so many who say nothing, some handshakes do not come to an end.
+        Ok(Err(_)) => "cut",
+        Err(_) => "silent",
     }
 }
 
