@@ -136,7 +136,7 @@ pub(crate) async fn forgers(attack: Arc<Attack>) {
     let mut next = forged.iter().cycle();
     while !attack.stop.is_cancelled() {
         let Some((_, connector)) = next.next() else { return };
-        attack.count(FORGED, shown(&attack.address, connector).await);
+        attack.count(FORGED, attempt(&attack.address, connector).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -144,11 +144,11 @@ pub(crate) async fn forgers(attack: Arc<Attack>) {
 /// That a good certificate is accepted, and counts as that.
 pub(crate) async fn assert_good_is_accepted(attack: &Attack) {
     let good = attack.pki.connector(&Caller::Reader("control"));
-    assert_eq!(shown(&attack.address, &good).await, ACCEPTED);
+    assert_eq!(attempt(&attack.address, &good).await, ACCEPTED);
 }
 
 /// What comes of a connection with such a certificate.
-async fn shown(address: &str, connector: &Connector) -> &'static str {
+async fn attempt(address: &str, connector: &Connector) -> &'static str {
     let answered = async {
         let mut stream = connector.connect(address).await?;
         // A client of TLS 1.3 learns of its refusal when it reads.
