@@ -9,8 +9,9 @@ use k8s_openapi::{
 
 use crate::message::readable;
 
-/// Longest message that the schema of a condition admits, in bytes.
-const MESSAGE: usize = 32_768;
+/// Longest message, in bytes. The schema of a condition admits four times as much, but all conditions of a cluster have to fit
+/// into the part of its object that is reserved for them (`agents/api/src/cluster/size.rs`).
+const MESSAGE: usize = 8_192;
 
 /// What an agent finds; it becomes a [`Condition`] against the one that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ struct Shape {
     /// As they were declared: in their order, and repeated where they were.
     network_ids: Vec<NetworkId>,
     networks: BTreeSet<NetworkId>,
+    other_bytes: u32,
 }
 
 /// What a role's declaration has and its parsed form has not: it is given back and stored as it came.
@@ -36,13 +37,14 @@ pub struct Declared {
 }
 
 impl Spec {
-    pub(crate) fn new(roles: Vec<(Role, Declared)>, network_ids: Vec<NetworkId>) -> Self {
+    pub(crate) fn new(roles: Vec<(Role, Declared)>, network_ids: Vec<NetworkId>, other_bytes: u32) -> Self {
         let (roles, declared) = roles.into_iter().unzip();
         Self(Arc::new(Shape {
             roles,
             declared,
             networks: network_ids.iter().cloned().collect(),
             network_ids,
+            other_bytes,
         }))
     }
 
@@ -67,5 +69,11 @@ impl Spec {
     #[must_use]
     pub fn network_ids(&self) -> &[NetworkId] {
         &self.0.network_ids
+    }
+
+    /// Bytes that the `SIPCluster` takes besides its members; 0 where they are not known, or need no more than is reserved for them.
+    #[must_use]
+    pub fn other_bytes(&self) -> u32 {
+        self.0.other_bytes
     }
 }

@@ -7,6 +7,7 @@ mod ports;
 mod role;
 mod selector;
 mod service;
+mod size;
 
 use std::collections::BTreeSet;
 
@@ -70,6 +71,7 @@ pub struct Cluster {
     load_balancers_worker: Vec<WorkerBalancer>,
     jump_hosts: Vec<JumpHost>,
     auth: Vec<Auth>,
+    other_bytes: u32,
 }
 
 impl Cluster {
@@ -101,6 +103,15 @@ impl Cluster {
             .filter_map(|(name, set)| role::parse(name, set, &mut faults))
             .collect();
         let services = service::parse(services.as_ref(), &reference.name, &mut faults);
+        let size = if faults.is_empty() {
+            size::check(object, &services)
+        } else {
+            Ok(0)
+        };
+        let other_bytes = size.unwrap_or_else(|fault| {
+            faults.push(fault);
+            0
+        });
         if faults.is_empty() {
             let service::Parsed {
                 load_balancers_control_plane,
@@ -117,6 +128,7 @@ impl Cluster {
                 load_balancers_worker,
                 jump_hosts,
                 auth,
+                other_bytes,
             })
         } else {
             let object = format!("SIPCluster {}/{}", reference.namespace, reference.name);
@@ -218,6 +230,13 @@ impl Cluster {
         let jump_hosts = self.jump_hosts.iter().map(JumpHost::service);
         let auth = self.auth.iter().map(Auth::service);
         control_plane.chain(worker).chain(jump_hosts).chain(auth)
+    }
+
+    /// The most bytes that the object takes besides its members, with what its services need in the status; 0 where that is no more than
+    /// what is reserved for every cluster.
+    #[must_use]
+    pub fn other_bytes(&self) -> u32 {
+        self.other_bytes
     }
 
     /// Ids of the networks in which every member must have an address, because a service connects there.

@@ -225,6 +225,7 @@ pub(super) fn declaration(
                 .into_iter()
                 .map(|id| id.as_str().to_owned())
                 .collect(),
+            other_bytes: cluster.other_bytes(),
         }),
     }
 }

@@ -169,7 +169,7 @@ fn releases(held: &Placement) -> bool {
 enum Desired<Entry> {
     /// Nothing more: it is being deleted and holds no host.
     Removed,
-    /// The cluster agent reports that the spec cannot be read; what runs stays.
+    /// The cluster agent reports that the spec cannot be read, or the scheduler has not accepted its size yet; what runs stays.
     Unreadable,
     /// These instances and no others; `None` where the spec of a cluster that is being deleted cannot be read.
     Instances(Option<Box<(Cluster, Vec<Entry>)>>),
@@ -183,6 +183,7 @@ fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
         return Desired::Removed;
     }
     match S::parse(observed) {
+        Ok(cluster) if !deleting && waits_for_room(&cluster, held) => Desired::Unreadable,
         Ok(cluster) => {
             let mut entries = S::entries(&cluster);
             // A cluster that is being deleted keeps what the status names, and gets nothing new: a watch may still show what was deleted.
@@ -194,6 +195,13 @@ fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
         Err(_) if deleting => Desired::Instances(None),
         Err(_) => Desired::Unreadable,
     }
+}
+
+/// Whether a spec needs more room in the status than every cluster has, and the scheduler has not accepted it yet: beside many members there
+/// may be none. Where there is no placement at all, nothing is applied in any case.
+fn waits_for_room(cluster: &Cluster, held: Option<&Placement>) -> bool {
+    let is_accepted = |held: &Placement| held.generation >= cluster.generation();
+    cluster.other_bytes() > 0 && held.is_some_and(|held| !is_accepted(held))
 }
 
 fn name<S: Service>(entry: &S::Entry) -> &str {

@@ -208,6 +208,7 @@ pub(crate) fn spec(control_plane: u32, workers: u32) -> inventory::ClusterSpec {
             role("Worker", "worker", workers),
         ],
         network_ids: vec!["oam".to_owned()],
+        other_bytes: 0,
     }
 }
 

@@ -30,7 +30,11 @@ pub fn declared_spec(wire: inventory::ClusterSpec, path: &str) -> Result<Spec, V
 /// # Errors
 /// Every field that breaks a rule.
 pub fn parse_spec(wire: inventory::ClusterSpec, path: &str) -> Result<Spec, Vec<Violation>> {
-    let inventory::ClusterSpec { roles, network_ids } = wire;
+    let inventory::ClusterSpec {
+        roles,
+        network_ids,
+        other_bytes,
+    } = wire;
     let mut violations = Vec::new();
     if roles.len() > MAX_ROLES {
         let rule = format!("{} roles, at most {MAX_ROLES} are allowed", roles.len());
@@ -56,7 +60,7 @@ pub fn parse_spec(wire: inventory::ClusterSpec, path: &str) -> Result<Spec, Vec<
         }
     }
     if violations.is_empty() {
-        Ok(Spec::new(parsed, networks))
+        Ok(Spec::new(parsed, networks, other_bytes))
     } else {
         Err(violations)
     }
@@ -181,6 +185,7 @@ pub fn cluster_spec(spec: &Spec) -> inventory::ClusterSpec {
             .map(|(role, declared)| self::role(role, declared))
             .collect(),
         network_ids: networks.map(|id| id.as_str().to_owned()).collect(),
+        other_bytes: spec.other_bytes(),
     }
 }
 
@@ -262,6 +267,7 @@ mod tests {
                 },
             ],
             network_ids: ["oam", "bgp", "oam"].map(str::to_owned).to_vec(),
+            other_bytes: 0,
         };
         assert_eq!(cluster_spec(&parse_spec(wire.clone(), "spec").unwrap()), wire);
     }

@@ -45,11 +45,12 @@ impl Room<'_> {
         let padded = with_replacements(after);
         self.require(&padded).map_err(|error| TooLarge {
             what: format!(
-                "{} in site {:?} with {} hosts and room for {} that are replaced at once",
+                "{} in site {:?} with {} hosts and room for {} that are replaced at once{}",
                 after.cluster,
                 self.site,
                 after.members.len(),
-                padded.members.len() - after.members.len()
+                padded.members.len() - after.members.len(),
+                status_size::besides(after)
             ),
             ..error
         })
@@ -121,7 +122,7 @@ mod tests {
             want: MEMBERS,
             replace_after_error: None,
         };
-        let spec = Spec::new(vec![(role, Declared::default())], Vec::new());
+        let spec = Spec::new(vec![(role, Declared::default())], Vec::new(), 0);
         let name = ClusterName::new("tenant", "one").unwrap();
         let mut record = Record::new(name, "uid".to_owned(), None, 1, spec);
         record.members = (0..members).map(member).collect();

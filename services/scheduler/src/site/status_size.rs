@@ -11,7 +11,9 @@ use crate::{
     record::{Member, Record},
 };
 
-/// The most bytes for the members of a cluster: 1.5 MiB without 256 KiB for the spec, the conditions and whatever else an object has.
+/// The most bytes of an object in etcd, with 4 KiB for the rest of the request.
+const OBJECT: usize = (1_536 - 4) << 10;
+/// The most bytes for the members of a cluster, whose spec, conditions and whatever else the object has fit into the other 256 KiB.
 const LIMIT: usize = 1_280 << 10;
 
 /// The names of all fields of a member with numbers and times, in the status and among the managed fields of the object.
@@ -19,25 +21,47 @@ const FIELDS: usize = 496;
 /// The name of a Machine. Longer ones take from what is left for the rest of the object.
 const MACHINE: usize = 64;
 
-/// Refuses a step by which a cluster gets more members than its status can have.
+/// Refuses a step by which a cluster gets more members than its status can have, or a spec that leaves too little room for those it has.
+/// What is declared again of the same generation is not refused for its size: the object is there already, and so are its members.
 ///
 /// # Errors
 /// [`TooLarge`] names the cluster.
 pub(super) fn require(site: &str, before: Option<&Record>, after: &Record) -> Result<(), TooLarge> {
     let members = |record: &Record| record.members.len();
-    if members(after) <= before.map_or(0, members) {
+    let grows = members(after) > before.map_or(0, members);
+    let other = after.spec.other_bytes();
+    let leaves_less = before.is_some_and(|before| {
+        after.generation > before.generation && other > before.spec.other_bytes() && !after.releasing
+    });
+    if !grows && !leaves_less {
         return Ok(());
     }
     let bytes = after.members.iter().map(|(id, of)| member(id, of)).sum();
-    if bytes <= LIMIT {
+    let limit = limit(other);
+    if bytes <= limit {
         return Ok(());
     }
+    let what = format!("{} in site {site:?} with {} hosts", after.cluster, members(after));
     Err(TooLarge {
-        what: format!("{} in site {site:?} with {} hosts", after.cluster, members(after)),
+        what: format!("{what}{}", besides(after)),
         place: "the status of its SIPCluster",
         bytes,
-        limit: LIMIT,
+        limit,
     })
+}
+
+/// What the object takes besides its members, where that is more than every cluster has; for people.
+pub(super) fn besides(record: &Record) -> String {
+    match record.spec.other_bytes() {
+        0 => String::new(),
+        other => format!(" and {other} bytes of spec, annotations and endpoints"),
+    }
+}
+
+/// The most bytes for the members of a cluster whose object takes so many besides.
+fn limit(other: u32) -> usize {
+    let other = usize::try_from(other).unwrap_or(usize::MAX);
+    OBJECT.saturating_sub(other).min(LIMIT)
 }
 
 /// The most bytes that a member takes, until it is given back.

@@ -269,6 +269,7 @@ pub(crate) fn spec(workers: u32) -> inventory::ClusterSpec {
             ..inventory::Role::default()
         }],
         network_ids: Vec::new(),
+        other_bytes: 0,
     }
 }
 

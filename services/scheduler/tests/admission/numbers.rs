@@ -44,6 +44,8 @@ fn borders(field: &str) -> &'static [i128] {
         "page_size" | "max_copies" => &[1000],
         "active" | "standby" => &[100_000],
         "ordinal" => &[10_000],
+        // From here on members have less room in the status, and none.
+        "other_bytes" => &[258_048, 1_568_768],
         // The years 1 and 9999, and a second's nanoseconds.
         "seconds" => &[-62_135_596_800, 253_402_300_799, 315_576_000_000],
         "nanos" => &[999_999_999],

@@ -295,6 +295,7 @@ pub(crate) fn apply(name: &str, workers: u32) -> ApplyClusterRequest {
                 ..inventory::Role::default()
             }],
             network_ids: Vec::new(),
+            other_bytes: 0,
         }),
     }
 }

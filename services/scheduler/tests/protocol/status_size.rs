@@ -252,3 +252,71 @@ fn bound(record: &Record) -> Vec<wire::Host> {
     live.map(|(id, _)| used(labelled(id.name.name(), "huge")))
         .collect()
 }
+
+/// Declares the cluster with so many workers, and so many bytes besides its members.
+async fn declare(
+    stage: &Stage,
+    generation: i64,
+    workers: u32,
+    other_bytes: u32,
+) -> Result<std::sync::Arc<Record>, Error> {
+    let spec = wire::ClusterSpec {
+        other_bytes,
+        ..spec(workers)
+    };
+    let apply = Apply {
+        cluster: cluster("huge"),
+        uid: "uid".to_owned(),
+        generation,
+        created: None,
+        spec: convert::parse_spec(spec, "spec").unwrap(),
+    };
+    stage.region.apply(SITE, apply, CALLER).await?;
+    Ok(stage.record("huge").await.unwrap())
+}
+
+/// What an agent declares at most, and about how many hosts fit beside it.
+const MOST_BESIDES: u32 = 1 << 20;
+const FEW: u32 = 770;
+
+#[tokio::test]
+async fn a_large_spec_leaves_room_for_fewer_members() {
+    let stage = Stage::empty();
+    let hosts: Vec<_> = (0..2_500).map(|number| host(&name(number))).collect();
+    stage.sync(&hosts).await;
+    let refused = declare(&stage, 1, FEW + 20, MOST_BESIDES).await.unwrap_err();
+    assert!(matches!(refused, Error::TooLarge(_)), "{refused}");
+    for part in [
+        "1048576 bytes of spec",
+        "the status of its SIPCluster",
+        "at most 520192",
+    ] {
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    assert!(stage.ledger.load().unwrap().records.is_empty());
+
+    let placed = declare(&stage, 2, FEW, MOST_BESIDES).await.unwrap();
+    assert_eq!(placed.members.len(), FEW as usize);
+    // What is known of the object is in the ledger: a decision that no agent asks for has the same room.
+    let reloaded = stage.ledger.load().unwrap().records;
+    assert!(
+        reloaded
+            .values()
+            .all(|record| record.spec.other_bytes() == MOST_BESIDES)
+    );
+    declare(&stage, 3, FEW + 20, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_spec_grows_only_beside_members_that_still_fit() {
+    let (stage, _) = placed(FULL, FULL - 100).await;
+    let refused = declare(&stage, 2, FULL - 100, MOST_BESIDES).await.unwrap_err();
+    assert!(matches!(refused, Error::TooLarge(_)), "{refused}");
+    assert_eq!(stage.record("huge").await.unwrap().generation, 1);
+    // An agent that knows the size of a cluster that is there, as after an upgrade, takes nothing from it.
+    let kept = declare(&stage, 1, FULL - 100, MOST_BESIDES).await.unwrap();
+    assert_eq!(kept.members.len(), (FULL - 100) as usize);
+    let refused = declare(&stage, 2, FULL - 99, MOST_BESIDES).await.unwrap_err();
+    assert!(matches!(refused, Error::TooLarge(_)), "{refused}");
+    declare(&stage, 3, 1, MOST_BESIDES).await.unwrap();
+}

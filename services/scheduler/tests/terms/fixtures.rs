@@ -188,6 +188,7 @@ impl Stage {
                     ..inventory::Role::default()
                 }],
                 network_ids: Vec::new(),
+                other_bytes: 0,
             }),
         };
         let mut placements = self.placements();

@@ -111,6 +111,7 @@ async fn apply(region: &Region, site: &str, name: &str, workers: u32) -> Result<
             ..wire::Role::default()
         }],
         network_ids: Vec::new(),
+        other_bytes: 0,
     };
     let apply = Apply {
         cluster: ClusterName::new("tenant", name).unwrap(),

@@ -395,6 +395,7 @@ fn spec(want: u32) -> Spec {
                 let spec = wire::ClusterSpec {
                     roles: vec![role],
                     network_ids: Vec::new(),
+                    other_bytes: 0,
                 };
                 scheduler::convert::parse_spec(spec, "spec").unwrap()
             })

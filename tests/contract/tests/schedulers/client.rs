@@ -123,6 +123,7 @@ impl Client {
                     ..inventory::Role::default()
                 }],
                 network_ids: Vec::new(),
+                other_bytes: 0,
             }),
         };
         let mut placements = PlacementServiceClient::new(self.channel.clone());

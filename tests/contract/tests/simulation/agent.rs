@@ -283,6 +283,7 @@ fn declaration(name: &str, cluster: &Cluster) -> ApplyClusterRequest {
                 ..Role::default()
             }],
             network_ids: Vec::new(),
+            other_bytes: 0,
         }),
         ..ApplyClusterRequest::default()
     }

@@ -66,6 +66,7 @@ pub(crate) fn spec(rng: &mut StdRng) -> ClusterSpec {
     ClusterSpec {
         roles: roles.collect(),
         network_ids: Vec::new(),
+        other_bytes: 0,
     }
 }
 

@@ -167,6 +167,7 @@ impl Client {
                     ..Role::default()
                 }],
                 network_ids: Vec::new(),
+                other_bytes: 0,
             }),
             ..ApplyClusterRequest::default()
         };

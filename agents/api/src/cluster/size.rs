@@ -1,0 +1,238 @@
+//! How large a `SIPCluster` is besides its members. An API server stores no object of more than 1.5 MiB, and what a spec makes its
+//! agents write into the status counts: it has to be known before hosts are claimed, since a claim that cannot be written cannot be used.
+
+use serde::Serialize;
+
+use super::service::{Exposure, Parsed, Service};
+use crate::fault::Fault;
+use crate::sip_cluster::{SIPCluster, Services};
+
+/// The most bytes besides the members; the members have the other 508 KiB then.
+const MOST: usize = 1 << 20;
+/// What the scheduler reserves without being told.
+const RESERVED: usize = 256 << 10;
+/// Sizes beyond what is reserved are declared in steps of this, so that a small edit declares nothing new.
+const STEP: usize = 64 << 10;
+/// Everything that does not depend on the spec: conditions with long messages, names, and managed fields of several managers.
+const FIXED: usize = 128 << 10;
+
+/// The fields of an endpoint without name and address, in the status and among the managed fields.
+const ENDPOINT: usize = 200;
+/// The same of an entry of `status.applied`.
+const APPLIED: usize = 240;
+/// What the name of an entry's objects may have more than the one in the spec: an index, and a port behind a colon.
+const SUFFIX: usize = 12;
+/// An address that a load balancer of the site gives may be a host name.
+const HOST_NAME: usize = 253;
+/// Public host keys of a jump host with their fingerprints.
+const HOST_KEYS: usize = 4 << 10;
+/// Issuer, client and CA certificates of an identity provider.
+const PROVIDER: usize = 16 << 10;
+
+/// One part of an object.
+struct Part {
+    path: String,
+    bytes: usize,
+}
+
+/// The bytes that the object takes besides its members, for [`super::Cluster::other_bytes`].
+///
+/// # Errors
+/// More than there may be; the largest part is named.
+pub(super) fn check(object: &SIPCluster, parsed: &Parsed) -> Result<u32, Fault> {
+    let parts = parts(object, parsed);
+    let sum = parts
+        .iter()
+        .fold(FIXED, |sum, part| sum.saturating_add(part.bytes));
+    if sum <= RESERVED {
+        return Ok(0);
+    }
+    if sum <= MOST {
+        return Ok(u32::try_from(sum.next_multiple_of(STEP)).unwrap_or(u32::MAX));
+    }
+    let largest = parts.into_iter().max_by_key(|part| part.bytes);
+    let Part { path, bytes } = largest.unwrap_or(Part {
+        path: "spec".to_owned(),
+        bytes: sum,
+    });
+    let rule = format!(
+        "the whole object, with its endpoints and without its members, takes {sum} bytes and must take at most {MOST}"
+    );
+    Err(Fault::new(&path, format_args!("{bytes} bytes"), rule))
+}
+
+fn parts(object: &SIPCluster, parsed: &Parsed) -> Vec<Part> {
+    let part = |path: &str, bytes: usize| Part {
+        path: path.to_owned(),
+        bytes,
+    };
+    let SIPCluster { metadata, spec, .. } = object;
+    // Maps have managed fields, one for each key and manager; lists have one as a whole.
+    let mut parts = vec![
+        part("metadata.annotations", stored(&metadata.annotations)),
+        part("metadata.labels", stored(&metadata.labels).saturating_mul(2)),
+        part("spec.nodes", stored(&spec.nodes).saturating_mul(3)),
+    ];
+    let Some(Services {
+        load_balancer_control_plane,
+        load_balancer_worker,
+        jump_host,
+        auth,
+    }) = &spec.services
+    else {
+        return parts;
+    };
+    let entries = load_balancer_control_plane.iter().flatten();
+    for (index, (entry, parsed)) in entries.zip(&parsed.load_balancers_control_plane).enumerate() {
+        let path = format!("spec.services.loadBalancerControlPlane[{index}]");
+        parts.push(part(
+            &path,
+            stored(entry).saturating_add(in_status(parsed.service(), 1)),
+        ));
+    }
+    let entries = load_balancer_worker.iter().flatten();
+    for (index, (entry, parsed)) in entries.zip(&parsed.load_balancers_worker).enumerate() {
+        let path = format!("spec.services.loadBalancerWorker[{index}]");
+        parts.push(part(&path, stored(entry)));
+        let ports = parsed.ports().ports().count();
+        parts.push(part(
+            &format!("{path}.nodePortRange"),
+            in_status(parsed.service(), ports),
+        ));
+    }
+    let entries = jump_host.iter().flatten();
+    for (index, (entry, parsed)) in entries.zip(&parsed.jump_hosts).enumerate() {
+        let path = format!("spec.services.jumpHost[{index}]");
+        let keys = stored(&entry.ssh_authorized_keys);
+        parts.push(part(&format!("{path}.sshAuthorizedKeys"), keys));
+        let rest = stored(entry).saturating_sub(keys);
+        let status = in_status(parsed.service(), 1).saturating_add(HOST_KEYS);
+        parts.push(part(&path, rest.saturating_add(status)));
+    }
+    let entries = auth.iter().flatten();
+    for (index, (entry, parsed)) in entries.zip(&parsed.auth).enumerate() {
+        let path = format!("spec.services.auth[{index}]");
+        let status = in_status(parsed.service(), 1).saturating_add(PROVIDER);
+        parts.push(part(&path, stored(entry).saturating_add(status)));
+    }
+    parts
+}
+
+/// What an entry with so many endpoints causes in the status.
+fn in_status(service: &Service, endpoints: usize) -> usize {
+    let name = service.object_name().as_str().len().saturating_add(SUFFIX);
+    let address = match (service.cluster_ip(), service.changes().exposure()) {
+        (Some(address), _) => address.to_string().len(),
+        (None, Exposure::NodePort) => 0,
+        (None, Exposure::LoadBalancer { .. }) => HOST_NAME,
+    };
+    let names = name.saturating_mul(2);
+    let endpoint = ENDPOINT.saturating_add(names).saturating_add(address);
+    endpoint
+        .saturating_mul(endpoints)
+        .saturating_add(APPLIED)
+        .saturating_add(names)
+}
+
+/// The bytes of a value as an API server writes it: as JSON in which `<`, `>`, `&` and two separators are escaped.
+fn stored(value: &impl Serialize) -> usize {
+    // Of a value that is no JSON nothing would be stored.
+    let text = serde_json::to_string(value).unwrap_or_default();
+    let more = |c: char| match c {
+        '<' | '>' | '&' => 5,
+        '\u{2028}' | '\u{2029}' => 3,
+        _ => 0,
+    };
+    text.chars()
+        .fold(text.len(), |sum, c| sum.saturating_add(more(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{FIXED, MOST, RESERVED, stored};
+    use crate::fixtures::{faults, parse, sample, sample_with};
+
+    /// A line of `authorized_keys` with an RSA key of 4,096 bits.
+    fn rsa_key(number: usize) -> String {
+        format!(
+            "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAACAQC{}{number:06} user@example.org",
+            "x".repeat(678)
+        )
+    }
+
+    /// The sample with an annotation so large that the object takes so many bytes besides its members.
+    fn of_size(bytes: usize) -> Value {
+        let mut object = sample();
+        object["metadata"]["annotations"] = json!({ "a": "" });
+        let note = |object: &mut Value, length: usize| {
+            object["metadata"]["annotations"]["a"] = "x".repeat(length).into();
+        };
+        note(&mut object, 2 * MOST);
+        let found = faults(object.clone()).concat();
+        let (_, after) = found.split_once("takes ").unwrap();
+        let whole: usize = after.split(' ').next().unwrap().parse().unwrap();
+        note(&mut object, 2 * MOST + bytes - whole);
+        object
+    }
+
+    fn declared(object: Value) -> Result<u32, String> {
+        let parsed = parse(object).map_err(|invalid| invalid.to_string());
+        parsed.map(|cluster| cluster.other_bytes())
+    }
+
+    #[test]
+    fn what_fits_into_the_reserve_is_not_declared() {
+        assert_eq!(declared(sample()), Ok(0));
+        assert_eq!(declared(of_size(RESERVED)), Ok(0));
+        assert_eq!(declared(of_size(RESERVED + 1)), Ok(320 << 10));
+        assert_eq!(declared(of_size(320 << 10)), Ok(320 << 10));
+        assert_eq!(declared(of_size((320 << 10) + 1)), Ok(384 << 10));
+    }
+
+    #[test]
+    fn a_spec_that_leaves_no_room_is_refused_by_its_largest_field() {
+        assert_eq!(declared(of_size(MOST)), Ok(1 << 20));
+        let refused = declared(of_size(MOST + 1)).unwrap_err();
+        for part in [
+            "metadata.annotations is ",
+            "takes 1048577 bytes and must take at most 1048576",
+        ] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        let keys: Vec<String> = (0..1_000).map(rsa_key).collect();
+        let one = sample_with("/services/jumpHost/0/sshAuthorizedKeys", json!(keys));
+        let bytes = declared(one.clone()).unwrap();
+        assert!(bytes > 768 << 10, "{bytes}");
+        let mut two = one;
+        let entry = two["spec"]["services"]["jumpHost"][0].clone();
+        two["spec"]["services"]["jumpHost"] = json!([entry, entry]);
+        two["spec"]["services"]["jumpHost"][1]["nodePort"] = 30_999.into();
+        let refused = declared(two).unwrap_err();
+        assert!(
+            refused.contains("spec.services.jumpHost[1].sshAuthorizedKeys is "),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn every_port_counts_with_its_endpoint() {
+        let range = |end: u32| json!({ "start": 31_000, "end": end });
+        let with = |end: u32| {
+            declared(sample_with(
+                "/services/loadBalancerWorker/0/nodePortRange",
+                range(end),
+            ))
+        };
+        assert_eq!(with(31_099), Ok(0));
+        assert!(with(31_999).unwrap() > 256 << 10);
+    }
+
+    #[test]
+    fn texts_count_as_an_api_server_writes_them() {
+        assert_eq!(stored(&"<a>"), 15);
+        assert_eq!(stored(&"\"\n\u{2028}"), 12);
+        const { assert!(FIXED < RESERVED) };
+    }
+}
