@@ -25,9 +25,12 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The member that serves: the old one, until the new one is bound.
+    /// The member that serves: the old one, until the new one is bound. The old one stays beside that while its host is not in the
+    /// inventory.
     fn serving(&self) -> &Known<'a> {
-        self.beside.as_ref().unwrap_or(&self.filled_by)
+        let new = &self.filled_by;
+        let is_bound = new.member.state != MemberState::Claimed;
+        self.beside.as_ref().filter(|_| !is_bound).unwrap_or(new)
     }
 }
 

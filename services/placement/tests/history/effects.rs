@@ -195,17 +195,19 @@ impl World {
         }
     }
 
-    /// Everything that a cluster has is given back; what was surplus already goes on as that.
+    /// Everything that a cluster has is given back for good, also what was surplus and in use.
     fn delete(&mut self, which: u64) {
         let Some(index) = pick(&self.tenants, which) else {
             return;
         };
         let tenant = &mut self.tenants[index];
         tenant.exists = false;
+        for mem in &mut tenant.members {
+            mem.surplus = false;
+        }
         let stays = |mem: &&mut Mem| mem.record.state != MemberState::Releasing;
         for mem in tenant.members.iter_mut().filter(stays) {
             mem.record.state = MemberState::Releasing;
-            mem.surplus = false;
             mem.came_for = None;
             hold(&mut self.site, &tenant.name, &mem.record);
         }

@@ -85,3 +85,15 @@ fn a_shrink_takes_claimed_members_before_bound_ones() {
     ];
     assert_eq!(released(&decide(&site, &workers(2), &members)), ["Worker/a"]);
 }
+
+#[test]
+fn a_shrink_keeps_a_used_host_whose_old_one_is_unseen() {
+    // b is paused and gone for less than the grace; a, claimed beside it, is bound and used. Nobody uses c.
+    let site = site([host("a").rack("a").consumed(), host("c").rack("c")]);
+    let members = [
+        member("a", "Worker", "a").beside("b"),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+    ];
+    assert_eq!(released(&decide(&site, &workers(1), &members)), ["Worker/c"]);
+}

@@ -78,6 +78,14 @@ impl Member {
         }
     }
 
+    /// The same, when its cluster ends: a release that was only requested, of a surplus member in use, is not withdrawn any more.
+    pub fn begin_final_release(&mut self, reason: ReleaseReason) {
+        self.begin_release(reason);
+        if self.release_reason == Some(ReleaseReason::Surplus) {
+            self.release_reason = Some(reason);
+        }
+    }
+
     /// Makes it a claim or release of the step that is being decided.
     pub fn renumber(&mut self) {
         self.revision = UNNUMBERED;

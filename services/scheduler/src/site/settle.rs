@@ -175,7 +175,7 @@ fn take_over_promises(view: View<'_>, record: &mut Record) {
         member.ordinal = ordinal.or(member.ordinal);
         member.replaces.clone_from(replaces);
         if record.releasing {
-            member.begin_release(ReleaseReason::Deleted);
+            member.begin_final_release(ReleaseReason::Deleted);
         } else if *state == MemberState::Releasing {
             let reason = release_reason.unwrap_or(ReleaseReason::Surplus);
             member.begin_release(reason);

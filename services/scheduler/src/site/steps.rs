@@ -359,7 +359,7 @@ fn begin_release(record: &mut Record, reason: ReleaseReason) {
     record.refusal = None;
     record.reports.clear();
     for member in record.members.values_mut() {
-        member.begin_release(reason);
+        member.begin_final_release(reason);
     }
 }
 

@@ -236,6 +236,30 @@ async fn a_surplus_member_in_use_is_requested_not_taken() {
 }
 
 #[tokio::test]
+async fn a_deletion_ends_what_was_only_requested() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
+    stage.apply_as("one", "first", 1, 1).await.unwrap();
+    stage.report_cluster(&session, "one", "first").await;
+    stage.report(&session, &[used(labelled("h1", "one"))]).await;
+    let requested = stage.apply_as("one", "first", 2, 0).await.unwrap();
+    let reason = |record: &scheduler::record::Record| {
+        let member = record.members.values().next().unwrap();
+        (member.state, member.release_reason)
+    };
+    assert_eq!(reason(&requested), (Releasing, Some(ReleaseReason::Surplus)));
+
+    let one = cluster("one");
+    let deleted = stage.region.release(SITE, &one, "first", CALLER).await.unwrap();
+
+    assert_eq!(reason(&deleted.record.unwrap()), (Releasing, Some(ReleaseReason::Deleted)));
+    stage.report_cluster(&session, "one", "second").await;
+    let second = stage.apply_as("one", "second", 1, 1).await.unwrap();
+    let of_h1 = members(&second).into_iter().find(|(name, _)| name == "h1");
+    assert_eq!(of_h1, Some(("h1".to_owned(), Releasing)), "it does not return");
+}
+
+#[tokio::test]
 async fn a_report_of_many_hosts_is_one_step_for_each_cluster() {
     let stage = Stage::empty();
     let hosts: Vec<String> = (0..20).map(|index| format!("h{index}")).collect();

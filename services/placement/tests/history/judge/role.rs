@@ -7,8 +7,14 @@ use crate::world::World;
 
 /// How pressing it is that a place is given back; the smallest first.
 fn order(seen: &Seen<'_>, pairs: &[(&Seen<'_>, &Seen<'_>)]) -> (u8, bool, bool) {
-    let on_its_way = pairs.iter().any(|(old, _)| old.id() == seen.id())
-        || seen.health == Health::Leaving && seen.mem.came_for.is_none();
+    let new = pairs.iter().find(|(old, _)| old.id() == seen.id()).map(|(_, new)| new);
+    // Once the new one of a pair is bound, that serves.
+    let (seen, is_old) = match new {
+        Some(new) if !new.is_claimed() => (*new, false),
+        Some(_) => (seen, true),
+        None => (seen, false),
+    };
+    let on_its_way = is_old || seen.health == Health::Leaving && seen.mem.came_for.is_none();
     let kind = match seen.health {
         Health::Lost => 0,
         Health::Well | Health::Unknown | Health::Leaving => 2 - u8::from(on_its_way),
