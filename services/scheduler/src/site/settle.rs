@@ -228,7 +228,24 @@ fn adopt(view: View<'_>, record: &mut Record) {
             };
             member.begin_release(reason);
         }
+        if member.state != MemberState::Releasing {
+            pair_again(view, record, id);
+        }
         record.members.insert(id.clone(), member);
+    }
+}
+
+/// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet. Its host was not in the inventory when
+/// a lost ledger was rebuilt.
+fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
+    for (new, member) in &mut record.members {
+        let is_unbound = member.state == MemberState::Claimed;
+        if is_unbound && member.replaces.as_ref().is_some_and(|old| old.host().name == id.name) {
+            member.replaces = Some(Replaces::Beside(id.clone()));
+            if !view.reported(new).is_some_and(|host| host.release_mark() >= member.revision) {
+                member.renumber();
+            }
+        }
     }
 }
 

@@ -174,6 +174,35 @@ async fn a_lost_ledger_forgets_no_move_of_a_host_that_was_made_again() {
 }
 
 #[tokio::test]
+async fn a_lost_ledger_forgets_no_move_of_a_host_that_is_away() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let before = stage.record("one").await.unwrap();
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&before), pair);
+    let clusters = [with_status(&before, 1)];
+
+    // h1 was deleted to be moved when the ledger was lost, and is recreated before h2 is labelled.
+    let stage = Stage::on(lost());
+    let session = stage.sync_with(&[host("h2")], &clusters, seen(&clusters)).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[again(requested("h1"))]).await;
+    stage.retry().await;
+    assert_eq!(
+        members(&stage.record("one").await.unwrap()),
+        pair,
+        "h1 stays until h2 is bound"
+    );
+    stage.report(&session, &[labelled("h2", "one")]).await;
+    stage.retry().await;
+    let after = [("h1".to_owned(), Releasing), ("h2".to_owned(), Bound)];
+    assert_eq!(members(&stage.record("one").await.unwrap()), after);
+}
+
+#[tokio::test]
 async fn a_restored_ledger_takes_over_why_a_member_is_released() {
     let stage = Stage::empty();
     let session = stage.sync(&["h1", "h2"].map(host)).await;
