@@ -86,12 +86,13 @@ pub enum Occupies {
 }
 
 /// The first part of the order in which members of a role go when it has too many. Within each those that nobody uses
-/// go first, then those that are not bound, then those from crowded domains, then by name.
+/// go first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
+/// by name, the last first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Goes {
     /// Failed ones.
     First,
-    /// Those that are on their way out, with their replacements.
+    /// Those that are asked to be moved. A pair goes as its bound member does.
     Second,
     /// Those that are well.
     Last,
