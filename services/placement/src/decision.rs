@@ -23,14 +23,14 @@ pub struct Decision {
     pub reports: Vec<Report>,
     /// Each wanted role's funnel, whether it gets what it wants or not.
     pub funnels: BTreeMap<RoleName, Funnel>,
-    /// Why some role does not get what it wants; None exactly when every role has what it wants.
+    /// Why some role does not get what it wants, or a member to be replaced no replacement; None exactly when neither is so.
     pub refusal: Option<Refusal>,
 }
 
 /// How a decision ends, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Every role has what it wants.
+    /// Every role has what it wants, and nobody waits for a replacement.
     Placed,
     /// A shrink or a replacement is decided, but not all that is wanted.
     Partial,
@@ -137,16 +137,16 @@ pub enum ReportKind {
         /// The value now.
         now: Option<LabelValue>,
     },
-    /// The member failed, and its replacement waits until others are bound: so many at a time.
+    /// The member is to be replaced, and its replacement waits until others are bound: so many at a time.
     ReplacementWaits {
-        /// Why it failed.
+        /// Why it is to be replaced.
         reason: FailReason,
         /// How many replacements the role may have under way.
         limit: u32,
     },
-    /// The member failed, and no host can replace it.
+    /// The member is to be replaced, and no host can replace it.
     NoReplacement {
-        /// Why it failed.
+        /// Why it is to be replaced.
         reason: FailReason,
     },
     /// The member is kept until its replacement is bound.
@@ -192,7 +192,7 @@ pub enum RefusalKind {
         /// What this cluster wants in all.
         wanted: u32,
     },
-    /// Failed members wait for earlier replacements; hosts are not the problem.
+    /// Members to be replaced wait for earlier replacements; hosts are not the problem.
     ReplacementLimit,
 }
 
@@ -223,7 +223,7 @@ pub struct Funnel {
     pub free: u32,
     /// The different values of the topology key among the free ones; the number of free ones without a key.
     pub domains: u32,
-    /// `want - placeable`, and failed members for which there is no replacement.
+    /// `want - placeable`, and members to be replaced for which there is no host.
     pub short: u32,
 }
 

@@ -82,7 +82,7 @@ impl Refusal {
                 plural(*limit, "host")
             ),
             RefusalKind::ReplacementLimit => {
-                "failed members wait until earlier replacements are bound".to_owned()
+                "members to be replaced wait until earlier replacements are bound".to_owned()
             }
             RefusalKind::NoFit => {
                 let unmet: Vec<_> = roles.iter().filter(|(_, funnel)| funnel.short > 0).collect();
@@ -140,10 +140,7 @@ fn funnel_sentence(name: &RoleName, funnel: &Funnel) -> String {
     let lead = if placeable < want {
         format!("{name}: {want} wanted, {placeable} can be placed")
     } else {
-        format!(
-            "{name}: no host can replace {}",
-            plural(*missing, "failed member")
-        )
+        format!("{name}: no host can replace {}", plural(*missing, "member"))
     };
     let topology = key
         .as_ref()

@@ -25,9 +25,9 @@ pub struct Priority {
 /// What a cluster waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PriorityClass {
-    /// A member failed.
+    /// A member is to be replaced: it has failed, or is asked to be moved.
     Replacement,
-    /// It has members, and none failed.
+    /// It has members, and none is to be replaced.
     Growth,
     /// It has no member.
     New,

@@ -86,7 +86,7 @@ impl<'a> Account<'a> {
             .chain(self.outgoing.iter().map(|(old, _)| old))
     }
 
-    /// Whether somebody waits to be moved, and nothing can be done for it now.
+    /// Members that are to be moved, but not before they are bound.
     pub(crate) fn postponed(&self) -> impl Iterator<Item = &Known<'a>> {
         self.present.iter().filter(|known| known.is_postponed())
     }

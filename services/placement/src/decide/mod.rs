@@ -1,4 +1,11 @@
-//! The decision.
+//! The decision, in this order:
+//!
+//! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
+//! 2. `pool`: the hosts that a role could get.
+//! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace.
+//! 4. [`settle`]: what each role keeps, takes and releases.
+//! 5. `reports`: what people should know of the members.
+//! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
 
 mod account;
 mod best;
@@ -151,7 +158,7 @@ pub fn settled(site: &Site, request: &Request, members: &[Member]) -> Option<Vec
         .then(|| reports::of_members(site, request, &accounts))
 }
 
-/// Whether a member that stays has failed.
+/// Whether a member that stays has failed or is asked to be moved.
 pub(crate) fn needs_replacement(site: &Site, request: &Request, members: &[Member]) -> bool {
     Accounts::new(site, request, members)
         .roles

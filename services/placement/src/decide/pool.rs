@@ -85,15 +85,15 @@ pub(crate) struct Depth {
     pub(crate) offers: usize,
 }
 
-/// What to leave out of a pool.
+/// What limits and scores the hosts of a pool.
 pub(crate) struct Scope<'a> {
-    /// Only hosts of this namespace.
+    /// Only hosts of this namespace, if it is given.
     pub(crate) namespace: Option<&'a Namespace>,
-    /// The hosts that each other role of the request matches.
+    /// The hosts that each other role of the request matches: a score prefers others.
     pub(crate) others: Vec<&'a FixedBitSet>,
     /// Hosts in other namespaces than the cluster's, if that makes a difference.
     pub(crate) outside: Option<&'a FixedBitSet>,
-    /// No members of the cluster itself.
+    /// Hosts of the cluster's own members, which are left out.
     pub(crate) own: &'a [Slot],
 }
 

@@ -161,7 +161,7 @@ pub struct Remark {
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// `no-fit`: there are no hosts that complete all roles. `quota`: the site's policy allows the namespace fewer hosts.
-    /// `replacement-limit`: failed members wait for earlier replacements. `invalid`: the SIPCluster breaks a rule.
+    /// `replacement-limit`: members to be replaced wait for earlier replacements. `invalid`: the SIPCluster breaks a rule.
     pub kind: String,
     /// Each wanted role's funnel, by name.
     pub roles: BTreeMap<String, Funnel>,

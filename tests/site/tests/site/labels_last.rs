@@ -96,7 +96,7 @@ async fn hosts_are_labelled_after_load_balancers_and_never_in_use() {
         .condition_mentions(&shop, "HostsLabeled", "False", "Blocked", &expected)
         .await;
     // There is no other host in a rack of its own: the claim stands until somebody lets go of the host.
-    let why = "no host can replace 1 failed member";
+    let why = "no host can replace 1 member";
     stage
         .condition_mentions(&shop, "Ready", "False", "Unschedulable", why)
         .await;
