@@ -71,7 +71,7 @@ pub enum Command {
     /// Mark a host as failed; a member on it is replaced
     #[command(after_help = help::MARK_FAILED_HELP)]
     MarkFailed(Request),
-    /// Confirm that nothing routes to a host that its cluster releases, in place of the load-balancer agent; for operators only
+    /// Confirm that nothing routes to a host that its cluster releases, in place of the load-balancer agent; for users whom the policy sip-host-labels exempts
     #[command(after_help = help::CONFIRM_RELEASE_HELP)]
     ConfirmRelease(Confirmation),
     /// Print a kubeconfig with which users log in to a tenant cluster at its identity provider

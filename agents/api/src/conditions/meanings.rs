@@ -38,7 +38,7 @@ const READY: &[Meaning] = &[
     ),
     no(
         Reason::UnableToDecommission,
-        "The cluster is being deleted, and something holds that up.",
+        "The cluster is being deleted, and a host has labels or a consumer of another cluster, shows the mark of a newer release, or cannot be written.",
     ),
 ];
 
