@@ -247,10 +247,8 @@ fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
                 .is_some_and(|old| old.host().name == id.name)
         {
             member.replaces = Some(Replaces::Beside(id.clone()));
-            if !view
-                .reported(new)
-                .is_some_and(|host| host.release_mark() >= member.revision)
-            {
+            let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
+            if !view.reported(new).is_some_and(is_released) {
                 member.renumber();
             }
         }

@@ -38,7 +38,7 @@ fn etcd_drops_old_revisions_and_the_ledger_goes_on() {
     cluster.runtime.block_on(read_at(&place, elected)).unwrap();
 
     let pace = Pace {
-        look: Duration::from_millis(20),
+        interval: Duration::from_millis(20),
         keep: Duration::ZERO,
         every: Duration::from_millis(40),
         ..Pace::default()

@@ -21,7 +21,7 @@ use crate::ledger::Error;
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// How often etcd is asked for its revision.
-    pub look: Duration,
+    pub interval: Duration,
     /// How long a revision is kept at least after it was current.
     pub keep: Duration,
     /// How long after a compaction the next one is due.
@@ -33,9 +33,9 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            look: Duration::from_secs(60),
-            keep: Duration::from_secs(15 * 60),
-            every: Duration::from_secs(3600),
+            interval: Duration::from_mins(1),
+            keep: Duration::from_mins(15),
+            every: Duration::from_hours(1),
             count: 100_000,
         }
     }
@@ -45,7 +45,7 @@ impl Default for Pace {
 #[derive(Debug)]
 struct History {
     pace: Pace,
-    seen: VecDeque<(Instant, i64)>,
+    observed: VecDeque<(Instant, i64)>,
     compacted: i64,
     at: Instant,
 }
@@ -54,24 +54,24 @@ impl History {
     fn new(pace: Pace, now: Instant, revision: i64) -> Self {
         Self {
             pace,
-            seen: VecDeque::from([(now, revision)]),
+            observed: VecDeque::from([(now, revision)]),
             compacted: 0,
             at: now,
         }
     }
 
-    fn see(&mut self, now: Instant, revision: i64) {
-        self.seen.push_back((now, revision));
+    fn observe(&mut self, now: Instant, revision: i64) {
+        self.observed.push_back((now, revision));
     }
 
     /// Up to where it is time to compact.
     fn due(&mut self, now: Instant) -> Option<i64> {
-        let is_old = |seen: &(Instant, i64)| now.saturating_duration_since(seen.0) >= self.pace.keep;
+        let is_old = |observed: &(Instant, i64)| now.saturating_duration_since(observed.0) >= self.pace.keep;
         // The newest of those that are old enough stays the first.
-        while self.seen.get(1).is_some_and(is_old) {
-            self.seen.pop_front();
+        while self.observed.get(1).is_some_and(is_old) {
+            self.observed.pop_front();
         }
-        let (_, upto) = *self.seen.front().filter(|seen| is_old(seen))?;
+        let (_, upto) = *self.observed.front().filter(|observed| is_old(observed))?;
         let more = upto - self.compacted;
         let is_time = now.saturating_duration_since(self.at) >= self.pace.every;
         // What an earlier leader has dropped is not known: the first time counts no revisions.
@@ -90,24 +90,24 @@ impl Place {
     pub async fn compact_history(&self, pace: Pace) -> Infallible {
         let mut history: Option<History> = None;
         loop {
-            if let Err(error) = self.look_at_history(&mut history, pace).await {
+            if let Err(error) = self.compact_if_due(&mut history, pace).await {
                 tracing::warn!(
                     error = error.chain(),
                     "the history of etcd was not compacted and is tried again"
                 );
             }
-            tokio::time::sleep(pace.look).await;
+            tokio::time::sleep(pace.interval).await;
         }
     }
 
-    async fn look_at_history(&self, history: &mut Option<History>, pace: Pace) -> Result<(), Error> {
+    async fn compact_if_due(&self, history: &mut Option<History>, pace: Pace) -> Result<(), Error> {
         let revision = self.revision().await?;
         let now = Instant::now();
         let Some(history) = history else {
             *history = Some(History::new(pace, now, revision));
             return Ok(());
         };
-        history.see(now, revision);
+        history.observe(now, revision);
         if let Some(upto) = history.due(now) {
             self.compact(upto).await?;
             tracing::debug!(revision = upto, "compacted the history of etcd");
@@ -162,7 +162,7 @@ mod tests {
         let mut dropped = Vec::new();
         for minute in 1..=130 {
             let now = begun + minutes(minute);
-            history.see(now, 100 + i64::try_from(minute).unwrap());
+            history.observe(now, 100 + i64::try_from(minute).unwrap());
             if let Some(upto) = history.due(now) {
                 dropped.push((minute, upto));
                 history.compacted(now, upto);
@@ -176,7 +176,7 @@ mod tests {
         let begun = Instant::now();
         let mut history = History::new(Pace::default(), begun, 1);
         history.compacted(begun, 1);
-        history.see(begun + minutes(1), 100_001);
+        history.observe(begun + minutes(1), 100_001);
         assert_eq!(history.due(begun + minutes(15)), None, "nothing is old");
         assert_eq!(history.due(begun + minutes(16)), Some(100_001));
     }
