@@ -7,11 +7,16 @@
     reason = "a bench may stop, and its figures are rounded"
 )]
 
+mod goals;
 mod haproxy;
 mod large;
 mod throughput;
 
-fn main() {
-    large::run();
-    throughput::run();
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut goals = goals::Goals::default();
+    large::run(&mut goals);
+    throughput::run(&mut goals);
+    goals.end()
 }

@@ -156,10 +156,8 @@ pub(crate) fn pool(
     let value = |text: &vocabulary::LabelValue| column.number(text.as_str());
     let closed: BTreeSet<Value> = account.closed.iter().filter_map(value).collect();
     let few = column.width().saturating_mul(FEWER) <= mask.count_ones(..);
-    let asked = few.then(|| {
-        let ideal = ideal(site, &mask, scope);
-        asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host))
-    });
+    let ideal = ideal(site, &mask, scope);
+    let asked = few.then(|| asked_for(column, &mask, &closed, ideal, |host| offer(site, scope, host)));
     let best = asked.flatten().unwrap_or_else(|| {
         let mut best = Best::new(column.width(), &closed);
         let values = site.values(number);
@@ -184,7 +182,12 @@ pub(crate) fn pool(
     let (kept, cut) = leaves.best();
     let offers = |one: &Candidate| {
         let hosts = column.hosts_of(one.domain, &mask);
-        best_of(hosts.map(|host| offer(site, scope, host)), depth.offers)
+        let at_best = |host| Score {
+            drawbacks: ideal,
+            rank: site.rank(host),
+            host,
+        };
+        best_of(hosts, depth.offers, at_best, |host| offer(site, scope, host))
     };
     let closed = || closed.iter().filter(|value| column.has(**value, free)).count();
     Pool {
@@ -214,19 +217,29 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
 /// So many are kept in order by inserting; more are sorted at the end.
 const FEW: usize = 16;
 
-/// The best of these, sorted; at least one where there is one.
-fn best_of(offers: impl Iterator<Item = Score>, keep: usize) -> Vec<Score> {
+/// The best of these hosts, sorted; at least one where there is one. No offer is better than what `at_best` says of its host.
+fn best_of(
+    hosts: impl Iterator<Item = Slot>,
+    keep: usize,
+    at_best: impl Fn(Slot) -> Score,
+    offer: impl Fn(Slot) -> Score,
+) -> Vec<Score> {
     let keep = keep.max(1);
     if keep > FEW {
-        let mut best: Vec<Score> = offers.collect();
+        let mut best: Vec<Score> = hosts.map(offer).collect();
         best.sort_unstable();
         best.truncate(keep);
         return best;
     }
     let mut best: Vec<Score> = Vec::with_capacity(keep + 1);
-    for offer in offers {
-        // Most are no better than the last: one look is enough.
-        if best.len() < keep || best.last().is_some_and(|last| offer < *last) {
+    for host in hosts {
+        let limit = if best.len() < keep { None } else { best.last() };
+        // Most hosts are no better than the last one even without drawbacks, which take longer to read than the order of names.
+        if limit.is_some_and(|last| at_best(host) >= *last) {
+            continue;
+        }
+        let offer = offer(host);
+        if limit.is_none_or(|last| offer < *last) {
             best.insert(best.partition_point(|known| *known < offer), offer);
             best.truncate(keep);
         }

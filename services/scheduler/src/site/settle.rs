@@ -240,9 +240,15 @@ fn adopt(view: View<'_>, record: &mut Record) {
 fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
     for (new, member) in &mut record.members {
         let is_unbound = member.state == MemberState::Claimed;
-        if is_unbound && member.replaces.as_ref().is_some_and(|old| old.host().name == id.name) {
+        if is_unbound
+            && member
+                .replaces
+                .as_ref()
+                .is_some_and(|old| old.host().name == id.name)
+        {
             member.replaces = Some(Replaces::Beside(id.clone()));
-            if !view.reported(new).is_some_and(|host| host.release_mark() >= member.revision) {
+            let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
+            if !view.reported(new).is_some_and(is_released) {
                 member.renumber();
             }
         }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::ledger::{
     self,
-    etcd::{Etcd, EtcdArgs, Place, Right, send},
+    etcd::{Etcd, EtcdArgs, Pace, Place, Right, send},
 };
 
 /// Pause before etcd is asked again after it could not be.
@@ -51,6 +51,8 @@ struct Seat {
 struct Service {
     _renewal: Renewal,
     _certificates: AbortOnDropHandle<()>,
+    /// Its end, however it comes, does not end the term.
+    _compaction: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Seat {
@@ -157,12 +159,17 @@ impl Elected {
             let _lost_too = lost_too;
             match followed.follow_certificates().await {}
         }));
+        let compacted = place.clone();
+        let compaction = AbortOnDropHandle::new(tokio::spawn(async move {
+            match compacted.compact_history(Pace::default()).await {}
+        }));
         self.take_seat(Some(Seat {
             place: place.clone(),
             lease,
             _service: Some(Service {
                 _renewal: renewal,
                 _certificates: certificates,
+                _compaction: compaction,
             }),
         }));
         let ledger = Etcd::open(place.clone(), elected, Arc::clone(&right)).await?;

@@ -252,7 +252,10 @@ async fn a_deletion_ends_what_was_only_requested() {
     let one = cluster("one");
     let deleted = stage.region.release(SITE, &one, "first", CALLER).await.unwrap();
 
-    assert_eq!(reason(&deleted.record.unwrap()), (Releasing, Some(ReleaseReason::Deleted)));
+    assert_eq!(
+        reason(&deleted.record.unwrap()),
+        (Releasing, Some(ReleaseReason::Deleted))
+    );
     stage.report_cluster(&session, "one", "second").await;
     let second = stage.apply_as("one", "second", 1, 1).await.unwrap();
     let of_h1 = members(&second).into_iter().find(|(name, _)| name == "h1");

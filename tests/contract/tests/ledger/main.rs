@@ -9,6 +9,7 @@
 
 mod backends;
 mod changes;
+mod compaction;
 mod contract;
 mod export;
 mod fence;

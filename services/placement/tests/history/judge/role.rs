@@ -7,7 +7,10 @@ use crate::world::World;
 
 /// How pressing it is that a place is given back; the smallest first.
 fn order(seen: &Seen<'_>, pairs: &[(&Seen<'_>, &Seen<'_>)]) -> (u8, bool, bool) {
-    let new = pairs.iter().find(|(old, _)| old.id() == seen.id()).map(|(_, new)| new);
+    let new = pairs
+        .iter()
+        .find(|(old, _)| old.id() == seen.id())
+        .map(|(_, new)| new);
     // Once the new one of a pair is bound, that serves.
     let (seen, is_old) = match new {
         Some(new) if !new.is_claimed() => (*new, false),

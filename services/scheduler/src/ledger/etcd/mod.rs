@@ -6,6 +6,7 @@
 
 mod backup;
 mod batch;
+mod compaction;
 mod connect;
 mod keys;
 mod log;
@@ -27,6 +28,7 @@ use prost::Message as _;
 use proto::ledger::v1 as disk;
 use tokio::runtime::Handle;
 
+pub use compaction::Pace;
 pub use connect::EtcdArgs;
 pub use place::Place;
 pub(crate) use request::send;

@@ -73,7 +73,18 @@ fn time(time: Duration) -> String {
     }
 }
 
-pub(super) fn table(figures: Vec<Figure>) -> Table {
+/// Fails when a figure misses its goal.
+pub(super) fn require(figures: &[Figure]) -> anyhow::Result<()> {
+    let missed = figures.iter().filter(|figure| !figure.ok).count();
+    anyhow::ensure!(
+        missed == 0,
+        "{missed} of {} figures miss their goals",
+        figures.len()
+    );
+    Ok(())
+}
+
+pub(super) fn table(figures: &[Figure]) -> Table {
     let mut table = Table::new();
     table
         .load_style(ASCII_MARKDOWN)
@@ -85,7 +96,30 @@ pub(super) fn table(figures: Vec<Figure>) -> Table {
         ok,
     } in figures
     {
-        table.add_row([name, goal, measured, if ok { "yes" } else { "NO" }.to_owned()]);
+        table.add_row([&**name, goal, measured, if *ok { "yes" } else { "NO" }]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, require, table};
+
+    fn writes(measured: usize) -> Figure {
+        Figure::count("writes".to_owned(), 0, measured)
+    }
+
+    #[test]
+    fn a_missed_goal_fails_after_all_rows() {
+        let figures = [writes(0), writes(2), writes(0)];
+
+        assert_eq!(table(&figures).row_iter().count(), 3);
+        let error = require(&figures).map_err(|error| error.to_string());
+        assert_eq!(error, Err("1 of 3 figures miss their goals".to_owned()));
+    }
+
+    #[test]
+    fn met_goals_pass() {
+        assert!(require(&[writes(0), writes(0)]).is_ok());
+    }
 }

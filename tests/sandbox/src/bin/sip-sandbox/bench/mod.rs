@@ -85,8 +85,8 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         ));
     }
     steps.finish();
-    println!("{}", figure::table(figures));
-    Ok(())
+    println!("{}", figure::table(&figures));
+    figure::require(&figures)
 }
 
 /// Clusters of 3 + 20, one after the other.
