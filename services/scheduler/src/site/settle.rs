@@ -141,11 +141,17 @@ fn follow_replaced(view: View<'_>, (id, member): (&HostId, &mut Member), before:
         Some(Replaces::Beside(host) | Replaces::Alone(host)) if host == before => host.clone_from(now),
         Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => return,
     }
-    // A status tells by revisions whether a replacement was claimed after the member beside it, and that one has a new number.
-    // A mark that is not below the claim is of a release by a ledger that is lost, and must be known as that.
-    let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
     let is_live = member.state != MemberState::Releasing;
-    if is_beside && is_live && !view.reported(id).is_some_and(is_released) {
+    if is_beside && is_live {
+        claim_after(view, id, member);
+    }
+}
+
+/// A status tells by revisions whether a replacement was claimed after the member beside it, and that one has a new number. A mark
+/// that is not below the claim is of a release by a ledger that is lost, and must be known as that.
+fn claim_after(view: View<'_>, id: &HostId, member: &mut Member) {
+    let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
+    if !view.reported(id).is_some_and(is_released) {
         member.renumber();
     }
 }
@@ -247,10 +253,7 @@ fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
                 .is_some_and(|old| old.host().name == id.name)
         {
             member.replaces = Some(Replaces::Beside(id.clone()));
-            let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
-            if !view.reported(new).is_some_and(is_released) {
-                member.renumber();
-            }
+            claim_after(view, new, member);
         }
     }
 }

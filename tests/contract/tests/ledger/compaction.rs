@@ -1,4 +1,4 @@
-//! The history of etcd is dropped while the ledger goes on.
+//! The leader compacts etcd while it writes and reads.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ async fn read_at(place: &Place, revision: i64) -> Result<(), String> {
 }
 
 #[test]
-fn etcd_drops_old_revisions_and_the_ledger_goes_on() {
+fn compaction_drops_old_revisions_and_no_record() {
     let cluster = Cluster::start(1);
     let place = cluster.place("/compaction");
     let elected = cluster.elect(&place, "one:1");
