@@ -7,8 +7,8 @@ use api::{
     conditions::{auth::STATIC_PASSWORDS, load_balancer::NAME_CONFLICT, ready::PROGRESSING},
 };
 use kit::service::{
-    Applied, Error, Findings, Identity, Kind, Objects, Probe, Problem, Remark, Rendered, Scope, Service,
-    Watches,
+    Applied, Error, Findings, Identity, Kind, Objects, Observed, Probe, Problem, Remark, Rendered, Scope,
+    Service, Watches,
 };
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
@@ -127,17 +127,22 @@ impl Service for Providers {
     }
 
     /// The bindings of groups are reconciled nonetheless. Those of an instance whose name is another cluster's are that one's.
-    async fn revoke(&self, scope: Scope<'_>, entry: &Auth, why: &Problem) -> Result<(), Error> {
+    async fn revoke(
+        &self,
+        (observed, cluster): (&Observed<'_>, &Cluster),
+        entry: &Auth,
+        why: &Problem,
+    ) -> Result<(), Error> {
         if why.reason == NAME_CONFLICT {
             return Ok(());
         }
         let sources = self.sources();
-        if sources.foreign(scope.cluster, entry).await?.is_some() {
+        if sources.foreign(cluster, entry).await?.is_some() {
             return Ok(());
         }
-        if let Some(Ok(tenant)) = sources.tenant(scope.cluster, entry).await? {
-            let key = key(scope.cluster, entry.service().object_name().as_str());
-            let object = ObjectRef::from_obj(scope.observed.object());
+        if let Some(Ok(tenant)) = sources.tenant(cluster, entry).await? {
+            let key = key(cluster, entry.service().object_name().as_str());
+            let object = ObjectRef::from_obj(observed.object());
             self.checks.bind(key, object, tenant);
         }
         Ok(())

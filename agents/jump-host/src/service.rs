@@ -12,7 +12,10 @@ use api::{Cluster, JumpHost, PortSet, SIPCluster};
 use http::uri::Authority;
 use kit::{
     placement::{ClusterId, Member},
-    service::{Applied, Error, Identity, Objects, Probe, Problem, Rendered, Scope, Service, Stores, Watches},
+    service::{
+        Applied, Error, Identity, Objects, Observed, Probe, Problem, Rendered, Scope, Service, Stores,
+        Watches,
+    },
 };
 use kube::Client;
 use power::{Answers, Unanswered};
@@ -188,8 +191,13 @@ impl Service for JumpHosts {
         }
     }
 
-    async fn revoke(&self, scope: Scope<'_>, entry: &JumpHost, _: &Problem) -> Result<(), Error> {
-        revocation::revoke(&self.client, scope.cluster, entry).await
+    async fn revoke(
+        &self,
+        (_, cluster): (&Observed<'_>, &Cluster),
+        entry: &JumpHost,
+        _: &Problem,
+    ) -> Result<(), Error> {
+        revocation::revoke(&self.client, cluster, entry).await
     }
 
     fn forget(&self, cluster: &SIPCluster, name: &str) {

@@ -98,11 +98,11 @@ pub trait Service: Send + Sync + 'static {
     /// When that could not be done; it is tried again in the next pass.
     fn revoke(
         &self,
-        scope: Scope<'_>,
+        (observed, cluster): (&Observed<'_>, &Cluster),
         entry: &Self::Entry,
         why: &Problem,
     ) -> impl Future<Output = Result<(), Error>> + Send {
-        let _ = (scope, entry, why);
+        let _ = (observed, cluster, entry, why);
         std::future::ready(Ok(()))
     }
 

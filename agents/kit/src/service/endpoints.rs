@@ -56,6 +56,13 @@ pub(super) fn endpoints(
     (if known { endpoints.collect() } else { Vec::new() }, pending)
 }
 
+/// The instance that an endpoint is one of.
+pub(super) fn instance(endpoint: &Endpoint) -> &str {
+    // Names of Services have no colon.
+    let name = &endpoint.name;
+    name.split_once(':').map_or(name, |(name, _)| name)
+}
+
 /// The address that the site's load balancer gave.
 fn ingress(service: &Service) -> Option<String> {
     let status = service.status.as_ref()?.load_balancer.as_ref()?;
@@ -102,6 +109,17 @@ mod tests {
                 .first()
                 .map(|endpoint| (endpoint.address.as_deref(), endpoint.port.unwrap()));
             assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn every_endpoint_is_one_of_its_instance() {
+        for name in ["a", "a:6443"] {
+            let endpoint = Endpoint {
+                name: name.to_owned(),
+                ..Endpoint::default()
+            };
+            assert_eq!(instance(&endpoint), "a");
         }
     }
 }

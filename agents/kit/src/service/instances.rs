@@ -27,6 +27,18 @@ pub(super) struct ExposedInstance {
     findings: Findings,
 }
 
+/// The entries that are refused, and why.
+pub(super) fn refused<'a, Entry>(
+    entries: &'a [Entry],
+    exposed: &'a [OrUnserved<ExposedInstance>],
+) -> impl Iterator<Item = (&'a Entry, &'a Problem)> {
+    let each = entries.iter().zip(exposed);
+    each.filter_map(|(entry, exposed)| match exposed {
+        Err(Unserved::Refused(why)) => Some((entry, why)),
+        Err(Unserved::Failed(_)) | Ok(_) => None,
+    })
+}
+
 /// What rendering needs: whether the site allows the entry's overrides, the service's own step, then the networks that pods join.
 pub(super) async fn prepare<S: Service>(
     context: &Context<S>,

@@ -31,6 +31,7 @@ mod by_namespace;
 mod context;
 pub mod controller;
 mod definition;
+mod desired;
 mod endpoints;
 mod error;
 mod identity;

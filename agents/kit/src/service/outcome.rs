@@ -6,6 +6,7 @@ use api::{Applied, Drained, Endpoint, conditions::Reason};
 use k8s_openapi::api::core::v1::Service;
 
 use super::{
+    endpoints,
     objects::{Objects, Prepared},
     observed::Observed,
     problem::{Problem, REFUSED, Unserved},
@@ -152,7 +153,7 @@ impl Outcome {
             Unserved::Failed(problem) => {
                 let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
                 applied.retain(|applied| applied.service == name);
-                endpoints.retain(|endpoint| endpoint.name == name);
+                endpoints.retain(|endpoint| endpoints::instance(endpoint) == name);
                 Self::Failed(Failed {
                     problem: problem.named(name),
                     applied,

@@ -2,6 +2,7 @@
 //! once, in this order; a pass that has written the status ends there, since the write triggers the next one.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,12 +16,14 @@ use kube::{
 use super::{
     context::Context,
     definition::{Scope, Service},
+    desired::{Desired, name, names, validate},
+    endpoints,
     error::Error,
-    instances::{self, ExposedInstance, OrUnserved},
+    instances::{self, ExposedInstance, OrUnserved, refused},
     label_priority,
     observed::{Observed, is_decided},
     outcome::{Drain, Outcome},
-    problem::{AVAILABLE, PROGRESSING, Unserved},
+    problem::{AVAILABLE, PROGRESSING, Problem},
     pruning::Pruned,
     report, revocation,
     status::{self, Status},
@@ -121,7 +124,8 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
     }
     match validate::<S>(observed) {
         Desired::Removed => remove(context, observed).await,
-        Desired::Unreadable => keep(context, observed).await,
+        Desired::Unreadable => keep(context, observed, observed.names()).await,
+        Desired::Waiting(desired) => restrict(context, observed, &desired.0, &desired.1).await,
         Desired::Instances(None) => {
             let pruned = prune(context, observed, &[]).await;
             withdraw(context, observed, pruned).await
@@ -148,6 +152,7 @@ async fn report_not_granted<S: Service>(
         .is_some_and(|condition| condition.reason == REMOVED);
     let asks = match validate::<S>(observed) {
         Desired::Instances(Some(desired)) => !desired.1.is_empty(),
+        Desired::Waiting(desired) => !desired.1.is_empty(),
         Desired::Removed | Desired::Unreadable | Desired::Instances(None) => false,
     };
     // A host that leaves waits for this agent, whatever the spec asks for.
@@ -163,53 +168,6 @@ async fn report_not_granted<S: Service>(
 fn releases(held: &Placement) -> bool {
     let mut members = held.members.iter();
     held.former_release.is_some() || members.any(|member| member.state == MemberState::Releasing)
-}
-
-/// What a cluster asks of this agent.
-enum Desired<Entry> {
-    /// Nothing more: it is being deleted and holds no host.
-    Removed,
-    /// The cluster agent reports that the spec cannot be read, or the scheduler has not accepted its size yet; what runs stays.
-    Unreadable,
-    /// These instances and no others; `None` where the spec of a cluster that is being deleted cannot be read.
-    Instances(Option<Box<(Cluster, Vec<Entry>)>>),
-}
-
-/// Validates the spec. Pure.
-fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
-    let deleting = observed.is_deleting();
-    let held = observed.placement();
-    if deleting && held.is_none_or(|held| held.members.is_empty()) {
-        return Desired::Removed;
-    }
-    match S::parse(observed) {
-        Ok(cluster) if !deleting && waits_for_room(&cluster, held) => Desired::Unreadable,
-        Ok(cluster) => {
-            let mut entries = S::entries(&cluster);
-            // A cluster that is being deleted keeps what the status names, and gets nothing new: a watch may still show what was deleted.
-            let applied = observed.applied();
-            let stays = |entry: &S::Entry| applied.iter().any(|applied| applied.service == name::<S>(entry));
-            entries.retain(|entry| !deleting || stays(entry));
-            Desired::Instances(Some(Box::new((cluster, entries))))
-        }
-        Err(_) if deleting => Desired::Instances(None),
-        Err(_) => Desired::Unreadable,
-    }
-}
-
-/// Whether a spec needs more room in the status than every cluster has, and the scheduler has not accepted it yet: beside many members there
-/// may be none. Where there is no placement at all, nothing is applied in any case.
-fn waits_for_room(cluster: &Cluster, held: Option<&Placement>) -> bool {
-    let is_accepted = |held: &Placement| held.generation >= cluster.generation();
-    cluster.other_bytes() > 0 && held.is_some_and(|held| !is_accepted(held))
-}
-
-fn name<S: Service>(entry: &S::Entry) -> &str {
-    S::common(entry).object_name().as_str()
-}
-
-fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {
-    entries.iter().map(name::<S>).collect()
 }
 
 /// Deletes every instance that exists and is not desired.
@@ -231,18 +189,45 @@ async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Re
     Ok(Pass::requeue(None))
 }
 
-/// Everything stays; hosts that leave are released where no instance runs.
-async fn keep<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
+/// The spec gives nothing as long as it waits for the scheduler, but what it takes away is taken away at once.
+async fn restrict<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    cluster: &Cluster,
+    entries: &[S::Entry],
+) -> Result<Pass, Error> {
+    let desired = names::<S>(entries);
+    let pruned = prune(context, observed, &desired).await;
+    let waiting = Problem::new(
+        PROGRESSING,
+        "the scheduler has not accepted the size of the spec yet",
+    );
+    let refused = entries.iter().map(|entry| (entry, &waiting));
+    let is_revoked = revocation::revoke(context, (observed, cluster), refused).await;
+    let is_left = |name: &&String| desired.contains(&name.as_str()) || !pruned.is_complete();
+    let left = observed.names().iter().filter(is_left).cloned().collect();
+    let pass = keep(context, observed, &left).await?;
+    let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
+    pruned.end(Pass { refused, ..pass })
+}
+
+/// These instances stay; hosts that leave are released where no instance runs.
+async fn keep<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    names: &BTreeSet<String>,
+) -> Result<Pass, Error> {
     let drain = context.service.drain(observed, &[]).await;
-    if observed.drained() != drain.drained {
-        let status = Status {
-            finding: None,
-            applied: observed.applied(),
-            endpoints: observed.endpoints(),
-            drained: drain.drained,
-        };
-        status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
-    }
+    let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
+    applied.retain(|applied| names.contains(&applied.service));
+    endpoints.retain(|endpoint| names.contains(endpoints::instance(endpoint)));
+    let status = Status {
+        finding: None,
+        applied,
+        endpoints,
+        drained: drain.drained,
+    };
+    status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
     Ok(Pass {
         requeue: drain.requeue,
         refused: drain.forbidden,
@@ -306,7 +291,8 @@ async fn serve<S: Service>(
     let prepared = instances::prepare(context, scope, entries, &mut pruned.errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut pruned.errors).await;
-    revocation::revoke(context, scope, entries, &exposed).await;
+    // A pass with a refused entry is repeated in any case.
+    let _revoked = revocation::revoke(context, (observed, cluster), refused(entries, &exposed)).await;
     if observed.is_deleting() {
         let deleted = delete_refused(context, observed, entries, &exposed).await;
         pruned.extend(deleted);
@@ -349,11 +335,8 @@ async fn delete_refused<S: Service>(
     entries: &[S::Entry],
     exposed: &[OrUnserved<ExposedInstance>],
 ) -> Pruned {
-    let refused = entries
-        .iter()
-        .zip(exposed)
-        .filter(|(_, exposed)| matches!(exposed, Err(Unserved::Refused(_))));
-    Pruned::delete(context, observed, refused.map(|(entry, _)| name::<S>(entry))).await
+    let names = refused(entries, exposed).map(|(entry, _)| name::<S>(entry));
+    Pruned::delete(context, observed, names).await
 }
 
 /// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods

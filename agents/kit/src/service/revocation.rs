@@ -1,38 +1,32 @@
 //! What a refused entry takes away: whatever it is refused for, nobody keeps a right that it no longer gives.
 
+use api::Cluster;
 use futures::future::join_all;
 
-use super::{
-    context::Context,
-    definition::{Scope, Service},
-    instances::{ExposedInstance, OrUnserved},
-    problem::Unserved,
-};
+use super::{context::Context, definition::Service, observed::Observed, problem::Problem};
 
-/// Has the service take away what refused entries no longer give. A failure holds up no other entry, and the report tells why the entry is
-/// refused all the same: passes over a cluster with a refused entry are repeated anyway.
-pub(super) async fn revoke<S: Service>(
+/// Has the service take away what refused entries no longer give. A failure holds up no other entry. Returns whether everything was
+/// taken away; where it was not, the pass has to be repeated.
+pub(super) async fn revoke<'a, S: Service>(
     context: &Context<S>,
-    scope: Scope<'_>,
-    entries: &[S::Entry],
-    exposed: &[OrUnserved<ExposedInstance>],
-) {
-    let each = entries.iter().zip(exposed);
-    let revoking = each.filter_map(|(entry, exposed)| {
-        let Err(Unserved::Refused(why)) = exposed else {
-            return None;
-        };
-        Some(async move {
-            if let Err(error) = context.service.revoke(scope, entry, why).await {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(
-                    namespace = scope.cluster.namespace(),
-                    name = S::common(entry).object_name().as_str(),
-                    error,
-                    "what a refused entry no longer gives was not taken away; requeued"
-                );
-            }
-        })
+    (observed, cluster): (&Observed<'_>, &Cluster),
+    refused: impl Iterator<Item = (&'a S::Entry, &'a Problem)>,
+) -> bool {
+    let revoking = refused.map(async |(entry, why)| {
+        let revoked = context.service.revoke((observed, cluster), entry, why).await;
+        if let Err(error) = &revoked {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(
+                namespace = cluster.namespace(),
+                name = S::common(entry).object_name().as_str(),
+                error,
+                "what a refused entry no longer gives was not taken away; requeued"
+            );
+        }
+        revoked.is_ok()
     });
-    join_all(revoking.collect::<Vec<_>>()).await;
+    join_all(revoking.collect::<Vec<_>>())
+        .await
+        .into_iter()
+        .all(|done| done)
 }

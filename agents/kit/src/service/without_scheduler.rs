@@ -61,7 +61,13 @@ async fn apply_with_last_members<S: Service>(
     let prepared = instances::prepare(context, scope, entries, &mut errors).await;
     let rendered = instances::render(context, scope, entries, prepared);
     let exposed = instances::expose(context, observed, rendered, &mut errors).await;
-    revocation::revoke(context, scope, entries, &exposed).await;
+    // The pass fails, and is repeated.
+    let _revoked = revocation::revoke(
+        context,
+        (observed, cluster),
+        instances::refused(entries, &exposed),
+    )
+    .await;
     if instances::may_run(context, &exposed) {
         instances::run(context, observed, exposed, &mut errors).await;
     }

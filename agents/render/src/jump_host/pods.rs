@@ -2,7 +2,10 @@
 
 use api::Image;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, EnvVar, PodSecurityContext, PodSpec, Probe, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, Probe, SleepAction,
+    VolumeMount,
+};
 
 use super::interface::{
     CLUSTER_VARIABLE, DIRECTORY, HOME, LISTEN_PORT, POWER_ADDRESS_VARIABLE, PROGRAM, REPORT_PORT,
@@ -21,7 +24,9 @@ const INSTALL: &str = "tools";
 const FOLLOW: &str = "follow-keys";
 /// How long sessions may go on after their pod is deleted.
 const DRAIN_SECONDS: i64 = 60;
-const GRACE_SECONDS: i64 = DRAIN_SECONDS + 10;
+/// How long sshd takes new connections after its pod is deleted: nodes learn that it ends a moment later than the API server.
+const LISTEN_SECONDS: i64 = 5;
+const GRACE_SECONDS: i64 = LISTEN_SECONDS + DRAIN_SECONDS + 10;
 
 pub(super) fn deployment(plan: &Plan<'_>) -> Deployment {
     // sshd reads its host keys once: pods with others start when they change. Everything else it reads again.
@@ -136,6 +141,16 @@ fn sshd(plan: &Plan<'_>, mounts: Vec<VolumeMount>) -> Container {
         ]),
         readiness_probe: Some(pod::tcp_probe(SSH_PORT_NAME, 5)),
         liveness_probe: Some(pod::tcp_probe(SSH_PORT_NAME, 10)),
+        lifecycle: Some(Lifecycle {
+            // No command, since the image may have none for this.
+            pre_stop: Some(LifecycleHandler {
+                sleep: Some(SleepAction {
+                    seconds: LISTEN_SECONDS,
+                }),
+                ..LifecycleHandler::default()
+            }),
+            ..Lifecycle::default()
+        }),
         // Why it does not start is read from the pod's status.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         resources: Some(pod::resources(

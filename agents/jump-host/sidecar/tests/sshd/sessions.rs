@@ -128,6 +128,34 @@ async fn sessions_are_logged_with_key_or_certificate_and_counted() {
 }
 
 #[tokio::test]
+async fn a_closed_session_is_logged_with_its_duration() {
+    if !possible() {
+        return;
+    }
+    let ana = Key::new("ana");
+    let pod = Pod::start(&Desired::with_key(&ana)).await;
+    let began = Instant::now();
+    let mut open = session(&pod, &ana);
+    pod.logs("session opened");
+    let least = Instant::now();
+    thread::sleep(Duration::from_millis(2_100));
+    let least = least.elapsed().as_secs();
+    drop(open.stdin.take());
+    assert!(open.wait().unwrap().success());
+    pod.logs("session closed");
+    let most = began.elapsed().as_secs();
+    let log = pod.log();
+    let closed = log.lines().find(|line| line.contains("session closed")).unwrap();
+    let closed: serde_json::Value = serde_json::from_str(closed).unwrap();
+    let seconds = closed["fields"]["seconds"].as_u64();
+    assert!(
+        seconds.is_some_and(|seconds| (least..=most).contains(&seconds)),
+        "{closed}"
+    );
+    assert_eq!(closed["fields"]["key"], ana.fingerprint());
+}
+
+#[tokio::test]
 async fn sessions_last_while_their_pod_terminates() {
     if !possible() {
         return;

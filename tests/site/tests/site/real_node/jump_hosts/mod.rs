@@ -3,8 +3,10 @@
 mod bmcs;
 mod changes;
 mod client;
+mod left;
 mod machine;
 mod page;
+mod replicas;
 mod search;
 mod secrets;
 
@@ -53,9 +55,12 @@ struct Scene {
 static SCENE: OnceCell<Scene> = OnceCell::const_new();
 
 /// Systems behind the one port of the emulator. Hosts are named after them.
-const SYSTEMS: [&str; 5] = [
+const SYSTEMS: [&str; 8] = [
+    "jump-left-a",
+    "jump-left-b",
     "jump-power-a",
     "jump-power-b",
+    "jump-replicas-a",
     "jump-search-a",
     "jump-stock-a",
     "r2-h1",

@@ -1,0 +1,57 @@
+//! What a cluster asks of a service agent, by its spec and what it holds. Pure.
+
+use api::{Cluster, Placement};
+
+use super::{definition::Service, observed::Observed};
+
+/// What a cluster asks of this agent.
+pub(super) enum Desired<Entry> {
+    /// Nothing more: it is being deleted and holds no host.
+    Removed,
+    /// The cluster agent reports that the spec cannot be read; what runs stays.
+    Unreadable,
+    /// These instances, as soon as the scheduler has accepted the size of the spec.
+    Waiting(Box<(Cluster, Vec<Entry>)>),
+    /// These instances and no others; `None` where the spec of a cluster that is being deleted cannot be read.
+    Instances(Option<Box<(Cluster, Vec<Entry>)>>),
+}
+
+/// Validates the spec.
+pub(super) fn validate<S: Service>(observed: &Observed<'_>) -> Desired<S::Entry> {
+    let deleting = observed.is_deleting();
+    let held = observed.placement();
+    if deleting && held.is_none_or(|held| held.members.is_empty()) {
+        return Desired::Removed;
+    }
+    match S::parse(observed) {
+        Ok(cluster) if !deleting && waits_for_room(&cluster, held) => {
+            let entries = S::entries(&cluster);
+            Desired::Waiting(Box::new((cluster, entries)))
+        }
+        Ok(cluster) => {
+            let mut entries = S::entries(&cluster);
+            // A cluster that is being deleted keeps what the status names, and gets nothing new: a watch may still show what was deleted.
+            let applied = observed.applied();
+            let stays = |entry: &S::Entry| applied.iter().any(|applied| applied.service == name::<S>(entry));
+            entries.retain(|entry| !deleting || stays(entry));
+            Desired::Instances(Some(Box::new((cluster, entries))))
+        }
+        Err(_) if deleting => Desired::Instances(None),
+        Err(_) => Desired::Unreadable,
+    }
+}
+
+/// Whether a spec needs more room in the status than every cluster has, and the scheduler has not accepted it yet: beside many members there
+/// may be none. Where there is no placement at all, nothing is applied in any case.
+fn waits_for_room(cluster: &Cluster, held: Option<&Placement>) -> bool {
+    let is_accepted = |held: &Placement| held.generation >= cluster.generation();
+    cluster.other_bytes() > 0 && held.is_some_and(|held| !is_accepted(held))
+}
+
+pub(super) fn name<S: Service>(entry: &S::Entry) -> &str {
+    S::common(entry).object_name().as_str()
+}
+
+pub(super) fn names<S: Service>(entries: &[S::Entry]) -> Vec<&str> {
+    entries.iter().map(name::<S>).collect()
+}
