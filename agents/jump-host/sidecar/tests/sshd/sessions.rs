@@ -147,12 +147,12 @@ async fn a_closed_session_is_logged_with_its_duration() {
     let log = pod.log();
     let closed = log.lines().find(|line| line.contains("session closed")).unwrap();
     let closed: serde_json::Value = serde_json::from_str(closed).unwrap();
-    let seconds = closed["fields"]["seconds"].as_u64();
+    let seconds = closed["seconds"].as_u64();
     assert!(
         seconds.is_some_and(|seconds| (least..=most).contains(&seconds)),
         "{closed}"
     );
-    assert_eq!(closed["fields"]["key"], ana.fingerprint());
+    assert_eq!(closed["key"], ana.fingerprint());
 }
 
 #[tokio::test]
