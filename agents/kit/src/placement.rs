@@ -237,7 +237,7 @@ impl Member {
     }
 }
 
-/// A host that a cluster gives back, and by which revision.
+/// A host that a cluster releases, and by which revision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     host: HostId,

@@ -9,7 +9,7 @@ use crate::ineligible::Ineligible;
 use crate::policy::Domain;
 use crate::request::{FailReason, Replaces};
 
-/// What a cluster keeps, gets and gives back. Every list is sorted by role, then host. Members that are already being
+/// What a cluster keeps, gets and releases. Every list is sorted by role, then host. Members that are already being
 /// released appear in none of the lists; one whose release is only asked for is kept, or released once more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
@@ -17,7 +17,7 @@ pub struct Decision {
     pub keep: Vec<Keep>,
     /// Hosts to claim.
     pub take: Vec<Take>,
-    /// Members to give back.
+    /// Members to release.
     pub release: Vec<Release>,
     /// What people should know though it changes nothing.
     pub reports: Vec<Report>,
@@ -82,7 +82,7 @@ pub struct Take {
     pub replaces: Option<Replaces>,
 }
 
-/// A member to give back.
+/// A member to release.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     /// Its role.
@@ -96,7 +96,7 @@ pub struct Release {
     pub consumer: Option<Consumer>,
 }
 
-/// Why a member is given back.
+/// Why a member is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseReason {
     /// The role has more members than it wants, or is not wanted any more.

@@ -78,7 +78,7 @@ impl RefusalKind {
 }
 
 impl ReleaseReason {
-    /// The release's stable name. A member that was moved off is given back as a failed one is: it has a replacement.
+    /// The release's stable name. A member that was moved off is released as a failed one is: it has a replacement.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

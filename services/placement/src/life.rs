@@ -8,9 +8,9 @@
 //!
 //! Two members are a *pair* while one is asked to be moved and the other was claimed to come in its place: together
 //! they fill one place, that of the replacement. The pair ends when
-//! - the replacement is bound: the old one is given back ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
-//! - the old one fails: it is given back, its replacement is there already;
-//! - the replacement fails: it is given back, and the old one waits for another;
+//! - the replacement is bound: the old one is released ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
+//! - the old one fails: it is released, its replacement is there already;
+//! - the replacement fails: it is released, and the old one waits for another;
 //! - the request is withdrawn: both are ordinary members, and if that is one too many the claimed one goes;
 //! - the role shrinks and the place is surplus: both go.
 //!

@@ -68,12 +68,12 @@ impl Member {
 }
 
 /// The member in whose place a claimed one comes. Only the decision says so, and it says when that is over: a host that
-/// was given back, and is taken again, has nothing to do with who replaced it before.
+/// was released, and is taken again, has nothing to do with who replaced it before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Replaces {
     /// That one was asked to be moved, and is kept beside it until it is bound.
     Beside(HostId),
-    /// That one was given back. It says only that this one is a replacement under way.
+    /// That one was released. It says only that this one is a replacement under way.
     Alone(HostId),
 }
 

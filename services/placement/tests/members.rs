@@ -154,7 +154,7 @@ fn shrink_commits_though_another_role_cannot_grow() {
 }
 
 #[test]
-fn a_role_gone_from_the_spec_gives_back_all_its_members() {
+fn a_role_gone_from_the_spec_releases_all_its_members() {
     let site = site([host("a").rack("r1")]);
     let members = [
         member("a", "Worker", "r1"),
@@ -276,7 +276,7 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         (vec!["Worker/a".to_owned()], 0)
     );
     assert_eq!(third.release[0].reason, ReleaseReason::Moved);
-    // A shrink in between gives back one place: that of the pair, which is on its way out.
+    // A shrink in between releases one place: that of the pair, which is on its way out.
     let smaller = request([role("Worker", Selector::default(), 1)]);
     let shrunk = decide(&site, &smaller, &claimed);
     assert_eq!(

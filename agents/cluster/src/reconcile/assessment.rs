@@ -125,7 +125,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
             "it carries labels of somebody else: {}",
             describe_labels(host.sip_labels())
         )),
-        // The claim is older than what the host shows: this process was paused, and another has given the host back.
+        // The claim is older than what the host shows: this process was paused, and another has released the host.
         Err(Violation::Mark) => Assessment::Blocked(format!(
             "it was released at revision {}, after it was claimed at {}",
             host.release_mark(),

@@ -24,7 +24,7 @@ use super::{
 /// When pods that may still route to hosts are looked for again, where no agent reports them.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
-/// Plans a pass over a cluster that gives its hosts back.
+/// Plans a pass over a cluster that releases its hosts.
 pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, evidence: &Evidence) -> Plan {
     let object = observation.object;
     let placement = &holding.placement;

@@ -1,5 +1,5 @@
 //! Placements without a `SIPCluster`: an operator has released a host whose labels name one that does not exist, or the
-//! scheduler gives back what a late call has claimed. There is no object that a controller would reconcile.
+//! scheduler releases what a late call has claimed. There is no object that a controller would reconcile.
 //!
 //! They take the same four steps as every cluster. Only what is on its way out is acted on, and there is no status to write.
 

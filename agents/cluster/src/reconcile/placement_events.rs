@@ -79,7 +79,7 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
             "hosts come in the place of others",
             replacing,
         ),
-        event(Event::normal, "Releasing", "hosts are given back", leaving),
+        event(Event::normal, "Releasing", "hosts are released", leaving),
     ]
     .into_iter()
     .flatten()
@@ -189,7 +189,7 @@ mod tests {
                 ),
                 (
                     "Releasing",
-                    "hosts are given back: metal/h1 (Worker): failed".to_owned()
+                    "hosts are released: metal/h1 (Worker): failed".to_owned()
                 ),
             ]
         );

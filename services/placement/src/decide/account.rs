@@ -128,7 +128,7 @@ impl<'a> Accounts<'a> {
                 of_role.push(member);
             } else if member.is_live() {
                 let known = Known::new(site, None, member);
-                release.push(given_back(&known, ReleaseReason::Surplus));
+                release.push(released(&known, ReleaseReason::Surplus));
             }
         }
         let drafts: Vec<Draft<'a>> = wanted
@@ -203,7 +203,7 @@ impl<'a> Accounts<'a> {
     }
 }
 
-pub(crate) fn given_back(known: &Known<'_>, reason: ReleaseReason) -> Release {
+pub(crate) fn released(known: &Known<'_>, reason: ReleaseReason) -> Release {
     Release {
         role: known.member.role.clone(),
         host: known.member.host.clone(),
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
         for mut known in live {
             if let Some(reason) = pairs.ended.get(&known.member.host) {
                 used.extend(known.domain.clone());
-                release.push(given_back(&known, *reason));
+                release.push(released(&known, *reason));
                 continue;
             }
             let by = pairs.outgoing.get(&known.member.host);
@@ -291,7 +291,7 @@ impl<'a> Draft<'a> {
             let Place { filled_by, beside } = victim;
             for known in std::iter::once(filled_by).chain(beside) {
                 used.extend(known.domain.clone());
-                release.push(given_back(&known, ReleaseReason::Surplus));
+                release.push(released(&known, ReleaseReason::Surplus));
             }
         }
         let growth = role.want.saturating_sub(count(places.len()));

@@ -50,13 +50,13 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
     let stuck = |found: &Found, demand: &Demand| {
         found.replaced < demand.replace || found.moved < u32::from(demand.moves)
     };
-    let less = |gives_back: &GivesBack<'_>| -> Vec<(RoleName, u32)> {
+    let less = |releases: &Releases<'_>| -> Vec<(RoleName, u32)> {
         let short =
             roles().filter(|((account, found), demand)| found.grown < account.growth || stuck(found, demand));
         let most = |((account, found), demand): ((&Account<'_>, &Found), &Demand)| {
             let fits = account.have().saturating_add(found.grown);
             let back = if stuck(found, demand) {
-                gives_back(account, found)
+                releases(account, found)
             } else {
                 0
             };
@@ -69,7 +69,7 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
         return (!less.is_empty()).then_some(Help::WantLess(less));
     }
     let lost = |account: &Account<'_>| account.lost.len();
-    let tries: [&GivesBack<'_>; 3] = [
+    let tries: [&Releases<'_>; 3] = [
         &|account, found| lost(account).saturating_sub(at(found.replaced)),
         &|account, _| lost(account),
         &|account, _| lost(account) + account.leaving.len(),
@@ -79,8 +79,8 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
     Some(Help::WantLess(helps))
 }
 
-/// How many members a role gives back when it wants less.
-type GivesBack<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
+/// How many members a role releases when it wants less.
+type Releases<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
 
 /// Hosts that fail for one reason only, by reason, where all of them together would do.
 fn make_eligible<'a>(

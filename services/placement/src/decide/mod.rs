@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 use vocabulary::Namespace;
 
 pub use account::replacement_limit;
-use account::{Account, Accounts, Gate, given_back};
+use account::{Account, Accounts, Gate, released};
 use known::Known;
 use pool::Stages;
 use solution::{Choice, Found, Solution};
@@ -46,10 +46,10 @@ use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
 use crate::request::{FailReason, Member, MemberState, Replaces, Request};
 use crate::site::{Site, at};
 
-/// Decides what a cluster keeps, gets and gives back.
+/// Decides what a cluster keeps, gets and releases.
 ///
 /// - Members that are claimed or bound and have not failed stay, in their role, whatever their hosts are like now.
-/// - A role with more members than it wants gives back exactly the surplus, whatever else happens.
+/// - A role with more members than it wants releases exactly the surplus, whatever else happens.
 /// - Failed members are replaced, as many as the limits and the hosts allow.
 /// - Missing members of all roles are found together or not at all. If there are hosts that complete every role (within
 ///   the limits of replacement) they are found; otherwise [`Decision::refusal`] proves that there are none.
@@ -200,7 +200,7 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
                 | FailReason::Refused),
             ) if is_replaced(known) => {
                 let reason = ReleaseReason::Failed(reason);
-                decision.release.push(given_back(known, reason));
+                decision.release.push(released(known, reason));
             }
             Some(_) | None => decision.keep.push(keep(known)),
         }

@@ -79,7 +79,7 @@ pub(crate) struct Mem {
     pub(crate) labelled: bool,
     /// In which step it was claimed, or was begun anew as another claim.
     pub(crate) revision: u64,
-    /// Released as surplus while somebody used it, and not given back since.
+    /// Released as surplus while somebody used it, and not released since.
     pub(crate) surplus: bool,
 }
 
@@ -329,8 +329,8 @@ impl World {
                 member.came_for = None;
             }
             hold(&mut self.site, &tenant.name, record);
-            let is_given_back = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
-            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_given_back);
+            let is_released = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
+            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_released);
         }
         for take in &decision.take {
             let key = topology_key(request, &take.role);

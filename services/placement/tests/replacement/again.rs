@@ -13,7 +13,7 @@ fn a_host_taken_again_is_a_member_like_any_other() {
     let first = decide(&site, &wanted, &members);
     assert_eq!(replaced(&first), [Some(id("a"))]);
     let mut members = apply(&first, &wanted, &members, true);
-    // a is given back and repaired, and the cluster grows by it; then it fails again.
+    // a is released and repaired, and the cluster grows by it; then it fails again.
     members.retain(|member| member.state != MemberState::Releasing);
     let larger = workers(2);
     let second = decide(&site, &larger, &members);

@@ -13,7 +13,7 @@ use crate::{hosts, marked_to_move, replaced, workers};
 fn a_failed_replacement_still_counts_as_under_way() {
     let site = site(hosts(&["a", "b", "c", "d", "e"]));
     let wanted = request([role("ControlPlane", Selector::default(), 3)]);
-    // x was given back; b came in its place, is not bound, and has failed; a has failed for a more pressing reason.
+    // x was released; b came in its place, is not bound, and has failed; a has failed for a more pressing reason.
     let members = [
         member("a", "ControlPlane", "a").failed(FailReason::Gone),
         member("b", "ControlPlane", "b")

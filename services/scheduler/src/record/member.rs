@@ -105,7 +105,7 @@ impl Member {
     }
 }
 
-/// Why a member is given back.
+/// Why a member is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReason {
     /// More members than wanted.

@@ -75,7 +75,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
 }
 
 /// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where an address of the member is not
-/// that of the new host, the former host is given back like any other: load balancers may route to that address, which may be
+/// that of the new host, the former host is released like any other: load balancers may route to that address, which may be
 /// another machine's by now.
 fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
     let again = |id: &HostId, member: &Member| {

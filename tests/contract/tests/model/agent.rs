@@ -141,7 +141,7 @@ impl Agent {
         self.listed && self.seen.clusters[usize::from(cluster)].is_none()
     }
 
-    /// Reads what the ledger says of a cluster that it does not see: what is given back is acted on, and nothing else. See
+    /// Reads what the ledger says of a cluster that it does not see: what is released is acted on, and nothing else. See
     /// `agents/cluster/src/reconcile/orphans.rs`.
     pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Placement, podless: bool) {
         self.podless[usize::from(cluster)] = podless;
