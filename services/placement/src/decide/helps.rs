@@ -94,9 +94,9 @@ fn make_eligible<'a>(
     by_reason.into_iter().filter_map(move |(reasons, hosts)| {
         let mut demands = solution.demands().to_vec();
         // They may fit other roles too, and let one of their members be moved first.
-        let roles = inputs.accounts.roles.iter().zip(inputs.stages);
-        for ((account, stages), demand) in roles.zip(&mut demands) {
-            let matched = hosts.iter().filter(|host| stages.matched.contains(at(**host)));
+        let roles = inputs.accounts.roles.iter().zip(inputs.filtered);
+        for ((account, filtered), demand) in roles.zip(&mut demands) {
+            let matched = hosts.iter().filter(|host| filtered.matched.contains(at(**host)));
             matched.for_each(|host| add(inputs, account, demand, *host));
         }
         let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
@@ -120,12 +120,12 @@ fn by_only_reason(
     let Inputs {
         site,
         accounts,
-        stages,
+        filtered,
         own,
         members: _,
     } = inputs;
-    let mut mask = stages[role].matched.clone();
-    mask.difference_with(&stages[role].free);
+    let mut mask = filtered[role].matched.clone();
+    mask.difference_with(&filtered[role].free);
     site.keep_unheld(&mut mask);
     own.iter().for_each(|host| mask.set(at(*host), false));
     let mut hosts: Vec<(u64, Slot)> = mask

@@ -38,7 +38,7 @@ use vocabulary::Namespace;
 pub use account::replacement_limit;
 use account::{Account, Accounts, Gate, released};
 use known::Known;
-use pool::Stages;
+use pool::FilteredHosts;
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
@@ -96,10 +96,10 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     if withheld.growth {
         accounts.withhold_growth();
     }
-    let stages: Vec<Stages> = accounts
+    let filtered: Vec<FilteredHosts> = accounts
         .roles
         .iter()
-        .map(|account| Stages::new(site, request, account.role))
+        .map(|account| FilteredHosts::new(site, request, account.role))
         .collect();
     let own = solve::own(site, members);
     let solve = |accounts: &Accounts<'_>| {
@@ -107,7 +107,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
             site,
             members,
             accounts,
-            stages: &stages,
+            filtered: &filtered,
             own: &own,
         };
         inputs.solve_in_best_namespace(&kept_namespaces(accounts))
@@ -122,7 +122,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         site,
         members,
         accounts: &accounts,
-        stages: &stages,
+        filtered: &filtered,
         own: &own,
     };
     let grows = accounts.quota.is_none() && solution.grows();

@@ -13,16 +13,16 @@ use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
 
-/// A role's hosts after each condition.
+/// The hosts that pass each condition of a role: each condition filters what the one before has left.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stages {
+pub(crate) struct FilteredHosts {
     pub(crate) matched: FixedBitSet,
     pub(crate) with_topology: u32,
     pub(crate) eligible: u32,
     pub(crate) free: FixedBitSet,
 }
 
-impl Stages {
+impl FilteredHosts {
     pub(crate) fn new(site: &Site, request: &Request, role: &Role) -> Self {
         let matched = site.matching(&role.selector);
         let mut mask = matched.clone();
@@ -104,7 +104,7 @@ pub(crate) struct Pool {
     pub(crate) spots: Vec<Spot>,
     /// Leaves of the hierarchy that have more.
     pub(crate) cut: Vec<Node>,
-    /// As [`Stages::domains`], if it was seen on the way.
+    /// As [`FilteredHosts::domains`], if it was seen on the way.
     pub(crate) domains: Option<u32>,
 }
 
