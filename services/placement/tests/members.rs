@@ -287,9 +287,9 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         )
     );
     let left = apply(&shrunk, &smaller, &claimed, false);
-    let settled = decide(&site, &smaller, &left);
+    let shrunk = decide(&site, &smaller, &left);
     assert_eq!(
-        (settled.take.len(), settled.release.len(), settled.keep.len()),
+        (shrunk.take.len(), shrunk.release.len(), shrunk.keep.len()),
         (0, 0, 1)
     );
 }

@@ -138,7 +138,7 @@ impl<'a> Accounts<'a> {
         let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
-            .map(|draft| draft.settle(site, quota.is_none(), &mut release))
+            .map(|draft| draft.release_surplus(site, quota.is_none(), &mut release))
             .collect();
         // One move of a cluster at a time.
         if roles.iter().any(|account| !account.outgoing.is_empty()) {
@@ -189,8 +189,8 @@ impl<'a> Accounts<'a> {
     }
 
     /// Whether every role has what it wants, nobody has to go, and the records say what they should.
-    pub(crate) fn are_settled(&self) -> bool {
-        let is_settled = |account: &Account<'_>| {
+    pub(crate) fn need_no_decision(&self) -> bool {
+        let needs_none = |account: &Account<'_>| {
             account.growth == 0
                 && account.lost.is_empty()
                 && account.leaving.is_empty()
@@ -199,7 +199,7 @@ impl<'a> Accounts<'a> {
                     .staying()
                     .all(|known| !known.member.requested && known.replaces == known.member.replaces)
         };
-        self.release.is_empty() && self.roles.iter().all(is_settled)
+        self.release.is_empty() && self.roles.iter().all(needs_none)
     }
 }
 
@@ -277,8 +277,8 @@ impl<'a> Draft<'a> {
         at(self.role.want) > self.counted()
     }
 
-    /// Decides which members go. `grows`: it may have more than its quota has counted.
-    fn settle(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
+    /// Releases the members beyond those that it may have. `grows`: it may have more than its quota has counted.
+    fn release_surplus(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
         let most = if grows { usize::MAX } else { self.counted() };
         let Self {
             role,

@@ -3,7 +3,7 @@
 //! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
 //! 2. `pool`: the hosts that a role could get.
 //! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace.
-//! 4. [`settle`]: what each role keeps, takes and releases.
+//! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
 
@@ -137,7 +137,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         } else {
             &solution.replacements_only[index]
         };
-        settle(site, account, found, &mut decision);
+        add_role(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
     decision.funnels = refuse::funnels(&inputs, &solution, &request.networks);
@@ -151,10 +151,10 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
 ///
 /// It reads the members' hosts only, however many the site has.
 #[must_use]
-pub fn settled(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
+pub fn reports_without_decision(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
     let accounts = Accounts::new(site, request, members);
     accounts
-        .are_settled()
+        .need_no_decision()
         .then(|| reports::of_members(site, request, &accounts))
 }
 
@@ -186,8 +186,8 @@ fn keep(known: &Known<'_>) -> Keep {
     }
 }
 
-/// Writes one role's part of the decision.
-fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
+/// Adds what one role keeps, takes and releases to the decision.
+fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
     let replaced = replaced(site, account, found);
     let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
     for known in account.staying() {

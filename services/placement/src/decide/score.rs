@@ -59,7 +59,7 @@ impl Packed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
     pub(crate) drawbacks: Packed,
-    /// The order of names; settles the rest, so that equal input gives equal output.
+    /// The order of names; decides between equal drawbacks, so that equal input gives equal output.
     pub(crate) rank: u64,
     /// Which host; no two have the same rank.
     pub(crate) host: Slot,
