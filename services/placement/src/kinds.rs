@@ -85,11 +85,11 @@ impl ReleaseReason {
             Self::Surplus => "surplus",
             Self::Failed(FailReason::Gone) => "gone",
             Self::Failed(
-                FailReason::Marked
+                FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused
-                | FailReason::ReplaceRequested,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused
+                | FailReason::MoveRequested,
             )
             | Self::Moved => "failed",
         }

@@ -138,10 +138,10 @@ impl Stage {
         match failed {
             Some(
                 FailReason::Gone
-                | FailReason::Marked
+                | FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused,
             ) => {
                 if replaces {
                     Self::LostReplacement
@@ -149,9 +149,9 @@ impl Stage {
                     Self::Lost
                 }
             }
-            Some(FailReason::ReplaceRequested) | None if paired => Self::Outgoing,
-            Some(FailReason::ReplaceRequested) | None if replaces => Self::Replacement,
-            Some(FailReason::ReplaceRequested) => Self::Leaving,
+            Some(FailReason::MoveRequested) | None if paired => Self::Outgoing,
+            Some(FailReason::MoveRequested) | None if replaces => Self::Replacement,
+            Some(FailReason::MoveRequested) => Self::Leaving,
             None if member.requested => Self::Requested,
             None => match member.state {
                 MemberState::Claimed => Self::Claimed,

@@ -104,15 +104,15 @@ pub enum FailReason {
     /// The `BareMetalHost` does not exist any more.
     Gone,
     /// Somebody marked the host as failed.
-    Marked,
+    MarkedFailed,
     /// In error for longer than the role allows.
     InError,
     /// Claimed, and used by somebody before it had its labels.
-    Taken,
+    UsedBeforeLabelled,
     /// Claimed, and the API server refuses every write of its host, so that it cannot get its labels.
-    Refused,
+    WriteRefused,
     /// Somebody asked to move it off; it is kept until its replacement is bound.
-    ReplaceRequested,
+    MoveRequested,
 }
 
 /// Who has a host.

@@ -107,7 +107,7 @@ impl World {
             Event::Move(which) => {
                 let count = self.members.len().max(1);
                 for member in self.members.iter_mut().skip(usize::from(*which) % count).take(1) {
-                    member.failed = Some(FailReason::ReplaceRequested);
+                    member.failed = Some(FailReason::MoveRequested);
                 }
             }
             Event::Narrow(which) => {

@@ -32,10 +32,10 @@ impl<'a> Known<'a> {
         };
         let marked = row
             .is_some_and(crate::site::Row::is_marked_failed)
-            .then_some(FailReason::Marked);
+            .then_some(FailReason::MarkedFailed);
         let asked = row
             .is_some_and(crate::site::Row::is_to_be_moved)
-            .then_some(FailReason::ReplaceRequested);
+            .then_some(FailReason::MoveRequested);
         let failed = [member.failed, marked, asked].into_iter().flatten().min();
         Self {
             member,
@@ -57,7 +57,7 @@ impl<'a> Known<'a> {
 
     /// It is to be moved, but not before it is bound.
     pub(crate) fn is_postponed(&self) -> bool {
-        self.stage == Stage::Replacement && self.failed == Some(FailReason::ReplaceRequested)
+        self.stage == Stage::Replacement && self.failed == Some(FailReason::MoveRequested)
     }
 }
 

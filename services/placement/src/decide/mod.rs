@@ -194,10 +194,10 @@ fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut De
         match known.failed {
             Some(
                 reason @ (FailReason::Gone
-                | FailReason::Marked
+                | FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused),
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused),
             ) if is_replaced(known) => {
                 let reason = ReleaseReason::Failed(reason);
                 decision.release.push(released(known, reason));
@@ -255,13 +255,13 @@ fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces,
 fn replaces(known: &Known<'_>) -> Replaces {
     let host = known.member.host.clone();
     match known.failed {
-        Some(FailReason::ReplaceRequested) | None => Replaces::Beside(host),
+        Some(FailReason::MoveRequested) | None => Replaces::Beside(host),
         Some(
             FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused,
         ) => Replaces::Alone(host),
     }
 }
@@ -295,20 +295,20 @@ pub fn failure(
         return Some(FailReason::Gone);
     };
     if row.is_marked_failed() {
-        return Some(FailReason::Marked);
+        return Some(FailReason::MarkedFailed);
     }
     // Once it has its labels, whoever uses it was to: it is bound then.
     if member.state == MemberState::Claimed && row.consumer.is_some() {
-        return Some(FailReason::Taken);
+        return Some(FailReason::UsedBeforeLabelled);
     }
     if member.state == MemberState::Claimed && row.is_write_refused() {
-        return Some(FailReason::Refused);
+        return Some(FailReason::WriteRefused);
     }
     let too_long = role
         .replace_after_error
         .zip(in_error_for)
         .is_some_and(|(limit, since)| since >= limit);
-    let asked = row.is_to_be_moved().then_some(FailReason::ReplaceRequested);
+    let asked = row.is_to_be_moved().then_some(FailReason::MoveRequested);
     too_long.then_some(FailReason::InError).or(asked)
 }
 

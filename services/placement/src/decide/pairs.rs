@@ -33,12 +33,12 @@ fn condition(known: &Known<'_>) -> Condition {
     match known.failed {
         Some(
             reason @ (FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused),
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused),
         ) => Condition::Failed(reason),
-        Some(FailReason::ReplaceRequested) => Condition::Leaving,
+        Some(FailReason::MoveRequested) => Condition::Leaving,
         None if known.slot.is_none() => Condition::Unknown,
         None => Condition::Well,
     }

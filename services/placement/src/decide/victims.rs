@@ -92,9 +92,7 @@ pub(crate) fn choose<'a>(site: &Site, places: &mut Vec<Place<'a>>, surplus: usiz
             Order {
                 goes: known.stage.counts().goes,
                 consumed: known.consumer.is_some(),
-                reason: known
-                    .failed
-                    .filter(|reason| *reason != FailReason::ReplaceRequested),
+                reason: known.failed.filter(|reason| *reason != FailReason::MoveRequested),
                 bound: known.member.state != MemberState::Claimed,
                 load: load
                     .map(|(level, domain)| Reverse(loads.get(&(level, domain.clone())).copied().unwrap_or(0)))

@@ -27,20 +27,20 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
         .get(&record.host.name)
         .is_some_and(|host| host.id == record.host);
     let waits = match record.failed {
-        Some(FailReason::ReplaceRequested) => true,
+        Some(FailReason::MoveRequested) => true,
         Some(
             FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused,
         ) => false,
         None => !is_there,
     };
     let comes = |other: &Mem| {
         other.record.role == record.role
             && other.record.replaces == Some(Replaces::Beside(record.host.clone()))
-            && matches!(other.record.failed, None | Some(FailReason::ReplaceRequested))
+            && matches!(other.record.failed, None | Some(FailReason::MoveRequested))
             && Stage::of_member(
                 &other.record,
                 SiteFacts {

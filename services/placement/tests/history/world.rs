@@ -232,16 +232,16 @@ impl World {
             record.failed = match &host {
                 None if self.graced.contains(&record.host) => None,
                 None => Some(FailReason::Gone),
-                Some(host) if host.marked_failed => Some(FailReason::Marked),
+                Some(host) if host.marked_failed => Some(FailReason::MarkedFailed),
                 Some(host) if record.state == MemberState::Claimed && host.consumer.is_some() => {
-                    Some(FailReason::Taken)
+                    Some(FailReason::UsedBeforeLabelled)
                 }
                 Some(host)
                     if !host.paused && self.overdue.contains(&host.id) && replaced_after_error(record) =>
                 {
                     Some(FailReason::InError)
                 }
-                Some(host) => host.replace_requested.then_some(FailReason::ReplaceRequested),
+                Some(host) => host.replace_requested.then_some(FailReason::MoveRequested),
             };
             record.requested = record.state == MemberState::Releasing
                 && member.surplus

@@ -41,7 +41,7 @@ fn failed_replacements_count_against_a_tenth() {
     members[1].failed = Some(FailReason::Gone);
     for place in [18, 19] {
         members[place].state = MemberState::Claimed;
-        members[place] = members[place].clone().alone("x").failed(FailReason::Marked);
+        members[place] = members[place].clone().alone("x").failed(FailReason::MarkedFailed);
     }
     let decision = decide(&site, &workers(20), &members);
     let both = [Some(id("h18")), Some(id("h19"))];
@@ -114,7 +114,7 @@ fn withheld_growth_waits_beside_a_move_and_lowers_no_limit() {
             .beside("h00"),
     );
     for failed in [1, 2] {
-        members[failed].failed = Some(FailReason::Marked);
+        members[failed].failed = Some(FailReason::MarkedFailed);
     }
     // It has ten places and wants thirty: three may be replaced at once, one of which is.
     let decision = decide_without(&site, &workers(30), &members, Withheld::GROWTH);

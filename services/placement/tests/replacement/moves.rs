@@ -112,7 +112,7 @@ fn a_replacement_that_fails_beside_the_old_one_is_released() {
     assert_eq!(released(&decision), ["Worker/b"]);
     assert_eq!(
         decision.release[0].reason,
-        ReleaseReason::Failed(FailReason::Marked)
+        ReleaseReason::Failed(FailReason::MarkedFailed)
     );
     assert_eq!(replaced(&decision), [Some(id("a"))]);
     assert_eq!(kept_hosts(&decision), ["Worker/a", "Worker/c"]);

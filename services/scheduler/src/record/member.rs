@@ -154,11 +154,11 @@ impl From<placement::ReleaseReason> for ReleaseReason {
             placement::ReleaseReason::Surplus => Self::Surplus,
             placement::ReleaseReason::Failed(FailReason::Gone) => Self::Gone,
             placement::ReleaseReason::Failed(
-                FailReason::Marked
+                FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused
-                | FailReason::ReplaceRequested,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused
+                | FailReason::MoveRequested,
             )
             | placement::ReleaseReason::Moved => Self::Failed,
         }

@@ -155,11 +155,11 @@ fn release_reason(reason: placement::ReleaseReason) -> ReleaseReason {
         placement::ReleaseReason::Surplus => ReleaseReason::Surplus,
         placement::ReleaseReason::Failed(FailReason::Gone) => ReleaseReason::Gone,
         placement::ReleaseReason::Failed(
-            FailReason::Marked
+            FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused
-            | FailReason::ReplaceRequested,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused
+            | FailReason::MoveRequested,
         )
         | placement::ReleaseReason::Moved => ReleaseReason::Failed,
     }

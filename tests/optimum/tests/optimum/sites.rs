@@ -86,7 +86,7 @@ impl World {
                     value: host.labels[&key].clone(),
                     key,
                 }),
-                failed: host.marked_failed.then_some(FailReason::Marked),
+                failed: host.marked_failed.then_some(FailReason::MarkedFailed),
                 replaces: is_replacement.then(|| Replaces::Alone(released())),
             }
         };
