@@ -6,12 +6,12 @@ use vocabulary::{HostName, RoleName};
 
 use super::account::{Account, Gate, count};
 use super::demand::Demand;
-use super::leaves::Spot;
 use super::more_hosts;
 use super::score::{Drawbacks, Score};
 use super::sent::run;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
+use super::spots::Spot;
 use super::tree::ROOT;
 use crate::decision::{Help, Tight};
 use crate::ineligible::{Ineligible, all_reasons};

@@ -14,7 +14,6 @@ mod demand;
 mod flow;
 mod helps;
 mod known;
-mod leaves;
 mod more_hosts;
 mod network;
 mod pairs;
@@ -28,6 +27,7 @@ mod score;
 mod sent;
 mod solution;
 mod solve;
+mod spots;
 mod tree;
 mod victims;
 

@@ -6,11 +6,11 @@ use vocabulary::LabelValue;
 
 use super::account::Gate;
 use super::demand::Demand;
-use super::leaves::Spot;
 use super::score::{Drawbacks, Score};
 use super::sent::{fits_with_move_of, run};
 use super::solution::Solution;
 use super::solve::Inputs;
+use super::spots::Spot;
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
 use crate::site::{NONE, Slot, Value, at};

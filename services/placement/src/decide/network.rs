@@ -17,9 +17,9 @@
 use super::account::Gate;
 use super::demand::Demand;
 use super::flow::{Builder, Cost, Network, Price};
-use super::leaves::Spot;
 use super::price::Prices;
 use super::score::Score;
+use super::spots::Spot;
 use super::tree::{Domain, Node, ROOT};
 use crate::site::{Slot, at};
 

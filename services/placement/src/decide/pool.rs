@@ -7,8 +7,8 @@ use vocabulary::{LabelKey, Namespace, NetworkId};
 
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
-use super::leaves::{Candidate, Leaves, Spot};
 use super::score::{Drawbacks, Packed, Score};
+use super::spots::{BestSpots, Candidate, Spot};
 use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
 use crate::site::{NONE, Site, Slot, Value, at};
@@ -134,16 +134,16 @@ pub(crate) fn pool(
         mask.set(at(*host), false);
     }
     let Some(key) = &account.role.topology_key else {
-        let mut leaves = Leaves::keeping(depth.spots);
+        let mut best_spots = BestSpots::keeping(depth.spots);
         each_offer(site, &mask, scope, |offer| {
-            leaves.add(Candidate {
+            best_spots.add(Candidate {
                 domain: NONE,
                 leaf: tree.leaf(site, offer.host),
                 gate: Gate::Open,
                 best: offer,
             });
         });
-        let (kept, cut) = leaves.best();
+        let (kept, cut) = best_spots.sorted();
         return Pool {
             spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
             cut,
@@ -170,16 +170,16 @@ pub(crate) fn pool(
     let gates: BTreeMap<Value, Gate> = gates
         .filter_map(|(text, gate)| Some((value(text)?, *gate)))
         .collect();
-    let mut leaves = Leaves::keeping(depth.spots);
+    let mut best_spots = BestSpots::keeping(depth.spots);
     for (domain, best) in &best {
-        leaves.add(Candidate {
+        best_spots.add(Candidate {
             domain: *domain,
             leaf: tree.leaf(site, best.host),
             gate: gates.get(domain).copied().unwrap_or(Gate::Open),
             best: *best,
         });
     }
-    let (kept, cut) = leaves.best();
+    let (kept, cut) = best_spots.sorted();
     let offers = |one: &Candidate| {
         let hosts = column.hosts_of(one.domain, &mask);
         let at_best = |host| Score {
