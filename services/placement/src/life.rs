@@ -98,9 +98,9 @@ pub enum Goes {
     Last,
 }
 
-/// What the site shows of a member that its record does not hold.
+/// What decides on a member's stage besides its record: how its host is, and what has become of the member that it is paired with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SiteFacts {
+pub struct Circumstances {
     /// Why it must be replaced, the most pressing reason.
     pub failed: Option<FailReason>,
     /// A claimed member that is well is kept beside it as its replacement.
@@ -125,12 +125,12 @@ impl Stage {
 
     /// The stage of a member.
     #[must_use]
-    pub fn of_member(member: &Member, facts: SiteFacts) -> Self {
-        let SiteFacts {
+    pub fn of_member(member: &Member, circumstances: Circumstances) -> Self {
+        let Circumstances {
             failed,
             paired,
             ordinary,
-        } = facts;
+        } = circumstances;
         if !member.is_live() {
             return Self::Releasing;
         }

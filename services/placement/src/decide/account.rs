@@ -10,7 +10,7 @@ use super::pairs::Pairs;
 use super::quota;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
-use crate::life::{Occupies, Quota, SiteFacts, Stage};
+use crate::life::{Circumstances, Occupies, Quota, Stage};
 use crate::request::{FailReason, Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
@@ -242,7 +242,7 @@ impl<'a> Draft<'a> {
             known.replaces = pairs.replaces(&known);
             known.stage = Stage::of_member(
                 known.member,
-                SiteFacts {
+                Circumstances {
                     failed: known.failed,
                     paired: by.is_some(),
                     ordinary: pairs.ordinary.contains(&known.member.host),

@@ -3,7 +3,7 @@
 use vocabulary::{LabelKey, LabelValue};
 
 use crate::host::Consumer;
-use crate::life::{Quota, SiteFacts, Stage};
+use crate::life::{Circumstances, Quota, Stage};
 use crate::request::{FailReason, Member, Replaces};
 use crate::site::{Site, Slot};
 
@@ -45,7 +45,7 @@ impl<'a> Known<'a> {
             consumer: row.and_then(|row| row.consumer.as_deref().cloned()),
             stage: Stage::of_member(
                 member,
-                SiteFacts {
+                Circumstances {
                     failed,
                     paired: false,
                     ordinary: false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use placement::life::{By, SiteFacts, Stage, TRANSITIONS, Transition};
+use placement::life::{By, Circumstances, Stage, TRANSITIONS, Transition};
 use placement::{FailReason, HostId, MemberState, Replaces};
 
 use crate::event::Event;
@@ -43,19 +43,19 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
             && matches!(other.record.failed, None | Some(FailReason::MoveRequested))
             && Stage::of_member(
                 &other.record,
-                SiteFacts {
+                Circumstances {
                     failed: None,
                     paired: false,
                     ordinary: false,
                 },
             ) != Stage::Releasing
     };
-    let facts = SiteFacts {
+    let circumstances = Circumstances {
         failed: record.failed,
         paired: waits && tenant.members.iter().any(comes),
         ordinary: replaces_nobody(world, tenant, mem),
     };
-    Stage::of_member(record, facts)
+    Stage::of_member(record, circumstances)
 }
 
 /// Whether it was claimed beside a member that is not to be moved any more.
