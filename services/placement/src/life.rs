@@ -68,10 +68,10 @@ pub struct Counts {
 pub enum Quota {
     /// It counts, and was counted when it was claimed.
     Counted,
-    /// It is not held any more; to keep it is to grow.
+    /// Its release is requested, so it does not count; to keep it is to grow.
     CountedAgain,
     /// It does not count.
-    Free,
+    NotCounted,
 }
 
 /// What a member does to its topology domain.
@@ -203,7 +203,7 @@ impl Stage {
             },
             Self::Releasing => Counts {
                 place: false,
-                quota: Quota::Free,
+                quota: Quota::NotCounted,
                 under_way: false,
                 domain: Occupies::Used,
                 goes: None,
@@ -233,7 +233,7 @@ impl fmt::Display for Quota {
         f.write_str(match self {
             Self::Counted => "yes",
             Self::CountedAgain => "as growth",
-            Self::Free => "no",
+            Self::NotCounted => "no",
         })
     }
 }

@@ -267,7 +267,7 @@ impl<'a> Draft<'a> {
     fn counted(&self) -> usize {
         let is_counted = |place: &&Place<'_>| match place.filled_by.quota() {
             Quota::Counted => true,
-            Quota::CountedAgain | Quota::Free => false,
+            Quota::CountedAgain | Quota::NotCounted => false,
         };
         self.places.iter().filter(is_counted).count()
     }
