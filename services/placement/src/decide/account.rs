@@ -20,7 +20,7 @@ pub(crate) enum Gate {
     /// Nobody is in it.
     Open,
     /// For a lost replacement, which is under way already.
-    Chain,
+    LostReplacement,
     /// For another lost member.
     Lost,
     /// For the one member that is moved.
@@ -146,7 +146,7 @@ impl<'a> Accounts<'a> {
                 account.may_move = false;
             }
         }
-        roles.iter_mut().for_each(Account::open_gates);
+        roles.iter_mut().for_each(Account::set_gates);
         Self {
             roles,
             release,
@@ -184,7 +184,7 @@ impl<'a> Accounts<'a> {
             account.replaceable = count(share);
             account.fresh = account.fresh.min(account.replaceable);
             account.may_move = account.may_move && left > 0;
-            account.open_gates();
+            account.set_gates();
         }
     }
 
@@ -351,7 +351,7 @@ impl Account<'_> {
             let (a, b) = ((Self::order(a), &a.member.host), (Self::order(b), &b.member.host));
             a.cmp(&b)
         });
-        let chain = count(
+        let lost_replacements = count(
             self.lost
                 .iter()
                 .filter(|known| known.stage.counts().under_way)
@@ -360,12 +360,14 @@ impl Account<'_> {
         let lost = count(self.lost.len());
         let room = self.limit.saturating_sub(under_way);
         self.replaceable = room.min(lost);
-        self.fresh = room.saturating_sub(chain).min(lost - chain);
+        self.fresh = room
+            .saturating_sub(lost_replacements)
+            .min(lost - lost_replacements);
         self.may_move = room > lost && !self.leaving.is_empty();
     }
 
-    /// Says which domains may be used by whom.
-    fn open_gates(&mut self) {
+    /// Sorts the domains of members into `gates` and `closed`.
+    fn set_gates(&mut self) {
         let present = self
             .present
             .iter()
@@ -381,7 +383,7 @@ impl Account<'_> {
             let Some(domain) = &known.domain else { continue };
             if self.is_candidate(known) && !leaving.contains_key(domain) {
                 let gate = if known.stage.counts().under_way {
-                    Gate::Chain
+                    Gate::LostReplacement
                 } else {
                     Gate::Lost
                 };

@@ -189,7 +189,7 @@ impl Gates {
     fn way(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,
-            Gate::Chain => self.lost,
+            Gate::LostReplacement => self.lost,
             Gate::Lost => self.fresh.or(self.lost),
             Gate::Move => self.moving,
         }
