@@ -7,8 +7,8 @@ use vocabulary::{HostName, RoleName};
 use super::account::{Account, Gate, count};
 use super::demand::Demand;
 use super::more_hosts;
+use super::precedence::find_hosts;
 use super::score::{Drawbacks, Score};
-use super::sent::run;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::spots::Spot;
@@ -101,7 +101,7 @@ fn make_eligible<'a>(
         }
         let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
         let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
-        run(demands, solution.levels)
+        find_hosts(demands, solution.levels)
             .is_complete()
             .then(|| Help::MakeEligible {
                 role: account.role.name.clone(),

@@ -2,7 +2,7 @@
 //!
 //! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
 //! 2. `pool`: the hosts that a role could get.
-//! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace.
+//! 3. `solve`: the best placement, by `precedence` and `flow`, and in which namespace.
 //! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
@@ -18,13 +18,13 @@ mod more_hosts;
 mod network;
 mod pairs;
 mod pool;
+mod precedence;
 mod preferences;
 mod price;
 mod quota;
 mod refuse;
 mod reports;
 mod score;
-mod sent;
 mod solution;
 mod solve;
 mod spots;

@@ -6,7 +6,7 @@ use vocabulary::{Namespace, RoleName};
 use super::account::{Account, Accounts};
 use super::demand::Demand;
 use super::pool::{Depth, FilteredHosts, Pool, Scope, pool};
-use super::sent::run;
+use super::precedence::find_hosts;
 use super::solution::Solution;
 use super::tree::Tree;
 use crate::request::{Member, Request};
@@ -108,7 +108,7 @@ impl Inputs<'_> {
             .fold(0_u32, u32::saturating_add);
         let mut depth = self.shallow_depth(total);
         loop {
-            let solution = run(self.demands(within, depth), self.levels());
+            let solution = find_hosts(self.demands(within, depth), self.levels());
             if depth >= at(total) || solution.is_certain() {
                 return solution;
             }
@@ -297,7 +297,7 @@ mod tests {
                 accounts.roles.iter().map(|account| FilteredHosts::new(&site, &request, account.role)).collect();
             let inputs = Inputs { site: &site, members: &[], accounts: &accounts, filtered: &filtered, own: &[] };
             let pruned = inputs.solve(Within::default());
-            let all = run(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
+            let all = find_hosts(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
             prop_assert_eq!(pruned.missing(), all.missing());
             if all.is_complete() {
                 prop_assert_eq!(pruned.quality(1), all.quality(1));
