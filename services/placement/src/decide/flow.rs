@@ -80,7 +80,8 @@ pub(crate) struct Network {
 
 const FAR: Price = Price::MAX;
 
-pub(crate) fn id(index: usize) -> u32 {
+/// The number of the node or edge at this index; [`at`] is the inverse.
+pub(crate) fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 

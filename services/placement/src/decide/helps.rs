@@ -16,7 +16,7 @@ use super::tree::ROOT;
 use crate::decision::{Help, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
 use crate::request::Request;
-use crate::site::{NONE, Slot, Value, at};
+use crate::site::{NONE, Slot, Value, at, slot};
 
 /// How many hosts that are not eligible are considered per role, the first by name.
 const MOST_CONSIDERED: usize = 64;
@@ -130,7 +130,7 @@ fn by_only_reason(
     own.iter().for_each(|host| mask.set(at(*host), false));
     let mut hosts: Vec<(u64, Slot)> = mask
         .ones()
-        .map(super::flow::id)
+        .map(slot)
         .map(|host| (site.rank(host), host))
         .collect();
     if hosts.len() > MOST_CONSIDERED {

@@ -11,7 +11,7 @@ use super::score::{Drawbacks, Packed, Score};
 use super::spots::{BestSpots, Candidate, Spot};
 use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
-use crate::site::{NONE, Site, Slot, Value, at};
+use crate::site::{NONE, Site, Slot, Value, at, slot};
 
 /// The hosts that pass each condition of a role: each condition filters what the one before has left.
 #[derive(Debug, Clone, Default)]
@@ -70,10 +70,6 @@ impl FilteredHosts {
         };
         count(column.values_among(&self.free))
     }
-}
-
-fn slot(index: usize) -> Slot {
-    super::flow::id(index)
 }
 
 /// What limits how much of a pool can matter.
