@@ -100,9 +100,9 @@ mod tests {
     }
 
     fn matches(roles: u8) -> Packed {
-        let scarce = roles;
+        let wanted_by_others = roles;
         Drawbacks {
-            scarce,
+            wanted_by_others,
             ..Drawbacks::NONE
         }
         .packed()

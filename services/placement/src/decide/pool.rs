@@ -203,7 +203,7 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
     Drawbacks {
         outside: u8::from(scope.outside.is_some_and(all)),
         spread: (),
-        scarce: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
+        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
         uninspected: u8::from(all(site.uninspected())),
         unpowered: u8::from(all(site.unpowered())),
     }
@@ -250,7 +250,7 @@ fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
     let drawbacks = Drawbacks {
         outside: u8::from(scope.outside.is_some_and(bit)),
         spread: (),
-        scarce: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
+        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
         uninspected: u8::from(bit(site.uninspected())),
         unpowered: u8::from(bit(site.unpowered())),
     };
@@ -294,7 +294,7 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
             let drawbacks = Drawbacks {
                 outside: u8::from(bit(outside, shift)),
                 spread: (),
-                scarce: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
+                wanted_by_others: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
                 uninspected: u8::from(bit(uninspected, shift)),
                 unpowered: u8::from(bit(unpowered, shift)),
             };
