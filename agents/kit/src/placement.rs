@@ -184,7 +184,7 @@ impl Member {
         self.state
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is being released.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
         self.state == MemberState::Releasing

@@ -44,7 +44,7 @@ pub enum Stage {
     Lost,
     /// Claimed in place of another member, and failed before it was bound.
     LostReplacement,
-    /// On its way out for good.
+    /// Its release is final.
     Releasing,
 }
 

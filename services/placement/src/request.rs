@@ -94,7 +94,7 @@ pub enum MemberState {
     Claimed,
     /// Labelled.
     Bound,
-    /// On its way out; it uses its domain until it is freed.
+    /// Being released; it uses its domain until its host is free.
     Releasing,
 }
 

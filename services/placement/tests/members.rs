@@ -36,7 +36,10 @@ fn a_consumer_fails_a_claimed_host_but_not_a_bound_one() {
     let site = site([host("a").consumed(), host("b")]);
     let wanted = role("Worker", Selector::default(), 1);
     let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
-    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::UsedBeforeLabelled));
+    assert_eq!(
+        of("a", MemberState::Claimed),
+        Some(FailReason::UsedBeforeLabelled)
+    );
     assert_eq!(of("a", MemberState::Bound), None);
     assert_eq!(of("b", MemberState::Claimed), None);
 }
@@ -276,7 +279,7 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         (vec!["Worker/a".to_owned()], 0)
     );
     assert_eq!(third.release[0].reason, ReleaseReason::Moved);
-    // A shrink in between releases one place: that of the pair, which is on its way out.
+    // A shrink in between releases one place: that of the pair, which is to be moved.
     let smaller = request([role("Worker", Selector::default(), 1)]);
     let shrunk = decide(&site, &smaller, &claimed);
     assert_eq!(

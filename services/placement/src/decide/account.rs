@@ -216,7 +216,7 @@ pub(crate) fn released(known: &Known<'_>, reason: ReleaseReason) -> Release {
 struct Draft<'a> {
     role: &'a Role,
     places: Vec<Place<'a>>,
-    /// Domains of members that are on their way out for good.
+    /// Domains of members that are releasing.
     used: BTreeSet<LabelValue>,
 }
 

@@ -28,7 +28,7 @@ pub struct Transition {
     pub by: &'static [By],
 }
 
-/// Every stage of a member that is not on its way out for good.
+/// Every stage but releasing.
 const LIVE: &[Stage] = &[
     Stage::Claimed,
     Stage::Replacement,

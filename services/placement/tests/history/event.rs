@@ -43,7 +43,7 @@ pub(crate) enum Event {
     LoseLedger,
     /// A SIPCluster is deleted: all its members are released.
     Delete(u64),
-    /// A SIPCluster is made again under its name: its members stay, and what is on its way out goes on.
+    /// A SIPCluster is made again under its name: its members stay, and what is releasing goes on.
     MadeAgainCluster(u64),
 }
 

@@ -25,7 +25,7 @@ const NAME: usize = 300;
 /// The parts of a record's weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
-    /// The record, with all its hosts on their way out.
+    /// The record, with all its hosts releasing.
     record: usize,
     /// The names of its hosts in an entry of the log.
     hosts: usize,
@@ -267,7 +267,7 @@ mod tests {
         (id, member)
     }
 
-    /// A record with all its hosts on their way out, at its largest.
+    /// A record with all its hosts releasing, at its largest.
     fn leaving(rng: &mut StdRng) -> Record {
         let wire = inventory::ClusterSpec {
             network_ids: vec![text(rng, 60)],

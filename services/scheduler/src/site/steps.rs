@@ -112,7 +112,7 @@ impl Site {
                 return Err(superseded(known, &uid));
             }
             Some(known) if known.uid != uid => {
-                // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
+                // The SIPCluster was made again: its hosts stay, what was releasing goes on.
                 Record {
                     uid,
                     created,

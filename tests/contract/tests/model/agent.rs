@@ -136,7 +136,7 @@ impl Agent {
         }
     }
 
-    /// Whether it sees no such cluster: what is on its way out is then looked after without one.
+    /// Whether it sees no such cluster: what is releasing is then reconciled without one.
     pub(crate) fn misses(&self, cluster: u8) -> bool {
         self.listed && self.seen.clusters[usize::from(cluster)].is_none()
     }

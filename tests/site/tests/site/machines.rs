@@ -75,7 +75,7 @@ async fn until_asked(stage: &Stage, host: &str, expected: Option<&str>) {
     .unwrap();
 }
 
-/// The one host that is on its way out, once its Machine is named.
+/// The one host that is releasing, once its Machine is named.
 async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
     let releasing = |object: &DynamicObject| {
         let all = object

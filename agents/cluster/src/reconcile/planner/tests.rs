@@ -15,7 +15,8 @@ use crate::{
         machine::Machine,
         observation::{Evidence, MachineLookup},
         outcomes::Outcomes,
-        plan::MachineAction, status,
+        plan::MachineAction,
+        status,
     },
 };
 
