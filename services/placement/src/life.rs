@@ -23,7 +23,7 @@ use std::fmt;
 
 use crate::request::{FailReason, Member, MemberState};
 
-pub use transitions::{By, TRANSITIONS, Transition};
+pub use transitions::{Actor, TRANSITIONS, Transition};
 
 /// Where a member is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,9 +58,9 @@ pub struct Counts {
     /// Whether it is a replacement under way: at most one of a control plane, and a tenth of any other role.
     pub under_way: bool,
     /// What it does to its topology domain.
-    pub domain: Occupies,
+    pub domain: DomainUse,
     /// When it goes if its role has too many; None: never for that.
-    pub goes: Option<Goes>,
+    pub release_order: Option<ReleaseOrder>,
 }
 
 /// How a quota counts a member.
@@ -69,14 +69,14 @@ pub enum Quota {
     /// It counts, and was counted when it was claimed.
     Counted,
     /// Its release is requested, so it does not count; to keep it is to grow.
-    CountedAgain,
+    CountedAsGrowth,
     /// It does not count.
     NotCounted,
 }
 
 /// What a member does to its topology domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupies {
+pub enum DomainUse {
     /// Nobody else of the role may be in it.
     Used,
     /// Only its own replacement may come into it.
@@ -89,7 +89,7 @@ pub enum Occupies {
 /// go first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
 /// by name, the last first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Goes {
+pub enum ReleaseOrder {
     /// Failed ones.
     First,
     /// Those that are asked to be moved. A pair goes as its bound member does.
@@ -167,8 +167,8 @@ impl Stage {
             place: true,
             quota: Quota::Counted,
             under_way: false,
-            domain: Occupies::Used,
-            goes: Some(Goes::Last),
+            domain: DomainUse::Used,
+            release_order: Some(ReleaseOrder::Last),
         };
         match self {
             Self::Claimed | Self::Bound => well,
@@ -177,36 +177,36 @@ impl Stage {
                 ..well
             },
             Self::Requested => Counts {
-                quota: Quota::CountedAgain,
+                quota: Quota::CountedAsGrowth,
                 ..well
             },
             Self::Leaving => Counts {
-                domain: Occupies::YieldsToItsReplacement,
-                goes: Some(Goes::Second),
+                domain: DomainUse::YieldsToItsReplacement,
+                release_order: Some(ReleaseOrder::Second),
                 ..well
             },
             Self::Outgoing => Counts {
                 place: false,
-                goes: Some(Goes::Second),
+                release_order: Some(ReleaseOrder::Second),
                 ..well
             },
             Self::Lost => Counts {
-                domain: Occupies::Yields,
-                goes: Some(Goes::First),
+                domain: DomainUse::Yields,
+                release_order: Some(ReleaseOrder::First),
                 ..well
             },
             Self::LostReplacement => Counts {
                 under_way: true,
-                domain: Occupies::Yields,
-                goes: Some(Goes::First),
+                domain: DomainUse::Yields,
+                release_order: Some(ReleaseOrder::First),
                 ..well
             },
             Self::Releasing => Counts {
                 place: false,
                 quota: Quota::NotCounted,
                 under_way: false,
-                domain: Occupies::Used,
-                goes: None,
+                domain: DomainUse::Used,
+                release_order: None,
             },
         }
     }
@@ -232,13 +232,13 @@ impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counted => "yes",
-            Self::CountedAgain => "as growth",
+            Self::CountedAsGrowth => "as growth",
             Self::NotCounted => "no",
         })
     }
 }
 
-impl fmt::Display for Occupies {
+impl fmt::Display for DomainUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Used => "used",
@@ -248,7 +248,7 @@ impl fmt::Display for Occupies {
     }
 }
 
-impl fmt::Display for Goes {
+impl fmt::Display for ReleaseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::First => "first",

@@ -10,7 +10,7 @@ use super::pairs::Pairs;
 use super::quota;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
-use crate::life::{Circumstances, Occupies, Quota, Stage};
+use crate::life::{Circumstances, DomainUse, Quota, Stage};
 use crate::request::{FailReason, Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
@@ -69,7 +69,7 @@ impl<'a> Account<'a> {
     }
 
     /// Whether it may be replaced now, as far as the limits go.
-    pub(crate) fn is_candidate(&self, lost: &Known<'_>) -> bool {
+    pub(crate) fn may_be_replaced(&self, lost: &Known<'_>) -> bool {
         if lost.stage.counts().under_way {
             self.replaceable > 0
         } else {
@@ -267,7 +267,7 @@ impl<'a> Draft<'a> {
     fn counted(&self) -> usize {
         let is_counted = |place: &&Place<'_>| match place.filled_by.quota() {
             Quota::Counted => true,
-            Quota::CountedAgain | Quota::NotCounted => false,
+            Quota::CountedAsGrowth | Quota::NotCounted => false,
         };
         self.places.iter().filter(is_counted).count()
     }
@@ -317,12 +317,12 @@ impl<'a> Draft<'a> {
             account.outgoing.extend(beside.map(|old| (old, by)));
             let counts = filled_by.stage.counts();
             match counts.domain {
-                Occupies::Used => {
+                DomainUse::Used => {
                     under_way += u32::from(counts.under_way);
                     account.present.push(filled_by);
                 }
-                Occupies::YieldsToItsReplacement => account.leaving.push(filled_by),
-                Occupies::Yields => account.lost.push(filled_by),
+                DomainUse::YieldsToItsReplacement => account.leaving.push(filled_by),
+                DomainUse::Yields => account.lost.push(filled_by),
             }
         }
         account.count_replacements(under_way);
@@ -381,7 +381,7 @@ impl Account<'_> {
         let mut gates = BTreeMap::new();
         for known in &self.lost {
             let Some(domain) = &known.domain else { continue };
-            if self.is_candidate(known) && !leaving.contains_key(domain) {
+            if self.may_be_replaced(known) && !leaving.contains_key(domain) {
                 let gate = if known.stage.counts().under_way {
                     Gate::LostReplacement
                 } else {

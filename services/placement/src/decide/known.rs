@@ -71,7 +71,7 @@ impl Known<'_> {
     /// How its namespace's quota counts it.
     pub(crate) fn quota(&self) -> Quota {
         if self.member.requested {
-            Quota::CountedAgain
+            Quota::CountedAsGrowth
         } else {
             self.stage.counts().quota
         }

@@ -188,7 +188,7 @@ fn keep(known: &Known<'_>) -> Keep {
 
 /// Adds what one role keeps, takes and releases to the decision.
 fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
-    let replaced = replaced(site, account, found);
+    let replaced = assign_replacements(site, account, found);
     let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
     for known in account.staying() {
         match known.failed {
@@ -223,11 +223,11 @@ fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut De
 
 /// Which member each replacement is for: the one whose domain it uses; the others for the lost in their order, and for
 /// the first of those leaving.
-fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
+fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
     let mut lost: Vec<&Known<'_>> = account
         .lost
         .iter()
-        .filter(|known| account.is_candidate(known))
+        .filter(|known| account.may_be_replaced(known))
         .collect();
     let mut leaving: Vec<&Known<'_>> = account.leaving.iter().collect();
     let (open, gated): (Vec<Choice>, Vec<Choice>) =

@@ -190,7 +190,7 @@ fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut
         if replacement(known, decision).is_some() {
             continue;
         }
-        let kind = if account.is_candidate(known) && replaced < account.replaceable {
+        let kind = if account.may_be_replaced(known) && replaced < account.replaceable {
             ReportKind::NoReplacement { reason }
         } else {
             ReportKind::ReplacementWaits {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use placement::life::By;
+use placement::life::Actor;
 use placement::{
     ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
     Replaces, Request, Role, RoleName, Selector, Site, decide,
@@ -187,7 +187,7 @@ impl World {
         for index in 0..self.tenants.len() {
             self.decide(index)?;
             let decided = stages::all(self);
-            stages::follow(&seen, &decided, &[By::Decision])?;
+            stages::follow(&seen, &decided, &[Actor::Decision])?;
             seen = decided;
         }
         Ok(())
