@@ -10,7 +10,7 @@ use crate::policy::Domain;
 use crate::request::{FailReason, Replaces};
 
 /// What a cluster keeps, gets and releases. Every list is sorted by role, then host. Members that are already being
-/// released appear in none of the lists; one whose release is only asked for is kept, or released once more.
+/// released appear in none of the lists; one whose release is only requested is kept, or released once more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
     /// Members that stay.
@@ -91,8 +91,8 @@ pub struct Release {
     pub host: HostId,
     /// Why.
     pub reason: ReleaseReason,
-    /// Who still uses the host. A surplus member with a consumer is only asked for: its release is decided anew whenever
-    /// a consumer changes, and one without a consumer goes first.
+    /// Who still uses the host. The release of a surplus member with a consumer is only requested: it is decided anew
+    /// whenever a consumer changes, and a member without consumer is released first.
     pub consumer: Option<Consumer>,
 }
 

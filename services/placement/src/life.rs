@@ -1,7 +1,7 @@
 //! A member's life: the one account of the states that a member can be in, and of what each counts for.
 //!
 //! The ledger records few facts of a member ([`Member`]: how far its claim is, what it was taken for, whether its
-//! release was only asked for), and the site shows the rest (the host's marks, its consumer, whether it is there).
+//! release is only requested), and the site shows the rest (the host's marks, its consumer, whether it is there).
 //! [`Stage::of_member`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
 //! limits of replacement count, which domains are in use and in which order members go all come from
 //! [`Stage::counts`]. `docs/replacement.md` has the same table; a test compares the two.
@@ -34,7 +34,7 @@ pub enum Stage {
     Replacement,
     /// Labelled and well.
     Bound,
-    /// Bound and surplus, and used: its release is asked for, and can be taken back.
+    /// Bound, surplus and in use: its release is requested, and can be withdrawn.
     Requested,
     /// Well, and asked to be moved off; no replacement is claimed for it yet.
     Leaving,
@@ -59,7 +59,7 @@ pub struct Counts {
     pub under_way: bool,
     /// What it does to its topology domain.
     pub domain: DomainUse,
-    /// When it goes if its role has too many; None: never for that.
+    /// When it is released if its role has too many members; None: never for that.
     pub release_order: Option<ReleaseOrder>,
 }
 
@@ -85,14 +85,14 @@ pub enum DomainUse {
     Yields,
 }
 
-/// The first part of the order in which members of a role go when it has too many. Within each those that nobody uses
-/// go first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
-/// by name, the last first.
+/// The first part of the order in which members of a role are released when it has too many. Within each those that nobody
+/// uses come first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
+/// by name, the last first. In `docs/replacement.md` it is the column "Goes when there are too many".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseOrder {
     /// Failed ones.
     First,
-    /// Those that are asked to be moved. A pair goes as its bound member does.
+    /// Those that are asked to be moved. A pair goes as its old member does until its replacement is bound, and then as that does.
     Second,
     /// Those that are well.
     Last,

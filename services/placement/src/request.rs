@@ -42,7 +42,7 @@ pub struct Member {
     pub role: RoleName,
     /// How far its claim is.
     pub state: MemberState,
-    /// It is releasing as surplus, and that can still be taken back: it has its labels, and somebody uses it.
+    /// Its release as surplus is only requested, and can be withdrawn: it has its labels, and somebody uses it.
     pub requested: bool,
     /// Its topology domain as last known, with the key that the role had then; used while the host is not in the
     /// inventory and the role still has that key.
@@ -54,7 +54,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether it may stay: not releasing, or only asked to.
+    /// Whether it may stay: its release has not begun, or is only requested.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.requested || self.state != MemberState::Releasing

@@ -14,10 +14,10 @@ use crate::life::{Circumstances, DomainUse, Quota, Stage};
 use crate::request::{FailReason, Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
-/// Through what a host in a domain may be taken though a member of the role is in it.
+/// For whom a host in a domain may be taken though a member of the role is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
-    /// Nobody is in it.
+    /// For anybody: no member is in it.
     Open,
     /// For a lost replacement, which is under way already.
     LostReplacement,
@@ -47,7 +47,7 @@ pub(crate) struct Account<'a> {
     pub(crate) growth: u32,
     /// How many of the lost may be replaced now.
     pub(crate) replaceable: u32,
-    /// How many of these may be others than lost replacements.
+    /// How many of these may be lost members other than lost replacements: each puts one more replacement under way.
     pub(crate) fresh: u32,
     /// Whether one of those leaving may be moved now, if no other role's is.
     pub(crate) may_move: bool,

@@ -1,8 +1,11 @@
 //! The decision, in this order:
 //!
-//! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
-//! 2. `pool`: the hosts that a role could get.
-//! 3. `solve`: the best placement, by `precedence` and `flow`, and in which namespace.
+//! 1. `account`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and what they replace),
+//!    `victims` (surplus) and `quota`.
+//! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
+//! 3. `solve`: the best placement, and in which namespace. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`;
+//!    all demands are one `network` with a `price` for each choice, and `precedence` sends the `flow` through it; the outcome is a
+//!    `solution`.
 //! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
@@ -48,9 +51,10 @@ use crate::site::{Site, at};
 
 /// Decides what a cluster keeps, gets and releases.
 ///
-/// - Members that are claimed or bound and have not failed stay, in their role, whatever their hosts are like now.
+/// - A member that has not failed, is not surplus and is not to be moved stays, in its role, whatever its host is like now.
 /// - A role with more members than it wants releases exactly the surplus, whatever else happens.
-/// - Failed members are replaced, as many as the limits and the hosts allow.
+/// - Failed members are replaced, as many as the limits and the hosts allow. One member of a cluster at a time is moved, if it is
+///   asked to be and the limits have room; it stays until its replacement is bound.
 /// - Missing members of all roles are found together or not at all. If there are hosts that complete every role (within
 ///   the limits of replacement) they are found; otherwise [`Decision::refusal`] proves that there are none.
 /// - Among all possible placements the best is taken: in one namespace where that is possible, then the most even
@@ -146,8 +150,8 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     decision
 }
 
-/// What people should know of the members of a cluster for which there is nothing to decide, as [`decide`] says it too: it
-/// has what the request wants, and nobody is to be replaced. None where there is something to decide.
+/// The reports of [`decide`] for a cluster for which there is nothing to decide: it has what the request wants, and nobody is to
+/// be replaced. None where there is something to decide.
 ///
 /// It reads the members' hosts only, however many the site has.
 #[must_use]
@@ -221,8 +225,8 @@ fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut De
     }
 }
 
-/// Which member each replacement is for: the one whose domain it uses; the others for the lost in their order, and for
-/// the first of those leaving.
+/// Which member each replacement is for. One that uses the domain of a member replaces that member; the others replace the lost
+/// in their order, and then the first of those leaving.
 fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
     let mut lost: Vec<&Known<'_>> = account
         .lost
@@ -297,7 +301,7 @@ pub fn failure(
     if row.is_marked_failed() {
         return Some(FailReason::MarkedFailed);
     }
-    // Once it has its labels, whoever uses it was to: it is bound then.
+    // The consumer of a bound member is expected: Cluster API chooses hosts by the labels.
     if member.state == MemberState::Claimed && row.consumer.is_some() {
         return Some(FailReason::UsedBeforeLabelled);
     }

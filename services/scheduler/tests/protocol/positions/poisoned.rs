@@ -9,7 +9,7 @@ use scheduler::ledger::{SitePosition, position::LIMIT, redb::Redb};
 use super::{Site, live};
 use crate::fixtures::{Stage, host, members, observed, released, spec};
 
-/// A file as the version before wrote it, after a mark of [`LIMIT`] had poisoned it: one host releasing, one bound or claimed.
+/// A file as the version before wrote it, after a mark of [`LIMIT`] had poisoned it: one host releasing, one that stays.
 fn poisoned(path: &std::path::Path) {
     use proto::{ledger::v1 as disk, placement::v1 as api};
     use redb::{Database, TableDefinition};
