@@ -29,7 +29,7 @@ pub struct SIPClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["service"]))]
     pub applied: Vec<Applied>,
-    /// Up to which revision no pod of any load balancer routes to hosts that the cluster gives back.
+    /// Up to which revision no pod of any load balancer routes to hosts that the cluster releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Drained>,
     /// Where the cluster's services are reached.
@@ -94,7 +94,7 @@ pub struct Member {
     /// Since when it is to be replaced, because it has failed or somebody asked to move it off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<Time>,
-    /// The member in whose place it comes, as `namespace/name`, until that one is given back.
+    /// The member in whose place it comes, as `namespace/name`, until that one is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
     /// Why it is releasing: `surplus`, `failed`, `gone`, `deleted` or `orphaned`.
@@ -112,7 +112,7 @@ pub enum MemberState {
     Claimed,
     /// Labelled; Cluster API may use it.
     Bound,
-    /// Being given back; not free yet.
+    /// Being released; not free yet.
     Releasing,
 }
 

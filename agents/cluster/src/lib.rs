@@ -2,7 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`fence`] | when a host that was given back is free of late claims, and whether a policy refuses them |
+//! | [`fence`] | when a host that was released is free of late claims, and whether a policy refuses them |
 //! | [`host_events`] | Events on `BareMetalHost`s |
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |
 //! | [`reconcile`] | one `SIPCluster`: observe, plan, act, report |

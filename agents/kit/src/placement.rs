@@ -184,7 +184,7 @@ impl Member {
         self.state
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is being released.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
         self.state == MemberState::Releasing
@@ -237,7 +237,7 @@ impl Member {
     }
 }
 
-/// A host that a cluster gives back, and by which revision.
+/// A host that a cluster releases, and by which revision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     host: HostId,

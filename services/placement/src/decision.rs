@@ -9,15 +9,15 @@ use crate::ineligible::Ineligible;
 use crate::policy::Domain;
 use crate::request::{FailReason, Replaces};
 
-/// What a cluster keeps, gets and gives back. Every list is sorted by role, then host. Members that are already being
-/// released appear in none of the lists; one whose release is only asked for is kept, or released once more.
+/// What a cluster keeps, gets and releases. Every list is sorted by role, then host. Members that are already being
+/// released appear in none of the lists; one whose release is only requested is kept, or released once more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
     /// Members that stay.
     pub keep: Vec<Keep>,
     /// Hosts to claim.
     pub take: Vec<Take>,
-    /// Members to give back.
+    /// Members to release.
     pub release: Vec<Release>,
     /// What people should know though it changes nothing.
     pub reports: Vec<Report>,
@@ -82,7 +82,7 @@ pub struct Take {
     pub replaces: Option<Replaces>,
 }
 
-/// A member to give back.
+/// A member to release.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     /// Its role.
@@ -91,12 +91,12 @@ pub struct Release {
     pub host: HostId,
     /// Why.
     pub reason: ReleaseReason,
-    /// Who still uses the host. A surplus member with a consumer is only asked for: its release is decided anew whenever
-    /// a consumer changes, and one without a consumer goes first.
+    /// Who still uses the host. The release of a surplus member with a consumer is only requested: it is decided anew
+    /// whenever a consumer changes, and a member without consumer is released first.
     pub consumer: Option<Consumer>,
 }
 
-/// Why a member is given back.
+/// Why a member is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseReason {
     /// The role has more members than it wants, or is not wanted any more.

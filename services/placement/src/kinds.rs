@@ -78,18 +78,18 @@ impl RefusalKind {
 }
 
 impl ReleaseReason {
-    /// The release's stable name. A member that was moved off is given back as a failed one is: it has a replacement.
+    /// The release's stable name. A member that was moved off is released as a failed one is: it has a replacement.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Surplus => "surplus",
             Self::Failed(FailReason::Gone) => "gone",
             Self::Failed(
-                FailReason::Marked
+                FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused
-                | FailReason::ReplaceRequested,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused
+                | FailReason::MoveRequested,
             )
             | Self::Moved => "failed",
         }

@@ -14,7 +14,9 @@ mod sentences;
 mod site;
 pub mod whatif;
 
-pub use decide::{Withheld, decide, decide_without, explain, failure, replacement_limit, settled};
+pub use decide::{
+    Withheld, decide, decide_without, explain, failure, replacement_limit, reports_without_decision,
+};
 pub use decision::{
     Decision, Funnel, Help, Keep, Need, Outcome, Refusal, RefusalKind, Release, ReleaseReason, Report,
     ReportKind, Take, Tight,

@@ -1,16 +1,16 @@
 //! A member's life: the one account of the states that a member can be in, and of what each counts for.
 //!
 //! The ledger records few facts of a member ([`Member`]: how far its claim is, what it was taken for, whether its
-//! release was only asked for), and the site shows the rest (the host's marks, its consumer, whether it is there).
+//! release is only requested), and the site shows the rest (the host's marks, its consumer, whether it is there).
 //! [`Stage::of_member`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
 //! limits of replacement count, which domains are in use and in which order members go all come from
 //! [`Stage::counts`]. `docs/replacement.md` has the same table; a test compares the two.
 //!
 //! Two members are a *pair* while one is asked to be moved and the other was claimed to come in its place: together
 //! they fill one place, that of the replacement. The pair ends when
-//! - the replacement is bound: the old one is given back ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
-//! - the old one fails: it is given back, its replacement is there already;
-//! - the replacement fails: it is given back, and the old one waits for another;
+//! - the replacement is bound: the old one is released ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
+//! - the old one fails: it is released, its replacement is there already;
+//! - the replacement fails: it is released, and the old one waits for another;
 //! - the request is withdrawn: both are ordinary members, and if that is one too many the claimed one goes;
 //! - the role shrinks and the place is surplus: both go.
 //!
@@ -23,7 +23,7 @@ use std::fmt;
 
 use crate::request::{FailReason, Member, MemberState};
 
-pub use transitions::{By, TRANSITIONS, Transition};
+pub use transitions::{Actor, TRANSITIONS, Transition};
 
 /// Where a member is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub enum Stage {
     Replacement,
     /// Labelled and well.
     Bound,
-    /// Bound and surplus, and used: its release is asked for, and can be taken back.
+    /// Bound, surplus and in use: its release is requested, and can be withdrawn.
     Requested,
     /// Well, and asked to be moved off; no replacement is claimed for it yet.
     Leaving,
@@ -44,7 +44,7 @@ pub enum Stage {
     Lost,
     /// Claimed in place of another member, and failed before it was bound.
     LostReplacement,
-    /// On its way out for good.
+    /// Its release is final.
     Releasing,
 }
 
@@ -58,9 +58,9 @@ pub struct Counts {
     /// Whether it is a replacement under way: at most one of a control plane, and a tenth of any other role.
     pub under_way: bool,
     /// What it does to its topology domain.
-    pub domain: Occupies,
-    /// When it goes if its role has too many; None: never for that.
-    pub goes: Option<Goes>,
+    pub domain: DomainUse,
+    /// When it is released if its role has too many members; None: never for that.
+    pub release_order: Option<ReleaseOrder>,
 }
 
 /// How a quota counts a member.
@@ -68,15 +68,15 @@ pub struct Counts {
 pub enum Quota {
     /// It counts, and was counted when it was claimed.
     Counted,
-    /// It is not held any more; to keep it is to grow.
-    CountedAgain,
+    /// Its release is requested, so it does not count; to keep it is to grow.
+    CountedAsGrowth,
     /// It does not count.
-    Free,
+    NotCounted,
 }
 
 /// What a member does to its topology domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupies {
+pub enum DomainUse {
     /// Nobody else of the role may be in it.
     Used,
     /// Only its own replacement may come into it.
@@ -85,22 +85,22 @@ pub enum Occupies {
     Yields,
 }
 
-/// The first part of the order in which members of a role go when it has too many. Within each those that nobody uses
-/// go first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
-/// by name, the last first.
+/// The first part of the order in which members of a role are released when it has too many. Within each those that nobody
+/// uses come first, then (of the failed) those with the most pressing reason, then those that are not bound, then those from crowded domains, then
+/// by name, the last first. In `docs/replacement.md` it is the column "Goes when there are too many".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Goes {
+pub enum ReleaseOrder {
     /// Failed ones.
     First,
-    /// Those that are asked to be moved. A pair goes as its bound member does.
+    /// Those that are asked to be moved. A pair goes as its old member does until its replacement is bound, and then as that does.
     Second,
     /// Those that are well.
     Last,
 }
 
-/// What the site shows of a member that its record does not hold.
+/// What decides on a member's stage besides its record: how its host is, and what has become of the member that it is paired with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SiteFacts {
+pub struct Circumstances {
     /// Why it must be replaced, the most pressing reason.
     pub failed: Option<FailReason>,
     /// A claimed member that is well is kept beside it as its replacement.
@@ -125,12 +125,12 @@ impl Stage {
 
     /// The stage of a member.
     #[must_use]
-    pub fn of_member(member: &Member, facts: SiteFacts) -> Self {
-        let SiteFacts {
+    pub fn of_member(member: &Member, circumstances: Circumstances) -> Self {
+        let Circumstances {
             failed,
             paired,
             ordinary,
-        } = facts;
+        } = circumstances;
         if !member.is_live() {
             return Self::Releasing;
         }
@@ -138,10 +138,10 @@ impl Stage {
         match failed {
             Some(
                 FailReason::Gone
-                | FailReason::Marked
+                | FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused,
             ) => {
                 if replaces {
                     Self::LostReplacement
@@ -149,9 +149,9 @@ impl Stage {
                     Self::Lost
                 }
             }
-            Some(FailReason::ReplaceRequested) | None if paired => Self::Outgoing,
-            Some(FailReason::ReplaceRequested) | None if replaces => Self::Replacement,
-            Some(FailReason::ReplaceRequested) => Self::Leaving,
+            Some(FailReason::MoveRequested) | None if paired => Self::Outgoing,
+            Some(FailReason::MoveRequested) | None if replaces => Self::Replacement,
+            Some(FailReason::MoveRequested) => Self::Leaving,
             None if member.requested => Self::Requested,
             None => match member.state {
                 MemberState::Claimed => Self::Claimed,
@@ -167,8 +167,8 @@ impl Stage {
             place: true,
             quota: Quota::Counted,
             under_way: false,
-            domain: Occupies::Used,
-            goes: Some(Goes::Last),
+            domain: DomainUse::Used,
+            release_order: Some(ReleaseOrder::Last),
         };
         match self {
             Self::Claimed | Self::Bound => well,
@@ -177,36 +177,36 @@ impl Stage {
                 ..well
             },
             Self::Requested => Counts {
-                quota: Quota::CountedAgain,
+                quota: Quota::CountedAsGrowth,
                 ..well
             },
             Self::Leaving => Counts {
-                domain: Occupies::YieldsToItsReplacement,
-                goes: Some(Goes::Second),
+                domain: DomainUse::YieldsToItsReplacement,
+                release_order: Some(ReleaseOrder::Second),
                 ..well
             },
             Self::Outgoing => Counts {
                 place: false,
-                goes: Some(Goes::Second),
+                release_order: Some(ReleaseOrder::Second),
                 ..well
             },
             Self::Lost => Counts {
-                domain: Occupies::Yields,
-                goes: Some(Goes::First),
+                domain: DomainUse::Yields,
+                release_order: Some(ReleaseOrder::First),
                 ..well
             },
             Self::LostReplacement => Counts {
                 under_way: true,
-                domain: Occupies::Yields,
-                goes: Some(Goes::First),
+                domain: DomainUse::Yields,
+                release_order: Some(ReleaseOrder::First),
                 ..well
             },
             Self::Releasing => Counts {
                 place: false,
-                quota: Quota::Free,
+                quota: Quota::NotCounted,
                 under_way: false,
-                domain: Occupies::Used,
-                goes: None,
+                domain: DomainUse::Used,
+                release_order: None,
             },
         }
     }
@@ -232,13 +232,13 @@ impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counted => "yes",
-            Self::CountedAgain => "as growth",
-            Self::Free => "no",
+            Self::CountedAsGrowth => "as growth",
+            Self::NotCounted => "no",
         })
     }
 }
 
-impl fmt::Display for Occupies {
+impl fmt::Display for DomainUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Used => "used",
@@ -248,7 +248,7 @@ impl fmt::Display for Occupies {
     }
 }
 
-impl fmt::Display for Goes {
+impl fmt::Display for ReleaseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::First => "first",

@@ -1,4 +1,5 @@
-//! What a request may ask at most. Far above any cluster that was ever built, so that only mistakes and attacks meet them.
+//! Bounds of a request, and of the lists that a decision returns. Those of a request are far above any real cluster, so that only a mistaken or
+//! hostile request exceeds them.
 
 /// The most roles of a cluster. A node group is a role; the work of a decision grows with their number.
 pub const MAX_ROLES: usize = 64;

@@ -42,7 +42,7 @@ pub struct Member {
     pub role: RoleName,
     /// How far its claim is.
     pub state: MemberState,
-    /// It is releasing as surplus, and that can still be taken back: it has its labels, and somebody uses it.
+    /// Its release as surplus is only requested, and can be withdrawn: it has its labels, and somebody uses it.
     pub requested: bool,
     /// Its topology domain as last known, with the key that the role had then; used while the host is not in the
     /// inventory and the role still has that key.
@@ -54,7 +54,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether it may stay: not releasing, or only asked to.
+    /// Whether it may stay: its release has not begun, or is only requested.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.requested || self.state != MemberState::Releasing
@@ -68,12 +68,12 @@ impl Member {
 }
 
 /// The member in whose place a claimed one comes. Only the decision says so, and it says when that is over: a host that
-/// was given back, and is taken again, has nothing to do with who replaced it before.
+/// was released, and is taken again, has nothing to do with who replaced it before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Replaces {
     /// That one was asked to be moved, and is kept beside it until it is bound.
     Beside(HostId),
-    /// That one was given back. It says only that this one is a replacement under way.
+    /// That one was released. It says only that this one is a replacement under way.
     Alone(HostId),
 }
 
@@ -94,7 +94,7 @@ pub enum MemberState {
     Claimed,
     /// Labelled.
     Bound,
-    /// On its way out; it uses its domain until it is freed.
+    /// Being released; it uses its domain until its host is free.
     Releasing,
 }
 
@@ -104,15 +104,15 @@ pub enum FailReason {
     /// The `BareMetalHost` does not exist any more.
     Gone,
     /// Somebody marked the host as failed.
-    Marked,
+    MarkedFailed,
     /// In error for longer than the role allows.
     InError,
     /// Claimed, and used by somebody before it had its labels.
-    Taken,
+    UsedBeforeLabelled,
     /// Claimed, and the API server refuses every write of its host, so that it cannot get its labels.
-    Refused,
+    WriteRefused,
     /// Somebody asked to move it off; it is kept until its replacement is bound.
-    ReplaceRequested,
+    MoveRequested,
 }
 
 /// Who has a host.

@@ -291,11 +291,11 @@ impl Display for FailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gone => "its host does not exist any more",
-            Self::Marked => "it is marked as failed",
+            Self::MarkedFailed => "it is marked as failed",
             Self::InError => "it has been in error for too long",
-            Self::Taken => "somebody used it before it was handed over",
-            Self::Refused => "the API server refuses its labels",
-            Self::ReplaceRequested => "somebody asked to move it off",
+            Self::UsedBeforeLabelled => "somebody used it before it was handed over",
+            Self::WriteRefused => "the API server refuses its labels",
+            Self::MoveRequested => "somebody asked to move it off",
         })
     }
 }

@@ -88,7 +88,7 @@ fn a_quota_refuses_growth_but_not_replacement() {
         "{kind:?}"
     );
     site.hold(&id("c"), held("tenant/a", "Worker"));
-    let failed = [member("c", "Worker", "c").failed(FailReason::Marked)];
+    let failed = [member("c", "Worker", "c").failed(FailReason::MarkedFailed)];
     let decision = decide(&site, &request([role("Worker", Selector::default(), 1)]), &failed);
     assert_eq!(taken(&decision), ["Worker/d"]);
 }
@@ -164,8 +164,8 @@ fn a_refusal_is_a_sentence_that_names_the_counts_and_the_key() {
 fn a_refusal_after_another_roles_replacement_is_proven() {
     let site = site([host("a").rack("r2"), host("b").rack("r2"), host("c")]);
     let members = [
-        member("b", "Storage", "r2").failed(FailReason::Marked),
-        member("c", "ControlPlane", "r9").failed(FailReason::Marked),
+        member("b", "Storage", "r2").failed(FailReason::MarkedFailed),
+        member("c", "ControlPlane", "r9").failed(FailReason::MarkedFailed),
     ];
     let wanted = request([
         any_rack(role("ControlPlane", Selector::default(), 1)),

@@ -155,7 +155,7 @@ fn a_failed_members_domain_does_not_help_a_role_to_grow() {
         host("c").rack("r2"),
         host("d").rack("r2"),
     ];
-    let failed = |name, rack| fixtures::member(name, "Worker", rack).failed(FailReason::Marked);
+    let failed = |name, rack| fixtures::member(name, "Worker", rack).failed(FailReason::MarkedFailed);
     let members = [failed("a", "r1"), failed("c", "r2")];
     let wanted = fixtures::request([fixtures::role("Worker", Selector::default(), 3)]);
     let refusal = decide(&fixtures::site(hosts), &wanted, &members)

@@ -36,7 +36,10 @@ fn a_consumer_fails_a_claimed_host_but_not_a_bound_one() {
     let site = site([host("a").consumed(), host("b")]);
     let wanted = role("Worker", Selector::default(), 1);
     let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
-    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::Taken));
+    assert_eq!(
+        of("a", MemberState::Claimed),
+        Some(FailReason::UsedBeforeLabelled)
+    );
     assert_eq!(of("a", MemberState::Bound), None);
     assert_eq!(of("b", MemberState::Claimed), None);
 }
@@ -48,18 +51,18 @@ fn a_host_that_cannot_be_written_gives_its_place_away() {
     let site = site([refused, host("b").rack("r2")]);
     let wanted = role("Worker", Selector::default(), 1);
     let of = |name: &str, state| failure(&site, &wanted, &member(name, "Worker", "r1").state(state), None);
-    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::Refused));
+    assert_eq!(of("a", MemberState::Claimed), Some(FailReason::WriteRefused));
     assert_eq!(of("a", MemberState::Bound), None);
     assert_eq!(of("b", MemberState::Claimed), None);
     let members = [member("a", "Worker", "r1")
         .state(MemberState::Claimed)
-        .failed(FailReason::Refused)];
+        .failed(FailReason::WriteRefused)];
     let decision = decide(&site, &request([wanted]), &members);
     assert_eq!(taken(&decision), ["Worker/b"]);
     let released = decision.release.iter().map(|release| release.reason);
     assert_eq!(
         released.collect::<Vec<_>>(),
-        [placement::ReleaseReason::Failed(FailReason::Refused)]
+        [placement::ReleaseReason::Failed(FailReason::WriteRefused)]
     );
 }
 
@@ -154,7 +157,7 @@ fn shrink_commits_though_another_role_cannot_grow() {
 }
 
 #[test]
-fn a_role_gone_from_the_spec_gives_back_all_its_members() {
+fn a_role_gone_from_the_spec_releases_all_its_members() {
     let site = site([host("a").rack("r1")]);
     let members = [
         member("a", "Worker", "r1"),
@@ -187,7 +190,7 @@ fn a_failed_member_yields_its_domain_to_its_replacement() {
     assert_eq!(decision.take[0].replaces, Some(Replaces::Alone(id("a"))));
     assert_eq!(
         decision.release[0].reason,
-        ReleaseReason::Failed(FailReason::Marked)
+        ReleaseReason::Failed(FailReason::MarkedFailed)
     );
     assert_eq!(decision.outcome(), Outcome::Placed);
 }
@@ -196,7 +199,7 @@ fn a_failed_member_yields_its_domain_to_its_replacement() {
 fn replacements_are_limited_and_the_rest_waits() {
     let hosts = ["a", "b", "c", "d", "e"].map(|name| host(name).rack(name));
     let site = site(hosts);
-    let failed = |name: &str| member(name, "ControlPlane", name).failed(FailReason::Marked);
+    let failed = |name: &str| member(name, "ControlPlane", name).failed(FailReason::MarkedFailed);
     let members = [failed("a"), failed("b"), member("c", "ControlPlane", "c")];
     let wanted = request([role("ControlPlane", Selector::default(), 3)]);
     let decision = decide(&site, &wanted, &members);
@@ -253,7 +256,7 @@ fn a_tenth_of_the_workers_may_be_replaced_at_a_time() {
 fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
     let site = site([host("a").rack("r1"), host("b").rack("r2"), host("c").rack("r3")]);
     let members = [
-        member("a", "Worker", "r1").failed(FailReason::ReplaceRequested),
+        member("a", "Worker", "r1").failed(FailReason::MoveRequested),
         member("c", "Worker", "r3"),
     ];
     let wanted = request([role("Worker", Selector::default(), 2)]);
@@ -276,7 +279,7 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         (vec!["Worker/a".to_owned()], 0)
     );
     assert_eq!(third.release[0].reason, ReleaseReason::Moved);
-    // A shrink in between gives back one place: that of the pair, which is on its way out.
+    // A shrink in between releases one place: that of the pair, which is to be moved.
     let smaller = request([role("Worker", Selector::default(), 1)]);
     let shrunk = decide(&site, &smaller, &claimed);
     assert_eq!(
@@ -287,9 +290,9 @@ fn a_member_to_be_moved_is_kept_until_its_replacement_is_bound() {
         )
     );
     let left = apply(&shrunk, &smaller, &claimed, false);
-    let settled = decide(&site, &smaller, &left);
+    let repeated = decide(&site, &smaller, &left);
     assert_eq!(
-        (settled.take.len(), settled.release.len(), settled.keep.len()),
+        (repeated.take.len(), repeated.release.len(), repeated.keep.len()),
         (0, 0, 1)
     );
 }

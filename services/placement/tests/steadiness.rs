@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fixtures::{HostExt, ROOM, any_rack, apply, flavor_is, host, id, request, role, rooms, site_with};
 use placement::{
     Decision, FailReason, Host, HostId, Member, MemberState, Policy, Replaces, Request, RoleName, Selector,
-    Site, decide, settled,
+    Site, decide, reports_without_decision,
 };
 use proptest::prelude::*;
 
@@ -107,7 +107,7 @@ impl World {
             Event::Move(which) => {
                 let count = self.members.len().max(1);
                 for member in self.members.iter_mut().skip(usize::from(*which) % count).take(1) {
-                    member.failed = Some(FailReason::ReplaceRequested);
+                    member.failed = Some(FailReason::MoveRequested);
                 }
             }
             Event::Narrow(which) => {
@@ -231,7 +231,7 @@ proptest! {
             prop_assert!(again.release.is_empty(), "a second decision releases {:?} after {:?}", again.release, decision);
             // Where nobody has failed, and only there, that is known without a decision.
             let failed = live(&world.members).any(|member| !is_well(&world, member) && !is_outgoing(&world, member));
-            let said = settled(&world.site, &world.request(), &world.members);
+            let said = reports_without_decision(&world.site, &world.request(), &world.members);
             let nothing = (again.refusal.is_none() && !failed).then_some(again.reports);
             prop_assert_eq!(said, nothing);
         }

@@ -11,7 +11,7 @@ use placement::{FailReason, Selector};
 fn replacement_before_growth_and_undated_clusters_last() {
     let site = site([host("a").rack("r1")]);
     let wanted = request([role("Worker", Selector::default(), 1)]);
-    let failed = [member("a", "Worker", "r1").failed(FailReason::Marked)];
+    let failed = [member("a", "Worker", "r1").failed(FailReason::MarkedFailed)];
     let priority = |members: &[placement::Member], created| Priority::new(&site, &wanted, members, created);
     let mut turns = [
         priority(&[], None),

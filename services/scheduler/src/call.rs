@@ -142,7 +142,7 @@ const PROBE: Duration = Duration::from_secs(10);
 
 /// Largest message of most calls: four times the largest shape of a cluster that is taken.
 const USUAL: usize = 256 << 10;
-/// Largest list of hosts that a cluster gives back: all that its status has room for, whose form is the longer one.
+/// Largest list of hosts that a cluster releases: all that its status has room for, whose form is the longer one.
 const RELEASED: usize = 1280 << 10;
 /// Largest message of any call: agents end a chunk of a report at 1 MiB, and the one host or cluster that it ends with has no
 /// more than an API server stores of it and of its networks.

@@ -68,7 +68,7 @@ pub enum Error {
         /// Generation in the ledger.
         applied: i64,
     },
-    /// The cluster is on its way out.
+    /// The cluster is being released.
     #[error("{cluster}: is being released, so its spec can no longer change")]
     Releasing {
         /// Cluster.

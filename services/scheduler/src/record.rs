@@ -51,7 +51,7 @@ pub struct Record {
     pub reports: Vec<Report>,
     /// Where the site contradicts the ledger.
     pub conflicts: Vec<Report>,
-    /// It only gives hosts back.
+    /// It only releases hosts.
     pub releasing: bool,
     /// Revision of the last change, in the site's history.
     pub revision: u64,

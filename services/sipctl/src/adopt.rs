@@ -78,7 +78,7 @@ fn adopted(report: Cluster, strays: &[Remark]) -> Adopted {
     }
     for given in release {
         let (host, role, why) = (given.host, given.role, given.reason.as_str());
-        conflicts.push(format!("{host} would be given back ({role}): {why}"));
+        conflicts.push(format!("{host} would be released ({role}): {why}"));
     }
     if outcome != Outcome::Placed {
         let why = refusal.map(|refusal| refusal.message).unwrap_or_default();

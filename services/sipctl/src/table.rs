@@ -23,9 +23,7 @@ pub fn render(plan: &Plan) -> String {
     let clusters: Vec<String> = plan.clusters().iter().map(cluster).collect();
     let mut text = clusters.join("\n");
     if !plan.clusters().is_empty() {
-        text.push_str(
-            "\n= stays   + is taken   - is given back   (n free) eligible hosts that nobody holds\n",
-        );
+        text.push_str("\n= stays   + is taken   - is released   (n free) eligible hosts that nobody holds\n");
     }
     text
 }
@@ -50,10 +48,10 @@ fn cluster(planned: &Planned) -> String {
         text.push_str(&table);
         text.push('\n');
     }
-    let given = release
+    let released = release
         .iter()
-        .map(|given| format!("{} ({}): {}", given.host, given.role, given.reason.as_str()));
-    list(&mut text, "Given back", given);
+        .map(|one| format!("{} ({}): {}", one.host, one.role, one.reason.as_str()));
+    list(&mut text, "Released", released);
     if let Some(refusal) = refusal {
         let _ = writeln!(text, "Why not: {}", refusal.message);
         list(&mut text, "Would help", refusal.helps.iter().cloned());

@@ -73,7 +73,7 @@ fn faults(clusters: &[DynamicObject], hosts: &[DynamicObject]) -> Vec<String> {
     found
 }
 
-/// Of one cluster that is not on its way out, with the hosts that have its labels.
+/// Of one cluster that is not being released, with the hosts that have its labels.
 fn of_cluster(cluster: &DynamicObject, labelled: &[&DynamicObject]) -> Vec<String> {
     let name = whole(cluster);
     if cluster.metadata.deletion_timestamp.is_some() {

@@ -1,10 +1,10 @@
-//! How the agent knows that a host was given back.
+//! How the agent knows that a host was released.
 
 use std::time::Instant;
 
 use kit::placement::Release;
 
-/// How an agent knows that a host was given back.
+/// How an agent knows that a host was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// The API server has no such host.
@@ -18,7 +18,7 @@ pub enum Evidence {
     Seen,
 }
 
-/// A host that was given back.
+/// A host that was released.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Released {
     /// What is confirmed to the scheduler.

@@ -1,4 +1,4 @@
-//! When a host that was given back is really free of claims.
+//! When a host that was released is really free of claims.
 //!
 //! CAPM3 chooses a host and patches it later, without looking again: its patch may come after the host was unlabelled. Where
 //! the policy on consumers is in force the API server refuses that patch, and a release is confirmed at once. Without it a release is

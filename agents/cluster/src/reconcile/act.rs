@@ -219,7 +219,7 @@ async fn confirm_gone(hosts: &Api<BareMetalHost>, action: &HostAction) -> Outcom
     }
 }
 
-/// Tells the scheduler which hosts were given back and cannot be claimed by late patches any more.
+/// Tells the scheduler which hosts were released and cannot be claimed by late patches any more.
 async fn confirm(plan: &Plan, released: Vec<Released>, context: &Context) -> Result<(), Error> {
     let served = ServedCluster::new(&plan.cluster, plan.cluster_api.as_ref());
     let is_own =

@@ -1,4 +1,4 @@
-//! What frees a host that leaves and is in use, for people: it depends on why it leaves.
+//! What helps where a host is in use, for people: it depends on why the host leaves, and on who uses it.
 
 use kit::placement::Member;
 
@@ -27,6 +27,19 @@ pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String
     };
     format!("; {words}")
 }
+
+/// What to do where a consumer of another Cluster uses a member's host, to follow what the message says.
+pub(super) fn foreign_consumer() -> String {
+    format!(
+        ": delete the Machine that uses it, or name its Cluster in annotation {} of the SIPCluster",
+        api::annotations::CLUSTER_API_CLUSTER
+    )
+}
+
+/// The same where the `SIPCluster` is being deleted: to name another Cluster in it frees no host. That Cluster may be its own under another
+/// name, or somebody else's.
+pub(super) const FOREIGN_CONSUMER_OF_DELETED: &str = ": it is released once nothing uses it; delete the Cluster of that consumer if it is to \
+    go too, or else its Machine only; where the consumer does not exist any more, remove spec.consumerRef of the host";
 
 fn scale_down(machine: &Machine) -> String {
     match machine.owner() {

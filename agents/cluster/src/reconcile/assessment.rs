@@ -21,6 +21,8 @@ pub enum Assessment {
     Due(HostAction),
     /// It cannot be written until somebody changes something; for people.
     Blocked(String),
+    /// The same, since a consumer of another Cluster uses it; for people, without what helps.
+    ForeignConsumer(String),
     /// It joins, and waits for something that will come; for people.
     Waits(String),
     /// It leaves, and its consumer still uses it; for people.
@@ -39,6 +41,7 @@ impl Assessment {
             Self::Due(action) => Some(action),
             Self::Settled
             | Self::Blocked(_)
+            | Self::ForeignConsumer(_)
             | Self::Waits(_)
             | Self::InUse(_)
             | Self::Drains
@@ -89,7 +92,9 @@ fn join(verb: Verb, facts: &Facts<'_>) -> Assessment {
         (Labels::Own, _) if facts.served.annotation_change(facts.host).is_some() => {
             attempt(Verb::Adopt, facts)
         }
-        (Labels::Own, User::Foreign) => Assessment::Blocked(facts.served.foreign_consumer(facts.host)),
+        (Labels::Own, User::Foreign) => {
+            Assessment::ForeignConsumer(facts.served.foreign_consumer(facts.host))
+        }
         (Labels::Own, User::Nobody | User::Own | User::Unknown) => Assessment::Settled,
         (Labels::None | Labels::Partial | Labels::Foreign, _) => attempt(verb, facts),
     }
@@ -120,7 +125,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
             "it carries labels of somebody else: {}",
             describe_labels(host.sip_labels())
         )),
-        // The claim is older than what the host shows: this process was paused, and another has given the host back.
+        // The claim is older than what the host shows: this process was paused, and another has released the host.
         Err(Violation::Mark) => Assessment::Blocked(format!(
             "it was released at revision {}, after it was claimed at {}",
             host.release_mark(),
@@ -128,7 +133,7 @@ fn attempt(verb: Verb, facts: &Facts<'_>) -> Assessment {
         )),
         // Its Machine is not asked to go: it is another cluster's.
         Err(Violation::Consumer) if facts.user() == User::Foreign && verb != Verb::Label => {
-            Assessment::Blocked(served.foreign_consumer(host))
+            Assessment::ForeignConsumer(served.foreign_consumer(host))
         }
         Err(Violation::Consumer) if member.is_releasing() => {
             Assessment::InUse(format!("it is still used by {}", consumer(host)))

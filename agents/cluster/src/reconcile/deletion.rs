@@ -11,6 +11,7 @@ use kit::{
 };
 
 use super::{
+    advice::FOREIGN_CONSUMER_OF_DELETED,
     assessment::{Assessment, UNWRITABLE},
     members::{self, Assessed},
     observation::{Evidence, Holding, Observation},
@@ -23,7 +24,7 @@ use super::{
 /// When pods that may still route to hosts are looked for again, where no agent reports them.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
-/// Plans a pass over a cluster that gives its hosts back.
+/// Plans a pass over a cluster that releases its hosts.
 pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, evidence: &Evidence) -> Plan {
     let object = observation.object;
     let placement = &holding.placement;
@@ -45,9 +46,12 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
                 .iter()
                 .filter_map(|member| waits(object, evidence, member))
                 .collect(),
-            blocked: members
-                .iter()
-                .any(|member| matches!(member.assessment, Assessment::Blocked(_) | Assessment::Unwritable)),
+            blocked: members.iter().any(|member| {
+                matches!(
+                    member.assessment,
+                    Assessment::Blocked(_) | Assessment::ForeignConsumer(_) | Assessment::Unwritable
+                )
+            }),
         })),
         requeue: matches!(evidence, Evidence::Listed(Some(_))).then_some(LIST_AGAIN),
         ..Plan::nothing(placement.cluster().clone())
@@ -62,6 +66,7 @@ fn waits(
 ) -> Option<String> {
     let why = match (assessment, evidence) {
         (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
+        (Assessment::ForeignConsumer(why), _) => format!("{why}{FOREIGN_CONSUMER_OF_DELETED}"),
         (Assessment::Unwritable, _) => UNWRITABLE.to_owned(),
         (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("waits until {pod} is gone"),
         (Assessment::Drains, Evidence::Reported | Evidence::Listed(None)) => {

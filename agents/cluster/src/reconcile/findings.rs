@@ -14,7 +14,7 @@ use kit::{
 };
 
 use super::{
-    advice::advice,
+    advice::{advice, foreign_consumer},
     assessment::{Assessment, UNWRITABLE},
     host_action::Verb,
     members::Assessed,
@@ -135,6 +135,7 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
                 waiting.push(format!("{host}: to be released, {why}"));
             }
             Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
+            Assessment::ForeignConsumer(why) => blocked.push(format!("{host}: {why}{}", foreign_consumer())),
         }
     }
     if members.is_empty() && holding.placement.refusal().is_some() {

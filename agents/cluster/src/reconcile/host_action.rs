@@ -18,7 +18,7 @@ pub enum Verb {
     Label,
     /// Puts labels back that a person removed from a bound host.
     Relabel,
-    /// Puts labels back on a host that a Machine of the cluster has claimed while it was given back, until the Machine is gone.
+    /// Puts labels back on a host that a Machine of the cluster has claimed while it was released, until the Machine is gone.
     RelabelClaimed,
     /// Writes the Cluster API cluster to a host that has the cluster's labels: SIP placed it, or the `SIPCluster` names another one.
     Adopt,

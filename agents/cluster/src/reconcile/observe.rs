@@ -112,7 +112,7 @@ pub(super) struct Orphan {
     pub(super) routed_by: Option<String>,
 }
 
-/// Observes a cluster without `SIPCluster`; `None` when it gives nothing back.
+/// Observes a cluster without `SIPCluster`; `None` when it releases nothing.
 ///
 /// # Errors
 /// When the scheduler or the API server does not answer, or the scheduler answers from an older epoch than was seen.

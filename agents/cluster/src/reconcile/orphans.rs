@@ -1,7 +1,7 @@
 //! Placements without a `SIPCluster`: an operator has released a host whose labels name one that does not exist, or the
-//! scheduler gives back what a late call has claimed. There is no object that a controller would reconcile.
+//! scheduler releases what a late call has claimed. There is no object that a controller would reconcile.
 //!
-//! They take the same four steps as every cluster. Only what is on its way out is acted on, and there is no status to write.
+//! They take the same four steps as every cluster. Only what is releasing is acted on, and there is no status to write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,7 +116,7 @@ pub async fn run(context: Arc<Context>, orphans: Orphans, listed: Vec<Listed>) -
     }
 }
 
-/// Unlabels, marks and confirms what is on its way out. Returns when the next pass is due, if the watches may not tell.
+/// Unlabels, marks and confirms what is releasing. Returns when the next pass is due, if the watches may not tell.
 async fn pass(cluster: &ObjectKey, context: &Context) -> Result<Option<Duration>, Error> {
     if context.inventory.has_cluster(cluster) {
         return Ok(None);

@@ -43,16 +43,20 @@ fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
     }
 }
 
-/// Members that fail, come in the place of others, or go: one Event for all of a kind.
+/// Members that fail, are to be moved, come in the place of others, or go: one Event for all of a kind.
 fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
     let before = status::held(object);
-    let (mut failed, mut replacing, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut failed, mut moves) = (Vec::new(), Vec::new());
+    let (mut replacing, mut leaving) = (Vec::new(), Vec::new());
     for member in holding.placement.members() {
         let (host, role) = (member.host(), member.role());
         let known = before.and_then(|before| before.members.iter().find(|known| known.uid == host.uid()));
         if member.failed_since().is_some() && known.is_none_or(|known| known.failed_since.is_none()) {
-            let observed = holding.hosts.get(host.key());
-            failed.push(format!("{host} ({role}): {}", why(member, observed)));
+            let (list, why) = match cause(member, holding.hosts.get(host.key())) {
+                Cause::Failure(why) => (&mut failed, why),
+                Cause::Request => (&mut moves, "somebody asked to move it off".to_owned()),
+            };
+            list.push(format!("{host} ({role}): {why}"));
         }
         if let Some(old) = member.replaces().filter(|_| known.is_none()) {
             replacing.push(format!("{host} ({role}) for {old}"));
@@ -68,40 +72,49 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
     };
     [
         event(Event::warning, "HostFailed", "to be replaced", failed),
+        event(Event::normal, "MoveRequested", "to be moved", moves),
         event(
             Event::normal,
             "Replacing",
             "hosts come in the place of others",
             replacing,
         ),
-        event(Event::normal, "Releasing", "hosts are given back", leaving),
+        event(Event::normal, "Releasing", "hosts are released", leaving),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// What the site shows of a member that is to be replaced.
-fn why(member: &Member, host: Option<&ObservedHost>) -> String {
+/// Why a member is to be replaced.
+#[derive(Debug)]
+enum Cause {
+    /// Its host has failed: how, for people.
+    Failure(String),
+    /// Somebody wishes it, and its host is well.
+    Request,
+}
+
+/// What the site shows of a member that is to be replaced. An error is no cause by itself: it lasts for a while before it is one, and a
+/// request that comes first is known first.
+fn cause(member: &Member, host: Option<&ObservedHost>) -> Cause {
     let host = host.filter(|host| host.id().uid() == member.host().uid());
-    match host {
+    let is_claimed = member.state() == MemberState::Claimed;
+    Cause::Failure(match host {
         None => "its BareMetalHost is gone".to_owned(),
         Some(host) if host.is_marked_failed() => "it is marked as failed".to_owned(),
-        Some(host) if host.error().is_some() => {
-            format!(
-                "it has been in error for too long: {}",
-                host.error().unwrap_or_default()
-            )
-        }
-        Some(host) if member.state() != MemberState::Bound && host.is_write_refused() => {
-            "the API server refuses every write of it".to_owned()
-        }
-        Some(host) if host.is_to_be_replaced() => "somebody asked to move it off".to_owned(),
-        Some(host) if member.state() != MemberState::Bound && host.consumer().is_some() => {
+        Some(host) if is_claimed && host.consumer().is_some() => {
             "somebody used it before it was handed over".to_owned()
         }
-        Some(_) => "it has recovered since".to_owned(),
-    }
+        Some(host) if is_claimed && host.is_write_refused() => {
+            "the API server refuses every write of it".to_owned()
+        }
+        Some(host) if host.is_to_be_replaced() => return Cause::Request,
+        Some(host) => match host.error() {
+            Some(error) => format!("it has been in error for too long: {error}"),
+            None => "it has recovered since".to_owned(),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -176,11 +189,44 @@ mod tests {
                 ),
                 (
                     "Releasing",
-                    "hosts are given back: metal/h1 (Worker): failed".to_owned()
+                    "hosts are released: metal/h1 (Worker): failed".to_owned()
                 ),
             ]
         );
         assert_eq!(events(&status_of(&next), next, hosts()), []);
+    }
+
+    #[test]
+    fn a_member_to_be_moved_has_an_event_that_is_no_failure() {
+        let asked = |object| {
+            with(
+                object,
+                "/metadata/annotations/sip.airshipit.org~1replace",
+                json!(""),
+            )
+        };
+        let in_error = with(host("h1"), "/status/operationalStatus", json!("error"));
+        let requested = (
+            "MoveRequested",
+            "to be moved: metal/h1 (Worker): somebody asked to move it off",
+        );
+        let failure = (
+            "HostFailed",
+            "to be replaced: metal/h1 (Worker): somebody used it before it was handed over",
+        );
+        for (object, state, (reason, note)) in [
+            (host("h1"), Bound, requested),
+            (in_error, Bound, requested),
+            (used(host("h1")), Releasing, requested),
+            (used(host("h1")), Claimed, failure),
+        ] {
+            let events = events(
+                &status_of(&[member("h1", state)]),
+                vec![failed(member("h1", state))],
+                vec![asked(object)],
+            );
+            assert_eq!(events, [(reason, note.to_owned())]);
+        }
     }
 
     #[test]

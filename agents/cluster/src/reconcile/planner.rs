@@ -48,7 +48,7 @@ fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
     }
 }
 
-/// Plans one pass over a cluster without `SIPCluster`: only what is on its way out is acted on, and there is no status. `drained`:
+/// Plans one pass over a cluster without `SIPCluster`: only what is releasing is acted on, and there is no status. `drained`:
 /// no pod routes to its hosts. Returns whether a host waits for that.
 pub(super) fn plan_orphan(holding: &Holding, drained: bool) -> (Plan, bool) {
     let mut members = members::assess_all(holding, |_| drained);

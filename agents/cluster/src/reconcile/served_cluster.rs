@@ -63,14 +63,13 @@ impl ServedCluster {
         }
     }
 
-    /// That a host is used by a consumer of another Cluster, and what helps; for people.
+    /// That a host is used by a consumer of another Cluster; for people. What helps depends on whether the `SIPCluster` is to keep it.
     pub(super) fn foreign_consumer(&self, host: &ObservedHost) -> String {
         let consumer = host.consumer().cloned().unwrap_or_default();
         format!(
-            "it is used by {}, and this SIPCluster serves {}: delete the Machine that uses it, or name its Cluster in annotation {} of the SIPCluster",
+            "it is used by {}, and this SIPCluster serves {}",
             describe_consumer(&consumer, host.cluster_label()),
             self.cluster,
-            api::annotations::CLUSTER_API_CLUSTER,
         )
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn lacks_rights(object: &SIPCluster, section: Section) -> bool {
     own.any(|condition| condition.reason == conditions::NAMESPACE_NOT_GRANTED)
 }
 
-/// Whether no pod of any load balancer routes to a member that is given back. The load-balancer agent reports that of whatever
+/// Whether no pod of any load balancer routes to a member that is released. The load-balancer agent reports that of whatever
 /// exists, of clusters too whose spec names no load balancer.
 #[must_use]
 pub(super) fn drained(
@@ -99,7 +99,7 @@ pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool 
     reported.is_some_and(|drained| drained.epoch == epoch && drained.revision >= released)
 }
 
-/// Who a member that is given back waits for and since when, for people.
+/// Who a member that is released waits for and since when, for people.
 pub(super) fn describe_drain(object: &SIPCluster, member: &Member) -> String {
     let status = object.status.as_ref();
     let known = status.and_then(|status| status.placement.as_ref());

@@ -23,7 +23,7 @@ pub(super) enum Draft {
     Deleting(Progress),
 }
 
-/// How far a cluster that is being deleted has given back its hosts.
+/// How far a cluster that is being deleted has released its hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Progress {
     pub(super) placement: Placement,
@@ -65,9 +65,9 @@ impl Progress {
         let refused = (!outcomes.refused.is_empty()).then(|| findings::refused_in_words(&outcomes.refused));
         waits.extend(refused);
         let why = if waits.is_empty() {
-            format!("{members} hosts are being given back")
+            format!("{members} hosts are being released")
         } else {
-            format!("{members} hosts are being given back; {}", named(&waits))
+            format!("{members} hosts are being released; {}", named(&waits))
         };
         OwnStatus {
             findings: deleting(&why, blocked || !outcomes.refused.is_empty()),

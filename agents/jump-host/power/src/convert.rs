@@ -33,7 +33,7 @@ pub(crate) fn host(member: &Member, host: Result<(&Host, Power), &str>) -> wire:
     };
     let leaving = member
         .is_releasing()
-        .then(|| "the cluster gives it back".to_owned());
+        .then(|| "the cluster releases it".to_owned());
     wire::Host {
         name: id.key().name.clone(),
         namespace: id.key().namespace.clone(),

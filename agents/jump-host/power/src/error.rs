@@ -56,7 +56,7 @@ pub enum Error {
         /// As asked for.
         host: String,
     },
-    /// The cluster gives the host back.
+    /// The cluster releases the host.
     #[error("{cluster} gives host {host} back, so its power state can no longer be changed by this cluster")]
     Releasing {
         /// Namespace and name of the cluster.
@@ -131,7 +131,7 @@ pub enum Error {
         /// Why it is not known.
         failure: Failure,
     },
-    /// The cluster gave the host back while the effect was waited for.
+    /// The cluster released the host while the effect was waited for.
     #[error(
         "{reset_type} was sent to host {host}, and its effect was not seen before the cluster no longer held the host"
     )]

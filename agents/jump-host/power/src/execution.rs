@@ -307,7 +307,7 @@ impl<M: Membership> Executor<M> {
         Ok(host)
     }
 
-    /// That the cluster holds the host now, and does not give it back.
+    /// That the cluster holds the host now, and does not release it.
     pub(crate) async fn still_held(&self, tenant: &Tenant, id: &HostId) -> Result<(), Error> {
         let members = self.membership.members(&tenant.cluster).await?;
         let member = members.iter().find(|member| member.host == *id);

@@ -24,7 +24,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether the cluster gives it back.
+    /// Whether the cluster releases it.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
         self.state == MemberState::Releasing

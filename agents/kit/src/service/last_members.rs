@@ -30,7 +30,7 @@ impl LastMembers {
         }
     }
 
-    /// Those of the cluster's last members that its status still holds and does not give back; `None` if this process has applied
+    /// Those of the cluster's last members that its status still holds and does not release; `None` if this process has applied
     /// nothing for it.
     pub(super) fn still_held(&self, cluster: &SIPCluster, held: &Placement) -> Option<Members> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,7 +28,7 @@ impl Members {
         Self(by_role)
     }
 
-    /// Those that a status holds and does not give back.
+    /// Those that a status holds and does not release.
     pub(super) fn still_held(&self, held: &Placement) -> Self {
         let is_held = |member: &&Member| {
             let mut held = held.members.iter();

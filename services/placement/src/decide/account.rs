@@ -10,17 +10,17 @@ use super::pairs::Pairs;
 use super::quota;
 use super::victims::{self, Place};
 use crate::decision::{RefusalKind, Release, ReleaseReason};
-use crate::life::{Occupies, Quota, SiteFacts, Stage};
+use crate::life::{Circumstances, DomainUse, Quota, Stage};
 use crate::request::{FailReason, Member, Request, Role};
 use crate::site::{NONE, Site, Value, at};
 
-/// Through what a host in a domain may be taken though a member of the role is in it.
+/// For whom a host in a domain may be taken though a member of the role is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
-    /// Nobody is in it.
+    /// For anybody: no member is in it.
     Open,
     /// For a lost replacement, which is under way already.
-    Chain,
+    LostReplacement,
     /// For another lost member.
     Lost,
     /// For the one member that is moved.
@@ -47,7 +47,7 @@ pub(crate) struct Account<'a> {
     pub(crate) growth: u32,
     /// How many of the lost may be replaced now.
     pub(crate) replaceable: u32,
-    /// How many of these may be others than lost replacements.
+    /// How many of these may be lost members other than lost replacements: each puts one more replacement under way.
     pub(crate) fresh: u32,
     /// Whether one of those leaving may be moved now, if no other role's is.
     pub(crate) may_move: bool,
@@ -69,7 +69,7 @@ impl<'a> Account<'a> {
     }
 
     /// Whether it may be replaced now, as far as the limits go.
-    pub(crate) fn is_candidate(&self, lost: &Known<'_>) -> bool {
+    pub(crate) fn may_be_replaced(&self, lost: &Known<'_>) -> bool {
         if lost.stage.counts().under_way {
             self.replaceable > 0
         } else {
@@ -128,7 +128,7 @@ impl<'a> Accounts<'a> {
                 of_role.push(member);
             } else if member.is_live() {
                 let known = Known::new(site, None, member);
-                release.push(given_back(&known, ReleaseReason::Surplus));
+                release.push(released(&known, ReleaseReason::Surplus));
             }
         }
         let drafts: Vec<Draft<'a>> = wanted
@@ -138,7 +138,7 @@ impl<'a> Accounts<'a> {
         let quota = quota::exceeded(site, request, drafts.iter().any(Draft::grows));
         let mut roles: Vec<Account<'a>> = drafts
             .into_iter()
-            .map(|draft| draft.settle(site, quota.is_none(), &mut release))
+            .map(|draft| draft.release_surplus(site, quota.is_none(), &mut release))
             .collect();
         // One move of a cluster at a time.
         if roles.iter().any(|account| !account.outgoing.is_empty()) {
@@ -146,7 +146,7 @@ impl<'a> Accounts<'a> {
                 account.may_move = false;
             }
         }
-        roles.iter_mut().for_each(Account::open_gates);
+        roles.iter_mut().for_each(Account::set_gates);
         Self {
             roles,
             release,
@@ -184,13 +184,13 @@ impl<'a> Accounts<'a> {
             account.replaceable = count(share);
             account.fresh = account.fresh.min(account.replaceable);
             account.may_move = account.may_move && left > 0;
-            account.open_gates();
+            account.set_gates();
         }
     }
 
     /// Whether every role has what it wants, nobody has to go, and the records say what they should.
-    pub(crate) fn are_settled(&self) -> bool {
-        let is_settled = |account: &Account<'_>| {
+    pub(crate) fn need_no_decision(&self) -> bool {
+        let needs_none = |account: &Account<'_>| {
             account.growth == 0
                 && account.lost.is_empty()
                 && account.leaving.is_empty()
@@ -199,11 +199,11 @@ impl<'a> Accounts<'a> {
                     .staying()
                     .all(|known| !known.member.requested && known.replaces == known.member.replaces)
         };
-        self.release.is_empty() && self.roles.iter().all(is_settled)
+        self.release.is_empty() && self.roles.iter().all(needs_none)
     }
 }
 
-pub(crate) fn given_back(known: &Known<'_>, reason: ReleaseReason) -> Release {
+pub(crate) fn released(known: &Known<'_>, reason: ReleaseReason) -> Release {
     Release {
         role: known.member.role.clone(),
         host: known.member.host.clone(),
@@ -216,7 +216,7 @@ pub(crate) fn given_back(known: &Known<'_>, reason: ReleaseReason) -> Release {
 struct Draft<'a> {
     role: &'a Role,
     places: Vec<Place<'a>>,
-    /// Domains of members that are on their way out for good.
+    /// Domains of members that are releasing.
     used: BTreeSet<LabelValue>,
 }
 
@@ -235,14 +235,14 @@ impl<'a> Draft<'a> {
         for mut known in live {
             if let Some(reason) = pairs.ended.get(&known.member.host) {
                 used.extend(known.domain.clone());
-                release.push(given_back(&known, *reason));
+                release.push(released(&known, *reason));
                 continue;
             }
             let by = pairs.outgoing.get(&known.member.host);
             known.replaces = pairs.replaces(&known);
             known.stage = Stage::of_member(
                 known.member,
-                SiteFacts {
+                Circumstances {
                     failed: known.failed,
                     paired: by.is_some(),
                     ordinary: pairs.ordinary.contains(&known.member.host),
@@ -267,7 +267,7 @@ impl<'a> Draft<'a> {
     fn counted(&self) -> usize {
         let is_counted = |place: &&Place<'_>| match place.filled_by.quota() {
             Quota::Counted => true,
-            Quota::CountedAgain | Quota::Free => false,
+            Quota::CountedAsGrowth | Quota::NotCounted => false,
         };
         self.places.iter().filter(is_counted).count()
     }
@@ -277,8 +277,8 @@ impl<'a> Draft<'a> {
         at(self.role.want) > self.counted()
     }
 
-    /// Decides which members go. `grows`: it may have more than its quota has counted.
-    fn settle(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
+    /// Releases the members beyond those that it may have. `grows`: it may have more than its quota has counted.
+    fn release_surplus(self, site: &Site, grows: bool, release: &mut Vec<Release>) -> Account<'a> {
         let most = if grows { usize::MAX } else { self.counted() };
         let Self {
             role,
@@ -291,7 +291,7 @@ impl<'a> Draft<'a> {
             let Place { filled_by, beside } = victim;
             for known in std::iter::once(filled_by).chain(beside) {
                 used.extend(known.domain.clone());
-                release.push(given_back(&known, ReleaseReason::Surplus));
+                release.push(released(&known, ReleaseReason::Surplus));
             }
         }
         let growth = role.want.saturating_sub(count(places.len()));
@@ -317,12 +317,12 @@ impl<'a> Draft<'a> {
             account.outgoing.extend(beside.map(|old| (old, by)));
             let counts = filled_by.stage.counts();
             match counts.domain {
-                Occupies::Used => {
+                DomainUse::Used => {
                     under_way += u32::from(counts.under_way);
                     account.present.push(filled_by);
                 }
-                Occupies::YieldsToItsReplacement => account.leaving.push(filled_by),
-                Occupies::Yields => account.lost.push(filled_by),
+                DomainUse::YieldsToItsReplacement => account.leaving.push(filled_by),
+                DomainUse::Yields => account.lost.push(filled_by),
             }
         }
         account.count_replacements(under_way);
@@ -351,7 +351,7 @@ impl Account<'_> {
             let (a, b) = ((Self::order(a), &a.member.host), (Self::order(b), &b.member.host));
             a.cmp(&b)
         });
-        let chain = count(
+        let lost_replacements = count(
             self.lost
                 .iter()
                 .filter(|known| known.stage.counts().under_way)
@@ -360,12 +360,14 @@ impl Account<'_> {
         let lost = count(self.lost.len());
         let room = self.limit.saturating_sub(under_way);
         self.replaceable = room.min(lost);
-        self.fresh = room.saturating_sub(chain).min(lost - chain);
+        self.fresh = room
+            .saturating_sub(lost_replacements)
+            .min(lost - lost_replacements);
         self.may_move = room > lost && !self.leaving.is_empty();
     }
 
-    /// Says which domains may be used by whom.
-    fn open_gates(&mut self) {
+    /// Sorts the domains of members into `gates` and `closed`.
+    fn set_gates(&mut self) {
         let present = self
             .present
             .iter()
@@ -379,9 +381,9 @@ impl Account<'_> {
         let mut gates = BTreeMap::new();
         for known in &self.lost {
             let Some(domain) = &known.domain else { continue };
-            if self.is_candidate(known) && !leaving.contains_key(domain) {
+            if self.may_be_replaced(known) && !leaving.contains_key(domain) {
                 let gate = if known.stage.counts().under_way {
-                    Gate::Chain
+                    Gate::LostReplacement
                 } else {
                     Gate::Lost
                 };

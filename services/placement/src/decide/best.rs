@@ -84,7 +84,7 @@ mod tests {
 
     use super::super::score::Drawbacks;
     use super::*;
-    use crate::site::Site;
+    use crate::site::{Site, slot};
     use crate::{Host, HostId, HostName, LabelKey, LabelValue, Policy, Uid};
 
     fn host(number: u16, rack: u8) -> Host {
@@ -100,9 +100,9 @@ mod tests {
     }
 
     fn matches(roles: u8) -> Packed {
-        let scarce = roles;
+        let wanted_by_others = roles;
         Drawbacks {
-            scarce,
+            wanted_by_others,
             ..Drawbacks::NONE
         }
         .packed()
@@ -145,7 +145,7 @@ mod tests {
 
             let mut best = Best::new(column.width(), &closed);
             let values = site.values(key);
-            for host in hosts.ones().map(super::super::flow::id) {
+            for host in hosts.ones().map(slot) {
                 best.add(values.get(host), score(host));
             }
             let mut read = best.domains();

@@ -99,13 +99,13 @@ pub(crate) fn tight(inputs: &Inputs<'_>, solution: &Solution) -> Tight {
 fn compete(inputs: &Inputs<'_>, is_tight: impl Fn(usize) -> bool) -> bool {
     let mut others = FixedBitSet::new();
     inputs
-        .stages
+        .filtered
         .iter()
         .enumerate()
         .filter(|(role, _)| is_tight(*role))
-        .any(|(_, stages)| {
-            let meets = !others.is_disjoint(&stages.free);
-            others.union_with(&stages.free);
+        .any(|(_, filtered)| {
+            let meets = !others.is_disjoint(&filtered.free);
+            others.union_with(&filtered.free);
             meets
         })
 }

@@ -9,7 +9,7 @@ use super::tree::Tree;
 pub(crate) struct Demand {
     /// Lost members to be replaced.
     pub(crate) replace: u32,
-    /// How many of these may be others than lost replacements.
+    /// How many of these may be lost members other than lost replacements.
     pub(crate) fresh: u32,
     /// One more to be moved.
     pub(crate) moves: bool,

@@ -58,7 +58,7 @@ struct Edge {
 /// A network whose flow is always the cheapest of its amount for what was sent from each source so far.
 ///
 /// Each [`Network::send`] augments along a cheapest path, found by Dijkstra's algorithm on reduced prices; it ends as
-/// soon as the sink is settled, and only the nodes settled before change their potentials. Prices must not be negative.
+/// soon as the distance of the sink is known, and only nearer nodes change their potentials. Prices must not be negative.
 /// Ties are broken by node number, so equal input gives equal output.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
@@ -80,7 +80,8 @@ pub(crate) struct Network {
 
 const FAR: Price = Price::MAX;
 
-pub(crate) fn id(index: usize) -> u32 {
+/// The number of the node or edge at this index; [`at`] is the inverse.
+pub(crate) fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 

@@ -6,17 +6,17 @@ use vocabulary::{HostName, RoleName};
 
 use super::account::{Account, Gate, count};
 use super::demand::Demand;
-use super::leaves::Spot;
 use super::more_hosts;
+use super::precedence::find_hosts;
 use super::score::{Drawbacks, Score};
-use super::sent::run;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
+use super::spots::Spot;
 use super::tree::ROOT;
 use crate::decision::{Help, Tight};
 use crate::ineligible::{Ineligible, all_reasons};
 use crate::request::Request;
-use crate::site::{NONE, Slot, Value, at};
+use crate::site::{NONE, Slot, Value, at, slot};
 
 /// How many hosts that are not eligible are considered per role, the first by name.
 const MOST_CONSIDERED: usize = 64;
@@ -50,13 +50,13 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
     let stuck = |found: &Found, demand: &Demand| {
         found.replaced < demand.replace || found.moved < u32::from(demand.moves)
     };
-    let less = |gives_back: &GivesBack<'_>| -> Vec<(RoleName, u32)> {
+    let less = |releases: &Releases<'_>| -> Vec<(RoleName, u32)> {
         let short =
             roles().filter(|((account, found), demand)| found.grown < account.growth || stuck(found, demand));
         let most = |((account, found), demand): ((&Account<'_>, &Found), &Demand)| {
             let fits = account.have().saturating_add(found.grown);
             let back = if stuck(found, demand) {
-                gives_back(account, found)
+                releases(account, found)
             } else {
                 0
             };
@@ -69,7 +69,7 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
         return (!less.is_empty()).then_some(Help::WantLess(less));
     }
     let lost = |account: &Account<'_>| account.lost.len();
-    let tries: [&GivesBack<'_>; 3] = [
+    let tries: [&Releases<'_>; 3] = [
         &|account, found| lost(account).saturating_sub(at(found.replaced)),
         &|account, _| lost(account),
         &|account, _| lost(account) + account.leaving.len(),
@@ -79,8 +79,8 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
     Some(Help::WantLess(helps))
 }
 
-/// How many members a role gives back when it wants less.
-type GivesBack<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
+/// How many members a role releases when it wants less.
+type Releases<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
 
 /// Hosts that fail for one reason only, by reason, where all of them together would do.
 fn make_eligible<'a>(
@@ -94,14 +94,14 @@ fn make_eligible<'a>(
     by_reason.into_iter().filter_map(move |(reasons, hosts)| {
         let mut demands = solution.demands().to_vec();
         // They may fit other roles too, and let one of their members be moved first.
-        let roles = inputs.accounts.roles.iter().zip(inputs.stages);
-        for ((account, stages), demand) in roles.zip(&mut demands) {
-            let matched = hosts.iter().filter(|host| stages.matched.contains(at(**host)));
+        let roles = inputs.accounts.roles.iter().zip(inputs.filtered);
+        for ((account, filtered), demand) in roles.zip(&mut demands) {
+            let matched = hosts.iter().filter(|host| filtered.matched.contains(at(**host)));
             matched.for_each(|host| add(inputs, account, demand, *host));
         }
         let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
         let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
-        run(demands, solution.levels)
+        find_hosts(demands, solution.levels)
             .is_complete()
             .then(|| Help::MakeEligible {
                 role: account.role.name.clone(),
@@ -120,17 +120,17 @@ fn by_only_reason(
     let Inputs {
         site,
         accounts,
-        stages,
+        filtered,
         own,
         members: _,
     } = inputs;
-    let mut mask = stages[role].matched.clone();
-    mask.difference_with(&stages[role].free);
+    let mut mask = filtered[role].matched.clone();
+    mask.difference_with(&filtered[role].free);
     site.keep_unheld(&mut mask);
     own.iter().for_each(|host| mask.set(at(*host), false));
     let mut hosts: Vec<(u64, Slot)> = mask
         .ones()
-        .map(super::flow::id)
+        .map(slot)
         .map(|host| (site.rank(host), host))
         .collect();
     if hosts.len() > MOST_CONSIDERED {

@@ -3,7 +3,7 @@
 use vocabulary::{LabelKey, LabelValue};
 
 use crate::host::Consumer;
-use crate::life::{Quota, SiteFacts, Stage};
+use crate::life::{Circumstances, Quota, Stage};
 use crate::request::{FailReason, Member, Replaces};
 use crate::site::{Site, Slot};
 
@@ -32,10 +32,10 @@ impl<'a> Known<'a> {
         };
         let marked = row
             .is_some_and(crate::site::Row::is_marked_failed)
-            .then_some(FailReason::Marked);
+            .then_some(FailReason::MarkedFailed);
         let asked = row
             .is_some_and(crate::site::Row::is_to_be_moved)
-            .then_some(FailReason::ReplaceRequested);
+            .then_some(FailReason::MoveRequested);
         let failed = [member.failed, marked, asked].into_iter().flatten().min();
         Self {
             member,
@@ -45,7 +45,7 @@ impl<'a> Known<'a> {
             consumer: row.and_then(|row| row.consumer.as_deref().cloned()),
             stage: Stage::of_member(
                 member,
-                SiteFacts {
+                Circumstances {
                     failed,
                     paired: false,
                     ordinary: false,
@@ -57,7 +57,7 @@ impl<'a> Known<'a> {
 
     /// It is to be moved, but not before it is bound.
     pub(crate) fn is_postponed(&self) -> bool {
-        self.stage == Stage::Replacement && self.failed == Some(FailReason::ReplaceRequested)
+        self.stage == Stage::Replacement && self.failed == Some(FailReason::MoveRequested)
     }
 }
 
@@ -71,7 +71,7 @@ impl Known<'_> {
     /// How its namespace's quota counts it.
     pub(crate) fn quota(&self) -> Quota {
         if self.member.requested {
-            Quota::CountedAgain
+            Quota::CountedAsGrowth
         } else {
             self.stage.counts().quota
         }

@@ -1,9 +1,12 @@
 //! The decision, in this order:
 //!
-//! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
-//! 2. `pool`: the hosts that a role could get.
-//! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace.
-//! 4. [`settle`]: what each role keeps, takes and releases.
+//! 1. `account`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and what they replace),
+//!    `victims` (surplus) and `quota`.
+//! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
+//! 3. `solve`: the best placement, and in which namespace. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`;
+//!    all demands are one `network` with a `price` for each choice, and `precedence` sends the `flow` through it; the outcome is a
+//!    `solution`.
+//! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
 
@@ -14,20 +17,20 @@ mod demand;
 mod flow;
 mod helps;
 mod known;
-mod leaves;
 mod more_hosts;
 mod network;
 mod pairs;
 mod pool;
+mod precedence;
 mod preferences;
 mod price;
 mod quota;
 mod refuse;
 mod reports;
 mod score;
-mod sent;
 mod solution;
 mod solve;
+mod spots;
 mod tree;
 mod victims;
 
@@ -36,9 +39,9 @@ use std::collections::BTreeSet;
 use vocabulary::Namespace;
 
 pub use account::replacement_limit;
-use account::{Account, Accounts, Gate, given_back};
+use account::{Account, Accounts, Gate, released};
 use known::Known;
-use pool::Stages;
+use pool::FilteredHosts;
 use solution::{Choice, Found, Solution};
 use solve::Inputs;
 
@@ -46,11 +49,12 @@ use crate::decision::{Decision, Keep, ReleaseReason, Report, Take};
 use crate::request::{FailReason, Member, MemberState, Replaces, Request};
 use crate::site::{Site, at};
 
-/// Decides what a cluster keeps, gets and gives back.
+/// Decides what a cluster keeps, gets and releases.
 ///
-/// - Members that are claimed or bound and have not failed stay, in their role, whatever their hosts are like now.
-/// - A role with more members than it wants gives back exactly the surplus, whatever else happens.
-/// - Failed members are replaced, as many as the limits and the hosts allow.
+/// - A member that has not failed, is not surplus and is not to be moved stays, in its role, whatever its host is like now.
+/// - A role with more members than it wants releases exactly the surplus, whatever else happens.
+/// - Failed members are replaced, as many as the limits and the hosts allow. One member of a cluster at a time is moved, if it is
+///   asked to be and the limits have room; it stays until its replacement is bound.
 /// - Missing members of all roles are found together or not at all. If there are hosts that complete every role (within
 ///   the limits of replacement) they are found; otherwise [`Decision::refusal`] proves that there are none.
 /// - Among all possible placements the best is taken: in one namespace where that is possible, then the most even
@@ -96,10 +100,10 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     if withheld.growth {
         accounts.withhold_growth();
     }
-    let stages: Vec<Stages> = accounts
+    let filtered: Vec<FilteredHosts> = accounts
         .roles
         .iter()
-        .map(|account| Stages::new(site, request, account.role))
+        .map(|account| FilteredHosts::new(site, request, account.role))
         .collect();
     let own = solve::own(site, members);
     let solve = |accounts: &Accounts<'_>| {
@@ -107,7 +111,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
             site,
             members,
             accounts,
-            stages: &stages,
+            filtered: &filtered,
             own: &own,
         };
         inputs.solve_in_best_namespace(&kept_namespaces(accounts))
@@ -122,7 +126,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         site,
         members,
         accounts: &accounts,
-        stages: &stages,
+        filtered: &filtered,
         own: &own,
     };
     let grows = accounts.quota.is_none() && solution.grows();
@@ -137,7 +141,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         } else {
             &solution.replacements_only[index]
         };
-        settle(site, account, found, &mut decision);
+        add_role(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);
     decision.funnels = refuse::funnels(&inputs, &solution, &request.networks);
@@ -146,15 +150,15 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     decision
 }
 
-/// What people should know of the members of a cluster for which there is nothing to decide, as [`decide`] says it too: it
-/// has what the request wants, and nobody is to be replaced. None where there is something to decide.
+/// The reports of [`decide`] for a cluster for which there is nothing to decide: it has what the request wants, and nobody is to
+/// be replaced. None where there is something to decide.
 ///
 /// It reads the members' hosts only, however many the site has.
 #[must_use]
-pub fn settled(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
+pub fn reports_without_decision(site: &Site, request: &Request, members: &[Member]) -> Option<Vec<Report>> {
     let accounts = Accounts::new(site, request, members);
     accounts
-        .are_settled()
+        .need_no_decision()
         .then(|| reports::of_members(site, request, &accounts))
 }
 
@@ -186,21 +190,21 @@ fn keep(known: &Known<'_>) -> Keep {
     }
 }
 
-/// Writes one role's part of the decision.
-fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
-    let replaced = replaced(site, account, found);
+/// Adds what one role keeps, takes and releases to the decision.
+fn add_role(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Decision) {
+    let replaced = assign_replacements(site, account, found);
     let is_replaced = |known: &Known<'_>| replaced.iter().any(|(old, _)| old.host() == &known.member.host);
     for known in account.staying() {
         match known.failed {
             Some(
                 reason @ (FailReason::Gone
-                | FailReason::Marked
+                | FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused),
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused),
             ) if is_replaced(known) => {
                 let reason = ReleaseReason::Failed(reason);
-                decision.release.push(given_back(known, reason));
+                decision.release.push(released(known, reason));
             }
             Some(_) | None => decision.keep.push(keep(known)),
         }
@@ -221,13 +225,13 @@ fn settle(site: &Site, account: &Account<'_>, found: &Found, decision: &mut Deci
     }
 }
 
-/// Which member each replacement is for: the one whose domain it uses; the others for the lost in their order, and for
-/// the first of those leaving.
-fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
+/// Which member each replacement is for. One that uses the domain of a member replaces that member; the others replace the lost
+/// in their order, and then the first of those leaving.
+fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces, Choice)> {
     let mut lost: Vec<&Known<'_>> = account
         .lost
         .iter()
-        .filter(|known| account.is_candidate(known))
+        .filter(|known| account.may_be_replaced(known))
         .collect();
     let mut leaving: Vec<&Known<'_>> = account.leaving.iter().collect();
     let (open, gated): (Vec<Choice>, Vec<Choice>) =
@@ -238,7 +242,7 @@ fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces,
         let domain = account.domain(site, choice.domain);
         let (waiting, left) = match choice.gate {
             Gate::Move => (&mut leaving, &mut moves_left),
-            Gate::Open | Gate::Chain | Gate::Lost => (&mut lost, &mut lost_left),
+            Gate::Open | Gate::LostReplacement | Gate::Lost => (&mut lost, &mut lost_left),
         };
         if let Some(place) = waiting.iter().position(|known| known.domain == domain) {
             pairs.push((replaces(waiting.remove(place)), choice));
@@ -255,13 +259,13 @@ fn replaced(site: &Site, account: &Account<'_>, found: &Found) -> Vec<(Replaces,
 fn replaces(known: &Known<'_>) -> Replaces {
     let host = known.member.host.clone();
     match known.failed {
-        Some(FailReason::ReplaceRequested) | None => Replaces::Beside(host),
+        Some(FailReason::MoveRequested) | None => Replaces::Beside(host),
         Some(
             FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused,
         ) => Replaces::Alone(host),
     }
 }
@@ -295,20 +299,20 @@ pub fn failure(
         return Some(FailReason::Gone);
     };
     if row.is_marked_failed() {
-        return Some(FailReason::Marked);
+        return Some(FailReason::MarkedFailed);
     }
-    // Once it has its labels, whoever uses it was to: it is bound then.
+    // The consumer of a bound member is expected: Cluster API chooses hosts by the labels.
     if member.state == MemberState::Claimed && row.consumer.is_some() {
-        return Some(FailReason::Taken);
+        return Some(FailReason::UsedBeforeLabelled);
     }
     if member.state == MemberState::Claimed && row.is_write_refused() {
-        return Some(FailReason::Refused);
+        return Some(FailReason::WriteRefused);
     }
     let too_long = role
         .replace_after_error
         .zip(in_error_for)
         .is_some_and(|(limit, since)| since >= limit);
-    let asked = row.is_to_be_moved().then_some(FailReason::ReplaceRequested);
+    let asked = row.is_to_be_moved().then_some(FailReason::MoveRequested);
     too_long.then_some(FailReason::InError).or(asked)
 }
 

@@ -6,11 +6,11 @@ use vocabulary::LabelValue;
 
 use super::account::Gate;
 use super::demand::Demand;
-use super::leaves::Spot;
+use super::precedence::{find_hosts, fits_with_move_of};
 use super::score::{Drawbacks, Score};
-use super::sent::{fits_with_move_of, run};
 use super::solution::Solution;
 use super::solve::Inputs;
+use super::spots::Spot;
 use super::tree::ROOT;
 use crate::decision::{Help, Need, Tight};
 use crate::site::{NONE, Slot, Value, at};
@@ -123,7 +123,7 @@ fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, 
     };
     let mut demands = solution.demands().to_vec();
     offer_to(&mut demands, role);
-    run(demands.clone(), solution.levels).is_complete()
+    find_hosts(demands.clone(), solution.levels).is_complete()
         && (0..demands.len())
             .filter(|other| demands[*other].moves)
             .all(|other| {
@@ -131,7 +131,7 @@ fn fits_with_new_host_in(inputs: &Inputs<'_>, solution: &Solution, role: usize, 
                 if other != role {
                     offer_to(&mut demands, other);
                 }
-                run(demands, solution.levels).is_complete()
+                find_hosts(demands, solution.levels).is_complete()
             })
 }
 
@@ -169,7 +169,7 @@ fn fits_with_new_hosts(solution: &Solution, needs: &[(usize, u32)]) -> bool {
             new.push(slot);
         }
     }
-    let fits = run(demands.clone(), solution.levels);
+    let fits = find_hosts(demands.clone(), solution.levels);
     let moved = fits.found.iter().position(|found| found.moved > 0);
     let mut earlier = (0..moved.unwrap_or(0)).filter(|role| demands[*role].moves);
     fits.is_complete()

@@ -17,9 +17,9 @@
 use super::account::Gate;
 use super::demand::Demand;
 use super::flow::{Builder, Cost, Network, Price};
-use super::leaves::Spot;
 use super::price::Prices;
 use super::score::Score;
+use super::spots::Spot;
 use super::tree::{Domain, Node, ROOT};
 use crate::site::{Slot, at};
 
@@ -189,7 +189,7 @@ impl Gates {
     fn way(&self, gate: Gate) -> Option<Way> {
         match gate {
             Gate::Open => None,
-            Gate::Chain => self.lost,
+            Gate::LostReplacement => self.lost,
             Gate::Lost => self.fresh.or(self.lost),
             Gate::Move => self.moving,
         }

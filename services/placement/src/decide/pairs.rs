@@ -13,7 +13,7 @@ use crate::request::{FailReason, MemberState, Replaces};
 pub(crate) struct Pairs {
     /// Members that are kept beside their claimed replacement, with that.
     pub(crate) outgoing: BTreeMap<HostId, HostId>,
-    /// Members whose place another one has: they are given back.
+    /// Members whose place another one has: they are released.
     pub(crate) ended: BTreeMap<HostId, ReleaseReason>,
     /// Claimed members that replace nobody any more: the one in whose place they were claimed is not to be moved.
     pub(crate) ordinary: BTreeSet<HostId>,
@@ -33,12 +33,12 @@ fn condition(known: &Known<'_>) -> Condition {
     match known.failed {
         Some(
             reason @ (FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused),
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused),
         ) => Condition::Failed(reason),
-        Some(FailReason::ReplaceRequested) => Condition::Leaving,
+        Some(FailReason::MoveRequested) => Condition::Leaving,
         None if known.slot.is_none() => Condition::Unknown,
         None => Condition::Well,
     }

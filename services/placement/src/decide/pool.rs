@@ -7,22 +7,22 @@ use vocabulary::{LabelKey, Namespace, NetworkId};
 
 use super::account::{Account, Gate, count};
 use super::best::{Best, asked_for};
-use super::leaves::{Candidate, Leaves, Spot};
 use super::score::{Drawbacks, Packed, Score};
+use super::spots::{BestSpots, Candidate, Spot};
 use super::tree::{Node, Tree};
 use crate::request::{Request, Role};
-use crate::site::{NONE, Site, Slot, Value, at};
+use crate::site::{NONE, Site, Slot, Value, at, slot};
 
-/// A role's hosts after each condition.
+/// The hosts that pass each condition of a role: each condition filters what the one before has left.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stages {
+pub(crate) struct FilteredHosts {
     pub(crate) matched: FixedBitSet,
     pub(crate) with_topology: u32,
     pub(crate) eligible: u32,
     pub(crate) free: FixedBitSet,
 }
 
-impl Stages {
+impl FilteredHosts {
     pub(crate) fn new(site: &Site, request: &Request, role: &Role) -> Self {
         let matched = site.matching(&role.selector);
         let mut mask = matched.clone();
@@ -72,10 +72,6 @@ impl Stages {
     }
 }
 
-fn slot(index: usize) -> Slot {
-    super::flow::id(index)
-}
-
 /// What limits how much of a pool can matter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Depth {
@@ -104,7 +100,7 @@ pub(crate) struct Pool {
     pub(crate) spots: Vec<Spot>,
     /// Leaves of the hierarchy that have more.
     pub(crate) cut: Vec<Node>,
-    /// As [`Stages::domains`], if it was seen on the way.
+    /// As [`FilteredHosts::domains`], if it was seen on the way.
     pub(crate) domains: Option<u32>,
 }
 
@@ -134,16 +130,16 @@ pub(crate) fn pool(
         mask.set(at(*host), false);
     }
     let Some(key) = &account.role.topology_key else {
-        let mut leaves = Leaves::keeping(depth.spots);
+        let mut best_spots = BestSpots::keeping(depth.spots);
         each_offer(site, &mask, scope, |offer| {
-            leaves.add(Candidate {
+            best_spots.add(Candidate {
                 domain: NONE,
                 leaf: tree.leaf(site, offer.host),
                 gate: Gate::Open,
                 best: offer,
             });
         });
-        let (kept, cut) = leaves.best();
+        let (kept, cut) = best_spots.sorted();
         return Pool {
             spots: kept.into_iter().map(|one| one.spot(vec![one.best])).collect(),
             cut,
@@ -170,16 +166,16 @@ pub(crate) fn pool(
     let gates: BTreeMap<Value, Gate> = gates
         .filter_map(|(text, gate)| Some((value(text)?, *gate)))
         .collect();
-    let mut leaves = Leaves::keeping(depth.spots);
+    let mut best_spots = BestSpots::keeping(depth.spots);
     for (domain, best) in &best {
-        leaves.add(Candidate {
+        best_spots.add(Candidate {
             domain: *domain,
             leaf: tree.leaf(site, best.host),
             gate: gates.get(domain).copied().unwrap_or(Gate::Open),
             best: *best,
         });
     }
-    let (kept, cut) = leaves.best();
+    let (kept, cut) = best_spots.sorted();
     let offers = |one: &Candidate| {
         let hosts = column.hosts_of(one.domain, &mask);
         let at_best = |host| Score {
@@ -207,7 +203,7 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
     Drawbacks {
         outside: u8::from(scope.outside.is_some_and(all)),
         spread: (),
-        scarce: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
+        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
         uninspected: u8::from(all(site.uninspected())),
         unpowered: u8::from(all(site.unpowered())),
     }
@@ -254,7 +250,7 @@ fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
     let drawbacks = Drawbacks {
         outside: u8::from(scope.outside.is_some_and(bit)),
         spread: (),
-        scarce: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
+        wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
         uninspected: u8::from(bit(site.uninspected())),
         unpowered: u8::from(bit(site.unpowered())),
     };
@@ -298,7 +294,7 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
             let drawbacks = Drawbacks {
                 outside: u8::from(bit(outside, shift)),
                 spread: (),
-                scarce: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
+                wanted_by_others: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
                 uninspected: u8::from(bit(uninspected, shift)),
                 unpowered: u8::from(bit(unpowered, shift)),
             };

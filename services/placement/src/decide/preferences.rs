@@ -12,8 +12,8 @@ pub(crate) struct Preferences<Amount, Spread> {
     pub(crate) outside: Amount,
     /// How unevenly members are spread over the domains of the hierarchy, level by level, the outermost first.
     pub(crate) spread: Spread,
-    /// Other roles of the request that the hosts match: leave them to those.
-    pub(crate) scarce: Amount,
+    /// Other roles of the request that the hosts match, so that they are left to those.
+    pub(crate) wanted_by_others: Amount,
     /// Hosts whose hardware is not known.
     pub(crate) uninspected: Amount,
     /// Hosts that are off.

@@ -65,8 +65,8 @@ impl Prices {
         } = most;
         let unpowered = taken * offered;
         let uninspected = unpowered * taken;
-        let scarce = uninspected * taken;
-        let innermost = scarce.saturating_mul(taken * roles);
+        let wanted_by_others = uninspected * taken;
+        let innermost = wanted_by_others.saturating_mul(taken * roles);
         let per_level = members.saturating_mul(*members).saturating_add(1);
         let units = std::iter::successors(Some(innermost), |unit| unit.checked_mul(per_level));
         let mut spread: Vec<Price> = units
@@ -79,7 +79,7 @@ impl Prices {
             units: Preferences {
                 outside: outside.unwrap_or(0),
                 spread,
-                scarce,
+                wanted_by_others,
                 uninspected,
                 unpowered,
             },
@@ -100,13 +100,13 @@ impl Prices {
         let Drawbacks {
             outside,
             spread: (),
-            scarce,
+            wanted_by_others,
             uninspected,
             unpowered,
         } = drawbacks;
         let units = &self.units;
         Price::from(outside) * units.outside
-            + Price::from(scarce) * units.scarce
+            + Price::from(wanted_by_others) * units.wanted_by_others
             + Price::from(uninspected) * units.uninspected
             + Price::from(unpowered) * units.unpowered
     }
@@ -120,16 +120,15 @@ mod tests {
 
     /// Hosts of a small request, each with what is better avoided in it.
     fn drawbacks() -> impl Strategy<Value = Vec<Drawbacks>> {
-        let one =
-            (0..2_u8, 0..3_u8, 0..2_u8, 0..2_u8).prop_map(|(outside, scarce, uninspected, unpowered)| {
-                Drawbacks {
-                    outside,
-                    spread: (),
-                    scarce,
-                    uninspected,
-                    unpowered,
-                }
-            });
+        let one = (0..2_u8, 0..3_u8, 0..2_u8, 0..2_u8).prop_map(
+            |(outside, wanted_by_others, uninspected, unpowered)| Drawbacks {
+                outside,
+                spread: (),
+                wanted_by_others,
+                uninspected,
+                unpowered,
+            },
+        );
         prop::collection::vec(one, 4)
     }
 
@@ -140,7 +139,7 @@ mod tests {
             let prices = Prices::with_units(&most, 2, true);
             let units = &prices.units;
             prop_assert!(units.outside > units.spread[0] && units.spread[0] > units.spread[1]);
-            prop_assert!(units.spread[1] > units.scarce && units.unpowered > 0);
+            prop_assert!(units.spread[1] > units.wanted_by_others && units.unpowered > 0);
             for (a, b) in one.iter().zip(&other) {
                 prop_assert_eq!(prices.weigh(*a).cmp(&prices.weigh(*b)), a.cmp(b));
                 prop_assert!(Drawbacks::NONE <= *a && a.packed() < Score::WORST.drawbacks);
@@ -149,7 +148,7 @@ mod tests {
                 let mut sum = Preferences::<u32, ()>::default();
                 for drawbacks in all {
                     sum.outside += u32::from(drawbacks.outside);
-                    sum.scarce += u32::from(drawbacks.scarce);
+                    sum.wanted_by_others += u32::from(drawbacks.wanted_by_others);
                     sum.uninspected += u32::from(drawbacks.uninspected);
                     sum.unpowered += u32::from(drawbacks.unpowered);
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vocabulary::{NetworkId, RoleName};
 
 use super::account::{Account, count};
-use super::pool::Stages;
+use super::pool::FilteredHosts;
 use super::solution::{Found, Solution};
 use super::solve::Inputs;
 use super::{cut, helps};
@@ -53,7 +53,7 @@ pub(crate) fn funnels(
 ) -> BTreeMap<RoleName, Funnel> {
     let roles = inputs.accounts.roles.iter();
     roles
-        .zip(inputs.stages)
+        .zip(inputs.filtered)
         .zip(
             solution
                 .missing()
@@ -61,11 +61,11 @@ pub(crate) fn funnels(
                 .zip(&solution.found)
                 .zip(&solution.demands),
         )
-        .map(|((account, stages), ((missing, found), demand))| {
+        .map(|((account, filtered), ((missing, found), demand))| {
             let funnel = funnel(
                 inputs.site,
                 account,
-                stages,
+                filtered,
                 (found, missing),
                 demand.pool.domains,
                 networks,
@@ -78,14 +78,14 @@ pub(crate) fn funnels(
 fn funnel(
     site: &Site,
     account: &Account<'_>,
-    stages: &Stages,
+    filtered: &FilteredHosts,
     (found, missing): (&Found, u32),
     domains: Option<u32>,
     networks: &BTreeSet<NetworkId>,
 ) -> Funnel {
     let role = account.role;
     let (networks, without_address) = if missing > 0 {
-        let without_address = stages.without_address(site, role.topology_key.as_ref(), networks);
+        let without_address = filtered.without_address(site, role.topology_key.as_ref(), networks);
         (networks.clone(), without_address)
     } else {
         (BTreeSet::new(), 0)
@@ -96,13 +96,13 @@ fn funnel(
         want: role.want,
         have: account.have(),
         placeable: account.have().saturating_add(found.grown),
-        matched: count(stages.matched.count_ones(..)),
-        with_topology: stages.with_topology,
+        matched: count(filtered.matched.count_ones(..)),
+        with_topology: filtered.with_topology,
         networks,
         without_address,
-        eligible: stages.eligible,
-        free: count(stages.free.count_ones(..)),
-        domains: domains.unwrap_or_else(|| stages.domains(site, role.topology_key.as_ref())),
+        eligible: filtered.eligible,
+        free: count(filtered.free.count_ones(..)),
+        domains: domains.unwrap_or_else(|| filtered.domains(site, role.topology_key.as_ref())),
         short: missing,
     }
 }

@@ -190,7 +190,7 @@ fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut
         if replacement(known, decision).is_some() {
             continue;
         }
-        let kind = if account.is_candidate(known) && replaced < account.replaceable {
+        let kind = if account.may_be_replaced(known) && replaced < account.replaceable {
             ReportKind::NoReplacement { reason }
         } else {
             ReportKind::ReplacementWaits {
@@ -204,7 +204,7 @@ fn lost(account: &Account<'_>, replaced: u32, decision: &Decision, reports: &mut
 
 /// Members that are to be moved: whether they are, and why not. `moving`: a move of the cluster is under way.
 fn leaving(account: &Account<'_>, moving: bool, decision: &Decision, reports: &mut Vec<Report>) {
-    let reason = FailReason::ReplaceRequested;
+    let reason = FailReason::MoveRequested;
     let waits = |limit| ReportKind::ReplacementWaits { reason, limit };
     for known in &account.leaving {
         let kind = match replacement(known, decision) {

@@ -11,7 +11,7 @@ impl Drawbacks {
     pub(crate) const NONE: Self = Self {
         outside: 0,
         spread: (),
-        scarce: 0,
+        wanted_by_others: 0,
         uninspected: 0,
         unpowered: 0,
     };
@@ -29,11 +29,16 @@ impl Drawbacks {
         let Self {
             outside,
             spread: (),
-            scarce,
+            wanted_by_others,
             uninspected,
             unpowered,
         } = self;
-        Packed(u32::from_be_bytes([outside, scarce, uninspected, unpowered]))
+        Packed(u32::from_be_bytes([
+            outside,
+            wanted_by_others,
+            uninspected,
+            unpowered,
+        ]))
     }
 }
 
@@ -43,11 +48,11 @@ pub(crate) struct Packed(u32);
 
 impl Packed {
     pub(crate) const fn unpacked(self) -> Drawbacks {
-        let [outside, scarce, uninspected, unpowered] = self.0.to_be_bytes();
+        let [outside, wanted_by_others, uninspected, unpowered] = self.0.to_be_bytes();
         Drawbacks {
             outside,
             spread: (),
-            scarce,
+            wanted_by_others,
             uninspected,
             unpowered,
         }
@@ -59,7 +64,7 @@ impl Packed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
     pub(crate) drawbacks: Packed,
-    /// The order of names; settles the rest, so that equal input gives equal output.
+    /// The order of names; decides between equal drawbacks, so that equal input gives equal output.
     pub(crate) rank: u64,
     /// Which host; no two have the same rank.
     pub(crate) host: Slot,
@@ -87,10 +92,10 @@ mod tests {
     use super::*;
 
     fn drawbacks() -> impl Strategy<Value = Drawbacks> {
-        any::<[u8; 4]>().prop_map(|[outside, scarce, uninspected, unpowered]| Drawbacks {
+        any::<[u8; 4]>().prop_map(|[outside, wanted_by_others, uninspected, unpowered]| Drawbacks {
             outside,
             spread: (),
-            scarce,
+            wanted_by_others,
             uninspected,
             unpowered,
         })

@@ -126,12 +126,12 @@ impl Solution {
                 let Drawbacks {
                     outside,
                     spread: (),
-                    scarce,
+                    wanted_by_others,
                     uninspected,
                     unpowered,
                 } = offer.drawbacks.unpacked();
                 quality.outside += u32::from(outside);
-                quality.scarce += u32::from(scarce);
+                quality.wanted_by_others += u32::from(wanted_by_others);
                 quality.uninspected += u32::from(uninspected);
                 quality.unpowered += u32::from(unpowered);
             }

@@ -1,12 +1,12 @@
-//! From accounts and stages to a placement, or to the proof that there is none.
+//! From accounts and filtered hosts to a placement, or to the proof that there is none.
 
 use fixedbitset::FixedBitSet;
 use vocabulary::{Namespace, RoleName};
 
 use super::account::{Account, Accounts};
 use super::demand::Demand;
-use super::pool::{Depth, Pool, Scope, Stages, pool};
-use super::sent::run;
+use super::pool::{Depth, FilteredHosts, Pool, Scope, pool};
+use super::precedence::find_hosts;
 use super::solution::Solution;
 use super::tree::Tree;
 use crate::request::{Member, Request};
@@ -44,7 +44,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) site: &'a Site,
     pub(crate) members: &'a [Member],
     pub(crate) accounts: &'a Accounts<'a>,
-    pub(crate) stages: &'a [Stages],
+    pub(crate) filtered: &'a [FilteredHosts],
     pub(crate) own: &'a [Slot],
 }
 
@@ -69,18 +69,18 @@ impl Inputs<'_> {
                 Pool::default()
             } else {
                 let others = self
-                    .stages
+                    .filtered
                     .iter()
                     .enumerate()
                     .filter(|(other, _)| *other != index);
-                let others: Vec<&FixedBitSet> = others.map(|(_, stages)| &stages.matched).collect();
+                let others: Vec<&FixedBitSet> = others.map(|(_, filtered)| &filtered.matched).collect();
                 let scope = Scope {
                     namespace: within.only,
                     others,
                     outside: within.outside,
                     own: self.own,
                 };
-                let free = &self.stages[index].free;
+                let free = &self.filtered[index].free;
                 pool(self.site, account, free, &scope, depth(index), &mut tree)
             };
             let present = account.present.iter().filter_map(|known| known.slot);
@@ -108,7 +108,7 @@ impl Inputs<'_> {
             .fold(0_u32, u32::saturating_add);
         let mut depth = self.shallow_depth(total);
         loop {
-            let solution = run(self.demands(within, depth), self.levels());
+            let solution = find_hosts(self.demands(within, depth), self.levels());
             if depth >= at(total) || solution.is_certain() {
                 return solution;
             }
@@ -193,9 +193,9 @@ impl Inputs<'_> {
         self.accounts
             .roles
             .iter()
-            .zip(self.stages)
-            .all(|(account, stages)| {
-                let mut free = stages.free.clone();
+            .zip(self.filtered)
+            .all(|(account, filtered)| {
+                let mut free = filtered.free.clone();
                 self.site.keep_in_namespace(namespace, &mut free);
                 free.count_ones(..) >= at(account.demand())
             })
@@ -293,11 +293,11 @@ mod tests {
             let roles: Vec<Role> = roles.into_iter().enumerate().map(|(index, drawn)| role(index, drawn)).collect();
             let request = Request { cluster: "t/c".parse().expect("a name"), roles, networks: BTreeSet::new() };
             let accounts = Accounts::new(&site, &request, &[]);
-            let stages: Vec<Stages> =
-                accounts.roles.iter().map(|account| Stages::new(&site, &request, account.role)).collect();
-            let inputs = Inputs { site: &site, members: &[], accounts: &accounts, stages: &stages, own: &[] };
+            let filtered: Vec<FilteredHosts> =
+                accounts.roles.iter().map(|account| FilteredHosts::new(&site, &request, account.role)).collect();
+            let inputs = Inputs { site: &site, members: &[], accounts: &accounts, filtered: &filtered, own: &[] };
             let pruned = inputs.solve(Within::default());
-            let all = run(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
+            let all = find_hosts(inputs.demands_to(Within::default(), |_| Depth { spots: usize::MAX - 1, offers: 90 }), 1);
             prop_assert_eq!(pruned.missing(), all.missing());
             if all.is_complete() {
                 prop_assert_eq!(pruned.quality(1), all.quality(1));

@@ -79,7 +79,7 @@ impl Tree {
             level,
             load: 0,
         });
-        super::flow::id(self.domains.len() - 1)
+        super::flow::number(self.domains.len() - 1)
     }
 
     /// Counts a present member.

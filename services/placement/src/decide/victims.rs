@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vocabulary::LabelValue;
 
 use super::known::Known;
-use crate::life::Goes;
+use crate::life::ReleaseOrder;
 use crate::request::{FailReason, MemberState};
 use crate::site::Site;
 
@@ -37,8 +37,8 @@ impl<'a> Place<'a> {
 /// Why one place goes before another: the smallest goes first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Order<'a> {
-    /// By its stage.
-    goes: Option<Goes>,
+    /// First those whose stage goes first.
+    by_stage: Option<ReleaseOrder>,
     /// Then those that nobody uses.
     consumed: bool,
     /// Of the failed, the most pressing reason.
@@ -90,11 +90,9 @@ pub(crate) fn choose<'a>(site: &Site, places: &mut Vec<Place<'a>>, surplus: usiz
             let known = places[index].serving();
             let load = positions[index].iter().enumerate();
             Order {
-                goes: known.stage.counts().goes,
+                by_stage: known.stage.counts().release_order,
                 consumed: known.consumer.is_some(),
-                reason: known
-                    .failed
-                    .filter(|reason| *reason != FailReason::ReplaceRequested),
+                reason: known.failed.filter(|reason| *reason != FailReason::MoveRequested),
                 bound: known.member.state != MemberState::Claimed,
                 load: load
                     .map(|(level, domain)| Reverse(loads.get(&(level, domain.clone())).copied().unwrap_or(0)))

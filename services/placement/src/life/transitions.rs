@@ -6,7 +6,7 @@ use super::Stage;
 
 /// Who makes a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum By {
+pub enum Actor {
     /// The decision.
     Decision,
     /// The cluster agent, which labels hosts and confirms releases.
@@ -25,10 +25,10 @@ pub struct Transition {
     /// Empty: it is no member any more.
     pub to: &'static [Stage],
     /// Who can make it.
-    pub by: &'static [By],
+    pub by: &'static [Actor],
 }
 
-/// Every stage of a member that is not on its way out for good.
+/// Every stage but releasing.
 const LIVE: &[Stage] = &[
     Stage::Claimed,
     Stage::Replacement,
@@ -40,46 +40,46 @@ const LIVE: &[Stage] = &[
     Stage::LostReplacement,
 ];
 
-const fn row(from: &'static [Stage], to: &'static [Stage], by: &'static [By]) -> Transition {
+const fn row(from: &'static [Stage], to: &'static [Stage], by: &'static [Actor]) -> Transition {
     Transition { from, to, by }
 }
 
 /// Every transition that there is. `docs/replacement.md` says when each is made.
 pub const TRANSITIONS: &[Transition] = &[
-    row(&[], &[Stage::Claimed, Stage::Replacement], &[By::Decision]),
+    row(&[], &[Stage::Claimed, Stage::Replacement], &[Actor::Decision]),
     row(
         &[Stage::Claimed, Stage::Replacement],
         &[Stage::Bound],
-        &[By::ClusterAgent],
+        &[Actor::ClusterAgent],
     ),
     row(
         &[Stage::Replacement],
         &[Stage::Claimed, Stage::Leaving],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
-    row(&[Stage::Replacement], &[Stage::Leaving], &[By::ClusterAgent]),
-    row(&[Stage::LostReplacement], &[Stage::Lost], &[By::ClusterAgent]),
+    row(&[Stage::Replacement], &[Stage::Leaving], &[Actor::ClusterAgent]),
+    row(&[Stage::LostReplacement], &[Stage::Lost], &[Actor::ClusterAgent]),
     row(
         &[Stage::Claimed, Stage::Bound, Stage::Requested],
         &[Stage::Leaving],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::Leaving],
         &[Stage::Claimed, Stage::Bound, Stage::Requested],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
-    row(&[Stage::Leaving], &[Stage::Outgoing], &[By::Decision]),
-    row(&[Stage::Outgoing], &[Stage::Releasing], &[By::Decision]),
+    row(&[Stage::Leaving], &[Stage::Outgoing], &[Actor::Decision]),
+    row(&[Stage::Outgoing], &[Stage::Releasing], &[Actor::Decision]),
     row(
         &[Stage::Outgoing],
         &[Stage::Claimed, Stage::Bound],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::Outgoing],
         &[Stage::Leaving],
-        &[By::Person, By::Site, By::Decision],
+        &[Actor::Person, Actor::Site, Actor::Decision],
     ),
     row(
         &[
@@ -90,46 +90,46 @@ pub const TRANSITIONS: &[Transition] = &[
             Stage::Outgoing,
         ],
         &[Stage::Lost],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::Replacement],
         &[Stage::LostReplacement],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::Lost],
         &[Stage::Claimed, Stage::Bound, Stage::Requested, Stage::Leaving],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::LostReplacement],
         &[Stage::Replacement],
-        &[By::Person, By::Site],
+        &[Actor::Person, Actor::Site],
     ),
     row(
         &[Stage::Lost, Stage::LostReplacement],
         &[Stage::Releasing],
-        &[By::Decision],
+        &[Actor::Decision],
     ),
-    row(&[Stage::Bound], &[Stage::Requested], &[By::Decision]),
-    row(LIVE, &[Stage::Releasing], &[By::Decision]),
-    row(LIVE, &[Stage::Releasing], &[By::ClusterAgent]),
-    row(&[Stage::Requested], &[Stage::Bound], &[By::Decision]),
+    row(&[Stage::Bound], &[Stage::Requested], &[Actor::Decision]),
+    row(LIVE, &[Stage::Releasing], &[Actor::Decision]),
+    row(LIVE, &[Stage::Releasing], &[Actor::ClusterAgent]),
+    row(&[Stage::Requested], &[Stage::Bound], &[Actor::Decision]),
     row(
         &[Stage::Requested, Stage::Leaving, Stage::Lost],
         &[Stage::Releasing],
-        &[By::Site],
+        &[Actor::Site],
     ),
     row(
         &[Stage::Releasing],
         &[Stage::Requested, Stage::Leaving, Stage::Lost],
-        &[By::Site],
+        &[Actor::Site],
     ),
-    row(&[Stage::Releasing], &[], &[By::ClusterAgent]),
+    row(&[Stage::Releasing], &[], &[Actor::ClusterAgent]),
 ];
 
-impl fmt::Display for By {
+impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Decision => "decision",
@@ -145,7 +145,7 @@ impl Transition {
     #[must_use]
     pub fn columns(&self) -> [String; 3] {
         let Self { from, to, by } = self;
-        let by: Vec<String> = by.iter().map(By::to_string).collect();
+        let by: Vec<String> = by.iter().map(Actor::to_string).collect();
         [names(from), names(to), by.join(", ")]
     }
 }

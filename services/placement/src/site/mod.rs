@@ -14,14 +14,14 @@ use vocabulary::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId, 
 
 pub(crate) use column::{Column, NONE, Value};
 pub(crate) use row::{Key, Row};
-pub(crate) use set::{Slot, at};
+pub(crate) use set::{Slot, at, slot};
 
 use crate::host::Host;
 use crate::ineligible::{claim_reasons, own_reasons};
 use crate::policy::Policy;
 use crate::request::Holder;
 use rank::Ranks;
-use set::{Set, assign, slot};
+use set::{Set, assign};
 
 /// A site's inventory and who holds which host. What it answers does not depend on the order in which it was filled.
 ///

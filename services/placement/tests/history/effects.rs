@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Everything that a cluster has is given back for good, also what was surplus and in use.
+    /// Everything that a cluster has is released for good, also what was surplus and in use.
     fn delete(&mut self, which: u64) {
         let Some(index) = pick(&self.tenants, which) else {
             return;
@@ -251,7 +251,7 @@ impl World {
     }
 }
 
-/// What statuses say of replacements: beside a member that stays and is no later claim, or of one that was given back.
+/// What statuses say of replacements: beside a member that stays and is no later claim, or of one that was released.
 fn rebuild(tenant: &mut Tenant) {
     let stay = tenant.members.iter();
     let stay = stay.filter(|member| member.record.state != MemberState::Releasing);

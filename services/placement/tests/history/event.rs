@@ -41,9 +41,9 @@ pub(crate) enum Event {
     PreferNamespace,
     /// The ledger is lost, and rebuilt from labels and statuses.
     LoseLedger,
-    /// A SIPCluster is deleted: all its members are given back.
+    /// A SIPCluster is deleted: all its members are released.
     Delete(u64),
-    /// A SIPCluster is made again under its name: its members stay, and what is on its way out goes on.
+    /// A SIPCluster is made again under its name: its members stay, and what is releasing goes on.
     MadeAgainCluster(u64),
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use placement::life::{By, SiteFacts, Stage, TRANSITIONS, Transition};
+use placement::life::{Actor, Circumstances, Stage, TRANSITIONS, Transition};
 use placement::{FailReason, HostId, MemberState, Replaces};
 
 use crate::event::Event;
@@ -27,35 +27,35 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
         .get(&record.host.name)
         .is_some_and(|host| host.id == record.host);
     let waits = match record.failed {
-        Some(FailReason::ReplaceRequested) => true,
+        Some(FailReason::MoveRequested) => true,
         Some(
             FailReason::Gone
-            | FailReason::Marked
+            | FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused,
         ) => false,
         None => !is_there,
     };
     let comes = |other: &Mem| {
         other.record.role == record.role
             && other.record.replaces == Some(Replaces::Beside(record.host.clone()))
-            && matches!(other.record.failed, None | Some(FailReason::ReplaceRequested))
+            && matches!(other.record.failed, None | Some(FailReason::MoveRequested))
             && Stage::of_member(
                 &other.record,
-                SiteFacts {
+                Circumstances {
                     failed: None,
                     paired: false,
                     ordinary: false,
                 },
             ) != Stage::Releasing
     };
-    let facts = SiteFacts {
+    let circumstances = Circumstances {
         failed: record.failed,
         paired: waits && tenant.members.iter().any(comes),
         ordinary: replaces_nobody(world, tenant, mem),
     };
-    Stage::of_member(record, facts)
+    Stage::of_member(record, circumstances)
 }
 
 /// Whether it was claimed beside a member that is not to be moved any more.
@@ -76,17 +76,17 @@ pub(crate) fn replaces_nobody(world: &World, tenant: &Tenant, mem: &Mem) -> bool
 }
 
 /// Who may have made the transitions that follow from an event; None: nobody knows what was before.
-pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
+pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
     match event {
-        Event::Bind(_) | Event::Free(_) | Event::Delete(_) => Some(&[By::ClusterAgent]),
+        Event::Bind(_) | Event::Free(_) | Event::Delete(_) => Some(&[Actor::ClusterAgent]),
         Event::Fail(_)
         | Event::Outage(_)
         | Event::Move(_)
         | Event::Clear(_)
         | Event::Pause(_)
-        | Event::Cordon(_) => Some(&[By::Person, By::Site]),
+        | Event::Cordon(_) => Some(&[Actor::Person, Actor::Site]),
         // A member in error counts as failed or not by what the spec says.
-        Event::ReplaceAfterError(_) => Some(&[By::Person]),
+        Event::ReplaceAfterError(_) => Some(&[Actor::Person]),
         Event::Consume(_)
         | Event::LetGo(_)
         | Event::Vanish(_)
@@ -94,7 +94,7 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
         | Event::MadeAgain(_)
         | Event::Restored(_)
         | Event::InError(_)
-        | Event::GraceOver => Some(&[By::Site]),
+        | Event::GraceOver => Some(&[Actor::Site]),
         Event::Want(..)
         | Event::RemoveRole(_)
         | Event::TopologyKey(_)
@@ -108,7 +108,7 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [By]> {
 }
 
 /// Whether every change is one that these can make.
-pub(crate) fn follow(before: &Stages, after: &Stages, by: &[By]) -> Result<(), String> {
+pub(crate) fn follow(before: &Stages, after: &Stages, by: &[Actor]) -> Result<(), String> {
     let members = before.keys().chain(after.keys());
     for member in members {
         let (from, to) = (before.get(member).copied(), after.get(member).copied());

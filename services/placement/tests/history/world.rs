@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use placement::life::By;
+use placement::life::Actor;
 use placement::{
     ClusterName, Decision, Domain, FailReason, Holder, Host, HostId, LabelKey, Member, MemberState, Policy,
     Replaces, Request, Role, RoleName, Selector, Site, decide,
@@ -79,7 +79,7 @@ pub(crate) struct Mem {
     pub(crate) labelled: bool,
     /// In which step it was claimed, or was begun anew as another claim.
     pub(crate) revision: u64,
-    /// Released as surplus while somebody used it, and not given back since.
+    /// Released as surplus while somebody used it, and not released since.
     pub(crate) surplus: bool,
 }
 
@@ -187,7 +187,7 @@ impl World {
         for index in 0..self.tenants.len() {
             self.decide(index)?;
             let decided = stages::all(self);
-            stages::follow(&seen, &decided, &[By::Decision])?;
+            stages::follow(&seen, &decided, &[Actor::Decision])?;
             seen = decided;
         }
         Ok(())
@@ -232,16 +232,16 @@ impl World {
             record.failed = match &host {
                 None if self.graced.contains(&record.host) => None,
                 None => Some(FailReason::Gone),
-                Some(host) if host.marked_failed => Some(FailReason::Marked),
+                Some(host) if host.marked_failed => Some(FailReason::MarkedFailed),
                 Some(host) if record.state == MemberState::Claimed && host.consumer.is_some() => {
-                    Some(FailReason::Taken)
+                    Some(FailReason::UsedBeforeLabelled)
                 }
                 Some(host)
                     if !host.paused && self.overdue.contains(&host.id) && replaced_after_error(record) =>
                 {
                     Some(FailReason::InError)
                 }
-                Some(host) => host.replace_requested.then_some(FailReason::ReplaceRequested),
+                Some(host) => host.replace_requested.then_some(FailReason::MoveRequested),
             };
             record.requested = record.state == MemberState::Releasing
                 && member.surplus
@@ -329,8 +329,8 @@ impl World {
                 member.came_for = None;
             }
             hold(&mut self.site, &tenant.name, record);
-            let is_given_back = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
-            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_given_back);
+            let is_released = |old: &HostId| decision.release.iter().any(|release| release.host == *old);
+            member.beside = member.beside && !member.came_for.as_ref().is_some_and(is_released);
         }
         for take in &decision.take {
             let key = topology_key(request, &take.role);

@@ -112,7 +112,7 @@ pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
         && !world.members.iter().any(|member| member.host == host.id)
 }
 
-/// What a placement costs: hosts outside the cluster's namespaces, spread over rooms, scarce, uninspected, unpowered.
+/// What a placement costs: hosts outside the cluster's namespaces, spread over rooms, other roles that want its hosts, uninspected, unpowered.
 pub(crate) type Cost = (u32, u64, u32, u32, u32);
 
 /// The namespaces of the members that stay.

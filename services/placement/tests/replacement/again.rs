@@ -9,11 +9,11 @@ use crate::{hosts, marked_to_move, replaced, workers};
 fn a_host_taken_again_is_a_member_like_any_other() {
     let mut site = site(hosts(&["a", "b"]));
     let wanted = workers(1);
-    let members = [member("a", "Worker", "a").failed(FailReason::Marked)];
+    let members = [member("a", "Worker", "a").failed(FailReason::MarkedFailed)];
     let first = decide(&site, &wanted, &members);
     assert_eq!(replaced(&first), [Some(id("a"))]);
     let mut members = apply(&first, &wanted, &members, true);
-    // a is given back and repaired, and the cluster grows by it; then it fails again.
+    // a is released and repaired, and the cluster grows by it; then it fails again.
     members.retain(|member| member.state != MemberState::Releasing);
     let larger = workers(2);
     let second = decide(&site, &larger, &members);
@@ -40,7 +40,7 @@ fn a_host_taken_again_is_a_member_like_any_other() {
 fn a_host_taken_again_is_moved_like_any_other() {
     let mut site = site(hosts(&["a", "b", "c"]));
     let wanted = workers(1);
-    let members = [member("a", "Worker", "a").failed(FailReason::Marked)];
+    let members = [member("a", "Worker", "a").failed(FailReason::MarkedFailed)];
     let first = decide(&site, &wanted, &members);
     let mut members = apply(&first, &wanted, &members, true);
     members.retain(|member| member.state != MemberState::Releasing);

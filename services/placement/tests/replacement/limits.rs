@@ -13,7 +13,7 @@ use crate::{hosts, marked_to_move, replaced, workers};
 fn a_failed_replacement_still_counts_as_under_way() {
     let site = site(hosts(&["a", "b", "c", "d", "e"]));
     let wanted = request([role("ControlPlane", Selector::default(), 3)]);
-    // x was given back; b came in its place, is not bound, and has failed; a has failed for a more pressing reason.
+    // x was released; b came in its place, is not bound, and has failed; a has failed for a more pressing reason.
     let members = [
         member("a", "ControlPlane", "a").failed(FailReason::Gone),
         member("b", "ControlPlane", "b")
@@ -41,7 +41,7 @@ fn failed_replacements_count_against_a_tenth() {
     members[1].failed = Some(FailReason::Gone);
     for place in [18, 19] {
         members[place].state = MemberState::Claimed;
-        members[place] = members[place].clone().alone("x").failed(FailReason::Marked);
+        members[place] = members[place].clone().alone("x").failed(FailReason::MarkedFailed);
     }
     let decision = decide(&site, &workers(20), &members);
     let both = [Some(id("h18")), Some(id("h19"))];
@@ -114,7 +114,7 @@ fn withheld_growth_waits_beside_a_move_and_lowers_no_limit() {
             .beside("h00"),
     );
     for failed in [1, 2] {
-        members[failed].failed = Some(FailReason::Marked);
+        members[failed].failed = Some(FailReason::MarkedFailed);
     }
     // It has ten places and wants thirty: three may be replaced at once, one of which is.
     let decision = decide_without(&site, &workers(30), &members, Withheld::GROWTH);

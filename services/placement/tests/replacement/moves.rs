@@ -96,7 +96,7 @@ fn a_move_waits_until_its_host_is_reported() {
 }
 
 #[test]
-fn a_replacement_that_fails_beside_the_old_one_is_given_back() {
+fn a_replacement_that_fails_beside_the_old_one_is_released() {
     let site = site([
         marked_to_move(host("a").rack("a")),
         host("b").rack("b").marked_failed(),
@@ -112,7 +112,7 @@ fn a_replacement_that_fails_beside_the_old_one_is_given_back() {
     assert_eq!(released(&decision), ["Worker/b"]);
     assert_eq!(
         decision.release[0].reason,
-        ReleaseReason::Failed(FailReason::Marked)
+        ReleaseReason::Failed(FailReason::MarkedFailed)
     );
     assert_eq!(replaced(&decision), [Some(id("a"))]);
     assert_eq!(kept_hosts(&decision), ["Worker/a", "Worker/c"]);

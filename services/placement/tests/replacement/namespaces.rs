@@ -14,10 +14,10 @@ fn two_namespaces(names: &[&str]) -> Vec<Host> {
 #[test]
 fn a_replacement_stays_in_the_namespace_of_failed_members() {
     let site = site(two_namespaces(&["metal/a", "lab/b", "metal/c"]));
-    let members = [member("metal/a", "Worker", "metal-a").failed(FailReason::Marked)];
+    let members = [member("metal/a", "Worker", "metal-a").failed(FailReason::MarkedFailed)];
     let decision = decide(&site, &workers(1), &members);
     assert_eq!(decision.take[0].host, id("metal/c"));
-    let moved = [member("metal/a", "Worker", "metal-a").failed(FailReason::ReplaceRequested)];
+    let moved = [member("metal/a", "Worker", "metal-a").failed(FailReason::MoveRequested)];
     assert_eq!(decide(&site, &workers(1), &moved).take[0].host, id("metal/c"));
 }
 
@@ -27,7 +27,7 @@ fn a_replacement_stays_in_the_namespace_if_growth_does_not_fit() {
         "metal/a", "metal/b", "lab/b", "lab/c", "metal/d",
     ]));
     let members = [
-        member("metal/a", "Worker", "metal-a").failed(FailReason::Marked),
+        member("metal/a", "Worker", "metal-a").failed(FailReason::MarkedFailed),
         member("metal/b", "Worker", "metal-b"),
     ];
     // Nowhere: the replacement alone is made.

@@ -123,7 +123,7 @@ impl Checker {
             self.find(format!("{what}: has no uid"));
         }
         if record.releasing && record.members.is_empty() {
-            self.find(format!("{what}: gives hosts back and holds none"));
+            self.find(format!("{what}: releases hosts and holds none"));
         }
         for (id, member) in &record.members {
             self.members += 1;

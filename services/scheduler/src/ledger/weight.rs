@@ -3,7 +3,7 @@
 //! A backend stores a step at once, and may take only so much: etcd refuses a request of more than 1.5 MiB. A step that is
 //! refused after others were decided on top of it is the end of the term, and the same step would end the next one. So a
 //! step that is too large is refused before it is staged, to whoever asked for it. And a cluster that has grown as far as it
-//! may must be able to go: a record is weighed as if all its hosts were being given back, which is when it is largest.
+//! may must be able to go: a record is weighed as if all its hosts were being released, which is when it is largest.
 //!
 //! Nothing is encoded to weigh it: each part counts as the most that its encoding can take.
 
@@ -25,7 +25,7 @@ const NAME: usize = 300;
 /// The parts of a record's weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
-    /// The record, with all its hosts on their way out.
+    /// The record, with all its hosts releasing.
     record: usize,
     /// The names of its hosts in an entry of the log.
     hosts: usize,
@@ -35,7 +35,7 @@ struct Weight {
     reports: usize,
 }
 
-/// Refuses a step that may not fit, from `before` to `after`, or from which the record could not be given back.
+/// Refuses a step that may not fit, from `before` to `after`, or from which the record could not be released.
 ///
 /// # Errors
 /// [`TooLarge`] names the cluster.
@@ -267,7 +267,7 @@ mod tests {
         (id, member)
     }
 
-    /// A record with all its hosts on their way out, at its largest.
+    /// A record with all its hosts releasing, at its largest.
     fn leaving(rng: &mut StdRng) -> Record {
         let wire = inventory::ClusterSpec {
             network_ids: vec![text(rng, 60)],

@@ -105,7 +105,7 @@ impl Member {
     }
 }
 
-/// Why a member is given back.
+/// Why a member is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReason {
     /// More members than wanted.
@@ -154,11 +154,11 @@ impl From<placement::ReleaseReason> for ReleaseReason {
             placement::ReleaseReason::Surplus => Self::Surplus,
             placement::ReleaseReason::Failed(FailReason::Gone) => Self::Gone,
             placement::ReleaseReason::Failed(
-                FailReason::Marked
+                FailReason::MarkedFailed
                 | FailReason::InError
-                | FailReason::Taken
-                | FailReason::Refused
-                | FailReason::ReplaceRequested,
+                | FailReason::UsedBeforeLabelled
+                | FailReason::WriteRefused
+                | FailReason::MoveRequested,
             )
             | placement::ReleaseReason::Moved => Self::Failed,
         }

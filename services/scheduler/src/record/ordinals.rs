@@ -1,7 +1,7 @@
 //! Numbers of members within their role, such as the 3 of `worker-3`: kept for life, and inherited by a replacement.
 //!
 //! While a replacement waits beside the member that it replaces, both have the same number: it means the bound one. A number of a
-//! member that is given back is used again only when that member is gone, except by its replacement.
+//! member that is released is used again only when that member is gone, except by its replacement.
 
 use std::{
     cmp::Reverse,

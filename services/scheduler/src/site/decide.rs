@@ -12,7 +12,7 @@ pub(super) fn decide(view: View<'_>, record: &mut Record, withheld: Withheld, no
     let (request, members) = question(view, record, now);
     // Most declarations change nothing: agents repeat them with every change of a host.
     let site = view.inventory.model();
-    let decision = if let Some(reports) = ::placement::settled(site, &request, &members) {
+    let decision = if let Some(reports) = ::placement::reports_without_decision(site, &request, &members) {
         // Every member stays as it is, so none is named.
         Decision {
             reports,
@@ -86,7 +86,7 @@ pub(super) fn report(view: View<'_>, record: &mut Record, now: SystemTime) {
         return;
     }
     let (request, members) = question(view, record, now);
-    if let Some(found) = ::placement::settled(view.inventory.model(), &request, &members) {
+    if let Some(found) = ::placement::reports_without_decision(view.inventory.model(), &request, &members) {
         record.reports = reports(&found);
     }
 }

@@ -1,4 +1,4 @@
-//! What is due in a site without a call or a report: who waits, who has failed, what is given back.
+//! What is due in a site without a call or a report: who waits, who has failed, what is released.
 
 use std::time::SystemTime;
 

@@ -2,7 +2,7 @@
 //! speak for one that is gone.
 //!
 //! A uid never comes back. So a declaration of one that was reported and deleted is refused, whenever it arrives. One that was
-//! not reported yet is believed: it may be new. If no report shows it in [`UNOBSERVED_LIMIT`], what it has claimed is given back.
+//! not reported yet is believed: it may be new. If no report shows it in [`UNOBSERVED_LIMIT`], what it has claimed is released.
 //!
 //! Of a record's `SIPCluster` the site may say three things: it is *observed*; it is *missing*, since a complete snapshot or a
 //! deletion says so; or it is *unobserved*, which a declared one is too until it is reported.
@@ -115,8 +115,8 @@ impl Existence {
         observed.id().uid != record.uid && !is_older(observed.created(), record.created)
     }
 
-    /// Whether the record only gives back what an earlier `SIPCluster` of the name had: what the site shows of the present
-    /// one is not given back with that, and taken over when it declares itself.
+    /// Whether the record only releases what an earlier `SIPCluster` of the name had: what the site shows of the present
+    /// one is not released with that, and taken over when it declares itself.
     pub(super) fn is_of_predecessor(&self, record: &Record) -> bool {
         record.releasing && self.is_recreated(record)
     }

@@ -62,7 +62,7 @@ pub(super) fn failure(
     ::placement::failure(view.inventory.model(), role, &member, unwell_for)
 }
 
-/// Whether a member can fail: one that is on its way out for good cannot.
+/// Whether a member can fail: one whose release is final cannot.
 pub(super) fn is_observed(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> bool {
     member.state != MemberState::Releasing || is_request(view, cluster, id, member)
 }

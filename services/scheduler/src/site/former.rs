@@ -1,7 +1,7 @@
 //! Members whose hosts are gone, and which hosts may be their machines.
 //!
 //! A `BareMetalHost` that is deleted and made again is another host, on the same machine. Load balancers route to the address of a
-//! member that is gone until it is given back, so until then its machine is not for another cluster. The machine is known by the
+//! member that is gone until it is released, so until then its machine is not for another cluster. The machine is known by the
 //! namespace and name of its host, or by an address that it has in the same network.
 
 use std::{

@@ -15,7 +15,7 @@ pub(super) struct Mark {
     pub(super) lost: bool,
 }
 
-/// Whether a member's host is free: `observed` is its mark and labels; `settled`: the release was confirmed to a ledger
+/// Whether a member's host is free: `observed` is its mark and labels; `presumed_confirmed`: the release was confirmed to a ledger
 /// that is lost, since somebody else has claimed the host, or the cluster is missing. Revisions of a site ascend through epochs,
 /// so the number of a release mark alone orders them.
 ///
@@ -27,7 +27,7 @@ pub(super) struct Mark {
 pub(super) fn is_freed(
     member: &Member,
     observed: Option<(Mark, Labels<'_>)>,
-    settled: bool,
+    presumed_confirmed: bool,
     synced: bool,
 ) -> bool {
     let Some((mark, labels)) = observed else {
@@ -39,7 +39,7 @@ pub(super) fn is_freed(
     let Mark { number, issued, lost } = mark;
     match (member.state, labels) {
         (MemberState::Releasing, Labels::None) => {
-            number >= member.revision && (member.confirmed || settled && issued)
+            number >= member.revision && (member.confirmed || presumed_confirmed && issued)
         }
         // The release was written, and the host given away since: by a ledger that is lost.
         (MemberState::Releasing, Labels::Others(_)) => number >= member.revision && issued,

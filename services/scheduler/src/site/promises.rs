@@ -185,7 +185,7 @@ impl Promises {
     }
 }
 
-/// Whether a cluster's status names the host, and not as one that is given back.
+/// Whether a cluster's status names the host, and not as one that is released.
 pub(super) fn claims_host(observed: &Cluster, id: &HostId) -> bool {
     observed.members().iter().any(|member| match member.state {
         Some(MemberState::Claimed | MemberState::Bound) => member.host == *id,
@@ -248,7 +248,7 @@ fn promise(
     })
 }
 
-/// In whose place a member comes: beside an older one that the status has as a member too, or of one that was given back. Its host
+/// In whose place a member comes: beside an older one that the status has as a member too, or of one that was released. Its host
 /// may be a member again since: then with a later revision.
 fn replaces(inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Replaces> {
     let old = member.replaces.as_ref()?;

@@ -56,7 +56,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     // Nobody is left to confirm what a ledger that is lost knew as released.
     let abandoned =
         view.existence.is_missing(cluster) && member.release_reason != Some(ReleaseReason::Orphaned);
-    let settled = abandoned || view.promises.wants(id, cluster);
+    let presumed_confirmed = abandoned || view.promises.wants(id, cluster);
     let observed = host.map(|host| {
         let mut mark = view.positions.mark(host.release_mark());
         // Statuses are written before hosts are: a release that is lost would be in it.
@@ -64,7 +64,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
         mark.lost = mark.lost && !view.existence.get(cluster).is_some_and(is_claimed);
         (mark, host.labels_for(cluster))
     });
-    if is_freed(member, observed, settled, view.synced) {
+    if is_freed(member, observed, presumed_confirmed, view.synced) {
         return true;
     }
     let labels = observed.map(|(_, labels)| labels);
@@ -75,7 +75,7 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
 }
 
 /// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where an address of the member is not
-/// that of the new host, the former host is given back like any other: load balancers may route to that address, which may be
+/// that of the new host, the former host is released like any other: load balancers may route to that address, which may be
 /// another machine's by now.
 fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
     let again = |id: &HostId, member: &Member| {

@@ -64,7 +64,7 @@ fn limit(other: u32) -> usize {
     OBJECT.saturating_sub(other).min(LIMIT)
 }
 
-/// The most bytes that a member takes, until it is given back.
+/// The most bytes that a member takes, until it is released.
 pub(super) fn member(id: &HostId, member: &Member) -> usize {
     let name = |host: &HostName| host.namespace().as_str().len() + host.name().len();
     let domain = member

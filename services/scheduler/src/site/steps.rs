@@ -112,7 +112,7 @@ impl Site {
                 return Err(superseded(known, &uid));
             }
             Some(known) if known.uid != uid => {
-                // The SIPCluster was made again: its hosts stay, what was on its way out goes on.
+                // The SIPCluster was made again: its hosts stay, what was releasing goes on.
                 Record {
                     uid,
                     created,
@@ -143,7 +143,7 @@ impl Site {
         })
     }
 
-    /// Begins to give everything back. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
+    /// Begins to release everything. Without a record, nothing is known of the cluster, so nothing is held. Before the site is
     /// synced a record may be older than what the cluster's status says, so it is not touched.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Site {
                 ..Record::clone(known)
             },
             None if self.existence.is_deleted(&id) => return Ok(Outcome::nothing(&permit)),
-            // Hosts may carry its labels or be named by its status though the ledger was lost: they are given back too.
+            // Hosts may carry its labels or be named by its status though the ledger was lost: they are released too.
             None => Record::new(id.name, id.uid, None, 0, Spec::default()),
         };
         settle::settle(self.view(), &mut record, author.now);
@@ -251,7 +251,7 @@ impl Site {
         self.store_alone(decided, author, permit);
     }
 
-    /// Begins to give back what was claimed for a `SIPCluster` that does not exist.
+    /// Begins to release what was claimed for a `SIPCluster` that does not exist.
     pub fn forget(&mut self, cluster: &ClusterName, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
         if !self.forgotten(author.now).contains(cluster) {
             return None;
@@ -261,7 +261,7 @@ impl Site {
             site = self.name,
             %cluster,
             uid = record.uid,
-            "the site has no such SIPCluster; what was claimed for it is given back"
+            "the site has no such SIPCluster; what was claimed for it is released"
         );
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
@@ -353,7 +353,7 @@ impl Site {
     }
 }
 
-/// Begins to give back all that a record holds.
+/// Begins to release all that a record holds.
 fn begin_release(record: &mut Record, reason: ReleaseReason) {
     record.releasing = true;
     record.refusal = None;

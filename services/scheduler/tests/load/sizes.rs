@@ -109,7 +109,7 @@ async fn a_too_large_request_is_refused_with_the_limit() {
 }
 
 #[tokio::test]
-async fn all_hosts_of_the_largest_cluster_are_given_back_at_once() {
+async fn all_hosts_of_the_largest_cluster_are_released_at_once() {
     let stage = Stage::served().await;
     let released = |hosts: usize, name: &str| {
         let confirmation = |number: usize| ReleaseConfirmation {

@@ -227,7 +227,7 @@ async fn a_claim_of_a_recreated_host_is_newer_than_its_release_mark() {
     assert_eq!(id.uid.as_str(), made_again.r#ref.as_ref().unwrap().uid);
     assert!(
         member.revision > made_again.release_mark,
-        "at {}, and an agent would take it for given back",
+        "at {}, and an agent would take it for released",
         member.revision
     );
 }

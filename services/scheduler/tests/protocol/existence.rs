@@ -16,7 +16,7 @@ use crate::fixtures::{
 /// Longer than a `SIPCluster` may be missing.
 const LONG: Duration = Duration::from_mins(11);
 
-/// A site whose cluster was deleted, gave its host back, and is gone. The host shows the mark of its release.
+/// A site whose cluster was deleted, released its host, and is gone. The host shows the mark of its release.
 async fn gone() -> (Stage, SessionId) {
     let stage = Stage::empty();
     let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;

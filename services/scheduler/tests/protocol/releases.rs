@@ -124,7 +124,7 @@ async fn a_host_that_is_made_again_is_another_host() {
 }
 
 #[tokio::test]
-async fn shrinking_gives_back_exactly_the_surplus() {
+async fn shrinking_releases_exactly_the_surplus() {
     let stage = Stage::empty();
     stage
         .sync(&[host("h1"), host("h2"), host("h3"), host("h4")])
@@ -310,7 +310,7 @@ async fn a_released_host_in_use_is_reported_and_given_to_none() {
         assert!(reported.conflicts[0].message.contains(&who), "{reported:?}");
         assert_eq!(stage.why_not("h1"), ["consumed", "held"]);
 
-        // Given back, and still not to be had: not by the one that gave it back, not by another, not after a restart.
+        // Released, and still not to be had: not by the one that released it, not by another, not after a restart.
         let left = stage.confirm(&reported).await.unwrap();
         assert_eq!(members(&left), []);
         stage.retry().await;

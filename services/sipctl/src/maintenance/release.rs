@@ -1,4 +1,4 @@
-//! Confirms by hand that nothing routes to a host that its cluster gives back: what `docs/force-deletion.md` has of `kubectl patch`.
+//! Confirms by hand that nothing routes to a host that its cluster releases: what `docs/force-deletion.md` has of `kubectl patch`.
 
 use api::{BareMetalHost, Member, MemberState, SIPCluster, annotations, labels};
 use backon::{ExponentialBuilder, Retryable as _};

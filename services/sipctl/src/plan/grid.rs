@@ -46,7 +46,7 @@ pub enum Change {
     Keep,
     /// It is claimed.
     Take,
-    /// It is given back.
+    /// It is released.
     Release,
 }
 

@@ -217,7 +217,7 @@ fn domain(declared: &Declared, claim: &Claim) -> Option<Domain> {
     Some(Domain { key, value })
 }
 
-/// In whose place a claimed member comes: beside one that is a member still, or of one that was given back.
+/// In whose place a claimed member comes: beside one that is a member still, or of one that was released.
 fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replaces> {
     let name = claim.replaces.as_ref()?;
     let old = declared.claim_of(name);

@@ -70,7 +70,7 @@ impl Plan {
 }
 
 /// Decides every cluster: replacements first, then growth, then new clusters; within each by creation time (unknown ones
-/// last), then by name. Each sees what the earlier ones take; what they give back frees neither host nor domain, since
+/// last), then by name. Each sees what the earlier ones take; what they release frees neither host nor domain, since
 /// nobody has confirmed it yet. Pure, and the same for the same documents in whatever order they came.
 #[must_use]
 pub fn plan(input: &Input) -> Plan {

@@ -92,7 +92,7 @@ pub(crate) fn invalid(name: &ClusterName, message: &str, mut reports: Vec<Remark
     }
 }
 
-/// A cluster that is being deleted: all that it has is given back. `roles` are those of its spec.
+/// A cluster that is being deleted: all that it has is released. `roles` are those of its spec.
 pub(crate) fn released_whole<'a>(
     name: &ClusterName,
     roles: impl IntoIterator<Item = &'a RoleName>,
@@ -155,11 +155,11 @@ fn release_reason(reason: placement::ReleaseReason) -> ReleaseReason {
         placement::ReleaseReason::Surplus => ReleaseReason::Surplus,
         placement::ReleaseReason::Failed(FailReason::Gone) => ReleaseReason::Gone,
         placement::ReleaseReason::Failed(
-            FailReason::Marked
+            FailReason::MarkedFailed
             | FailReason::InError
-            | FailReason::Taken
-            | FailReason::Refused
-            | FailReason::ReplaceRequested,
+            | FailReason::UsedBeforeLabelled
+            | FailReason::WriteRefused
+            | FailReason::MoveRequested,
         )
         | placement::ReleaseReason::Moved => ReleaseReason::Failed,
     }

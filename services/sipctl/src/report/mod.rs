@@ -29,7 +29,7 @@ pub struct Cluster {
     pub outcome: Outcome,
     /// Each role that is wanted or has members, by name. Empty for an invalid cluster.
     pub roles: BTreeMap<String, Role>,
-    /// Members that are given back, sorted by host. Nothing of it is free yet.
+    /// Members that are released, sorted by host. Nothing of it is free yet.
     pub release: Vec<Release>,
     /// What people should know though it changes nothing, sorted by host; what is about no host comes first.
     pub reports: Vec<Remark>,
@@ -45,7 +45,7 @@ pub enum Outcome {
     Placed,
     /// A shrink or a replacement is decided, but not all that is wanted.
     Partial,
-    /// Nothing is taken or given back; members stay.
+    /// Nothing is taken or released; members stay.
     Refused,
     /// The SIPCluster breaks a rule; nothing is decided.
     Invalid,
@@ -96,7 +96,7 @@ pub enum Change {
     Take,
 }
 
-/// A member that is given back.
+/// A member that is released.
 #[derive(Clone, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
@@ -108,7 +108,7 @@ pub struct Release {
     pub reason: ReleaseReason,
 }
 
-/// Why a member is given back.
+/// Why a member is released.
 #[derive(Clone, Copy, Debug, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReleaseReason {

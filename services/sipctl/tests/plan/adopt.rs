@@ -65,7 +65,7 @@ fn relabelling_and_partial_labels_are_conflicts() {
     let cases = [
         (
             vec![cluster(1), own("a", "r1"), own("b", "r2")],
-            "would be given back (Worker): surplus",
+            "would be released (Worker): surplus",
         ),
         (vec![cluster(2), own("a", "r1")], "refused"),
         (
@@ -79,7 +79,7 @@ fn relabelling_and_partial_labels_are_conflicts() {
         (vec![cluster(-1), own("a", "r1")], "invalid"),
         (
             vec![cluster(1), host("a", "r1", &labels("shop", "ControlPlane"))],
-            "would be given back (ControlPlane): surplus",
+            "would be released (ControlPlane): surplus",
         ),
     ];
     for (text, expected) in cases {

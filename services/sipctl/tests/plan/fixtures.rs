@@ -154,7 +154,7 @@ pub(crate) fn decided(objects: &[Value]) -> Cluster {
     cluster
 }
 
-/// What changes, shortly: `+Worker a@r1` is taken, `=` stays, `-Worker a surplus` is given back.
+/// What changes, shortly: `+Worker a@r1` is taken, `=` stays, `-Worker a surplus` is released.
 pub(crate) fn changes(cluster: &Cluster) -> Vec<String> {
     let name = |host: &str| host.strip_prefix("lab/").unwrap_or(host).to_owned();
     let mut lines = Vec::new();

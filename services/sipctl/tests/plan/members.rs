@@ -94,7 +94,7 @@ fn a_member_whose_host_does_not_exist_is_gone() {
             changes: vec!["=Worker a"],
         },
         Case {
-            name: "it was on its way out",
+            name: "it was releasing",
             objects: vec![cluster("c", &[("Worker", 0)]).claims("a", "Worker", "Releasing")],
             outcome: Outcome::Placed,
             changes: vec![],

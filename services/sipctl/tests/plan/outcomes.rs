@@ -161,7 +161,7 @@ fn a_shrink_releases_the_surplus_in_the_documented_order() {
             changes: vec!["=Worker b@r2", "-Old a surplus"],
         },
         Case {
-            name: "what is given back frees neither host nor domain for the other role",
+            name: "what is released frees neither host nor domain for the other role",
             objects: vec![
                 worker("a", "r1"),
                 worker("b", "r2"),
@@ -176,7 +176,7 @@ fn a_shrink_releases_the_surplus_in_the_documented_order() {
 }
 
 #[test]
-fn a_cluster_that_is_being_deleted_gives_back_all() {
+fn a_cluster_that_is_being_deleted_releases_all() {
     let deleting = |cluster: Value| cluster.set("/metadata/deletionTimestamp", "2026-01-02T03:04:05Z");
     check(vec![
         Case {

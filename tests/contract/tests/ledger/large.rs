@@ -14,7 +14,7 @@ use crate::{
     changes::{Model, entry, key, put, record},
 };
 
-/// The same with all its hosts on their way out, when it needs the most.
+/// The same with all its hosts releasing, when it needs the most.
 fn leaving(record: &Record) -> Record {
     let release = |member: &Member| Member {
         state: MemberState::Releasing,

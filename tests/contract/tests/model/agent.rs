@@ -136,12 +136,12 @@ impl Agent {
         }
     }
 
-    /// Whether it sees no such cluster: what is on its way out is then looked after without one.
+    /// Whether it sees no such cluster: what is releasing is then reconciled without one.
     pub(crate) fn misses(&self, cluster: u8) -> bool {
         self.listed && self.seen.clusters[usize::from(cluster)].is_none()
     }
 
-    /// Reads what the ledger says of a cluster that it does not see: what is given back is acted on, and nothing else. See
+    /// Reads what the ledger says of a cluster that it does not see: what is released is acted on, and nothing else. See
     /// `agents/cluster/src/reconcile/orphans.rs`.
     pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Placement, podless: bool) {
         self.podless[usize::from(cluster)] = podless;

@@ -177,7 +177,7 @@ pub(crate) fn beginnings() -> Vec<State> {
         round(&mut remade, 1);
     }
 
-    // A cluster is on its way out, hosts are being given back, and another one waits for them.
+    // A cluster is being released, hosts are being released, and another one waits for them.
     let mut leaving = placed.clone();
     leaving.step(Action::Look(1));
     leaving.step(Action::Delete(0));

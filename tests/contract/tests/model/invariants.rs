@@ -54,7 +54,7 @@ impl State {
         self.ledger.history.epoch() > 1 && self.forged.iter().any(|(key, _)| *key == host)
     }
 
-    /// Whether a cluster is on its way out that nobody deletes.
+    /// Whether a cluster is being released that nobody deletes.
     pub(crate) fn released_unasked(&self) -> bool {
         self.ledger.records.iter().any(|(cluster, held)| {
             let there = self.world.now.clusters[usize::from(*cluster)].as_ref();

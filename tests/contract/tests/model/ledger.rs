@@ -123,7 +123,7 @@ pub(crate) enum Staged {
 }
 
 impl Ledger {
-    /// Clusters that give hosts back.
+    /// Clusters that release hosts.
     pub(crate) fn releasing(&self) -> impl Iterator<Item = u8> + '_ {
         let releasing = |held: &Held| held.members().any(|(_, _, releasing)| releasing);
         let records = self.records.iter().filter(move |(_, held)| releasing(held));

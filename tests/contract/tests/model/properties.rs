@@ -26,7 +26,7 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
             |_, state: &State| !state.routes_to_free_hosts(),
         ),
         Property::always(
-            "what was answered is held until it is given back",
+            "what was answered is held until it is released",
             |_, state: &State| state.promises_are_kept(),
         ),
         Property::always(

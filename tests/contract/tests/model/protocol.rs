@@ -26,7 +26,7 @@ pub(crate) const SEEN: [&str; 8] = [
     "a call arrives twice",
     "a cluster that was made again has the hosts of the one before",
     "a pod stops routing to hosts that leave",
-    "a host with a forged mark is given back",
+    "a host with a forged mark is released",
     "the position is raised",
 ];
 
@@ -62,7 +62,7 @@ pub(crate) struct State {
     pub(crate) scheduler: Scheduler,
     pub(crate) ledger: Ledger,
     pub(crate) spent: Spent,
-    /// Cluster and host of every answer that was given, until the host was given back.
+    /// Cluster and host of every answer that was given, until the host was released.
     pub(crate) promised: BTreeSet<(u8, HostKey)>,
     /// Marks that somebody has forged, in this order.
     pub(crate) forged: Vec<(HostKey, u64)>,

@@ -16,7 +16,7 @@ pub(crate) struct Values {
     /// Squares of a role's hosts per room.
     pub(crate) spread: u32,
     /// Other roles that a host matches.
-    pub(crate) scarce: u32,
+    pub(crate) wanted_by_others: u32,
     pub(crate) uninspected: u32,
     pub(crate) unpowered: u32,
 }
@@ -108,7 +108,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn scarce(&self, role: usize, host: &Host) -> u32 {
+    fn wanted_by_others(&self, role: usize, host: &Host) -> u32 {
         let others = self
             .world
             .request
@@ -133,7 +133,7 @@ impl<'a> Program<'a> {
     pub(crate) fn values(&self, takes: impl Fn(usize, usize) -> bool) -> Values {
         let mut values = Values {
             spread: 0,
-            scarce: 0,
+            wanted_by_others: 0,
             uninspected: 0,
             unpowered: 0,
         };
@@ -150,7 +150,7 @@ impl<'a> Program<'a> {
                 .filter(|(host, _)| takes(role, *host))
             {
                 *rooms.entry(&host.labels[&key(ROOM)]).or_default() += 1;
-                values.scarce += self.scarce(role, host);
+                values.wanted_by_others += self.wanted_by_others(role, host);
                 values.uninspected += u32::from(!host.inspected);
                 values.unpowered += u32::from(!host.powered_on);
             }
@@ -188,10 +188,10 @@ impl<'a> Program<'a> {
                 Err(error) => panic!("the solver failed: {error}"),
             }
         }
-        let [spread, scarce, uninspected, unpowered] = reached;
+        let [spread, wanted_by_others, uninspected, unpowered] = reached;
         Some(Values {
             spread,
-            scarce,
+            wanted_by_others,
             uninspected,
             unpowered,
         })
@@ -210,7 +210,7 @@ impl<'a> Program<'a> {
             for (host, take) in &takes {
                 let known = &self.world.hosts[*host];
                 roles_of_host[*host] += *take;
-                objectives[1] += f64::from(self.scarce(index, known)) * *take;
+                objectives[1] += f64::from(self.wanted_by_others(index, known)) * *take;
                 objectives[2] += f64::from(u8::from(!known.inspected)) * *take;
                 objectives[3] += f64::from(u8::from(!known.powered_on)) * *take;
             }

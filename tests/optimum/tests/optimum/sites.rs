@@ -24,7 +24,7 @@ pub(crate) enum Rooms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Well,
-    /// Claimed in place of one that was given back, and not bound yet.
+    /// Claimed in place of one that was released, and not bound yet.
     Replacement,
     Lost,
     /// A replacement that has failed.
@@ -86,8 +86,8 @@ impl World {
                     value: host.labels[&key].clone(),
                     key,
                 }),
-                failed: host.marked_failed.then_some(FailReason::Marked),
-                replaces: is_replacement.then(|| Replaces::Alone(given_back())),
+                failed: host.marked_failed.then_some(FailReason::MarkedFailed),
+                replaces: is_replacement.then(|| Replaces::Alone(released())),
             }
         };
         self.held.iter().map(member).collect()
@@ -95,7 +95,7 @@ impl World {
 }
 
 /// Whom each replacement is for.
-fn given_back() -> HostId {
+fn released() -> HostId {
     HostId {
         name: HostName::new("metal", "given-back").unwrap(),
         uid: Uid::new("u").unwrap(),

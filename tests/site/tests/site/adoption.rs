@@ -139,7 +139,7 @@ async fn labelled_hosts_are_adopted_without_a_write() {
     let (code, said) = check(&stage, &[]).await;
     assert_eq!(code, 2, "{said}");
     assert!(
-        said.contains("would be given back (ControlPlane): surplus"),
+        said.contains("would be released (ControlPlane): surplus"),
         "{said}"
     );
     stage

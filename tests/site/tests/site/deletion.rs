@@ -1,4 +1,4 @@
-//! A cluster that is deleted gives everything back, and waits for whoever still uses a host.
+//! A cluster that is deleted releases everything, and waits for whoever still uses a host.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn a_host_in_use_is_waited_for_and_its_user_is_named() {
             .condition_mentions(&shop, "Ready", "False", "Progressing", &expected)
             .await;
         stage
-            .until_hosts("in-use", "be given back but for the one in use", |hosts| {
+            .until_hosts("in-use", "be released but for the one in use", |hosts| {
                 hosts
                     .iter()
                     .all(|host| given_back(host) == (host.name_any() == unused))

@@ -67,7 +67,7 @@ fn a_fourth_host_is_never_in_a_used_rack() {
 }
 
 #[test]
-fn shrinking_gives_back_exactly_the_surplus() {
+fn shrinking_releases_exactly_the_surplus() {
     on_shared_site("shrink", async |stage| {
         stage.load(&fleet("shrink", 3, 1, 3)).await;
         let shop = cluster("shrink", "shop")
@@ -112,7 +112,7 @@ fn shrinking_gives_back_exactly_the_surplus() {
     });
 }
 
-/// What was given back can be had again.
+/// What was released can be had again.
 async fn grows_again(stage: &Stage, shop: &crate::fixtures::Cluster) {
     stage.edit(shop, count(Role::Worker, 9)).await;
     stage.ready(shop).await;

@@ -123,7 +123,7 @@ fn an_invalid_spec_suspends_replacement_labels_and_release() {
             .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 3}}}}))
             .await;
         stage
-            .until_hosts("suspended", "be given back where they must", |hosts| {
+            .until_hosts("suspended", "be released where they must", |hosts| {
                 let back = hosts.iter().filter(|host| given_back(host)).count();
                 back == 2
             })
@@ -188,7 +188,7 @@ async fn a_recreated_invalid_sipcluster_keeps_its_hosts() {
         .edit(&invalid, json!({"nodes": {"Worker": {"count": {"active": 1}}}}))
         .await;
     stage
-        .until_hosts("kept", "be given back but for one", |hosts| {
+        .until_hosts("kept", "be released but for one", |hosts| {
             hosts.iter().filter(|host| given_back(host)).count() == 1
         })
         .await;

@@ -11,7 +11,7 @@ const MEMBERS: u32 = 2_000;
 /// What the scheduler counts for each.
 const BYTES: usize = 655;
 
-/// One that is given back while a Machine is on it: a member has no more fields than this.
+/// One that is released while a Machine is on it: a member has no more fields than this.
 fn member(number: u32) -> Value {
     json!({
         "namespace": "metal",

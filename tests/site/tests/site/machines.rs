@@ -1,4 +1,4 @@
-//! Hosts that are to be given back and are in use: the Machine of Cluster API on each is asked to go, and no other.
+//! Hosts that are to be released and are in use: the Machine of Cluster API on each is asked to go, and no other.
 //!
 //! Cluster API does not run here; what it would do to Machines and consumers the scenario does.
 
@@ -75,7 +75,7 @@ async fn until_asked(stage: &Stage, host: &str, expected: Option<&str>) {
     .unwrap();
 }
 
-/// The one host that is on its way out, once its Machine is named.
+/// The one host that is releasing, once its Machine is named.
 async fn victim(stage: &Stage, shop: &Cluster, but_not: &str) -> String {
     let releasing = |object: &DynamicObject| {
         let all = object
@@ -166,7 +166,7 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
     stage.agent(Agent::Cluster).kill9().await.unwrap();
     set_consumer(&stage, second, Value::Null).await;
     stage.start_agent(Agent::Cluster, &["metal"]).await;
-    let back = wait::until(stage.hosts(), second, "be given back", PATIENCE, given_back).await;
+    let back = wait::until(stage.hosts(), second, "be released", PATIENCE, given_back).await;
     back.unwrap();
     stage
         .until(&shop, "hold the other three", |object| {
@@ -188,7 +188,7 @@ async fn only_a_surplus_members_machine_is_marked_for_deletion() {
         .await;
     let next = victim(&stage, &shop, second).await;
     set_consumer(&stage, &next, Value::Null).await;
-    let back = wait::until(stage.hosts(), &next, "be given back", PATIENCE, given_back).await;
+    let back = wait::until(stage.hosts(), &next, "be released", PATIENCE, given_back).await;
     back.unwrap();
     stage.ready(&shop).await;
     assert_eq!(requested(&stage, third).await.as_deref(), Some("mine"));

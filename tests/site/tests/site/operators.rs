@@ -116,7 +116,7 @@ async fn sipctl_releases_orphans_only() {
     wait::until(
         stage.hosts(),
         "left-orphan",
-        "the host to be given back",
+        "the host to be released",
         PATIENCE,
         given_back,
     )

@@ -1,4 +1,4 @@
-//! Hosts that are held for a `SIPCluster` that does not exist: an operator releases them, the agent gives them back.
+//! Hosts that are held for a `SIPCluster` that does not exist: an operator orders their release, and the agent completes it.
 
 use kube::{
     ResourceExt as _,
@@ -104,7 +104,7 @@ fn an_orphan_that_an_operator_releases_is_unlabelled_and_free() {
         wait::until(
             stage.hosts(),
             "orphan-used",
-            "the host to be given back",
+            "the host to be released",
             PATIENCE,
             given_back,
         )
@@ -153,7 +153,7 @@ fn a_cluster_without_its_finalizer_still_releases_its_hosts() {
         }
 
         stage
-            .until_hosts("stripped", "be given back", |hosts| {
+            .until_hosts("stripped", "be released", |hosts| {
                 hosts.len() == 2 && hosts.iter().all(|host| given_back(host))
             })
             .await;

@@ -148,7 +148,7 @@ fn a_foreign_consumer_blocks_a_member_and_its_release() {
         (unlabelled, Bound),
         (labelled(), Releasing),
     ] {
-        let Assessment::Blocked(why) = assessment(Some(object), state, true) else {
+        let Assessment::ForeignConsumer(why) = assessment(Some(object), state, true) else {
             panic!("{state:?} is not blocked")
         };
         assert!(

@@ -11,8 +11,12 @@ use super::*;
 use crate::{
     fixtures::{answer, cluster, host, labelled, used},
     reconcile::{
-        fixtures::holding, machine::Machine, observation::MachineLookup, outcomes::Outcomes,
-        plan::MachineAction, status,
+        fixtures::holding,
+        machine::Machine,
+        observation::{Evidence, MachineLookup},
+        outcomes::Outcomes,
+        plan::MachineAction,
+        status,
     },
 };
 
@@ -115,6 +119,50 @@ fn agents_have_a_minute_from_when_they_have_something_to_do() {
         let plan = released(&object, seconds);
         assert_eq!(plan.finalizer, expected, "after {seconds} s");
     }
+}
+
+#[test]
+fn a_foreign_consumer_has_advice_by_whether_the_cluster_goes() {
+    let mut used_by_two = used(labelled(host("h1"), "one", "Worker"));
+    used_by_two["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] = json!("two");
+    let object = cluster(&json!({}));
+    let message = |state: State| {
+        let plan = plan(&Observation {
+            object: &object,
+            not_installed: &BTreeSet::new(),
+            now: Timestamp::from_second(NOW).unwrap(),
+            state,
+        });
+        let own = plan.status.unwrap().finish(&Outcomes::default());
+        let labeled = own
+            .findings
+            .into_iter()
+            .find(|finding| finding.kind == conditions::HOSTS_LABELED);
+        labeled.unwrap().message
+    };
+    let releasing = || {
+        holding(
+            vec![answer("h1", MemberState::Releasing)],
+            false,
+            vec![used_by_two.clone()],
+        )
+    };
+    let fact = "metal/h1: it is used by Metal3Machine tenant/m-0 of the Cluster API cluster two, and this SIPCluster serves one: ";
+    let declared = State::Declared(Box::new(Cluster::parse(&object).unwrap()), releasing());
+    assert_eq!(
+        message(declared),
+        format!(
+            "{fact}delete the Machine that uses it, or name its Cluster in annotation \
+             sip.airshipit.org/cluster-api-cluster of the SIPCluster"
+        )
+    );
+    assert_eq!(
+        message(State::Releasing(releasing(), Evidence::Reported)),
+        format!(
+            "1 hosts are being released; {fact}it is released once nothing uses it; delete the Cluster of that consumer if it \
+             is to go too, or else its Machine only; where the consumer does not exist any more, remove spec.consumerRef of the host"
+        )
+    );
 }
 
 #[test]

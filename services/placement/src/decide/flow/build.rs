@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{Cost, Edge, FAR, Network, id};
+use super::{Cost, Edge, FAR, Network, number};
 use crate::site::at;
 
 /// Collects the nodes and edges of a [`Network`].
@@ -28,7 +28,7 @@ impl Builder {
             flow: 0,
             cost,
         });
-        id(self.edges.len() - 1)
+        number(self.edges.len() - 1)
     }
 
     /// Says that a node's edges, in the order of their prices, lead to nodes with a free edge to the sink (see
@@ -70,7 +70,7 @@ impl Builder {
         let mut arcs = vec![(0, true); 2 * edges.len()];
         for (index, edge) in edges.iter().enumerate() {
             for (node, forward) in [(edge.from, true), (edge.to, false)] {
-                arcs[at(next[at(node)])] = (id(index), forward);
+                arcs[at(next[at(node)])] = (number(index), forward);
                 next[at(node)] += 1;
             }
         }

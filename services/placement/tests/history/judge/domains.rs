@@ -76,7 +76,7 @@ pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
             .all(|tenant| tenant.members.iter().all(|mem| mem.record.host != host.id))
 }
 
-/// By a member that is on its way out for good.
+/// By a member that is releasing.
 pub(super) fn is_occupied(world: &World, index: usize, role: &Role, domain: Option<&LabelValue>) -> bool {
     let Some(key) = &role.topology_key else {
         return false;

@@ -69,7 +69,7 @@ fn see<'a>(world: &'a World, index: usize, role: &Role, decision: &Decision) -> 
                 .get(&record.host.name)
                 .filter(|host| host.id == record.host);
             let health = match record.failed {
-                Some(FailReason::ReplaceRequested) => Health::Leaving,
+                Some(FailReason::MoveRequested) => Health::Leaving,
                 Some(_) => Health::Lost,
                 None if host.is_none() => Health::Unknown,
                 None => Health::Well,

@@ -5,7 +5,7 @@ use placement::{Decision, RefusalKind, ReleaseReason, Replaces, Role};
 use super::{Health, Seen, domains, pairs, rule};
 use crate::world::World;
 
-/// How pressing it is that a place is given back; the smallest first.
+/// How pressing it is that a place is released; the smallest first.
 fn order(seen: &Seen<'_>, pairs: &[(&Seen<'_>, &Seen<'_>)]) -> (u8, bool, bool) {
     let new = pairs
         .iter()
@@ -115,7 +115,7 @@ pub(super) fn judge(
                 };
                 let has = replaced(one) || successor.is_some() || beside;
                 rule(has && one.health == Health::Lost, || {
-                    format!("{} is given back for nobody", one.id())
+                    format!("{} is released for nobody", one.id())
                 })?;
             }
             Some(ReleaseReason::Surplus) | None => {}

@@ -325,7 +325,7 @@ async fn forged_mark_takes_no_claim() {
         if later {
             a.report(&[labelled("h1", "one")]).await;
         }
-        // A member's host with a forged mark is given back as any other.
+        // A member's host with a forged mark is released as any other.
         let left = a.release("one", "h1").await;
         assert_eq!(left, None, "labelled: {later}");
     }

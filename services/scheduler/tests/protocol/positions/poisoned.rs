@@ -9,7 +9,7 @@ use scheduler::ledger::{SitePosition, position::LIMIT, redb::Redb};
 use super::{Site, live};
 use crate::fixtures::{Stage, host, members, observed, released, spec};
 
-/// A file as the version before wrote it, after a mark of [`LIMIT`] had poisoned it: one host on its way out, one held.
+/// A file as the version before wrote it, after a mark of [`LIMIT`] had poisoned it: one host releasing, one that stays.
 fn poisoned(path: &std::path::Path) {
     use proto::{ledger::v1 as disk, placement::v1 as api};
     use redb::{Database, TableDefinition};
@@ -73,7 +73,7 @@ async fn poisoned_ledger_works_once_migrated() {
     let b = Site::sync(&stage, "b", &[host("h2"), host("h1")], None).await;
 
     // Its SIPCluster is gone, and its host shows the release.
-    assert_eq!(a.record("one").await, None, "it is given back");
+    assert_eq!(a.record("one").await, None, "it is released");
     for site in [&a, &b] {
         let two = site.record("two").await.unwrap();
         assert_eq!(

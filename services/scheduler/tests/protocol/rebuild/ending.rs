@@ -37,7 +37,7 @@ impl World {
         }
     }
 
-    /// Claims of `SIPCluster`s that were deleted while the ledger was lost are given back by the scheduler itself, after a while.
+    /// Claims of `SIPCluster`s that were deleted while the ledger was lost are released by the scheduler itself, after a while.
     async fn end_abandoned(&mut self) {
         self.stage.pass(UNOBSERVED_LIMIT);
         self.stage.forget().await;

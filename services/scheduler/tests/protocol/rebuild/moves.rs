@@ -267,7 +267,7 @@ async fn a_host_made_again_while_the_ledger_is_lost_stays() {
     assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
 }
 
-/// A backup knows a pair; the replacement was given back since, and the host beside it was made again.
+/// A backup knows a pair; the replacement was released since, and the host beside it was made again.
 #[tokio::test]
 async fn a_lost_release_ends_a_claim_beside_a_host_made_again() {
     let stage = Stage::empty();

@@ -168,7 +168,7 @@ fn is_well(host: &wire::Host) -> bool {
 }
 
 impl World {
-    /// No member whose host is well counts as failed, whatever was wrong with it before. Of those that are given back that
+    /// No member whose host is well counts as failed, whatever was wrong with it before. Of those that are released that
     /// holds while their release is only asked for.
     pub(super) async fn check_failures(&self) {
         // Nobody declares the others again after a backup was restored, so that nothing is observed of them.
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Why the members are given back that a status names and whose labels are still on: those that nothing has happened to
+    /// Why the members are released that a status names and whose labels are still on: those that nothing has happened to
     /// which could have changed the reason.
     pub(super) fn reasons(&self, name: &str) -> Vec<(HostId, String)> {
         let known = &self.clusters[name];

@@ -319,7 +319,7 @@ impl World {
             let wanted = wanted.min(usize::try_from(workers).unwrap());
             assert!(
                 people::staying(&record) >= wanted,
-                "{name} gives back what it wants: {record:?}"
+                "{name} releases what it wants: {record:?}"
             );
         }
     }

@@ -72,7 +72,7 @@ async fn bound() -> (Stage, scheduler::site::SessionId, Arc<Record>) {
     (stage, session, record)
 }
 
-/// The same, on its way out.
+/// The same, releasing.
 async fn releasing() -> (Stage, scheduler::site::SessionId, Arc<Record>) {
     let (stage, session, _) = bound().await;
     let record = stage.release("one").await.unwrap();

@@ -14,7 +14,7 @@ async fn claimed_and_unlabelled() {
     assert_eq!(stage.record("one").await.unwrap(), before, "the claim stands");
     assert_eq!(stage.conflicts("one").await, [""; 0], "it waits to be labelled");
 
-    // Somebody was quicker: it stands until there is another host, and is given back then.
+    // Somebody was quicker: it stands until there is another host, and is released then.
     stage.report(&session, &[used(host("h1"))]).await;
     let taken = stage.record("one").await.unwrap();
     assert_eq!(members(&taken), members(&before));

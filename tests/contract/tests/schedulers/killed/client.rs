@@ -45,7 +45,7 @@ struct Cluster {
     generation: i64,
     /// The last answer.
     told: Option<Placement>,
-    /// It was deleted: it only goes on to give back.
+    /// It was deleted: it only goes on to release.
     deleting: bool,
 }
 
@@ -178,7 +178,7 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes the cluster, or goes on to; when all is given back it is made again.
+    /// Deletes the cluster, or goes on to; when all is released it is made again.
     async fn release(&mut self, index: usize) -> Result<(), Status> {
         let site = self.site().name.clone();
         let cluster = &mut self.clusters[index];
@@ -261,7 +261,7 @@ impl Client {
                 }
                 Ok(())
             }
-            // It may have gone meanwhile, unless nobody has given its hosts back.
+            // It may have gone meanwhile, unless nobody has released its hosts.
             Err(status) if status.code() == Code::NotFound => {
                 self.load.history.not_found(&known_as, must_be_found);
                 Ok(())

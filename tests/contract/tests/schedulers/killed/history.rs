@@ -90,7 +90,7 @@ impl History {
         for host in cluster.members.difference(&members) {
             if !cluster.given.contains(host) {
                 lost.push(format!(
-                    "{name:?}: {host} was held at {}, was not given back, and is gone at {revision:?}",
+                    "{name:?}: {host} was held at {}, was not released, and is gone at {revision:?}",
                     cluster.revision
                 ));
             }

@@ -2,7 +2,7 @@
 //!
 //! Sixteen clients, each the agent of its clusters, let them grow, shrink and go, label and unlabel hosts, confirm, and read
 //! each other's placements; four sites report their hosts. Every answer is kept. No host may have been held by two clusters
-//! at one revision; what was answered once is there until it is given back; and a read never tells less than an answer
+//! at one revision; what was answered once is there until it is released; and a read never tells less than an answer
 //! that came before it was asked.
 //!
 //! `SOAK_KILLS` is the number of kills of one scheduler with a file, `SOAK_FAILOVERS` that of faults of three on etcd, and

@@ -42,18 +42,18 @@ async fn keep(stage: &Stage, namespace: &str, name: &str, finalizers: &Value) {
     }
 }
 
-/// Nothing of a scenario is given back for a while.
+/// Nothing of a scenario is released for a while.
 pub(super) async fn nothing_is_given_back(stage: &Stage, scenario: &str, hosts: usize) {
     let until = tokio::time::Instant::now() + STAYS;
     while tokio::time::Instant::now() < until {
         let held = stage.hosts_of(scenario).await;
         let labelled = held.iter().filter(|host| !given_back(host)).count();
-        assert_eq!(labelled, hosts, "a host was given back that a pod routes to");
+        assert_eq!(labelled, hosts, "a host was released that a pod routes to");
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Waits until so many hosts of a scenario are held, and returns those that were given back.
+/// Waits until so many hosts of a scenario are held, and returns those that were released.
 pub(super) async fn until_held(stage: &Stage, scenario: &str, wanted: usize) -> Vec<DynamicObject> {
     let hosts = stage
         .until_hosts(scenario, &format!("be {wanted} that are held"), |hosts| {
@@ -94,7 +94,7 @@ fn deleted_clusters_hosts_leave_the_configuration_first() {
             let config = stage.haproxy_config(&shop, "worker").await;
             assert!(
                 !config.contains(&host.name_any()),
-                "{} is given back and still in\n{config}",
+                "{} is released and still in\n{config}",
                 host.name_any()
             );
         }

@@ -221,7 +221,7 @@ async fn an_unwritable_host_gives_its_place_to_another() {
     // It is corrected: it can be marked, and is free.
     let mac = json!({"spec": {"bootMACAddress": "52:54:00:00:00:01"}});
     change(&stage, first, mac).await;
-    wait::until(stage.hosts(), first, "be given back", PATIENCE, given_back)
+    wait::until(stage.hosts(), first, "be released", PATIENCE, given_back)
         .await
         .unwrap();
     stage

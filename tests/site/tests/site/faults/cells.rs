@@ -161,7 +161,7 @@ impl Cell {
         assert_eq!(held(&members(&ready)), labelled, "{}", self.name);
     }
 
-    /// It is gone, its hosts were given back, and the third was never written to.
+    /// It is gone, its hosts were released, and the third was never written to.
     pub(super) async fn is_released(&self, stage: &Stage) {
         stage.gone(&self.cluster()).await;
         let hosts = stage.hosts_of(&self.name).await;

@@ -47,7 +47,7 @@ async fn a_deposed_leaders_late_label_changes_nothing() {
     late.happens().await;
     first.process().pause().unwrap();
 
-    // The other one takes over, finishes the placement, gives the host back, and gives it to the next cluster.
+    // The other one takes over, finishes the placement, releases the host, and gives it to the next cluster.
     stage.ready(&before).await;
     assert_eq!(stage.labelled("leaders", &before).await.len(), 1);
     stage.delete(&before).await;

@@ -13,7 +13,7 @@ use crate::{
     fixtures::{Cluster, Role, Stage, cluster, held, host, make_again, members, sip_labels},
 };
 
-/// Somebody takes the finalizer off a cluster and deletes it: it is gone at once, and nothing has been given back.
+/// Somebody takes the finalizer off a cluster and deletes it: it is gone at once, and nothing has been released.
 async fn delete_by_force(stage: &Stage, cluster: &Cluster) {
     let clusters = stage.clusters(&cluster.namespace);
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -189,7 +189,7 @@ fn a_host_freed_during_an_agents_first_pass_is_released() {
         wait::until(
             site.stage.hosts(),
             "let-go-only",
-            "be given back",
+            "be released",
             PATIENCE,
             given_back,
         )

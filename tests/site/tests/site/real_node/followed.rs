@@ -114,14 +114,14 @@ impl Seen {
         }
     }
 
-    /// A host that is given back may be anybody's: nobody is led to its machine any more, now and for many requests.
+    /// A host that is released may be anybody's: nobody is led to its machine any more, now and for many requests.
     async fn leads_nowhere(&self, machine: Ipv4Addr) {
         let given_back = Instant::now();
         tokio::time::sleep(PAUSE * 10).await;
         let last = self.last.lock().unwrap().get(&machine).copied();
         assert!(
             last.is_none_or(|last| last <= given_back),
-            "{machine} answers though its host was given back"
+            "{machine} answers though its host was released"
         );
     }
 

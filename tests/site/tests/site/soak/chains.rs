@@ -113,7 +113,7 @@ impl Seen {
         if self.wanted.get(&before).is_some_and(|wanted| has < *wanted) {
             let (cluster, role) = before;
             self.broken.push(format!(
-                "{cluster} has {has} hosts as {role} once {name} is given back"
+                "{cluster} has {has} hosts as {role} once {name} is released"
             ));
         }
     }

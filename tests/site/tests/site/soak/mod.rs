@@ -165,7 +165,7 @@ impl Soak {
     }
 
     /// Members are moved, stay after all and are moved again, while programs are killed: hosts that nobody moves stay, and no role has fewer
-    /// hosts than it wants at any moment. Returns how many hosts were given back for others.
+    /// hosts than it wants at any moment. Returns how many hosts were released for others.
     async fn moves_members(&mut self) -> usize {
         let mut wanted = Wanted::new();
         for cluster in self
@@ -198,7 +198,7 @@ impl Soak {
             .iter()
             .filter(|host| before.contains(*host) && !marked.contains(*host))
             .collect();
-        assert_eq!(unmoved, [""; 0], "members were given back that nobody moved");
+        assert_eq!(unmoved, [""; 0], "members were released that nobody moved");
         left.len()
     }
 

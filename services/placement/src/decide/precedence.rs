@@ -1,4 +1,4 @@
-//! Hosts are found in the order of what presses most: replacements of the lost, one move, growth.
+//! What comes first where not everything can be had: replacements of the lost, then one move, then growth.
 
 use super::account::Gate;
 use super::demand::Demand;
@@ -7,7 +7,7 @@ use super::solution::{Choice, Found, Solution};
 
 /// Sends what is demanded: replacements of the lost first, in the order of role names; then one of the moves that are
 /// demanded, that of the first role in which one can be made; then growth, in the order of role names.
-pub(crate) fn run(demands: Vec<Demand>, levels: usize) -> Solution {
+pub(crate) fn find_hosts(demands: Vec<Demand>, levels: usize) -> Solution {
     let roles = demands.iter().enumerate().filter(|(_, demand)| demand.moves);
     let roles: Vec<usize> = roles.map(|(role, _)| role).collect();
     let Some(first) = roles.first() else {

@@ -49,15 +49,15 @@ impl Candidate {
 /// Once a leaf has as many as are kept, most others are seen to be worse by one comparison; the rest is gathered until
 /// it is worth a selection. So adding takes constant time, amortised.
 #[derive(Debug)]
-pub(crate) struct Leaves {
+pub(crate) struct BestSpots {
     keep: usize,
     gated: Vec<Candidate>,
-    /// [`ROOT`] first, the others by their number.
-    by_number: Vec<Leaf>,
+    /// Per leaf: [`ROOT`] first, the others by their number.
+    by_number: Vec<LeafSpots>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Leaf {
+struct LeafSpots {
     /// Fewer than twice as many as are kept, and the best are among them.
     best: Vec<Candidate>,
     /// What is no better is not kept.
@@ -65,7 +65,7 @@ struct Leaf {
     added: usize,
 }
 
-impl Leaf {
+impl LeafSpots {
     fn add(&mut self, one: Candidate, keep: usize) {
         self.added += 1;
         if self.limit.is_some_and(|limit| one.best >= limit) {
@@ -86,7 +86,7 @@ impl Leaf {
     }
 }
 
-impl Leaves {
+impl BestSpots {
     /// Keeps so many of each leaf, at least one.
     pub(crate) fn keeping(keep: usize) -> Self {
         Self {
@@ -103,13 +103,13 @@ impl Leaves {
         }
         let place = if one.leaf == ROOT { 0 } else { at(one.leaf) + 1 };
         if place >= self.by_number.len() {
-            self.by_number.resize_with(place + 1, Leaf::default);
+            self.by_number.resize_with(place + 1, LeafSpots::default);
         }
         self.by_number[place].add(one, self.keep);
     }
 
     /// The best of all leaves, the best first, and the leaves that had more.
-    pub(crate) fn best(self) -> (Vec<Candidate>, Vec<Node>) {
+    pub(crate) fn sorted(self) -> (Vec<Candidate>, Vec<Node>) {
         let Self {
             keep,
             gated: mut kept,
@@ -147,11 +147,11 @@ mod tests {
                 gate: if gated { Gate::Lost } else { Gate::Open },
                 best: Score { drawbacks: Drawbacks::NONE.packed(), rank, host },
             }).collect();
-            let mut leaves = Leaves::keeping(keep);
+            let mut best_spots = BestSpots::keeping(keep);
             for one in &all {
-                leaves.add(*one);
+                best_spots.add(*one);
             }
-            let (best, cut) = leaves.best();
+            let (best, cut) = best_spots.sorted();
             let mut expected: Vec<Score> = all.iter().filter(|one| one.gate != Gate::Open).map(|one| one.best).collect();
             let mut expected_cut = Vec::new();
             for leaf in [ROOT, 0, 1, 2] {

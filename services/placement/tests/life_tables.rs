@@ -10,12 +10,12 @@ fn row(stage: Stage) -> String {
         quota,
         under_way,
         domain,
-        goes,
+        release_order,
     } = stage.counts();
     let yes = |is: bool| if is { "yes" } else { "no" };
-    let goes = goes.map_or_else(|| "never".to_owned(), |goes| goes.to_string());
+    let order = release_order.map_or_else(|| "never".to_owned(), |order| order.to_string());
     format!(
-        "| {stage} | {} | {quota} | {} | {domain} | {goes} |",
+        "| {stage} | {} | {quota} | {} | {domain} | {order} |",
         yes(place),
         yes(under_way)
     )
