@@ -161,3 +161,20 @@ fn a_move_that_cannot_be_made_is_reported_as_such() {
         Some(RefusalKind::NoFit)
     );
 }
+
+#[test]
+fn a_move_uses_no_rack_of_a_failed_member() {
+    // c and d share a rack since somebody relabelled it: c has failed, and nothing can replace it there; d is to be moved.
+    let names: Vec<String> = (0..18).map(|number| format!("w{number:02}")).collect();
+    let mut all: Vec<_> = names.iter().map(|name| host(name).rack(name)).collect();
+    all.extend([
+        host("c").rack("r").marked_failed(),
+        marked_to_move(host("d").rack("r")),
+        host("e").rack("r"),
+    ]);
+    let site = site(all);
+    let mut members: Vec<_> = names.iter().map(|name| member(name, "Worker", name)).collect();
+    members.extend(["c", "d"].map(|name| member(name, "Worker", "r")));
+    let decision = decide(&site, &workers(20), &members);
+    assert_eq!(taken(&decision), Vec::<String>::new());
+}
