@@ -44,7 +44,8 @@ const fn row(from: &'static [Stage], to: &'static [Stage], by: &'static [By]) ->
     Transition { from, to, by }
 }
 
-/// Every transition that there is. `docs/replacement.md` says when each is made.
+/// Every transition that there is. `docs/replacement.md` says when each is made. What a person or the site has made can also be
+/// undone until the next decision.
 pub const TRANSITIONS: &[Transition] = &[
     row(&[], &[Stage::Claimed, Stage::Replacement], &[By::Decision]),
     row(
@@ -59,6 +60,7 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(&[Stage::Replacement], &[Stage::Leaving], &[By::ClusterAgent]),
     row(&[Stage::LostReplacement], &[Stage::Lost], &[By::ClusterAgent]),
+    row(&[Stage::LostReplacement], &[Stage::Lost], &[By::Person, By::Site]),
     row(
         &[Stage::Claimed, Stage::Bound, Stage::Requested],
         &[Stage::Leaving],
