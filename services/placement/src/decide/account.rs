@@ -341,7 +341,7 @@ impl Account<'_> {
     }
 
     /// How pressing it is that a lost member is replaced; the smallest first.
-    fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
+    pub(crate) fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
         (!known.stage.counts().under_way, known.failed)
     }
 

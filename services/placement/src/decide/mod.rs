@@ -2,7 +2,7 @@
 //!
 //! 1. `account`: what each role has and lacks, with `pairs` (replacements and what they replace) and `victims` (surplus).
 //! 2. `pool`: the hosts that a role could get.
-//! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace.
+//! 3. `solve`: the best placement, by `sent` and `flow`, and in which namespace; `pressing`: of failed members the more pressing first.
 //! 4. [`settle`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
@@ -20,6 +20,7 @@ mod network;
 mod pairs;
 mod pool;
 mod preferences;
+mod pressing;
 mod price;
 mod quota;
 mod refuse;
@@ -118,6 +119,9 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         accounts.limit_replacements(withheld.replacements_above, &found);
         solution = solve(&accounts);
     }
+    let grows = accounts.quota.is_none() && solution.grows();
+    let preferred = pressing::prefer(site, &mut accounts, &solution, grows, solve);
+    let chosen = preferred.as_ref().unwrap_or(&solution);
     let inputs = Inputs {
         site,
         members,
@@ -125,7 +129,6 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         stages: &stages,
         own: &own,
     };
-    let grows = accounts.quota.is_none() && solution.grows();
 
     let mut decision = Decision {
         release: accounts.release.clone(),
@@ -133,9 +136,9 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     };
     for (index, account) in accounts.roles.iter().enumerate() {
         let found = if grows {
-            &solution.found[index]
+            &chosen.found[index]
         } else {
-            &solution.replacements_only[index]
+            &chosen.replacements_only[index]
         };
         settle(site, account, found, &mut decision);
     }
