@@ -10,8 +10,9 @@
 //! they fill one place, that of the replacement. The pair ends when
 //! - the replacement is bound: the old one is released ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
 //! - the old one fails: it is released, its replacement is there already;
-//! - the replacement fails: it is released, and the old one waits for another;
-//! - the request is withdrawn: both are ordinary members, and if that is one too many the claimed one goes;
+//! - the replacement fails: it is released, and the old one waits for another; if both have failed, a bound one stays instead;
+//! - the request is withdrawn: both are ordinary members, and if that is one too many, or if they are in one domain, the claimed one
+//!   goes;
 //! - the role shrinks and the place is surplus: both go.
 //!
 //! While the old one's host is not in the inventory and has not failed, nobody can say whether its request still

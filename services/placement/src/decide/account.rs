@@ -341,7 +341,7 @@ impl Account<'_> {
     }
 
     /// How pressing it is that a lost member is replaced; the smallest first.
-    fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
+    pub(crate) fn order(known: &Known<'_>) -> (bool, Option<FailReason>) {
         (!known.stage.counts().under_way, known.failed)
     }
 
@@ -390,10 +390,15 @@ impl Account<'_> {
                 gates.entry(domain.clone()).or_insert(gate);
             }
         }
-        // Where two of them are, the one that stays would share its domain with the new one.
+        // Where two of them are, or a failed one, the one that stays would share its domain with the new one.
+        let has_lost = |domain: &LabelValue| {
+            self.lost
+                .iter()
+                .any(|known| known.domain.as_ref() == Some(domain))
+        };
         let moved = leaving
             .iter()
-            .filter(|(_, members)| self.may_move && **members == 1);
+            .filter(|(domain, members)| self.may_move && **members == 1 && !has_lost(domain));
         gates.extend(moved.map(|(domain, _)| ((*domain).clone(), Gate::Move)));
         gates.retain(|domain, _| !self.closed.contains(domain));
         let waiting = self.lost.iter().chain(&self.leaving);

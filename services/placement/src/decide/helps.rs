@@ -64,7 +64,10 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
         };
         short.map(most).collect()
     };
-    if !roles().any(|((_, found), demand)| stuck(found, demand)) {
+    let moves = |account: &Account<'_>| !account.leaving.is_empty();
+    let is_stuck = roles().any(|((_, found), demand)| stuck(found, demand));
+    // Fewer members lower the limits, and another role's member may then be moved first.
+    if !is_stuck && !inputs.accounts.roles.iter().any(moves) {
         let less = less(&|_, _| 0);
         return (!less.is_empty()).then_some(Help::WantLess(less));
     }

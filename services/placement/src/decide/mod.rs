@@ -3,9 +3,9 @@
 //! 1. `account`: what each role has and lacks, with `known` (a member and its host), `pairs` (replacements and what they replace),
 //!    `victims` (surplus) and `quota`.
 //! 2. `pool`: the hosts that a role could get, with `score` (which is better, by `preferences`), `best` and `spots` (the few that matter).
-//! 3. `solve`: the best placement, and in which namespace. What a role asks is a `demand`, with the domains of the hierarchy as a `tree`;
-//!    all demands are one `network` with a `price` for each choice, and `precedence` sends the `flow` through it; the outcome is a
-//!    `solution`.
+//! 3. `solve`: the best placement, and in which namespace; then `pressing`, so that of failed members the more pressing are replaced.
+//!    What a role asks is a `demand`, with the domains of the hierarchy as a `tree`; all demands are one `network` with a `price` for
+//!    each choice, and `precedence` sends the `flow` through it; the outcome is a `solution`.
 //! 4. [`add_role`]: what each role keeps, takes and releases.
 //! 5. `reports`: what people should know of the members.
 //! 6. `refuse`: why a role does not get what it wants, with `cut` (the proof) and `helps` and `more_hosts` (what would help).
@@ -23,6 +23,7 @@ mod pairs;
 mod pool;
 mod precedence;
 mod preferences;
+mod pressing;
 mod price;
 mod quota;
 mod refuse;
@@ -122,6 +123,9 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         accounts.limit_replacements(withheld.replacements_above, &found);
         solution = solve(&accounts);
     }
+    let grows = accounts.quota.is_none() && solution.grows();
+    let preferred = pressing::prefer(site, &mut accounts, &solution, grows, solve);
+    let chosen = preferred.as_ref().unwrap_or(&solution);
     let inputs = Inputs {
         site,
         members,
@@ -129,7 +133,6 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         filtered: &filtered,
         own: &own,
     };
-    let grows = accounts.quota.is_none() && solution.grows();
 
     let mut decision = Decision {
         release: accounts.release.clone(),
@@ -137,9 +140,9 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
     };
     for (index, account) in accounts.roles.iter().enumerate() {
         let found = if grows {
-            &solution.found[index]
+            &chosen.found[index]
         } else {
-            &solution.replacements_only[index]
+            &chosen.replacements_only[index]
         };
         add_role(site, account, found, &mut decision);
     }

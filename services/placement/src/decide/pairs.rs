@@ -63,6 +63,19 @@ impl Pairs {
             }
             let is_bound = new.member.state != MemberState::Claimed;
             match (condition(new), condition(old)) {
+                // The move is withdrawn: none of them comes for the other, failed or not. Only for that was the domain shared.
+                (_, Condition::Well) if !is_bound && old.domain.is_some() && old.domain == new.domain => {
+                    pairs
+                        .ended
+                        .insert(new.member.host.clone(), ReleaseReason::Surplus);
+                }
+                (_, Condition::Well) => {
+                    pairs.ordinary.insert(new.member.host.clone());
+                }
+                // Once it is bound, the place is its own, and it stays until it is replaced.
+                (Condition::Failed(_), Condition::Failed(reason)) if is_bound => {
+                    pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
+                }
                 (Condition::Failed(reason), _) => {
                     let reason = ReleaseReason::Failed(reason);
                     pairs.ended.insert(new.member.host.clone(), reason);
@@ -75,9 +88,6 @@ impl Pairs {
                 }
                 (_, Condition::Leaving | Condition::Unknown) => {
                     pairs.outgoing.insert(host.clone(), new.member.host.clone());
-                }
-                (_, Condition::Well) => {
-                    pairs.ordinary.insert(new.member.host.clone());
                 }
             }
         }

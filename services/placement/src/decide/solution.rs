@@ -66,6 +66,17 @@ impl Solution {
         replaced.fold(0, u32::saturating_add)
     }
 
+    /// Whether it finds as many replacements in each role as another one, no more of its hosts are outside the cluster's namespaces,
+    /// and all roles grow if they have to.
+    pub(crate) fn replaces_as_many_as(&self, other: &Self, grows: bool) -> bool {
+        let counts = |solution: &Self| -> Vec<(u32, u32)> {
+            let found = solution.found.iter();
+            found.map(|found| (found.replaced, found.moved)).collect()
+        };
+        let outside = |solution: &Self| solution.quality(solution.levels).outside;
+        counts(self) == counts(other) && outside(self) <= outside(other) && (!grows || self.grows())
+    }
+
     /// How many hosts each role lacks.
     pub(crate) fn missing(&self) -> Vec<u32> {
         let missing = |(demand, found): (&Demand, &Found)| {

@@ -44,7 +44,8 @@ const fn row(from: &'static [Stage], to: &'static [Stage], by: &'static [Actor])
     Transition { from, to, by }
 }
 
-/// Every transition that there is. `docs/replacement.md` says when each is made.
+/// Every transition that there is. `docs/replacement.md` says when each is made. What a person or the site has made can also be
+/// undone until the next decision.
 pub const TRANSITIONS: &[Transition] = &[
     row(&[], &[Stage::Claimed, Stage::Replacement], &[Actor::Decision]),
     row(
@@ -59,6 +60,11 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(&[Stage::Replacement], &[Stage::Leaving], &[Actor::ClusterAgent]),
     row(&[Stage::LostReplacement], &[Stage::Lost], &[Actor::ClusterAgent]),
+    row(
+        &[Stage::LostReplacement],
+        &[Stage::Lost],
+        &[Actor::Person, Actor::Site],
+    ),
     row(
         &[Stage::Claimed, Stage::Bound, Stage::Requested],
         &[Stage::Leaving],

@@ -37,10 +37,12 @@ impl World {
                 host.marked_failed = false;
                 host.replace_requested = false;
                 host.paused = false;
+                host.write_refused = false;
                 host.cordoned = false;
                 host.operational = OperationalStatus::Ok;
             }),
             Event::Pause(which) => self.change(*which, |host| host.paused = true),
+            Event::Refuse(which) => self.change(*which, |host| host.write_refused = true),
             Event::Cordon(which) => self.change(*which, |host| host.cordoned = true),
             Event::Consume(which) => self.change(*which, |host| *host = host.clone().consumed()),
             Event::LetGo(which) => self.change(*which, |host| host.consumer = None),
@@ -58,6 +60,7 @@ impl World {
                 self.site.remove(&host.id.name);
                 self.away.push(host);
             }
+            Event::Relabel(which, to) => self.relabel(*which, *to),
             Event::Return(_) | Event::MadeAgain(_) | Event::Restored(_) => self.come_back(event),
             Event::InError(which) => self.change(*which, |host| host.operational = OperationalStatus::Error),
             Event::GraceOver => {
@@ -99,6 +102,7 @@ impl World {
             Event::PreferNamespace => {
                 let lab = "lab".parse().unwrap_or_else(|_| unreachable!());
                 self.policy.namespace_preference = vec![lab];
+                self.policy.hierarchy = vec![fixtures::key(ROOM)];
                 self.site.set_policy(self.policy.clone());
             }
             Event::ReplaceAfterError(which) => {
@@ -123,7 +127,22 @@ impl World {
         self.overdue.retain(is_in_error);
     }
 
-    /// An agent labels a host, none that it does not see or that somebody uses.
+    fn relabel(&mut self, which: u64, to: u64) {
+        let (racks, value) = (self.size.racks(), to / 8);
+        self.change(which, |host| {
+            let (key, value) = match to % 8 {
+                0 => {
+                    host.labels.remove(&fixtures::key(fixtures::RACK));
+                    return;
+                }
+                1 | 2 => (ROOM, value % 4),
+                _ => (fixtures::RACK, value % racks),
+            };
+            *host = host.clone().label(key, &format!("r{value}"));
+        });
+    }
+
+    /// An agent labels a host, none that it does not see or cannot write, or that somebody uses.
     fn bind(&mut self, which: u64) {
         let site = &self.site;
         let claimed = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.members);
@@ -131,7 +150,9 @@ impl World {
             .filter(|member| member.record.state == MemberState::Claimed)
             .filter(|member| {
                 let host = site.get(&member.record.host.name);
-                host.is_some_and(|host| host.id == member.record.host && host.consumer.is_none())
+                host.is_some_and(|host| {
+                    host.id == member.record.host && host.consumer.is_none() && !host.write_refused
+                })
             })
             .collect();
         if let Some(index) = pick(&claimed, which) {

@@ -12,6 +12,8 @@ pub(crate) enum Event {
     /// Every mark of a host is taken away.
     Clear(u64),
     Pause(u64),
+    /// The API server refuses every write of a host.
+    Refuse(u64),
     Cordon(u64),
     Consume(u64),
     LetGo(u64),
@@ -22,6 +24,8 @@ pub(crate) enum Event {
     MadeAgain(u64),
     /// A host comes under a new uid, with the labels that it had.
     Restored(u64),
+    /// Somebody gives a host the label of another rack, or of another room, or takes the rack's away.
+    Relabel(u64, u64),
     /// A host is in error; not for long yet.
     InError(u64),
     /// The grace of all paused hosts that vanished is over, and that of all hosts in error.
@@ -38,6 +42,7 @@ pub(crate) enum Event {
     Narrow(u64),
     Quota(u64),
     CordonDomain(u64),
+    /// One namespace comes before the others, and members are to be spread over rooms.
     PreferNamespace,
     /// The ledger is lost, and rebuilt from labels and statuses.
     LoseLedger,
@@ -49,7 +54,7 @@ pub(crate) enum Event {
 
 impl Event {
     pub(crate) fn draw(bits: u64) -> Self {
-        let (kind, one, other) = (bits % 45, (bits >> 8) % 1024, (bits >> 24) % 1024);
+        let (kind, one, other) = (bits % 47, (bits >> 8) % 1024, (bits >> 24) % 1024);
         match kind {
             0..=3 => Self::Fail(one),
             4..=8 => Self::Move(one),
@@ -82,6 +87,8 @@ impl Event {
                 _ => Self::Delete(other),
             },
             43 => Self::Outage(one),
+            44 => Self::Relabel(one, other),
+            45 => Self::Refuse(one),
             _ => Self::MadeAgainCluster(one),
         }
     }

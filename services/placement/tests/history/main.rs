@@ -1,5 +1,5 @@
-//! Whole histories of a region: people, agents and hosts do things at random, the scheduler decides after each, and a
-//! plain judge that shares no code with the decision checks each step.
+//! Whole histories of a region: people, agents and hosts do things at random, the scheduler decides after each or after
+//! several, and a plain judge that shares no code with the decision checks each step.
 //!
 //! `SOAK` makes it so many times longer; `PROPTEST_RNG_SEED` repeats a run. A history that breaks a rule is shortened
 //! before it is shown.
@@ -28,50 +28,70 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    fn history(&mut self, longest: u64) -> Vec<Event> {
+    /// Events, of which at most so many happen between two decisions.
+    fn history(&mut self, longest: u64, together: u64) -> History {
         let length = 1 + self.next() % longest;
-        (0..length).map(|_| Event::draw(self.next())).collect()
+        let batch = |random: &mut Self| {
+            let size = 1 + random.next() % together;
+            (0..size).map(|_| Event::draw(random.next())).collect()
+        };
+        (0..length).map(|_| batch(self)).collect()
     }
 }
 
-fn play(size: Size, history: &[Event]) -> Result<(), String> {
+/// What happens, and between which events the scheduler decides.
+type History = Vec<Vec<Event>>;
+
+fn one_by_one(events: &[Event]) -> History {
+    events.iter().map(|event| vec![event.clone()]).collect()
+}
+
+fn play(size: Size, history: &[Vec<Event>]) -> Result<(), String> {
     let mut world = match size {
-        Size::Small => World::new(size),
+        Size::Small | Size::Crowded => World::new(size),
         Size::Large => World::placed(size)?,
     };
-    for (index, event) in history.iter().enumerate() {
+    for (index, events) in history.iter().enumerate() {
         world
-            .happen(event)
-            .map_err(|rule| format!("after event {index}, {event:?}: {rule}"))?;
+            .happen(events)
+            .map_err(|rule| format!("after events {index}, {events:?}: {rule}"))?;
     }
     Ok(())
 }
 
 /// The same history without the events that the broken rule does not need.
-fn shortened(size: Size, mut history: Vec<Event>) -> Vec<Event> {
+fn shortened(size: Size, mut history: History) -> History {
     let mut index = history.len();
     while index > 0 {
         index -= 1;
-        let mut shorter = history.clone();
-        shorter.remove(index);
-        if play(size, &shorter).is_err() {
-            history = shorter;
-            index = index.min(history.len());
+        let mut event = history[index].len();
+        while event > 0 {
+            event -= 1;
+            let mut shorter = history.clone();
+            shorter[index].remove(event);
+            if shorter[index].is_empty() {
+                shorter.remove(index);
+            }
+            if play(size, &shorter).is_err() {
+                history = shorter;
+                event = event.min(history.get(index).map_or(0, Vec::len));
+                index = index.min(history.len());
+            }
         }
     }
     history
 }
 
-fn judge(size: Size, histories: u32, lengths: [u64; 2]) -> Result<(), String> {
+/// `together`: at most so many events happen between two decisions.
+fn judge(size: Size, histories: u32, [short, long]: [u64; 2], together: u64) -> Result<(), String> {
     let config = fixtures::runs::cases(histories);
     let RngSeed::Fixed(seed) = config.rng_seed else {
         unreachable!("cases() fixes the seed");
     };
     let mut random = Random(seed);
-    let [short, long] = lengths;
     let longest = if config.cases > histories { long } else { short };
     for number in 0..config.cases {
-        let history = random.history(longest);
+        let history = random.history(longest, together);
         if play(size, &history).is_err() {
             let history = shortened(size, history);
             let rule = play(size, &history).err().unwrap_or_default();
@@ -81,18 +101,32 @@ fn judge(size: Size, histories: u32, lengths: [u64; 2]) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn every_history_keeps_the_rules() {
-    if let Err(rule) = judge(Size::Small, 1_500, [30, 60]) {
+fn keeps_the_rules(size: Size, histories: u32, lengths: [u64; 2], together: u64) {
+    if let Err(rule) = judge(size, histories, lengths, together) {
         panic!("{rule}");
     }
 }
 
 #[test]
+fn every_history_keeps_the_rules() {
+    keeps_the_rules(Size::Small, 1_500, [30, 60], 1);
+}
+
+#[test]
 fn every_history_of_a_large_role_keeps_the_rules() {
-    if let Err(rule) = judge(Size::Large, 400, [40, 80]) {
-        panic!("{rule}");
-    }
+    keeps_the_rules(Size::Large, 400, [40, 80], 1);
+}
+
+#[test]
+fn several_events_between_two_decisions_keep_the_rules() {
+    keeps_the_rules(Size::Small, 800, [20, 30], 4);
+    keeps_the_rules(Size::Large, 150, [20, 40], 4);
+}
+
+#[test]
+fn every_history_of_three_clusters_keeps_the_rules() {
+    keeps_the_rules(Size::Crowded, 300, [30, 60], 1);
+    keeps_the_rules(Size::Crowded, 300, [20, 30], 4);
 }
 
 #[test]
@@ -106,7 +140,7 @@ fn a_pair_outlives_a_host_made_again_and_a_lost_ledger() {
             Event::Restored(0),
             Event::LoseLedger,
         ]);
-        assert_eq!(play(Size::Small, &history), Ok(()), "host {which}");
+        assert_eq!(play(Size::Small, &one_by_one(&history)), Ok(()), "host {which}");
     }
 }
 
@@ -145,6 +179,6 @@ fn histories_that_broke_a_rule_keep_it_now() {
         Event::LoseLedger,
     ];
     for history in [&spoilt_by_a_move[..], &unseen, &withdrawn] {
-        assert_eq!(play(Size::Small, history), Ok(()));
+        assert_eq!(play(Size::Small, &one_by_one(history)), Ok(()));
     }
 }

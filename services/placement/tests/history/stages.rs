@@ -84,6 +84,8 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
         | Event::Move(_)
         | Event::Clear(_)
         | Event::Pause(_)
+        | Event::Refuse(_)
+        | Event::Relabel(..)
         | Event::Cordon(_) => Some(&[Actor::Person, Actor::Site]),
         // A member in error counts as failed or not by what the spec says.
         Event::ReplaceAfterError(_) => Some(&[Actor::Person]),
@@ -107,22 +109,25 @@ pub(crate) fn makers(event: &Event) -> Option<&'static [Actor]> {
     }
 }
 
-/// Whether every change is one that these can make.
-pub(crate) fn follow(before: &Stages, after: &Stages, by: &[Actor]) -> Result<(), String> {
+/// Whether every change is one that these can make. `undecided`: nothing was decided since the event before, so that it may undo that.
+pub(crate) fn follow(before: &Stages, after: &Stages, by: &[Actor], undecided: bool) -> Result<(), String> {
     let members = before.keys().chain(after.keys());
     for member in members {
         let (from, to) = (before.get(member).copied(), after.get(member).copied());
-        let is_made = |row: &&Transition| {
-            let Transition {
-                from: before,
-                to: after,
-                by: who,
-            } = row;
-            who.iter().any(|who| by.contains(who))
-                && from.map_or(before.is_empty(), |stage| before.contains(&stage))
-                && to.map_or(after.is_empty(), |stage| after.contains(&stage))
+        let leads = |row: &Transition, from: Option<Stage>, to: Option<Stage>| {
+            from.map_or(row.from.is_empty(), |stage| row.from.contains(&stage))
+                && to.map_or(row.to.is_empty(), |stage| row.to.contains(&stage))
         };
-        if from != to && !TRANSITIONS.iter().any(|row| is_made(&row)) {
+        let is_made = |row: &&Transition| row.by.iter().any(|who| by.contains(who)) && leads(row, from, to);
+        let is_undone = |row: &&Transition| {
+            undecided
+                && row
+                    .by
+                    .iter()
+                    .any(|who| [Actor::Person, Actor::Site].contains(who))
+                && leads(row, to, from)
+        };
+        if from != to && !TRANSITIONS.iter().any(|row| is_made(&row) || is_undone(&row)) {
             return Err(format!("{}: {from:?} becomes {to:?} by {by:?}", member.1));
         }
     }

@@ -1,4 +1,4 @@
-//! A region as a plain model: hosts, two clusters of one namespace, and what happens to them.
+//! A region as a plain model: hosts, two or three clusters of one namespace, and what happens to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +19,8 @@ use crate::stages;
 pub(crate) enum Size {
     /// A few hosts, of which roles want up to five: one member of a role is replaced at a time.
     Small,
+    /// The same with a third cluster, of the first one's roles.
+    Crowded,
     /// So many that a role may replace two members at a time, or one, as many as it wants now.
     Large,
 }
@@ -27,13 +29,14 @@ impl Size {
     pub(crate) fn hosts(self) -> u64 {
         match self {
             Self::Small => 14,
+            Self::Crowded => 18,
             Self::Large => 40,
         }
     }
 
     pub(crate) fn racks(self) -> u64 {
         match self {
-            Self::Small => 6,
+            Self::Small | Self::Crowded => 6,
             Self::Large => 30,
         }
     }
@@ -42,7 +45,7 @@ impl Size {
     pub(crate) fn least(self, role: &str) -> u32 {
         match self {
             Self::Large if role == LARGE_ROLE => 17,
-            Self::Small | Self::Large => 0,
+            Self::Small | Self::Crowded | Self::Large => 0,
         }
     }
 }
@@ -106,7 +109,7 @@ pub(crate) struct World {
     /// The member that went on under another uid of its host in this event.
     pub(crate) renamed: Option<(HostId, HostId)>,
     pub(crate) made: u32,
-    pub(crate) tenants: [Tenant; 2],
+    pub(crate) tenants: Vec<Tenant>,
 }
 
 fn wanted(want: u32) -> Wanted {
@@ -137,9 +140,16 @@ impl World {
             members: Vec::new(),
         };
         let workers = match size {
-            Size::Small => 3,
+            Size::Small | Size::Crowded => 3,
             Size::Large => 20,
         };
+        let mut tenants = vec![
+            tenant("tenant/a", &[("ControlPlane", 1), (LARGE_ROLE, workers)]),
+            tenant("tenant/b", &[("Storage", 1)]),
+        ];
+        if size == Size::Crowded {
+            tenants.push(tenant("tenant/c", &[("ControlPlane", 3), (LARGE_ROLE, 2)]));
+        }
         Self {
             size,
             revision: 0,
@@ -150,10 +160,7 @@ impl World {
             overdue: Vec::new(),
             renamed: None,
             made: 0,
-            tenants: [
-                tenant("tenant/a", &[("ControlPlane", 1), (LARGE_ROLE, workers)]),
-                tenant("tenant/b", &[("Storage", 1)]),
-            ],
+            tenants,
         }
     }
 
@@ -169,25 +176,31 @@ impl World {
         Ok(world)
     }
 
-    /// Lets it happen, and each cluster decide after it.
-    pub(crate) fn happen(&mut self, event: &Event) -> Result<(), String> {
-        let mut before = stages::all(self);
-        self.renamed = None;
-        self.take_place(event);
-        if let Some((old, new)) = &self.renamed {
-            let name =
-                |((tenant, host), stage)| ((tenant, if host == *old { new.clone() } else { host }), stage);
-            before = before.into_iter().map(name).collect();
+    /// Lets these happen one after the other, and each cluster decide after the last of them.
+    pub(crate) fn happen(&mut self, events: &[Event]) -> Result<(), String> {
+        for (index, event) in events.iter().enumerate() {
+            let mut before = stages::all(self);
+            self.renamed = None;
+            self.take_place(event);
+            if let Some((old, new)) = &self.renamed {
+                let name = |((tenant, host), stage)| {
+                    ((tenant, if host == *old { new.clone() } else { host }), stage)
+                };
+                before = before.into_iter().map(name).collect();
+            }
+            (0..self.tenants.len()).for_each(|index| self.observe(index));
+            let undecided = index > 0;
+            // It may change both of a pair at once.
+            let is_several = matches!(event, Event::Outage(_)) && undecided;
+            if let Some(makers) = stages::makers(event).filter(|_| !is_several) {
+                stages::follow(&before, &stages::all(self), makers, undecided)?;
+            }
         }
-        (0..self.tenants.len()).for_each(|index| self.observe(index));
         let mut seen = stages::all(self);
-        if let Some(makers) = stages::makers(event) {
-            stages::follow(&before, &seen, makers)?;
-        }
         for index in 0..self.tenants.len() {
             self.decide(index)?;
             let decided = stages::all(self);
-            stages::follow(&seen, &decided, &[Actor::Decision])?;
+            stages::follow(&seen, &decided, &[Actor::Decision], false)?;
             seen = decided;
         }
         Ok(())
@@ -235,6 +248,9 @@ impl World {
                 Some(host) if host.marked_failed => Some(FailReason::MarkedFailed),
                 Some(host) if record.state == MemberState::Claimed && host.consumer.is_some() => {
                     Some(FailReason::UsedBeforeLabelled)
+                }
+                Some(host) if record.state == MemberState::Claimed && host.write_refused => {
+                    Some(FailReason::WriteRefused)
                 }
                 Some(host)
                     if !host.paused && self.overdue.contains(&host.id) && replaced_after_error(record) =>

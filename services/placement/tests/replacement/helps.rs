@@ -113,3 +113,43 @@ fn no_eligible_host_helps_if_another_role_moves_to_it_first() {
     let followed = two_moves_and_growth([paused]).refusal.map(|refusal| refusal.kind);
     assert_eq!((followed, is_named), (Some(RefusalKind::NoFit), false));
 }
+
+#[test]
+fn a_smaller_count_starts_no_other_move() {
+    // Of twenty workers two may be replaced at once: c has failed, and d is to be moved. No host is left to grow by, and none
+    // for the control plane's a, whose move waits for that of d.
+    let names: Vec<String> = (0..17).map(|number| format!("w{number:02}")).collect();
+    let worker = |name: &str| host(name).rack(name).flavor("w");
+    let mut all: Vec<Host> = names.iter().map(|name| worker(name)).collect();
+    all.extend([
+        marked_to_move(host("a").rack("a").flavor("cp")),
+        worker("c").marked_failed(),
+        marked_to_move(worker("d")),
+        worker("x"),
+        worker("y"),
+    ]);
+    let site = site(all);
+    let wanted = |workers| {
+        request([
+            role("ControlPlane", flavor_is("cp"), 1),
+            role("Worker", flavor_is("w"), workers),
+        ])
+    };
+    let mut members: Vec<_> = names.iter().map(|name| member(name, "Worker", name)).collect();
+    members.extend(["c", "d"].map(|name| member(name, "Worker", name)));
+    members.push(member("a", "ControlPlane", "a"));
+    let refusal = decide(&site, &wanted(20), &members)
+        .refusal
+        .expect("no host to grow by");
+    for help in refusal.helps {
+        let Help::WantLess(less) = help else { continue };
+        let [(name, want)] = less.as_slice() else {
+            panic!("{less:?}");
+        };
+        assert_eq!(name.as_str(), "Worker");
+        let followed = decide(&site, &wanted(*want), &members)
+            .refusal
+            .map(|refusal| refusal.kind);
+        assert_ne!(followed, Some(RefusalKind::NoFit), "{less:?}");
+    }
+}

@@ -149,3 +149,30 @@ fn withheld_growth_brings_no_member_back_beyond_the_quota() {
     let kind = decision.refusal.as_ref().map(|refusal| &refusal.kind);
     assert!(matches!(kind, Some(RefusalKind::Quota { .. })), "{kind:?}");
 }
+
+#[test]
+fn the_more_pressing_is_replaced_though_the_other_has_a_host() {
+    // The first host by name is in the rack of b, which is in error; a is gone, and any host but that can replace it.
+    let site = site([
+        host("b").rack("b"),
+        host("c").rack("c"),
+        host("d").rack("b"),
+        host("e").rack("e"),
+    ]);
+    let wanted = request([role("ControlPlane", Selector::default(), 3)]);
+    let members = [
+        member("a", "ControlPlane", "a").failed(FailReason::Gone),
+        member("b", "ControlPlane", "b").failed(FailReason::InError),
+        member("c", "ControlPlane", "c"),
+    ];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&decision), replaced(&decision)),
+        (vec!["ControlPlane/e".to_owned()], vec![Some(id("a"))])
+    );
+    // A host that is needed for more is not taken for that.
+    let mut grows = wanted.clone();
+    grows.roles[0].want = 4;
+    let decision = decide(&site, &grows, &members);
+    assert_eq!(taken(&decision), ["ControlPlane/d", "ControlPlane/e"]);
+}

@@ -161,3 +161,77 @@ fn a_move_that_cannot_be_made_is_reported_as_such() {
         Some(RefusalKind::NoFit)
     );
 }
+
+#[test]
+fn a_move_uses_no_rack_of_a_failed_member() {
+    // c and d share a rack since somebody relabelled it: c has failed, and nothing can replace it there; d is to be moved.
+    let names: Vec<String> = (0..18).map(|number| format!("w{number:02}")).collect();
+    let mut all: Vec<_> = names.iter().map(|name| host(name).rack(name)).collect();
+    all.extend([
+        host("c").rack("r").marked_failed(),
+        marked_to_move(host("d").rack("r")),
+        host("e").rack("r"),
+    ]);
+    let site = site(all);
+    let mut members: Vec<_> = names.iter().map(|name| member(name, "Worker", name)).collect();
+    members.extend(["c", "d"].map(|name| member(name, "Worker", "r")));
+    let decision = decide(&site, &workers(20), &members);
+    assert_eq!(taken(&decision), Vec::<String>::new());
+}
+
+#[test]
+fn a_bound_host_that_fails_stays_if_the_move_for_it_is_withdrawn() {
+    // Before the next decision b, claimed beside a, is bound, fails and is used; a is not to be moved any more, and one more is wanted.
+    let site = site([
+        host("a").rack("a"),
+        host("b").rack("b").consumed().marked_failed(),
+    ]);
+    let members = [member("a", "Worker", "a"), member("b", "Worker", "b").beside("a")];
+    let decision = decide(&site, &workers(2), &members);
+    assert_eq!(
+        (released(&decision), kept_hosts(&decision).len()),
+        (vec![], 2),
+        "no host can replace b"
+    );
+}
+
+#[test]
+fn a_withdrawn_moves_newcomer_shares_no_rack() {
+    // b was claimed in a's rack to take its place; a stays now, and another one is wanted besides.
+    let members = [
+        member("a", "Worker", "r1"),
+        member("b", "Worker", "r1")
+            .state(MemberState::Claimed)
+            .beside("a"),
+    ];
+    let shared = [host("a").rack("r1"), host("b").rack("r1")];
+    let decision = decide(&site(shared.clone()), &workers(2), &members);
+    assert_eq!(
+        (released(&decision), taken(&decision), kept_hosts(&decision)),
+        (vec!["Worker/b".to_owned()], vec![], vec!["Worker/a".to_owned()])
+    );
+    let larger = site(shared.into_iter().chain([host("c").rack("r2")]));
+    assert_eq!(taken(&decide(&larger, &workers(2), &members)), ["Worker/c"]);
+}
+
+#[test]
+fn of_a_failed_pair_a_bound_replacement_stays_until_it_is_replaced() {
+    // a is gone, and b, which has been bound beside it since the last decision, is in error.
+    let members = [
+        member("a", "Worker", "a").failed(FailReason::Gone),
+        member("b", "Worker", "b").beside("a").failed(FailReason::InError),
+    ];
+    let decision = decide(&site([host("b").rack("b")]), &workers(1), &members);
+    assert_eq!(
+        (released(&decision), kept_hosts(&decision)),
+        (vec!["Worker/a".to_owned()], vec!["Worker/b".to_owned()])
+    );
+    let decision = decide(&site(hosts(&["b", "c"])), &workers(1), &members);
+    assert_eq!(
+        (released(&decision), replaced(&decision)),
+        (
+            vec!["Worker/a".to_owned(), "Worker/b".to_owned()],
+            vec![Some(id("b"))]
+        )
+    );
+}

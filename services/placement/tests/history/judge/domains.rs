@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use placement::{Decision, Host, LabelValue, OperationalStatus, Role, SipLabels};
+use placement::{Decision, Host, LabelValue, OperationalStatus, Replaces, Role, SipLabels};
 
 use super::{Health, Seen, is_live, rule};
 use crate::world::World;
@@ -19,6 +19,11 @@ pub(super) fn judge(
         .iter()
         .filter(|take| take.role == role.name)
         .collect();
+    for new in seen.iter().filter(|new| new.kept) {
+        rule(!shares(seen, new), || {
+            format!("{} shares the domain of one that is not moved any more", new.id())
+        })?;
+    }
     let mut used = BTreeSet::new();
     for take in &takes {
         let host = world
@@ -54,6 +59,17 @@ pub(super) fn judge(
     Ok(())
 }
 
+/// Whether a member was claimed beside one in its own domain that is not moved any more.
+pub(super) fn shares(seen: &[Seen<'_>], new: &Seen<'_>) -> bool {
+    let Some(Replaces::Beside(old)) = &new.mem.record.replaces else {
+        return false;
+    };
+    let mut beside = seen.iter().filter(|other| other.id() == old);
+    new.is_claimed()
+        && new.domain.is_some()
+        && beside.any(|old| old.health == Health::Well && old.domain == new.domain)
+}
+
 pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
     let cordoned = world
         .site
@@ -66,7 +82,12 @@ pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
             .topology_key
             .as_ref()
             .is_none_or(|key| host.labels.contains_key(key))
-        && !(host.paused || host.cordoned || host.marked_failed || host.replace_requested || cordoned)
+        && !(host.paused
+            || host.cordoned
+            || host.marked_failed
+            || host.replace_requested
+            || host.write_refused
+            || cordoned)
         && host.operational != OperationalStatus::Error
         && host.consumer.is_none()
         && host.sip_labels == SipLabels::None

@@ -1,6 +1,6 @@
 //! What could be taken is taken.
 
-use placement::{Decision, Host, LabelValue, RefusalKind, Replaces, Request, Role, Take};
+use placement::{Decision, Host, HostId, LabelValue, RefusalKind, Replaces, Request, Role, Take};
 
 use super::domains::{is_free, is_occupied};
 use super::{Health, Seen, limit, pairs, rule, see};
@@ -46,10 +46,33 @@ impl<'a> OfRole<'a> {
 
     /// Whether a host is left that could be taken in addition, in the place of a member in this domain or of none.
     fn fits(&self, world: &World, index: usize, decision: &Decision, own: Option<&LabelValue>) -> bool {
-        let is_left = |host: &Host| {
+        self.left(world, index, decision, own).next().is_some()
+    }
+
+    /// The same with a host of the namespace of `beside`.
+    fn fits_in(
+        &self,
+        world: &World,
+        index: usize,
+        decision: &Decision,
+        own: Option<&LabelValue>,
+        beside: &HostId,
+    ) -> bool {
+        let mut left = self.left(world, index, decision, own);
+        left.any(|host| host.id.name.namespace() == beside.name.namespace())
+    }
+
+    fn left<'b>(
+        &'b self,
+        world: &'b World,
+        index: usize,
+        decision: &'b Decision,
+        own: Option<&'b LabelValue>,
+    ) -> impl Iterator<Item = Host> + 'b {
+        let is_left = move |host: &Host| {
             is_free(world, self.role, host) && decision.take.iter().all(|take| take.host != host.id)
         };
-        world.site.hosts().filter(is_left).any(|host| {
+        world.site.hosts().filter(is_left).filter(move |host| {
             let Some(key) = &self.role.topology_key else {
                 return true;
             };
@@ -94,6 +117,19 @@ pub(super) fn judge(
             rule(!fits(one.domain.as_ref()), || {
                 format!("{} could be replaced", one.id())
             })?;
+        }
+        for one in &lost {
+            let order = |of: &Seen<'_>| (of.mem.came_for.is_none(), of.mem.record.failed);
+            for take in &of.takes {
+                let mut replaced = of.replaced();
+                let later =
+                    replaced.find(|old| take.replaces.as_ref().is_some_and(|by| by.host() == old.id()));
+                let fits = || of.fits_in(world, index, decision, one.domain.as_ref(), &take.host);
+                rule(
+                    later.is_none_or(|later| order(later) <= order(one)) || !fits(),
+                    || format!("{} is replaced before", one.id()),
+                )?;
+            }
         }
         let leaving = of
             .staying()

@@ -78,6 +78,7 @@ fn mend(site: &mut Site, reason: &Ineligible, hosts: &[HostName]) -> Result<(), 
         };
         match reason {
             Ineligible::Paused => host.paused = false,
+            Ineligible::WriteRefused => host.write_refused = false,
             Ineligible::Cordoned => host.cordoned = false,
             Ineligible::MarkedFailed => host.marked_failed = false,
             Ineligible::ReplaceRequested => host.replace_requested = false,

@@ -41,7 +41,7 @@ pub(super) fn judge(
     let pairs = pairs(seen);
     let surplus: Vec<&Seen<'_>> = seen
         .iter()
-        .filter(|one| one.released == Some(ReleaseReason::Surplus))
+        .filter(|one| one.released == Some(ReleaseReason::Surplus) && !domains::shares(seen, one))
         .collect();
     let is_new = |one: &Seen<'_>| pairs.iter().any(|(_, new)| new.id() == one.id());
     let is_old = |one: &Seen<'_>| pairs.iter().any(|(old, _)| old.id() == one.id());
@@ -98,9 +98,11 @@ pub(super) fn judge(
         format!("{places} stay of {want}, and some are surplus")
     })?;
     for one in seen {
+        // If the place of both is surplus, the new one goes for that.
         let successor = seen
             .iter()
-            .find(|new| new.mem.record.replaces == Some(Replaces::Beside(one.id().clone())) && new.kept);
+            .find(|new| new.mem.record.replaces == Some(Replaces::Beside(one.id().clone())))
+            .filter(|new| new.kept || replaced(new) || new.released == Some(ReleaseReason::Surplus));
         match one.released {
             Some(ReleaseReason::Moved) => {
                 let bound = successor.is_some_and(|new| !new.is_claimed() && new.health != Health::Lost);
