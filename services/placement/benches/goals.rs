@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use goal::{Goal, Goals, Took};
-use placement::{Decision, Domain, Member, MemberState, Request, Site, Take, decide};
+use placement::{Decision, Domain, FailReason, Member, MemberState, Request, Site, Take, decide};
 use rustix::time::{ClockId, clock_gettime};
 use sites::{PLAIN, Shape};
 
@@ -283,21 +283,26 @@ fn growth() {
         &[8, 32, 128, 512],
         |wanted| (wide.site(), wide.request(0, wanted), Vec::new()),
     );
-    grow(
-        "members there already (one more is wanted)",
-        &[8, 32, 128, 512],
-        |members| {
-            let site = wide.site();
-            let placed = decide(&site, &wide.request(0, members), &[]);
-            let members: Vec<Member> = placed.take.into_iter().map(member).collect();
-            let wanted = members.len() + 1;
-            (
-                site,
-                wide.request(0, u32::try_from(wanted).expect("few")),
-                members,
-            )
-        },
-    );
+    let placed = |site: &Site, members: u32| -> Vec<Member> {
+        let placed = decide(site, &wide.request(0, members), &[]);
+        placed.take.into_iter().map(member).collect()
+    };
+    let sizes = [8, 32, 128, 512];
+    grow("members there already (one more is wanted)", &sizes, |members| {
+        let site = wide.site();
+        let placed = placed(&site, members);
+        (site, wide.request(0, members + 1), placed)
+    });
+    grow("members of which half fail, for two reasons", &sizes, |members| {
+        let site = wide.site();
+        let mut placed = placed(&site, members);
+        let reasons = [FailReason::MarkedFailed, FailReason::InError];
+        let failing = placed.iter_mut().step_by(2);
+        for (member, reason) in failing.zip(reasons.into_iter().cycle()) {
+            member.failed = Some(reason);
+        }
+        (site, wide.request(0, members), placed)
+    });
 }
 
 fn member(take: Take) -> Member {
