@@ -110,6 +110,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-render --test hostile -- --nocapture)
 	$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \
 	    $(PROOF) --package sip-site-tests --test site two_sites -- --nocapture)
+	$(call step,attacks on two sites,SOAK_ATTACKS=$${SOAK_ATTACKS:-60} \
+	    $(PROOF) --package sip-site-tests --test site attacks -- --nocapture)
 	$(call step,logins while everything is changed,SOAK_LOGINS=$${SOAK_LOGINS:-50} \
 	    $(PROOF) --package sip-site-tests --test site real_node::sign_in -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)

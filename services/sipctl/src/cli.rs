@@ -210,6 +210,9 @@ pub enum Ledger {
     /// Validate every record of an exported file, or of a ledger that no scheduler has open
     #[command(after_help = "Exit code: 0 if every record is valid, 2 if one is not, 1 if it cannot be read.")]
     Check(Check),
+    /// Compare an exported file with a live site, before a restore: which claims would stay, change or be lost
+    #[command(after_help = help::REHEARSE_HELP)]
+    Rehearse(Rehearse),
 }
 
 /// What to do with certificates.
@@ -335,6 +338,29 @@ pub struct Check {
     /// File of a ledger that no scheduler has open
     #[arg(long, value_name = "FILE")]
     pub ledger: Option<PathBuf>,
+}
+
+/// Rehearse a restore.
+#[derive(Debug, clap::Args)]
+pub struct Rehearse {
+    /// File written by `sipctl ledger export`, or a backup of the scheduler
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The site to compare it with
+    #[arg(long, value_name = "SITE")]
+    pub site: String,
+    /// Read a JSON or YAML file, a directory, or standard input (-) instead of the API server. Can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE_OR_DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    pub files: Vec<PathBuf>,
+    /// Namespace of objects in files that name none
+    #[arg(short, long, default_value = "default", value_parser = |text: &str| Namespace::new(text))]
+    pub namespace: Namespace,
+    /// The site's API server.
+    #[command(flatten)]
+    pub access: Access,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
 }
 
 /// Decide offline.

@@ -1,15 +1,16 @@
 //! `sipctl ledger`: backups of a region's ledger.
 
+pub mod rehearse;
+mod verify;
+
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use comfy_table::presets::UTF8_FULL;
-use comfy_table::{ContentArrangement, Table};
 use proto::ledger::v1::{ExportLedgerRequest, ledger_service_client::LedgerServiceClient};
-use scheduler::ledger::check::{Checker, Report};
+use scheduler::ledger::check::Checker;
 use scheduler::ledger::export::{Counts, FileError, Reader, Writer};
 use scheduler::ledger::{Ledger as _, redb::Redb};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use crate::cli::{Check, Export, Import, Ledger};
 use crate::connection::{open, status_error};
 use crate::ending::Ending;
+use verify::{table, verify};
 
 /// Largest message of an export: a record of very many hosts is one entry.
 const MESSAGE: usize = 512 << 20;
@@ -33,6 +35,7 @@ pub fn run(action: Ledger) -> anyhow::Result<(String, Ending)> {
         Ledger::Export(export) => runtime.block_on(self::export(export)),
         Ledger::Import(import) => self::import(import, &runtime),
         Ledger::Check(check) => self::check(check),
+        Ledger::Rehearse(rehearse) => rehearse::run(rehearse, &runtime),
     }
 }
 
@@ -203,14 +206,6 @@ fn exported(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-fn verify(file: &File) -> Result<Report, FileError> {
-    let mut checker = Checker::default();
-    for entry in Reader::new(BufReader::new(file))? {
-        checker.add(&entry?);
-    }
-    Ok(checker.finish())
-}
-
 fn amount(counts: Counts) -> String {
     let Counts {
         histories: _,
@@ -220,45 +215,4 @@ fn amount(counts: Counts) -> String {
         decisions,
     } = counts;
     format!("{records} records, {fences} fences, {decisions} decisions")
-}
-
-fn table(report: &Report) -> String {
-    let Report {
-        last,
-        counts:
-            Counts {
-                histories: _,
-                records,
-                removals: _,
-                fences,
-                decisions,
-            },
-        sites,
-        members,
-        findings,
-        found,
-    } = report;
-    let mut table = Table::new();
-    table
-        .load_style(UTF8_FULL)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["what", "number"]);
-    table.add_row(["stands at", &last.to_string()]);
-    for (what, number) in [
-        ("sites", sites),
-        ("clusters", records),
-        ("hosts held", members),
-        ("fences", fences),
-        ("decisions", decisions),
-        ("wrong", found),
-    ] {
-        table.add_row([what, &number.to_string()]);
-    }
-    let mut text = format!("{table}\n");
-    for finding in findings {
-        text.push_str("- ");
-        text.push_str(&crate::one_line(finding, 1000));
-        text.push('\n');
-    }
-    text
 }

@@ -41,5 +41,6 @@ pub mod repository;
 pub mod sip_clusters;
 pub mod site;
 pub mod slapd;
+pub mod strangers;
 pub mod tools;
 pub mod wait;

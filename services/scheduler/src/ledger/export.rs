@@ -13,6 +13,10 @@ use super::{Commit, Contents, Error};
 
 /// First line of a file.
 const MAGIC: &[u8] = b"SIPLEDGER 2\n";
+/// What the first line of a file of any version begins with; its version follows.
+const NAME: &[u8] = b"SIPLEDGER ";
+/// Version of the files that are written.
+const VERSION: u64 = 2;
 /// First line of a file from before sites had histories.
 const MAGIC_1: &[u8] = b"SIPLEDGER 1\n";
 /// Largest entry that is read, in bytes: more than any record can have.
@@ -174,6 +178,11 @@ pub enum FileError {
     /// It does not begin as exports do.
     #[error("this is not an export of a ledger: it does not begin with {:?}", String::from_utf8_lossy(MAGIC).trim_end())]
     Foreign,
+    /// A later version has written it.
+    #[error(
+        "the export has version {0} of the format, and this program reads versions up to {VERSION}: use the sipctl of the scheduler that wrote it, or a later one"
+    )]
+    Newer(u64),
     /// It ends too early.
     #[error("the export is truncated after {0} bytes")]
     CutOff(u64),
@@ -255,12 +264,12 @@ impl<R: BufRead> Reader<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// [`FileError::Foreign`].
+    /// [`FileError::Foreign`]; [`FileError::Newer`].
     pub fn new(mut input: R) -> Result<Self, FileError> {
         let mut magic = Vec::new();
         input.by_ref().take(size(MAGIC)).read_to_end(&mut magic)?;
         if magic != MAGIC && magic != MAGIC_1 {
-            return Err(FileError::Foreign);
+            return Err(newer(&magic).map_or(FileError::Foreign, FileError::Newer));
         }
         Ok(Self {
             input,
@@ -312,6 +321,13 @@ impl<R: BufRead> Reader<R> {
         self.counts.add(&entry);
         Ok(entry)
     }
+}
+
+/// The version that the beginning of a file names, if it is later than those that are read. Of a very long number the first digits.
+fn newer(magic: &[u8]) -> Option<u64> {
+    let version = std::str::from_utf8(magic.strip_prefix(NAME)?).ok()?;
+    let version = version.trim_end_matches('\n').parse().ok()?;
+    (version > VERSION).then_some(version)
 }
 
 fn size(bytes: &[u8]) -> u64 {

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use ::redb::{Builder, Database, Durability, ReadableDatabase as _, StorageBackend, TableDefinition};
+use ::redb::{
+    Builder, Database, Durability, ReadableDatabase as _, StorageBackend, TableDefinition,
+    backends::InMemoryBackend,
+};
 use proto::ledger::v1 as disk;
 
 use self::tables::{DECISIONS, FENCES, HISTORIES, META, RECORDS, REMOVALS};
@@ -92,6 +95,14 @@ impl Redb {
                 .create_with_backend(backend)
                 .map_err(Error::storage("open the storage"))?,
         )
+    }
+
+    /// A ledger that is gone with the process.
+    ///
+    /// # Errors
+    /// As [`Redb::open`].
+    pub fn in_memory() -> Result<Self, Error> {
+        Self::on(InMemoryBackend::new())
     }
 
     /// Shows by a real write that the storage takes a batch, and leaves nothing behind. After a failed write a storage can be

@@ -37,6 +37,7 @@ pub struct Elected {
     args: EtcdArgs,
     /// Where others find this process.
     address: String,
+    pace: Pace,
     seat: Mutex<Option<Seat>>,
 }
 
@@ -71,8 +72,15 @@ impl Elected {
             endpoints,
             args,
             address,
+            pace: Pace::default(),
             seat: Mutex::new(None),
         }
+    }
+
+    /// The same candidate, which compacts etcd at another pace once it leads.
+    #[must_use]
+    pub fn compacting(self, pace: Pace) -> Self {
+        Self { pace, ..self }
     }
 
     fn time(&self) -> Duration {
@@ -159,9 +167,9 @@ impl Elected {
             let _lost_too = lost_too;
             match followed.follow_certificates().await {}
         }));
-        let compacted = place.clone();
+        let (compacted, pace) = (place.clone(), self.pace);
         let compaction = AbortOnDropHandle::new(tokio::spawn(async move {
-            match compacted.compact_history(Pace::default()).await {}
+            match compacted.compact_history(pace).await {}
         }));
         self.take_seat(Some(Seat {
             place: place.clone(),

@@ -25,6 +25,16 @@ files cannot be read.
   sipctl adopt --dry-run
   kubectl get baremetalhosts,sipclusters,secrets -A -o yaml | sipctl adopt --dry-run -f -";
 
+pub(super) const REHEARSE_HELP: &str = "\
+Loads the export in memory as a scheduler would, and reads the site with the kubeconfig of kubectl, or files. Nothing changes.
+The log of decisions may have any size: it is read entry by entry. The rest may have 1 GiB.
+
+Exit code: 0 when no claim would be lost or changed, 2 when there is a conflict or the export is damaged, 1 when the export, the
+site or the files cannot be read.
+
+  sipctl ledger rehearse ledger.export --site site-a
+  kubectl get baremetalhosts,sipclusters -A -o yaml | sipctl ledger rehearse ledger.export --site site-a -f -";
+
 pub(super) const LOSE_HELP: &str = "\
 Members are the hosts that labels and status.placement name; releasing hosts do not count.
 

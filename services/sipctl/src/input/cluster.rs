@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Error;
 use super::document::{Document, Place};
-use super::object::{fields, metadata, name};
+use super::object::{NO_UID, fields, metadata, name};
 
 const KIND: &str = "SIPCluster";
 
@@ -23,6 +23,8 @@ const SURPLUS: &str = "surplus";
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) name: ClusterName,
+    /// None: the input does not say.
+    pub(crate) uid: Option<String>,
     pub(crate) deleting: bool,
     /// `creationTimestamp` in seconds since 1970.
     pub(crate) created: Option<i64>,
@@ -32,6 +34,10 @@ pub(crate) struct Declared {
     pub(crate) roles: BTreeSet<RoleName>,
     /// `status.placement.members`, sorted by host.
     pub(crate) claims: Vec<Claim>,
+    /// Epoch and revision of `status.placement`, if there is one.
+    pub(crate) position: Option<(u64, u64)>,
+    /// The rule that its status breaks: then nothing of it is read.
+    pub(crate) status_fault: Option<String>,
 }
 
 impl Declared {
@@ -57,6 +63,8 @@ pub(crate) struct Claim {
     pub(crate) role: RoleName,
     pub(crate) domain: Option<LabelValue>,
     pub(crate) state: MemberState,
+    /// Revision at which it came into this state; 0: the entry does not say.
+    pub(crate) revision: u64,
     /// The member in whose place it comes.
     pub(crate) replaces: Option<HostName>,
     /// It is releasing because its role had too many members. An entry that gives no reason says nothing of that.
@@ -71,6 +79,7 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place
     let Document { place, mut object } = document;
     let status = object.remove("status").unwrap_or_default();
     let deleting = metadata.deletion_timestamp.is_some();
+    let uid = metadata.uid.clone().filter(|uid| uid != NO_UID);
     let created = metadata
         .creation_timestamp
         .as_ref()
@@ -87,11 +96,11 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place
         typed
     });
     let invalid = |(path, rule): (String, String)| format!("SIPCluster {name}: {path}: {rule}");
-    let (claims, broken) = match claims(status, name.namespace()) {
-        Ok(claims) => (claims, None),
-        Err(fault) => (Vec::new(), Some(invalid(fault))),
+    let (claims, position, status_fault) = match claims(status, name.namespace()) {
+        Ok((claims, position)) => (claims, position, None),
+        Err(fault) => (Vec::new(), None, Some(invalid(fault))),
     };
-    let request = match broken {
+    let request = match status_fault.clone() {
         Some(rule) => Err(rule),
         None => parsed
             .map_err(invalid)
@@ -102,11 +111,14 @@ pub(super) fn read(mut document: Document, default: &Namespace) -> Result<(Place
         place,
         Declared {
             name,
+            uid,
             deleting,
             created,
             request,
             roles,
             claims,
+            position,
+            status_fault,
         },
     ))
 }
@@ -147,6 +159,10 @@ struct Status {
 #[derive(Default, Deserialize)]
 struct PlacementStatus {
     #[serde(default)]
+    epoch: u64,
+    #[serde(default)]
+    revision: u64,
+    #[serde(default)]
     members: Vec<MemberStatus>,
 }
 
@@ -164,14 +180,23 @@ struct MemberStatus {
     #[serde(default)]
     state: Option<api::MemberState>,
     #[serde(default)]
+    revision: u64,
+    #[serde(default)]
     replaces: Option<String>,
     #[serde(default)]
     release_reason: Option<String>,
 }
 
-fn claims(status: Value, namespace: &Namespace) -> Result<Vec<Claim>, (String, String)> {
+/// Claims, with the epoch and the revision of the placement.
+type Placement = (Vec<Claim>, Option<(u64, u64)>);
+
+fn claims(status: Value, namespace: &Namespace) -> Result<Placement, (String, String)> {
     let status: Option<Status> = fields(status).map_err(|(path, rule)| (format!("status.{path}"), rule))?;
-    let members = status.unwrap_or_default().placement.unwrap_or_default().members;
+    let placement = status.unwrap_or_default().placement;
+    let position = placement
+        .as_ref()
+        .map(|placement| (placement.epoch, placement.revision));
+    let members = placement.unwrap_or_default().members;
     let mut claims = Vec::with_capacity(members.len());
     let mut seen = BTreeSet::new();
     for (index, member) in members.into_iter().enumerate() {
@@ -183,7 +208,7 @@ fn claims(status: Value, namespace: &Namespace) -> Result<Vec<Claim>, (String, S
         claims.push(claim);
     }
     claims.sort_by(|a, b| a.host.cmp(&b.host));
-    Ok(claims)
+    Ok((claims, position.filter(|(epoch, _)| *epoch > 0)))
 }
 
 fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::NameError> {
@@ -194,6 +219,7 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
         role,
         domain,
         state,
+        revision,
         replaces,
         release_reason,
     } = member;
@@ -208,6 +234,7 @@ fn claim(member: MemberStatus, default: &Namespace) -> Result<Claim, placement::
             Some(api::MemberState::Bound) | None => MemberState::Bound,
             Some(api::MemberState::Releasing) => MemberState::Releasing,
         },
+        revision,
         replaces: given(replaces).map(|old| old.parse()).transpose()?,
         is_surplus: release_reason.as_deref() == Some(SURPLUS),
     })

@@ -33,6 +33,8 @@ pub(crate) struct Observed {
     pub(crate) host: Host,
     /// Whether the input says its uid.
     pub(crate) has_uid: bool,
+    /// Revision of the placement that wrote its labels last; 0 without one.
+    pub(crate) release_mark: u64,
     pub(crate) faults: Vec<String>,
 }
 
@@ -107,6 +109,7 @@ impl Read {
         let faults = faults.filter(|fault| !networks.is_empty() || !fault.object().starts_with("Secret "));
         Ok(Observed {
             has_uid: parsed.uid() != NO_UID,
+            release_mark: parsed.placement_revision().unwrap_or_default(),
             faults: faults.map(ToString::to_string).collect(),
             host: Host {
                 id: HostId { name, uid },

@@ -140,6 +140,7 @@ impl Holdings {
             role,
             domain: _,
             state,
+            revision: _,
             replaces: _,
             is_surplus: _,
         } = claim;

@@ -22,4 +22,5 @@ mod outcomes;
 mod permutations;
 mod real;
 mod refusals;
+mod rehearse;
 mod reports;

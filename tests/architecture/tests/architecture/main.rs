@@ -10,6 +10,7 @@
 //! | [`links`] | links and paths in documents lead somewhere |
 //! | [`decisions`] | records of decisions have their form |
 //! | [`defects`] | every defect of SIP is held by a test that exists |
+//! | [`filters`] | filters of tests in the Makefile match tests that exist |
 //! | [`alerts`] | alerts name metrics that exist |
 //! | [`commands`] | commands that a document shows work, and print what it shows |
 //!
@@ -28,6 +29,7 @@ mod decisions;
 mod defects;
 mod dependencies;
 mod doors;
+mod filters;
 mod links;
 mod markdown;
 mod metrics;

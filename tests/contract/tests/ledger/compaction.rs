@@ -3,21 +3,83 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
-use scheduler::ledger::{
-    Ledger as _,
-    etcd::{Pace, Place},
+use scheduler::{
+    ledger::{
+        Ledger,
+        etcd::{Pace, Place},
+    },
+    term::{Backend as _, Elected},
 };
 
 use crate::{
-    backends::Cluster,
+    backends::{Cluster, arguments},
     changes::{Model, put},
 };
+
+/// Compacts as soon as it can.
+fn quick() -> Pace {
+    Pace {
+        interval: Duration::from_millis(20),
+        keep: Duration::ZERO,
+        every: Duration::from_millis(40),
+        ..Pace::default()
+    }
+}
 
 /// etcd's answer to a reader of an earlier revision.
 async fn read_at(place: &Place, revision: i64) -> Result<(), String> {
     let options = GetOptions::new().with_revision(revision);
     let answer = place.client().get(place.leader(), Some(options)).await;
     answer.map(drop).map_err(|error| error.to_string())
+}
+
+fn write(ledger: &dyn Ledger, model: &mut Model, number: usize) {
+    let change = put(model, "one", Some(number));
+    ledger.commit(std::slice::from_ref(&change)).unwrap();
+    model.take(&change);
+}
+
+/// Writes until etcd does not have a revision any more.
+fn write_until_compacted(
+    cluster: &Cluster,
+    place: &Place,
+    revision: i64,
+    ledger: &dyn Ledger,
+    model: &mut Model,
+) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let refused = loop {
+        if let Err(refused) = cluster.runtime.block_on(read_at(place, revision)) {
+            break refused;
+        }
+        assert!(Instant::now() < deadline, "nothing was compacted");
+        write(ledger, model, 3);
+    };
+    assert!(refused.contains("compacted"), "{refused}");
+}
+
+#[test]
+fn an_elected_scheduler_compacts_its_etcd() {
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/elected");
+    let candidate = Elected::new(
+        cluster.endpoints.clone(),
+        arguments("/elected"),
+        "one:1".to_owned(),
+    );
+    let candidate = candidate.compacting(quick());
+    let tenure = cluster.runtime.block_on(candidate.begin(&|_, _| {})).unwrap();
+    let leader = cluster.runtime.block_on(async {
+        let found = place.client().get(place.leader(), None).await.unwrap();
+        found.kvs()[0].mod_revision()
+    });
+
+    let mut model = Model::new();
+    write_until_compacted(&cluster, &place, leader, &*tenure.ledger, &mut model);
+
+    assert_eq!(tenure.ledger.load().unwrap(), model.contents());
+    drop(tenure);
+    cluster.runtime.block_on(candidate.end());
 }
 
 #[test]
@@ -27,35 +89,16 @@ fn compaction_drops_old_revisions_and_no_record() {
     let elected = cluster.elect(&place, "one:1");
     let ledger = cluster.open(&place, elected).unwrap();
     let mut model = Model::new();
-    let write = |ledger: &scheduler::ledger::etcd::Etcd, model: &mut Model, number: usize| {
-        let change = put(model, "one", Some(number));
-        ledger.commit(std::slice::from_ref(&change)).unwrap();
-        model.take(&change);
-    };
     for number in 1..200 {
         write(&ledger, &mut model, number);
     }
     cluster.runtime.block_on(read_at(&place, elected)).unwrap();
 
-    let pace = Pace {
-        interval: Duration::from_millis(20),
-        keep: Duration::ZERO,
-        every: Duration::from_millis(40),
-        ..Pace::default()
-    };
     let compacting = place.clone();
     let task = cluster
         .runtime
-        .spawn(async move { match compacting.compact_history(pace).await {} });
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let refused = loop {
-        if let Err(refused) = cluster.runtime.block_on(read_at(&place, elected)) {
-            break refused;
-        }
-        assert!(Instant::now() < deadline, "nothing was compacted");
-        write(&ledger, &mut model, 3);
-    };
-    assert!(refused.contains("compacted"), "{refused}");
+        .spawn(async move { match compacting.compact_history(quick()).await {} });
+    write_until_compacted(&cluster, &place, elected, &ledger, &mut model);
 
     for number in 1..50 {
         write(&ledger, &mut model, number);

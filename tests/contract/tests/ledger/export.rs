@@ -53,7 +53,9 @@ fn a_file_that_was_cut_off_at_any_byte_is_noticed() {
         match read(&whole[..length]).unwrap_err() {
             FileError::Foreign => assert!(length < 12),
             FileError::CutOff(_) => {}
-            error @ (FileError::Io(_) | FileError::Damaged(_)) => panic!("{length}: {error}"),
+            error @ (FileError::Io(_) | FileError::Damaged(_) | FileError::Newer(_)) => {
+                panic!("{length}: {error}")
+            }
         }
     }
 }
@@ -70,6 +72,31 @@ fn a_file_with_any_byte_changed_is_noticed() {
     let mut longer = whole;
     longer.push(0);
     assert!(read(&longer).is_err(), "something comes after the end");
+}
+
+#[test]
+fn export_of_a_newer_version_is_refused_by_its_version() {
+    let whole = file();
+    for (line, version) in [
+        ("SIPLEDGER 3\n", Some(3)),
+        ("SIPLEDGER 12\n", Some(12)),
+        ("SIPLEDGER x\n", None),
+    ] {
+        let mut bytes = line.as_bytes().to_vec();
+        bytes.extend(&whole[12..]);
+        let error = read(&bytes).unwrap_err();
+        match version {
+            Some(version) => {
+                assert!(
+                    matches!(error, FileError::Newer(found) if found == version),
+                    "{line:?}: {error}"
+                );
+                let said = format!("the export has version {version} of the format");
+                assert!(error.to_string().starts_with(&said), "{error}");
+            }
+            None => assert!(matches!(error, FileError::Foreign), "{line:?}: {error}"),
+        }
+    }
 }
 
 fn check(entries: &[disk::Entry]) -> Report {

@@ -13,6 +13,7 @@
 )]
 
 mod adoption;
+mod attacks;
 mod balancers;
 mod capm3;
 mod conventions;

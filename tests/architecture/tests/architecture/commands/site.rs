@@ -115,6 +115,7 @@ impl Stage {
             .env("LOGIN", options)
             .env("SCHEDULER", self.region.address())
             .env("POLICY", self.region.policy())
+            .env("EXPORT", self.site.directory().join("ledger.export"))
             .env("SIP_SCHEDULER", format!("https://{}", self.region.address()))
             .env("SIP_REGION", REGION)
             .env("SIP_TRUST_DOMAIN", authority::TRUST_DOMAIN)

@@ -1,18 +1,12 @@
 //! Those without a certificate that counts: silence, garbage, and certificates of the wrong issuer.
 
-use std::{
-    collections::VecDeque,
-    io,
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use rand::Rng as _;
-use sandbox::authority::Caller;
+use sandbox::{authority::Caller, strangers};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
     time::timeout,
 };
 
@@ -21,8 +15,6 @@ use crate::pki::{Connector, Issuer};
 
 /// Connections that say nothing, at once.
 const SILENT: usize = 2_000;
-/// Addresses that they come from.
-const ADDRESSES: u8 = 50;
 /// What handshakes with forged certificates are counted as.
 pub(crate) const FORGED: &str = "forged certificates";
 /// The scheduler has said why it ends the connection.
@@ -34,11 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects from one of many addresses.
 async fn connect(address: &str, number: u8) -> Option<TcpStream> {
-    let socket = TcpSocket::new_v4().ok()?;
-    let from = Ipv4Addr::new(127, 0, 1, number % ADDRESSES + 1);
-    socket.bind(SocketAddr::from((from, 0))).ok()?;
-    let address: SocketAddr = address.parse().ok()?;
-    timeout(PATIENCE, socket.connect(address)).await.ok()?.ok()
+    let connected = strangers::connect(address.parse().ok()?, number);
+    timeout(PATIENCE, connected).await.ok()?.ok()
 }
 
 /// Opens some hundred connections a second, and says nothing.

@@ -1,0 +1,149 @@
+//! The long runs of the Makefile run tests that exist: cargo takes a filter that matches nothing for a success.
+
+mod makefile;
+mod tests;
+
+use std::path::PathBuf;
+
+use cargo_metadata::{MetadataCommand, Package, Target};
+
+use crate::repository::{assert_none, root, text};
+use makefile::Proof;
+use tests::Tests;
+
+/// A package with its targets that have tests.
+#[derive(Debug)]
+struct Tested {
+    package: String,
+    targets: Vec<(Kind, PathBuf)>,
+}
+
+/// A target, as the command line selects it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Library,
+    Test(String),
+    /// Selected by no option that a proof has.
+    Other,
+}
+
+#[test]
+fn every_test_filter_of_the_makefile_matches_a_test() {
+    let proofs = makefile::proofs(&text("Makefile").unwrap());
+    let filtered = proofs.iter().filter(|proof| !proof.filters.is_empty());
+    assert!(filtered.count() > 5, "the proofs are not found: {proofs:#?}");
+
+    assert_none(&faults(&proofs, &packages()));
+}
+
+fn packages() -> Vec<Tested> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo describes the workspace");
+    let target = |target: Target| {
+        let kind = if target.is_test() {
+            Kind::Test(target.name)
+        } else if target.is_lib() {
+            Kind::Library
+        } else {
+            Kind::Other
+        };
+        target.test.then_some((kind, target.src_path.into()))
+    };
+    let tested = |package: Package| Tested {
+        package: package.name.to_string(),
+        targets: package.targets.into_iter().filter_map(target).collect(),
+    };
+    metadata.packages.into_iter().map(tested).collect()
+}
+
+/// What proofs name that does not exist.
+fn faults(proofs: &[Proof], packages: &[Tested]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for proof in proofs {
+        let place = format!("Makefile:{}", proof.line);
+        let mut tests = Tests::default();
+        for name in &proof.packages {
+            let Some(tested) = packages.iter().find(|tested| tested.package == *name) else {
+                findings.push(format!("{place}: there is no package {name}"));
+                continue;
+            };
+            let selected = |kind: &Kind| match (&proof.test, proof.library) {
+                (Some(test), _) => *kind == Kind::Test(test.clone()),
+                (None, true) => *kind == Kind::Library,
+                (None, false) => true,
+            };
+            let roots: Vec<&PathBuf> = tested
+                .targets
+                .iter()
+                .filter_map(|(kind, path)| selected(kind).then_some(path))
+                .collect();
+            if roots.is_empty() {
+                findings.push(format!("{place}: {name} has no such target: {:?}", proof.test));
+            }
+            for root in roots {
+                tests.read(root);
+            }
+        }
+        if proof.packages.is_empty() {
+            findings.push(format!("{place}: no package is named"));
+        } else if tests.names.is_empty() {
+            findings.push(format!("{place}: there are no tests"));
+        }
+        let unmatched = proof.filters.iter().filter(|filter| !tests.is_matched(filter));
+        findings.extend(unmatched.map(|filter| format!("{place}: {filter} matches no test")));
+        let unread = proof.variables.iter().filter(|name| !tests.reads(name));
+        findings.extend(unread.map(|name| format!("{place}: no test reads {name}")));
+    }
+    findings
+}
+
+#[test]
+fn a_filter_or_variable_that_no_test_has_is_found() {
+    let packages = packages();
+    let find = |text: &str| faults(&makefile::proofs(text), &packages);
+    let good = "soak:\n\t$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \\\n\
+                \t    $(PROOF) --package sip-site-tests --test site two_sites -- --nocapture)\n\
+                \t$(call step,keys,$(PROOF) --package sip-render --lib jump_host::tests::hostile -- --nocapture)\n\
+                \t$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --package sip-placement --package sip-optimum-tests)\n";
+    assert_eq!(find(good), [""; 0]);
+
+    let cases = [
+        (
+            "site two_sites",
+            "site three_sites",
+            "three_sites matches no test",
+        ),
+        ("site two_sites", "site sites_two", "sites_two matches no test"),
+        (
+            "jump_host::tests",
+            "jump_host::test",
+            "jump_host::test::hostile matches no test",
+        ),
+        (
+            "-- --nocapture)\n\t$(call step,keys",
+            "-- --test-threads 1 such_a_test)\n\t$(call step,keys",
+            "such_a_test matches no test",
+        ),
+        (
+            "--test site",
+            "--test sites",
+            "sip-site-tests has no such target: Some(\"sites\")",
+        ),
+        ("sip-site-tests", "sip-sites", "there is no package sip-sites"),
+        (
+            "SOAK_TWO_SITES=",
+            "SOAK_THREE_SITES=",
+            "no test reads SOAK_THREE_SITES",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let found = find(&good.replacen(from, to, 1));
+        let expected = format!("Makefile:2: {expected}");
+        let expected = expected.replace("2: jump", "4: jump");
+        assert!(found.contains(&expected), "{from} as {to}: {found:?}");
+    }
+}
