@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use ::placement::{ClusterName, Domain, Host, HostId, LabelKey, MemberState, Replaces, Role, RoleName};
+use ::placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, MemberState, Replaces, Role, RoleName};
 
 use super::{
     conflicts::conflicts,
@@ -156,12 +156,17 @@ fn claim_after(view: View<'_>, id: &HostId, member: &mut Member) {
     }
 }
 
-/// When its role has got another topology key, a member's domain is what its host shows of that.
+/// When its role has got another topology key, a member's domain is what its host shows of that; and when its host is gone, what that
+/// has shown last.
 fn follow_topology_key(view: View<'_>, id: &HostId, member: &mut Member, role: Option<&Role>) {
-    let key = role.and_then(|role| role.topology_key.as_ref());
-    let key = key.filter(|key| member.domain.as_ref().is_none_or(|domain| domain.key != **key));
-    if let Some((key, host)) = key.zip(view.reported(id)) {
-        member.domain = domain(host.facts(), key);
+    let Some(key) = role.and_then(|role| role.topology_key.as_ref()) else {
+        return;
+    };
+    let has_other_key = member.domain.as_ref().is_none_or(|domain| domain.key != *key);
+    let shown = view.reported(id).filter(|_| has_other_key);
+    let labels = shown.map(|host| &host.facts().labels);
+    if let Some(labels) = labels.or_else(|| view.inventory.last_labels(id)) {
+        member.domain = domain(labels, key);
     }
 }
 
@@ -270,7 +275,7 @@ pub(super) fn adopted(
     let key = wanted.and_then(|role| role.topology_key.as_ref());
     let domain = key
         .zip(view.reported(id))
-        .and_then(|(key, host)| domain(host.facts(), key));
+        .and_then(|(key, host)| domain(&host.facts().labels, key));
     new_member(view, id, role, domain, state)
 }
 
@@ -290,8 +295,8 @@ pub(super) fn new_member(
 }
 
 /// The domain of a topology key that a host is in.
-fn domain(host: &Host, key: &LabelKey) -> Option<Domain> {
-    let value = host.labels.get(key)?;
+fn domain(labels: &BTreeMap<LabelKey, LabelValue>, key: &LabelKey) -> Option<Domain> {
+    let value = labels.get(key)?;
     Some(Domain {
         key: key.clone(),
         value: value.clone(),
