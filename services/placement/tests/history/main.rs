@@ -101,32 +101,36 @@ fn judge(size: Size, histories: u32, [short, long]: [u64; 2], together: u64) -> 
     Ok(())
 }
 
-fn keeps_the_rules(size: Size, histories: u32, lengths: [u64; 2], together: u64) {
-    if let Err(rule) = judge(size, histories, lengths, together) {
+#[test]
+fn every_history_keeps_the_rules() {
+    if let Err(rule) = judge(Size::Small, 1_500, [30, 60], 1) {
         panic!("{rule}");
     }
 }
 
 #[test]
-fn every_history_keeps_the_rules() {
-    keeps_the_rules(Size::Small, 1_500, [30, 60], 1);
-}
-
-#[test]
 fn every_history_of_a_large_role_keeps_the_rules() {
-    keeps_the_rules(Size::Large, 400, [40, 80], 1);
+    if let Err(rule) = judge(Size::Large, 400, [40, 80], 1) {
+        panic!("{rule}");
+    }
 }
 
 #[test]
 fn several_events_between_two_decisions_keep_the_rules() {
-    keeps_the_rules(Size::Small, 800, [20, 30], 4);
-    keeps_the_rules(Size::Large, 150, [20, 40], 4);
+    for (size, histories) in [(Size::Small, 800), (Size::Large, 150)] {
+        if let Err(rule) = judge(size, histories, [20, 40], 4) {
+            panic!("{rule}");
+        }
+    }
 }
 
 #[test]
 fn every_history_of_three_clusters_keeps_the_rules() {
-    keeps_the_rules(Size::Crowded, 300, [30, 60], 1);
-    keeps_the_rules(Size::Crowded, 300, [20, 30], 4);
+    for together in [1, 4] {
+        if let Err(rule) = judge(Size::Crowded, 300, [20, 40], together) {
+            panic!("{rule}");
+        }
+    }
 }
 
 #[test]

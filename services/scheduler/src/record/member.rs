@@ -14,7 +14,7 @@ pub struct Member {
     pub role: RoleName,
     /// Its number in the role, see [`super::ordinals`]; `None` until its step is stored.
     pub ordinal: Option<u32>,
-    /// Its topology domain when it was claimed, or when its role got that key.
+    /// Its topology domain when it was claimed, when its role got that key, or when its host was gone.
     pub domain: Option<Domain>,
     /// How far the claim has come.
     pub state: MemberState,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::placement::{ClusterName, Holder, HostId, HostName, Policy};
+use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
 use super::former::{Addresses, Former};
 use crate::observed::Host;
@@ -17,6 +17,8 @@ pub(super) struct Inventory {
     /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
     labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
     former: Former,
+    /// Of held hosts that are gone, the labels that they had.
+    left: BTreeMap<HostId, BTreeMap<LabelKey, LabelValue>>,
 }
 
 impl Inventory {
@@ -27,6 +29,7 @@ impl Inventory {
             bytes: 0,
             labelled: BTreeMap::new(),
             former: Former::default(),
+            left: BTreeMap::new(),
         }
     }
 
@@ -54,6 +57,11 @@ impl Inventory {
         self.hosts.get(&id.name).filter(|host| host.id().uid == id.uid)
     }
 
+    /// The labels that a host had last that a cluster holds and that is gone, as far as this process has seen them.
+    pub(super) fn last_labels(&self, id: &HostId) -> Option<&BTreeMap<LabelKey, LabelValue>> {
+        self.left.get(id)
+    }
+
     /// The host that has this name now.
     pub(super) fn incarnation(&self, name: &HostName) -> Option<&HostId> {
         self.hosts.get(name).map(Host::id)
@@ -73,6 +81,7 @@ impl Inventory {
     pub(super) fn insert(&mut self, host: Host) {
         let id = host.id().clone();
         self.unindex(&id.name);
+        self.left.remove(&id);
         if let Some(cluster) = &host.details().named {
             self.labelled
                 .entry(cluster.clone())
@@ -100,6 +109,9 @@ impl Inventory {
         let before = &host.details().addresses;
         self.former.set_addresses(name, Some(before), &Addresses::new());
         self.set_former(&BTreeSet::from([name.clone()]));
+        if self.holding_cluster(host.id()).is_some() {
+            self.left.insert(host.id().clone(), host.facts().labels.clone());
+        }
         Some(host)
     }
 
@@ -175,6 +187,7 @@ impl Inventory {
 
     pub(super) fn unhold(&mut self, id: &HostId) {
         self.model.unhold(id);
+        self.left.remove(id);
         let affected = self.former.remove(id);
         self.set_former(&affected);
     }

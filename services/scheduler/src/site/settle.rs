@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use ::placement::{ClusterName, Domain, Host, HostId, LabelKey, MemberState, Replaces, Role, RoleName};
+use ::placement::{ClusterName, Domain, HostId, LabelKey, LabelValue, MemberState, Replaces, Role, RoleName};
 
 use super::{
     conflicts::conflicts,
@@ -29,6 +29,7 @@ pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
         take_over_promises(view, record);
         adopt(view, record);
     }
+    claim_after_old(view, record);
     let cluster = record.cluster.clone();
     let spec = record.spec.clone();
     record.members.retain(|id, member| {
@@ -111,8 +112,8 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
             member.addresses.clone_from(&host.details().addresses);
         }
         member.confirmed = false;
-        for (id, other) in &mut record.members {
-            follow_replaced(view, (id, other), &before, &now);
+        for other in record.members.values_mut() {
+            follow_replaced(other, &before, &now);
         }
         record.members.insert(now, member);
     }
@@ -135,33 +136,53 @@ fn left_behind(mut member: Member) -> Member {
 }
 
 /// Lets a member replace the host that another one goes on as.
-fn follow_replaced(view: View<'_>, (id, member): (&HostId, &mut Member), before: &HostId, now: &HostId) {
-    let is_beside = member.is_beside();
-    match &mut member.replaces {
-        Some(Replaces::Beside(host) | Replaces::Alone(host)) if host == before => host.clone_from(now),
-        Some(Replaces::Beside(_) | Replaces::Alone(_)) | None => return,
-    }
-    let is_live = member.state != MemberState::Releasing;
-    if is_beside && is_live {
-        claim_after(view, id, member);
+fn follow_replaced(member: &mut Member, before: &HostId, now: &HostId) {
+    if let Some(Replaces::Beside(host) | Replaces::Alone(host)) = &mut member.replaces
+        && host == before
+    {
+        host.clone_from(now);
     }
 }
 
-/// A status tells by revisions whether a replacement was claimed after the member beside it, and that one has a new number. A mark
-/// that is not below the claim is of a release by a ledger that is lost, and must be known as that.
-fn claim_after(view: View<'_>, id: &HostId, member: &mut Member) {
-    let is_released = |host: &observed::Host| host.release_mark() >= member.revision;
-    if !view.reported(id).is_some_and(is_released) {
-        member.renumber();
+/// A status tells by revisions whether a replacement was claimed after the member beside it: if that one has a new number, so has this.
+/// A mark that is not below the claim is of a release by a ledger that is lost, and must be known as that.
+fn claim_after_old(view: View<'_>, record: &mut Record) {
+    let is_live = |member: &Member| member.state != MemberState::Releasing;
+    let is_early = |member: &Member| match &member.replaces {
+        Some(Replaces::Beside(old)) => record
+            .members
+            .get(old)
+            .is_some_and(|old| is_live(old) && (!old.is_numbered() || old.revision > member.revision)),
+        Some(Replaces::Alone(_)) | None => false,
+    };
+    let is_released = |id: &HostId, member: &Member| {
+        let host = view.reported(id);
+        host.is_some_and(|host| host.release_mark() >= member.revision)
+    };
+    let early: Vec<HostId> = record
+        .members
+        .iter()
+        .filter(|(id, member)| is_live(member) && is_early(member) && !is_released(id, member))
+        .map(|(id, _)| id.clone())
+        .collect();
+    for id in early {
+        if let Some(member) = record.members.get_mut(&id) {
+            member.renumber();
+        }
     }
 }
 
-/// When its role has got another topology key, a member's domain is what its host shows of that.
+/// When its role has got another topology key, a member's domain is what its host shows of that; and when its host is gone, what that
+/// has shown last.
 fn follow_topology_key(view: View<'_>, id: &HostId, member: &mut Member, role: Option<&Role>) {
-    let key = role.and_then(|role| role.topology_key.as_ref());
-    let key = key.filter(|key| member.domain.as_ref().is_none_or(|domain| domain.key != **key));
-    if let Some((key, host)) = key.zip(view.reported(id)) {
-        member.domain = domain(host.facts(), key);
+    let Some(key) = role.and_then(|role| role.topology_key.as_ref()) else {
+        return;
+    };
+    let has_other_key = member.domain.as_ref().is_none_or(|domain| domain.key != *key);
+    let shown = view.reported(id).filter(|_| has_other_key);
+    let labels = shown.map(|host| &host.facts().labels);
+    if let Some(labels) = labels.or_else(|| view.inventory.last_labels(id)) {
+        member.domain = domain(labels, key);
     }
 }
 
@@ -235,7 +256,7 @@ fn adopt(view: View<'_>, record: &mut Record) {
             member.begin_release(reason);
         }
         if member.state != MemberState::Releasing {
-            pair_again(view, record, id);
+            pair_again(record, id);
         }
         record.members.insert(id.clone(), member);
     }
@@ -243,8 +264,8 @@ fn adopt(view: View<'_>, record: &mut Record) {
 
 /// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet. Its host was not in the inventory when
 /// a lost ledger was rebuilt.
-fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
-    for (new, member) in &mut record.members {
+fn pair_again(record: &mut Record, id: &HostId) {
+    for member in record.members.values_mut() {
         let is_unbound = member.state == MemberState::Claimed;
         if is_unbound
             && member
@@ -253,7 +274,6 @@ fn pair_again(view: View<'_>, record: &mut Record, id: &HostId) {
                 .is_some_and(|old| old.host().name == id.name)
         {
             member.replaces = Some(Replaces::Beside(id.clone()));
-            claim_after(view, new, member);
         }
     }
 }
@@ -270,7 +290,7 @@ pub(super) fn adopted(
     let key = wanted.and_then(|role| role.topology_key.as_ref());
     let domain = key
         .zip(view.reported(id))
-        .and_then(|(key, host)| domain(host.facts(), key));
+        .and_then(|(key, host)| domain(&host.facts().labels, key));
     new_member(view, id, role, domain, state)
 }
 
@@ -290,8 +310,8 @@ pub(super) fn new_member(
 }
 
 /// The domain of a topology key that a host is in.
-fn domain(host: &Host, key: &LabelKey) -> Option<Domain> {
-    let value = host.labels.get(key)?;
+fn domain(labels: &BTreeMap<LabelKey, LabelValue>, key: &LabelKey) -> Option<Domain> {
+    let value = labels.get(key)?;
     Some(Domain {
         key: key.clone(),
         value: value.clone(),

@@ -362,3 +362,27 @@ async fn a_new_topology_key_gives_members_its_domain() {
         [in_state("h1", Bound), in_state("h3", Claimed)]
     );
 }
+
+#[tokio::test]
+async fn a_host_that_was_relabelled_holds_its_rack_while_it_is_away() {
+    let (stage, session) = placed(&["h1", "h2"], 1, None).await;
+    let mut h1 = paused(labelled("h1", "one"));
+    h1.labels.insert("rack".to_owned(), "rack-h2".to_owned());
+    stage.report(&session, std::slice::from_ref(&h1)).await;
+    stage.report_gone(&session, &["h1"]).await;
+
+    stage.apply("one", 2, 2).await.unwrap();
+    assert_eq!(now(&stage).await, [in_state("h1", Bound)], "h2 is in its rack");
+
+    // Nor does a restart forget that.
+    let stage = stage.restart_at();
+    let session = stage.sync_with(&[host("h2")], &[observed("one")], None).await;
+    stage.retry().await;
+    assert_eq!(now(&stage).await, [in_state("h1", Bound)]);
+    stage.report(&session, &[h1, host("h3")]).await;
+    stage.retry().await;
+    assert_eq!(
+        now(&stage).await,
+        [in_state("h1", Bound), in_state("h3", Claimed)]
+    );
+}

@@ -302,3 +302,50 @@ async fn a_lost_release_ends_a_claim_beside_a_host_made_again() {
     let one = stage.record("one").await.unwrap();
     assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
 }
+
+/// A backup knows a pair whose replacement is away when the backup is restored; the ledger is lost again after that.
+#[tokio::test]
+async fn a_ledger_lost_twice_forgets_no_move() {
+    let stage = Stage::empty();
+    let session = stage.sync(&[host("h1"), host("h2")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, &[requested("h1")]).await;
+    stage.retry().await;
+    let h2 = wire::Host {
+        paused: true,
+        ..host("h2")
+    };
+    stage.report(&session, std::slice::from_ref(&h2)).await;
+    let pair = [("h1".to_owned(), Bound), ("h2".to_owned(), Claimed)];
+    assert_eq!(members(&stage.record("one").await.unwrap()), pair);
+    let backup = stage.ledger.load().unwrap();
+    // Another address of its BMC changes the record, so that the status is newer than the backup.
+    let h1 = wire::Host {
+        bmc_address: "redfish://192.0.2.1".to_owned(),
+        ..requested("h1")
+    };
+    stage.report(&session, std::slice::from_ref(&h1)).await;
+    let clusters = [with_status(&stage.record("one").await.unwrap(), 1)];
+
+    let stage = Stage::on(restored(&backup));
+    let session = stage
+        .sync_with(std::slice::from_ref(&h1), &clusters, seen(&clusters))
+        .await;
+    stage.apply("one", 1, 1).await.unwrap();
+    stage.report(&session, std::slice::from_ref(&h2)).await;
+    let record = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&record), pair);
+    let epoch = stage
+        .region
+        .site(crate::fixtures::SITE)
+        .unwrap()
+        .read()
+        .history()
+        .epoch();
+    let clusters = [with_status(&record, epoch)];
+
+    let stage = Stage::on(lost());
+    stage.sync_with(&[h1, h2], &clusters, seen(&clusters)).await;
+    let after = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&after), pair, "h1 stays until h2 is bound");
+}
