@@ -79,8 +79,11 @@ async fn kill_container(stage: &Stage, namespace: &str, number: usize, name: &st
     let running: Vec<(String, String)> = pods
         .iter()
         .filter_map(|pod| {
-            let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-            let container = containers.iter().find(|container| container.name == name)?;
+            // A sidecar is an init container that goes on.
+            let status = pod.status.as_ref()?;
+            let containers = [&status.container_statuses, &status.init_container_statuses];
+            let mut containers = containers.into_iter().flatten().flatten();
+            let container = containers.find(|container| container.name == name)?;
             container.state.as_ref()?.running.as_ref()?;
             Some((pod.name_any(), container.container_id.clone()?))
         })
