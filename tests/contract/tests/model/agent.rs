@@ -92,7 +92,10 @@ impl Agent {
         let seen = self.seen.clone();
         stream.queue.push_back(match stream.sent.replace(seen.clone()) {
             None => Piece::Snapshot(seen),
-            Some(before) => Piece::Delta { before, seen },
+            Some(before) => Piece::Delta {
+                before: Box::new(before),
+                seen,
+            },
         });
     }
 

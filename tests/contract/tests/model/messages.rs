@@ -44,7 +44,7 @@ pub(crate) enum Piece {
     Hello(Option<(u64, u64)>),
     Snapshot(Observed),
     Delta {
-        before: Observed,
+        before: Box<Observed>,
         seen: Observed,
     },
 }

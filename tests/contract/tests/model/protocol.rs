@@ -237,39 +237,13 @@ impl State {
                 }
             }
             Action::Retry(cluster) => self.scheduler.retry(cluster),
-            Action::Scale(cluster, want) => {
-                self.spent.wishes += 1;
-                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
-                    cluster.generation += 1;
-                    cluster.want = want;
-                }
-            }
-            Action::Delete(cluster) => {
-                self.spent.wishes += 1;
-                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
-                    cluster.deleting = true;
-                }
-            }
-            Action::Strip(cluster) => {
-                self.spent.wishes += 1;
-                self.world.now.clusters[usize::from(cluster)].take_if(|there| there.deleting);
-            }
-            Action::Make(cluster) => {
-                self.spent.wishes += 1;
-                self.world.make_cluster(cluster, 1);
-            }
-            Action::Remake(host, address) => {
-                self.spent.remade += 1;
-                self.world.remake(host, address);
-            }
-            Action::Readdress(host, address) => {
-                self.spent.remade += 1;
-                self.world.readdress(host, address);
-            }
-            Action::Exchange => {
-                self.spent.remade += 1;
-                self.world.exchange();
-            }
+            action @ (Action::Scale(..)
+            | Action::Delete(_)
+            | Action::Strip(_)
+            | Action::Make(_)
+            | Action::Remake(..)
+            | Action::Readdress(..)
+            | Action::Exchange) => self.come_about(&action),
         }
         self.find_early_claims(&claimed);
         let hasty = self.mutation == Some(Mutation::AnswersBeforeDisk);

@@ -293,7 +293,7 @@ impl Scheduler {
                 heard.is_ok()
             }
             Piece::Delta { before, seen } => {
-                let changes = convert::changes(SITE, changes(Some(before), seen));
+                let changes = convert::changes(SITE, changes(Some(&**before), seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, committer| {
                     let touched = site.report(&session, changes, now())?;

@@ -43,4 +43,44 @@ impl State {
             actions.push(Action::Exchange);
         }
     }
+
+    /// Something becomes of a cluster or a machine.
+    pub(crate) fn come_about(&mut self, action: &Action) {
+        match *action {
+            Action::Scale(cluster, want) => {
+                self.spent.wishes += 1;
+                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
+                    cluster.generation += 1;
+                    cluster.want = want;
+                }
+            }
+            Action::Delete(cluster) => {
+                self.spent.wishes += 1;
+                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
+                    cluster.deleting = true;
+                }
+            }
+            Action::Strip(cluster) => {
+                self.spent.wishes += 1;
+                self.world.now.clusters[usize::from(cluster)].take_if(|there| there.deleting);
+            }
+            Action::Make(cluster) => {
+                self.spent.wishes += 1;
+                self.world.make_cluster(cluster, 1);
+            }
+            Action::Remake(host, address) => {
+                self.spent.remade += 1;
+                self.world.remake(host, address);
+            }
+            Action::Readdress(host, address) => {
+                self.spent.remade += 1;
+                self.world.readdress(host, address);
+            }
+            Action::Exchange => {
+                self.spent.remade += 1;
+                self.world.exchange();
+            }
+            _ => unreachable!("{action:?} is the protocol's"),
+        }
+    }
 }
