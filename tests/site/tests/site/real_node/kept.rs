@@ -38,7 +38,7 @@ const SHORT: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that is kept going for as long as it can.
-struct Kept {
+struct Connection {
     cluster: usize,
     entry: Entry,
     machine: Ipv4Addr,
@@ -49,13 +49,13 @@ struct Kept {
     task: AbortHandle,
 }
 
-impl Drop for Kept {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Kept {
+impl Connection {
     /// Opens one as soon as the node leads to the entry: kube-proxy learns of pods after the API server.
     async fn open(tasks: &mut JoinSet<()>, at: Ipv4Addr, cluster: usize, entry: &Entry) -> Self {
         let to = SocketAddr::from((at, entry.port));
@@ -161,16 +161,16 @@ async fn an_entry_that_no_edit_changes_loses_no_connection() {
     }
 
     let mut tasks = JoinSet::new();
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut kept: Vec<Connection> = Vec::new();
     let (mut judged, mut closed) = (0, 0);
     let edits = number("SOAK_EDITS").unwrap_or(SHORT);
     for turn in 0..=edits {
         for (index, (shop, wish)) in clusters.iter().zip(&wishes.now).enumerate() {
             settled(&stage, shop, wish).await;
             for entry in wish.entries.iter().filter(|_| wish.workers > 0) {
-                let open = |kept: &&Kept| kept.cluster == index && kept.entry == *entry;
+                let open = |kept: &&Connection| kept.cluster == index && kept.entry == *entry;
                 for _ in kept.iter().filter(open).count()..CONNECTIONS {
-                    kept.push(Kept::open(&mut tasks, at_node, index, entry).await);
+                    kept.push(Connection::open(&mut tasks, at_node, index, entry).await);
                 }
             }
         }
