@@ -52,7 +52,7 @@ fn in_every_order_of_events_up_to_a_depth_no_promise_is_broken() {
     let since = Instant::now();
     let model = Protocol {
         // It takes much longer than a step.
-        settle_every: if depth > 4 { 101 } else { 7 },
+        settle_every: if depth > 4 { 1009 } else { 67 },
         mutation: None,
     };
     let Counts { steps, states } = every_order::explore(&model, depth);
