@@ -90,8 +90,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-contract-tests --test schedulers killed::file -- --nocapture)
 	$(call step,kills and other faults on etcd,SOAK_FAILOVERS=$${SOAK_FAILOVERS:-100} \
 	    $(PROOF) --package sip-contract-tests --test schedulers killed::on_etcd -- --nocapture)
-	$(call step,model of the claim protocol,SOAK_DEPTH=$${SOAK_DEPTH:-6} SOAK_WALKS=$${SOAK_WALKS:-5000} \
-	    $(PROOF) --package sip-contract-tests --test model -- --nocapture)
+	$(call step,model of the claim protocol,SOAK_DEPTH=$${SOAK_DEPTH:-5} SOAK_WALKS=$${SOAK_WALKS:-5000} \
+	    $(PROOF) --release --package sip-contract-tests --test model -- --nocapture)
 	$(call step,simulated network,SOAK_SCHEDULES=$${SOAK_SCHEDULES:-1000} \
 	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)

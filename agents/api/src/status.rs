@@ -58,7 +58,8 @@ pub struct Placement {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub members: Vec<Member>,
     /// Revision of the newest release that load balancers must follow and that `members` does not show: of a host that is gone, when the
-    /// cluster also holds the host that was made under its name. Absent otherwise.
+    /// cluster also holds the host that was made under its name, or of an address in whose place a member's host shows another. Absent
+    /// otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0))]
     pub former_release: Option<u64>,

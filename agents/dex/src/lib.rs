@@ -36,6 +36,7 @@ pub mod key_secret;
 mod ldap;
 mod material;
 pub mod metrics;
+mod published_endpoint;
 pub mod run;
 mod service;
 pub mod storage;

@@ -18,6 +18,7 @@ use crate::{
     destinations::Destinations,
     identity::IDENTITY,
     material::{Material, Sources},
+    published_endpoint,
     storage::Store,
     sweep,
 };
@@ -190,13 +191,14 @@ impl Service for Providers {
         let mut endpoint = Endpoint::default();
         match (&reached.issuer, entry.provider().kubectl_client()) {
             (Some(issuer), Some(client)) => {
-                endpoint = Endpoint {
-                    issuer: Some(issuer.to_string()),
-                    // One with a secret is of no use to people's kubectl.
-                    client_id: client.is_public().then(|| client.id().clone()),
-                    ca_bundle: Some(certificate.bundle.clone()),
-                    ..Endpoint::default()
-                };
+                // One with a secret is of no use to people's kubectl.
+                let client = client.is_public().then(|| client.id().clone());
+                let name = entry.service().object_name().as_str();
+                let outputs = format!("{name}{}", dex::OUTPUTS_SUFFIX);
+                let (published, problem) =
+                    published_endpoint::endpoint(issuer.to_string(), client, &certificate.bundle, &outputs);
+                endpoint = published;
+                problems.extend(problem);
             }
             _ => problems.push(Problem::new(
                 PROGRESSING,

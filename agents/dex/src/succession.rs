@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use api::{Auth, Cluster, annotations::CONFIG_HASH};
+use api::{Auth, Cluster, PROVIDER_BYTES, annotations::CONFIG_HASH, stored_bytes};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use kit::service::{Error, readiness};
 use kube::{Api, Client};
@@ -23,6 +23,9 @@ pub struct Published {
     pub outgoing: Option<String>,
 }
 
+/// Room in the status beside the issuer and the client.
+const BUNDLE: usize = PROVIDER_BYTES - (2 << 10);
+
 impl Published {
     /// From now on the certificate has these CA certificates. Those before stay, as far as they last and there is room for them.
     pub fn succeed(&mut self, bundle: &str, now: SystemTime) {
@@ -30,11 +33,16 @@ impl Published {
         let before = self.current.replace(bundle.to_owned());
         let before = before.into_iter().chain(self.outgoing.take());
         let mut seen: BTreeSet<String> = own.iter().cloned().collect();
+        let mut bytes = stored_bytes(&bundle);
         let outgoing: Vec<String> = before
             .flat_map(|before| each(&before))
             .filter(|certificate| ends(certificate).is_some_and(|end| end > now))
             .filter(|certificate| seen.insert(certificate.clone()))
             .take(CERTIFICATES.saturating_sub(own.len()))
+            .take_while(|certificate| {
+                bytes = bytes.saturating_add(stored_bytes(certificate));
+                bytes <= BUNDLE
+            })
             .collect();
         self.outgoing = (!outgoing.is_empty()).then(|| outgoing.concat());
     }
@@ -141,6 +149,29 @@ mod tests {
         assert_eq!(published.bundle(), first);
         published.succeed(&format!("{second}{first}"), now);
         assert_eq!(published.outgoing, None);
+    }
+
+    /// One of so many names.
+    fn wide_authority(names: usize) -> String {
+        let names: Vec<String> = (0..names)
+            .map(|number| format!("{}-{number:03}", "x".repeat(50)))
+            .collect();
+        let params = rcgen::CertificateParams::new(names).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        each(&params.self_signed(&key).unwrap().pem()).concat()
+    }
+
+    #[test]
+    fn authorities_before_are_published_as_far_as_there_is_room() {
+        let now = SystemTime::now();
+        let [first, second, third] = [wide_authority(1), wide_authority(100), wide_authority(100)];
+        let mut published = Published::default();
+        published.succeed(&first, now);
+        published.succeed(&second, now);
+        assert_eq!(published.bundle(), format!("{second}{first}"));
+        published.succeed(&third, now);
+        assert!(stored_bytes(&format!("{third}{second}")) > BUNDLE);
+        assert_eq!(published.bundle(), third);
     }
 
     #[test]

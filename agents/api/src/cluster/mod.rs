@@ -7,7 +7,7 @@ mod ports;
 mod role;
 mod selector;
 mod service;
-mod size;
+pub(crate) mod size;
 
 use std::collections::BTreeSet;
 

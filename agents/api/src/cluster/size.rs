@@ -1,6 +1,8 @@
 //! How large a `SIPCluster` is besides its members. An API server stores no object of more than 1.5 MiB, and what a spec makes its
 //! agents write into the status counts: it has to be known before hosts are claimed, since a claim that cannot be written cannot be used.
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 
 use super::service::{Exposure, Parsed, Service};
@@ -26,8 +28,8 @@ const SUFFIX: usize = 12;
 const HOST_NAME: usize = 253;
 /// Public host keys of a jump host with their fingerprints.
 const HOST_KEYS: usize = 4 << 10;
-/// Issuer, client and CA certificates of an identity provider.
-const PROVIDER: usize = 16 << 10;
+/// The most bytes that issuer, client and CA certificates of an identity provider may take in the status: see [`stored`].
+pub const PROVIDER: usize = 16 << 10;
 
 /// One part of an object.
 struct Part {
@@ -135,24 +137,45 @@ fn in_status(service: &Service, endpoints: usize) -> usize {
 }
 
 /// The bytes of a value as an API server writes it: as JSON in which `<`, `>`, `&` and two separators are escaped.
-fn stored(value: &impl Serialize) -> usize {
-    // Of a value that is no JSON nothing would be stored.
-    let text = serde_json::to_string(value).unwrap_or_default();
-    let more = |c: char| match c {
-        '<' | '>' | '&' => 5,
-        '\u{2028}' | '\u{2029}' => 3,
-        _ => 0,
-    };
-    text.chars()
-        .fold(text.len(), |sum, c| sum.saturating_add(more(c)))
+#[must_use]
+pub fn stored(value: &impl Serialize) -> usize {
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        // Of a value that is no JSON nothing would be stored.
+        Err(_) => 0,
+    }
+}
+
+/// Counts what is written. Each pass of each agent does so: nothing is kept.
+struct Count(usize);
+
+impl Write for Count {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let escaped = text.iter().filter(|byte| matches!(byte, b'<' | b'>' | b'&'));
+        // Characters are written whole.
+        let separators = text
+            .windows(3)
+            .filter(|bytes| matches!(bytes, [0xE2, 0x80, 0xA8 | 0xA9]));
+        let more = escaped.count() * 5 + separators.count() * 3;
+        self.0 = self.0.saturating_add(text.len()).saturating_add(more);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{hint::black_box, time::Instant};
+
     use serde_json::{Value, json};
 
     use super::{FIXED, MOST, RESERVED, stored};
     use crate::fixtures::{faults, parse, sample, sample_with};
+    use crate::{Cluster, Placement, SIPCluster, SIPClusterStatus};
 
     /// A line of `authorized_keys` with an RSA key of 4,096 bits.
     fn rsa_key(number: usize) -> String {
@@ -229,10 +252,51 @@ mod tests {
         assert!(with(31_999).unwrap() > 256 << 10);
     }
 
+    /// Every agent does it in every pass.
+    #[test]
+    fn how_long_the_size_of_a_cluster_takes_is_printed() {
+        let keys: Vec<String> = (0..400).map(rsa_key).collect();
+        let large = sample_with("/services/jumpHost/0/sshAuthorizedKeys", json!(keys));
+        let member = |number: u32| {
+            json!({
+                "namespace": "metal", "name": format!("host-{number:04}"), "uid": format!("{number:036}"), "role": "Worker",
+                "state": "Bound", "revision": 1,
+            })
+        };
+        let members = (0..5_000).map(|number| serde_json::from_value(member(number)).unwrap());
+        let status = SIPClusterStatus {
+            placement: Some(Placement {
+                members: members.collect(),
+                ..Placement::default()
+            }),
+            ..SIPClusterStatus::default()
+        };
+        for (what, object, status) in [
+            ("the sample", sample(), None),
+            ("300 KiB and 5,000 members", large, Some(status)),
+        ] {
+            let mut object: SIPCluster = serde_json::from_value(object).unwrap();
+            object.status = status;
+            let parsed = Cluster::parse(&object).unwrap();
+            let took = |run: &dyn Fn()| {
+                let since = Instant::now();
+                (0..10).for_each(|_| run());
+                since.elapsed() / 10
+            };
+            let counted = took(&|| _ = black_box(stored(&object.spec)));
+            let whole = took(&|| _ = black_box(Cluster::parse(&object)));
+            println!(
+                "{what}: {counted:?} to count the spec, {whole:?} to parse it, {} bytes",
+                parsed.other_bytes()
+            );
+        }
+    }
+
     #[test]
     fn texts_count_as_an_api_server_writes_them() {
         assert_eq!(stored(&"<a>"), 15);
         assert_eq!(stored(&"\"\n\u{2028}"), 12);
+        assert_eq!(stored(&("&\u{2029}", "é\u{2027}")), 2 + 1 + 14 + 7);
         const { assert!(FIXED < RESERVED) };
     }
 }

@@ -233,7 +233,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::CertificateInvalid,
-        "No certificate can be made for the provider; the message states why.",
+        "No certificate can be made for the provider, or its CA certificates have no room in `status.endpoints`; the message states why.",
     ),
     no(
         Reason::CertificateNotReady,

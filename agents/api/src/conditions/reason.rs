@@ -208,7 +208,7 @@ pub mod auth {
     pub const STORAGE_MISSING: Reason = Reason::StorageMissing;
     /// The site's storage for identity providers does not do what it is asked.
     pub const STORAGE_UNREACHABLE: Reason = Reason::StorageUnreachable;
-    /// No certificate can be made for the provider.
+    /// No certificate can be made for the provider, or it has no room in the status.
     pub const CERTIFICATE_INVALID: Reason = Reason::CertificateInvalid;
     /// cert-manager has not issued the provider's certificate.
     pub const CERTIFICATE_NOT_READY: Reason = Reason::CertificateNotReady;

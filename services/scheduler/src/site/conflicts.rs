@@ -5,7 +5,7 @@ use std::fmt;
 
 use ::placement::{ClusterName, HostId, MemberState, RoleName};
 
-use super::view::View;
+use super::{moved, view::View};
 use crate::{
     ledger::SitePosition,
     observed::{self, Labels},
@@ -39,6 +39,11 @@ pub(super) fn conflicts(view: View<'_>, record: &Record) -> Vec<Report> {
 fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &Member) -> Option<Report> {
     let conflict = |kind, why: &dyn fmt::Display| Some(report(kind, Some(id), Some(&member.role), why));
     let Some(host) = view.reported(id) else {
+        let is_there = |now| moved::is_former(id, now);
+        // A former address of a host that is there.
+        if view.inventory.incarnation(&id.name).is_some_and(is_there) {
+            return None;
+        }
         return conflict("host-missing", &"its BareMetalHost is gone");
     };
     match (member.state, host.labels_for(cluster)) {

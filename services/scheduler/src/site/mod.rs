@@ -22,6 +22,7 @@ mod freed;
 mod inventory;
 mod limits;
 mod marks;
+mod moved;
 mod notes;
 mod orphans;
 mod positions;

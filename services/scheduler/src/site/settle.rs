@@ -11,6 +11,7 @@ use super::{
     conflicts::conflicts,
     failures,
     freed::is_freed,
+    moved::{self, lacks, left_behind},
     promises::{self, Promise},
     view::View,
 };
@@ -25,6 +26,7 @@ pub const MISSING_UID: &str = "absent";
 /// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
 pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
     follow_recreated_hosts(view, record);
+    moved::follow_moved_hosts(view, record);
     if !view.existence.is_of_predecessor(record) {
         take_over_promises(view, record);
         adopt(view, record);
@@ -75,9 +77,9 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     false
 }
 
-/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where an address of the member is not
-/// that of the new host, the former host is released like any other: load balancers may route to that address, which may be
-/// another machine's by now.
+/// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where the new host does
+/// not show an address of the member, the former host is released like any other: load balancers may route to that address, which may
+/// be another machine's by now.
 fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
     let again = |id: &HostId, member: &Member| {
         let now = view.inventory.incarnation(&id.name).filter(|now| *now != id)?;
@@ -107,9 +109,10 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
         if member.state != MemberState::Releasing {
             member.renumber();
         }
-        if let Some(host) = view.reported(&now).filter(|host| moves(&member, host)) {
+        let host = view.reported(&now).map(observed::Host::details);
+        if let Some(host) = host.filter(|host| lacks(&host.addresses, &member)) {
             record.members.insert(before.clone(), left_behind(member.clone()));
-            member.addresses.clone_from(&host.details().addresses);
+            member.addresses.clone_from(&host.addresses);
         }
         member.confirmed = false;
         for other in record.members.values_mut() {
@@ -117,22 +120,6 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
         }
         record.members.insert(now, member);
     }
-}
-
-/// Whether a host has another address than a member had, in a network of both.
-fn moves(member: &Member, host: &observed::Host) -> bool {
-    let addresses = &host.details().addresses;
-    let mut before = member.addresses.iter();
-    before.any(|(network, address)| addresses.get(network).is_some_and(|now| now != address))
-}
-
-/// A member whose host is gone, and in whose place another one of its cluster has come.
-fn left_behind(mut member: Member) -> Member {
-    if member.state != MemberState::Releasing {
-        member.begin_release(ReleaseReason::Gone);
-        member.replaces = None;
-    }
-    member
 }
 
 /// Lets a member replace the host that another one goes on as.

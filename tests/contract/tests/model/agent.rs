@@ -1,6 +1,6 @@
 //! The cluster agent: what it has seen and was told. What a host needs is for the real agent's rules to say.
 
-use std::collections::VecDeque;
+use std::{cmp::Reverse, collections::VecDeque};
 
 use cluster_agent::{
     inventory::ObservedHost,
@@ -10,7 +10,8 @@ use proto::{inventory::v1 as wire, placement::v1 as api};
 
 use crate::{
     messages::{Answer, Ask, Piece, Placement, Request},
-    world::{self, CLUSTERS, HOSTS, HostKey, Observed, World},
+    mutations::Mutation,
+    world::{self, CLUSTERS, HOSTS, HostKey, Observed, Status, World},
 };
 
 /// A process of the agent's. It may be paused anywhere: all that it knows may be old.
@@ -91,7 +92,10 @@ impl Agent {
         let seen = self.seen.clone();
         stream.queue.push_back(match stream.sent.replace(seen.clone()) {
             None => Piece::Snapshot(seen),
-            Some(before) => Piece::Delta { before, seen },
+            Some(before) => Piece::Delta {
+                before: Box::new(before),
+                seen,
+            },
         });
     }
 
@@ -122,8 +126,12 @@ impl Agent {
             Some(placement) => {
                 // The status holds it before anything is done about it.
                 if let Some(cluster) = &mut world.now.clusters[index] {
-                    let members = newest_of_each_name(&placement.members);
-                    cluster.status = Some((placement.epoch, placement.revision, members));
+                    cluster.status = Some(Status {
+                        epoch: placement.epoch,
+                        revision: placement.revision,
+                        members: newest_of_each_name(&placement.members),
+                        former_release: former_release(&placement.members),
+                    });
                 }
                 self.placement[index] = Some((request.uid, placement));
             }
@@ -146,37 +154,55 @@ impl Agent {
     pub(crate) fn find(&mut self, cluster: u8, uid: u8, placement: Placement, podless: bool) {
         self.podless[usize::from(cluster)] = podless;
         let mut releasing = placement;
-        releasing.members.retain(|(_, _, releasing)| *releasing);
+        releasing.members.retain(|member| member.releasing);
         self.placement[usize::from(cluster)] = Some((uid, releasing));
     }
 
     /// What it would do now.
-    pub(crate) fn deeds(&self) -> Vec<(u8, HostKey, Deed)> {
+    pub(crate) fn deeds(&self, mutation: Option<Mutation>) -> Vec<(u8, HostKey, Deed)> {
         let mut deeds = Vec::new();
         for (cluster, placement) in (0u8..).zip(&self.placement) {
             let Some((uid, placement)) = placement else {
                 continue;
             };
-            for &(host, revision, releasing) in &placement.members {
-                let deed = self.deed(cluster, *uid, (host, revision, releasing), &placement.members);
-                deeds.extend(deed.map(|deed| (cluster, host, deed)));
+            for told in &placement.members {
+                let deed = self.deed((cluster, *uid), told, &placement.members, mutation);
+                deeds.extend(deed.map(|deed| (cluster, told.host, deed)));
             }
         }
         deeds
     }
 
-    fn deed(&self, cluster: u8, uid: u8, told: world::Member, among: &[world::Member]) -> Option<Deed> {
-        let (host, revision, releasing) = told;
-        let index = usize::from(host.index);
+    fn deed(
+        &self,
+        (cluster, uid): (u8, u8),
+        told: &world::Member,
+        among: &[world::Member],
+        mutation: Option<Mutation>,
+    ) -> Option<Deed> {
+        let index = usize::from(told.host.index);
         let seen = self.seen.hosts[index].map(|host| {
             let report = world::reported(index, host);
             ObservedHost::from_report(report, host.version.to_string(), None, None)
         });
         let reference = world::cluster_id(cluster, uid);
-        let member = member(&told);
-        let among: Vec<_> = among.iter().map(self::member).collect();
-        let succeeded = is_succeeded(&member, &among);
-        let ready = !releasing || succeeded || self.drained(cluster, revision);
+        let succeeded = if mutation == Some(Mutation::SucceededByName) {
+            let mut others = among.iter().filter(|other| other.host.index == told.host.index);
+            others.any(|other| other.host != told.host && !other.releasing)
+        } else {
+            is_succeeded(&member(told), &among.iter().map(member).collect::<Vec<_>>())
+        };
+        let served = match mutation {
+            Some(Mutation::NoConfirmation) => true,
+            Some(Mutation::GoneWaitForNobody) => !self.sees(told.host),
+            Some(Mutation::DeletionWaitsForNobody) => {
+                let there = self.seen.clusters[usize::from(cluster)].as_ref();
+                there.is_none_or(|there| there.deleting)
+            }
+            Some(_) | None => false,
+        };
+        let ready = !told.releasing || succeeded || served || self.drained(cluster, told.revision);
+        let member = member(told);
         let assessment = assess(&reference, None, &member, seen.as_ref(), ready);
         Some(match assessment.action()?.verb() {
             Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => Deed::Label,
@@ -197,17 +223,27 @@ impl Agent {
         }
     }
 
+    /// Whether its watches show the host.
+    fn sees(&self, host: HostKey) -> bool {
+        let seen = self.seen.hosts[usize::from(host.index)];
+        host.former == 0 && seen.is_some_and(|seen| seen.uid == host.uid)
+    }
+
     /// Acts on one host, and says what the scheduler must be told.
     pub(crate) fn act(
         &self,
         agent: u8,
         cluster: u8,
-        host: HostKey,
-        deed: Deed,
+        (host, deed): (HostKey, Deed),
         world: &mut World,
+        mutation: Option<Mutation>,
     ) -> Option<Request> {
         let (uid, placement) = self.placement[usize::from(cluster)].as_ref()?;
-        let &(_, revision, _) = placement.members.iter().find(|(key, _, _)| *key == host)?;
+        let revision = placement
+            .members
+            .iter()
+            .find(|member| member.host == host)?
+            .revision;
         let version = self.seen.hosts[usize::from(host.index)].map_or(0, |seen| seen.version);
         let written = match deed {
             Deed::Label => {
@@ -216,7 +252,11 @@ impl Agent {
             }
             Deed::Unlabel => world.patch(host, version, |host| {
                 host.label = None;
-                host.mark = revision;
+                host.mark = if mutation == Some(Mutation::NoMark) {
+                    host.mark
+                } else {
+                    revision
+                };
             }),
             Deed::Confirm => true,
             // It asks the API server, whatever its watches show.
@@ -232,17 +272,22 @@ impl Agent {
 }
 
 /// A member as the scheduler answers it.
-fn member(&(host, revision, releasing): &world::Member) -> kit::placement::Member {
-    let state = if releasing {
+fn member(told: &world::Member) -> kit::placement::Member {
+    let state = if told.releasing {
         wire::MemberState::Releasing
     } else {
         wire::MemberState::Claimed
     };
     let member = api::Member {
-        host: Some(world::host_reference(host)),
+        host: Some(world::host_reference(told.host)),
         role: world::ROLE.to_owned(),
         state: state.into(),
-        revision,
+        revision: told.revision,
+        addresses: told
+            .address
+            .map(|address| (world::NETWORK.to_owned(), world::address_text(address)))
+            .into_iter()
+            .collect(),
         ..api::Member::default()
     };
     member.try_into().unwrap()
@@ -250,10 +295,23 @@ fn member(&(host, revision, releasing): &world::Member) -> kit::placement::Membe
 
 /// What the status has of the members: of each name the newest claim, or else the newest release.
 fn newest_of_each_name(members: &[world::Member]) -> Vec<world::Member> {
-    let rank = |(_, revision, releasing): &world::Member| (!releasing, *revision);
+    let rank = |member: &world::Member| (!member.releasing, member.revision, Reverse(member.host));
     let newest = |member: &&world::Member| {
-        let mut same = members.iter().filter(|other| other.0.index == member.0.index);
+        let mut same = members
+            .iter()
+            .filter(|other| other.host.index == member.host.index);
         same.all(|other| rank(other) <= rank(member))
     };
     members.iter().filter(newest).copied().collect()
+}
+
+/// What the status has of a release that its members do not show.
+fn former_release(members: &[world::Member]) -> Option<u64> {
+    let written = newest_of_each_name(members);
+    let told: Vec<_> = members.iter().map(member).collect();
+    let former = members
+        .iter()
+        .filter(|former| former.releasing && !written.contains(former));
+    let former = former.filter(|former| !is_succeeded(&member(former), &told));
+    former.map(|former| former.revision).max()
 }

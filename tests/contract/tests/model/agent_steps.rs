@@ -19,7 +19,7 @@ impl State {
             actions.extend(declared.map(|cluster| Action::Declare(number, cluster)));
             let missed = self.ledger.releasing().filter(|cluster| agent.misses(*cluster));
             actions.extend(missed.map(|cluster| Action::Find(number, cluster)));
-            let deeds = agent.deeds().into_iter();
+            let deeds = agent.deeds(self.mutation).into_iter();
             actions.extend(deeds.map(|(cluster, host, deed)| Action::Act(number, cluster, host, deed)));
         }
         match &agent.stream {
@@ -55,7 +55,7 @@ impl State {
         self.spent.forged += 1;
         self.world.forge(index, mark);
         if let Some(host) = self.world.now.hosts[usize::from(index)] {
-            self.forged.push((HostKey { index, uid: host.uid }, mark));
+            self.forged.push((HostKey::new(index, host.uid), mark));
         }
     }
 
@@ -63,7 +63,7 @@ impl State {
         self.spent.forged += 1;
         let cluster = &mut self.world.now.clusters[usize::from(cluster)];
         if let Some(status) = cluster.as_mut().and_then(|cluster| cluster.status.as_mut()) {
-            (status.0, status.1) = (epoch, revision);
+            (status.epoch, status.revision) = (epoch, revision);
         }
     }
 

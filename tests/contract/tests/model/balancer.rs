@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 
 use crate::{
     ledger::Held,
+    mutations::Mutation,
     protocol::State,
-    world::{Cluster, HostKey},
+    world::{Cluster, Observed},
 };
 
 /// What there is of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Balancer {
-    /// Hosts that the configuration names.
-    config: BTreeSet<HostKey>,
-    /// Hosts that the pod routes to.
-    running: BTreeSet<HostKey>,
+    /// Addresses that the configuration names.
+    config: BTreeSet<u8>,
+    /// Addresses that the pod routes to.
+    running: BTreeSet<u8>,
 }
 
 impl Balancer {
@@ -30,6 +31,11 @@ impl Balancer {
     pub(crate) fn routes(&self) -> bool {
         !self.running.is_empty()
     }
+
+    /// Whether a pod routes to an address.
+    pub(crate) fn routes_to(&self, address: u8) -> bool {
+        self.running.contains(&address)
+    }
 }
 
 impl State {
@@ -41,18 +47,17 @@ impl State {
         &self.world.balancers[usize::from(cluster)]
     }
 
-    /// The hosts that a configuration would name now: those that the status holds, and the scheduler does not take away.
-    fn desired(&self, cluster: u8) -> Option<BTreeSet<HostKey>> {
-        let (_, _, members) = self.cluster(cluster)?.status.as_ref()?;
+    /// The addresses that a configuration would name now: of those that the status holds, and the scheduler does not take away.
+    fn desired(&self, cluster: u8) -> Option<BTreeSet<u8>> {
+        let status = self.cluster(cluster)?.status.as_ref()?;
         let record = self.ledger.records.get(&cluster);
-        let held: BTreeSet<HostKey> = record
+        let keeps_all = self.mutation == Some(Mutation::LeavesRoutedTo);
+        let held = record
             .into_iter()
             .flat_map(Held::members)
-            .filter(|(_, _, releasing)| !releasing)
-            .map(|(host, _, _)| host)
-            .collect();
-        let known = members.iter().map(|(host, _, _)| *host);
-        Some(known.filter(|host| held.contains(host)).collect())
+            .filter(|member| keeps_all || !member.releasing)
+            .filter(|member| status.members.iter().any(|known| known.host == member.host));
+        Some(held.filter_map(|member| member.address).collect())
     }
 
     /// Whether the agent would write another configuration.
@@ -91,11 +96,13 @@ impl State {
     /// What the agent would say: up to which release of the status the pod routes to no host that leaves.
     fn drained(&self, cluster: u8) -> Option<u64> {
         let there = self.cluster(cluster)?;
-        let (_, _, members) = there.status.as_ref()?;
-        members.iter().find(|(_, _, releasing)| *releasing)?;
-        let revision = members.iter().map(|(_, revision, _)| *revision).max()?;
+        let status = there.status.as_ref()?;
+        let leaves = status.former_release.is_some() || status.members.iter().any(|member| member.releasing);
+        let claims = status.members.iter().map(|member| member.revision);
+        let revision = claims.chain(status.former_release).max().filter(|_| leaves)?;
         let Balancer { config, running } = self.balancer(cluster);
-        let follows = self.desired(cluster)? == *config && config == running;
+        let follows = config == running || self.mutation == Some(Mutation::PodsNotAsked);
+        let follows = follows && self.desired(cluster)? == *config;
         (follows && there.drained != Some(revision)).then_some(revision)
     }
 
@@ -112,17 +119,23 @@ impl State {
         }
     }
 
-    /// Whether a pod routes to a machine that its cluster does not hold. Pods know addresses: a host that is made again has that of
-    /// the one before.
+    /// Whether a pod routes to an address that its cluster does not hold any more: whichever host has it now is not its own.
     pub(crate) fn routes_to_free_hosts(&self) -> bool {
         (0u8..).zip(&self.world.balancers).any(|(cluster, balancer)| {
             let record = self.ledger.records.get(&cluster);
-            let held: BTreeSet<u8> = record
-                .into_iter()
-                .flat_map(Held::members)
-                .map(|(host, _, _)| host.index)
-                .collect();
-            balancer.running.iter().any(|host| !held.contains(&host.index))
+            let members = record.into_iter().flat_map(Held::members);
+            let held: BTreeSet<u8> = members.filter_map(|member| member.address).collect();
+            !balancer.running.is_subset(&held)
+        })
+    }
+
+    /// Whether a pod of another cluster routes to an address that a host shows.
+    pub(crate) fn others_route_to(&self, cluster: u8, shown: &Observed, index: u8) -> bool {
+        let host = shown.hosts[usize::from(index)];
+        let address = host.and_then(|host| host.address);
+        let mut balancers = (0u8..).zip(&self.world.balancers);
+        address.is_some_and(|address| {
+            balancers.any(|(other, balancer)| other != cluster && balancer.routes_to(address))
         })
     }
 }

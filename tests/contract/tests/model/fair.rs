@@ -41,7 +41,7 @@ fn without_balancers(state: &mut State, agent: u8) {
             state.step(Action::Find(agent, cluster));
         }
     }
-    for (cluster, host, deed) in state.agents[usize::from(agent)].deeds() {
+    for (cluster, host, deed) in state.agents[usize::from(agent)].deeds(state.mutation) {
         state.step(Action::Act(agent, cluster, host, deed));
     }
     drain(state, agent);
@@ -110,20 +110,20 @@ fn settled(state: &State) -> Result<(), &'static str> {
     let world = &state.world.now;
     let records = &state.ledger.records;
     let mut members = records.values().flat_map(Held::members);
-    if members.any(|(_, _, releasing)| releasing) {
+    if members.any(|member| member.releasing) {
         return Err("a release has not ended");
     }
     if world.clusters.iter().flatten().any(|cluster| cluster.deleting) {
         return Err("a cluster that is deleted is still there");
     }
     let mut held = [0; CLUSTERS];
-    let mut free = 0;
+    let mut free = [0; CLUSTERS];
     for (index, host) in (0u8..).zip(&world.hosts) {
         let Some(host) = host else { continue };
-        let key = HostKey { index, uid: host.uid };
+        let key = HostKey::new(index, host.uid);
         let holder = records
             .iter()
-            .find(|(_, held)| held.members().any(|(member, _, _)| member == key))
+            .find(|(_, held)| held.members().any(|member| member.host == key))
             .map(|(cluster, _)| *cluster);
         // A late call may have declared a cluster that is gone: its hosts are held, which is safe, and reported.
         let nobody = holder.is_some_and(|cluster| world.clusters[usize::from(cluster)].is_none());
@@ -132,20 +132,25 @@ fn settled(state: &State) -> Result<(), &'static str> {
         if holder != host.label && !nobody && !faulty {
             return Err("labels are not as the ledger says");
         }
-        // Of such a cluster a host may have been made again: an operator releases it.
-        let stranded = records.iter().any(|(cluster, held)| {
-            let mut members = held.members();
-            world.clusters[usize::from(*cluster)].is_none()
-                && members.any(|(member, _, _)| member.index == index)
-        });
-        match holder {
-            Some(cluster) => held[usize::from(cluster)] += 1,
-            None if faulty || stranded => {}
-            None => free += 1,
+        if let Some(cluster) = holder {
+            held[usize::from(cluster)] += 1;
+        } else if !faulty && host.address.is_some() {
+            // A member of another cluster may be its machine. That one goes on as long as its cluster wants it, or until an operator
+            // releases it.
+            let is_free = |cluster: u8| {
+                let mut others = records.iter().filter(|(other, _)| **other != cluster);
+                !others.any(|(_, held)| {
+                    let mut members = held.members();
+                    members.any(|member| member.host.index == index || member.address == host.address)
+                })
+            };
+            for (cluster, free) in (0u8..).zip(&mut free) {
+                *free += usize::from(is_free(cluster));
+            }
         }
     }
-    for (held, cluster) in held.into_iter().zip(&world.clusters) {
-        let want = cluster.as_ref().map_or(held, |cluster| cluster.want);
+    for ((held, free), cluster) in held.into_iter().zip(free).zip(&world.clusters) {
+        let want = cluster.as_ref().map_or(held, |cluster| cluster.want as usize);
         // All or nothing.
         if held < want && held + free >= want {
             return Err("a cluster waits for hosts that are free");
@@ -170,7 +175,7 @@ pub(crate) fn beginnings() -> Vec<State> {
     // It was paused, a host was made again, and the later agent has labelled it: what the earlier one knows of that host
     // is of another.
     let mut remade = placed.clone();
-    remade.step(Action::Remake(1));
+    remade.step(Action::Remake(1, Some(1)));
     remade.step(Action::Make(0));
     remade.step(Action::Scale(0, 2));
     for _ in 0..4 {
@@ -187,10 +192,10 @@ pub(crate) fn beginnings() -> Vec<State> {
     drain(&mut leaving, 1);
     leaving.step(Action::Declare(1, 0));
     drain(&mut leaving, 1);
-    assert_eq!(leaving.agents[1].deeds(), [], "pods still route to them");
+    assert_eq!(leaving.agents[1].deeds(None), [], "pods still route to them");
     balance(&mut leaving, 0);
     leaving.step(Action::Look(1));
-    let unlabelled = leaving.agents[1].deeds();
+    let unlabelled = leaving.agents[1].deeds(None);
     assert_eq!(unlabelled.len(), 2);
     for (cluster, host, deed) in unlabelled {
         assert_eq!(deed, Deed::Unlabel);

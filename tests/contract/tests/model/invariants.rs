@@ -18,7 +18,7 @@ impl State {
                 !records
                     .values()
                     .flat_map(Held::members)
-                    .all(|(host, _, _)| seen.insert(host))
+                    .all(|member| seen.insert(member.host))
             })
     }
 
@@ -26,10 +26,10 @@ impl State {
     pub(crate) fn labels_are_claims(&self) -> bool {
         (0u8..).zip(&self.world.now.hosts).all(|(index, host)| {
             let Some(host) = host else { return true };
-            let key = HostKey { index, uid: host.uid };
+            let key = HostKey::new(index, host.uid);
             host.label.is_none_or(|cluster| {
                 let record = self.ledger.records.get(&cluster);
-                record.is_some_and(|held| held.members().any(|(host, _, _)| host == key))
+                record.is_some_and(|held| held.members().any(|member| member.host == key))
             })
         })
     }
@@ -37,7 +37,7 @@ impl State {
     pub(crate) fn promises_are_kept(&self) -> bool {
         self.promised.iter().all(|(cluster, promised)| {
             let record = self.ledger.records.get(cluster);
-            let held = record.is_some_and(|held| held.members().any(|(host, _, _)| host == *promised));
+            let held = record.is_some_and(|held| held.members().any(|member| member.host == *promised));
             held || self.may_seem_released(*promised)
         })
     }

@@ -31,7 +31,12 @@ impl fmt::Debug for Held {
             .iter()
             .map(|(id, member)| {
                 let confirmed = if member.confirmed { ", confirmed" } else { "" };
-                format!("{id} {:?} {}{confirmed}", member.state, member.revision)
+                format!(
+                    "{id} {:?} {} at {:?}{confirmed}",
+                    member.state,
+                    member.revision,
+                    member.addresses.values()
+                )
             })
             .collect();
         let releasing = if self.0.releasing { ", releasing" } else { "" };
@@ -64,17 +69,22 @@ impl Hash for Held {
         for (id, member) in members {
             (id, member.state as u8, member.revision, member.confirmed).hash(state);
             (member.failed_since, &member.replaces).hash(state);
-            (member.unwell_since, member.suspended).hash(state);
+            (member.unwell_since, member.suspended, &member.addresses).hash(state);
         }
     }
 }
 
 impl Held {
-    /// Its hosts, with the number of the claim or release, and whether it is releasing.
+    /// Its members.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> + '_ {
         self.0.members.iter().map(|(id, member)| {
-            let releasing = member.state == MemberState::Releasing;
-            (world::host_key(id), member.revision, releasing)
+            let address = member.addresses.values().next().copied();
+            Member {
+                host: world::host_key(id),
+                revision: member.revision,
+                releasing: member.state == MemberState::Releasing,
+                address: address.map(world::address),
+            }
         })
     }
 
@@ -125,7 +135,7 @@ pub(crate) enum Staged {
 impl Ledger {
     /// Clusters that release hosts.
     pub(crate) fn releasing(&self) -> impl Iterator<Item = u8> + '_ {
-        let releasing = |held: &Held| held.members().any(|(_, _, releasing)| releasing);
+        let releasing = |held: &Held| held.members().any(|member| member.releasing);
         let records = self.records.iter().filter(move |(_, held)| releasing(held));
         records.map(|(cluster, _)| *cluster)
     }

@@ -4,7 +4,7 @@ use placement::{LabelKey, MemberState};
 use proto::inventory::v1 as wire;
 use scheduler::{observed, site::Site};
 
-use crate::world::{self, CLUSTERS, Cluster, HOSTS, Host, HostKey, Member, Observed};
+use crate::world::{self, CLUSTERS, Cluster, HOSTS, Host, HostKey, Member, Observed, Status};
 
 /// What a cluster's agent is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ pub(crate) enum Piece {
     Hello(Option<(u64, u64)>),
     Snapshot(Observed),
     Delta {
-        before: Observed,
+        before: Box<Observed>,
         seen: Observed,
     },
 }
@@ -57,7 +57,7 @@ pub(crate) fn changes(before: Option<&Observed>, seen: &Observed) -> wire::HostC
         let deleted = known.filter(|known| host.is_none_or(|host| host.uid != known.uid));
         changes.deleted_hosts.extend(deleted.map(|host| {
             let index = u8::try_from(index).unwrap();
-            world::host_reference(HostKey { index, uid: host.uid })
+            world::host_reference(HostKey::new(index, host.uid))
         }));
         let changed = host.filter(|_| *host != known);
         changes
@@ -88,7 +88,7 @@ const NOTHING: Observed = Observed {
 pub(crate) fn observed(site: &Site) -> Observed {
     let mut observed = NOTHING;
     for host in site.hosts().values() {
-        let HostKey { index, uid } = world::host_key(host.id());
+        let HostKey { index, uid, .. } = world::host_key(host.id());
         let name = LabelKey::new(vocabulary::labels::CLUSTER_NAME).unwrap();
         let label = host.facts().labels.get(&name);
         observed.hosts[usize::from(index)] = Some(Host {
@@ -96,24 +96,32 @@ pub(crate) fn observed(site: &Site) -> Observed {
             label: label.map(|name| name.as_str()[1..].parse().unwrap()),
             mark: host.release_mark(),
             version: 0,
+            address: host
+                .details()
+                .addresses
+                .values()
+                .next()
+                .copied()
+                .map(world::address),
         });
     }
     for (name, cluster) in site.clusters() {
-        let member = |member: &observed::Member| {
-            let releasing = member.state == Some(MemberState::Releasing);
-            (world::host_key(&member.host), member.revision, releasing)
+        let member = |member: &observed::Member| Member {
+            host: world::host_key(&member.host),
+            revision: member.revision,
+            releasing: member.state == Some(MemberState::Releasing),
+            address: None,
         };
         observed.clusters[usize::from(world::cluster_index(name))] = Some(Cluster {
             uid: world::uid_of(&cluster.id().uid),
             generation: cluster.generation(),
             want: 0,
             deleting: cluster.is_deleting(),
-            status: cluster.position().map(|at| {
-                (
-                    at.epoch(),
-                    at.revision(),
-                    cluster.members().iter().map(member).collect(),
-                )
+            status: cluster.position().map(|at| Status {
+                epoch: at.epoch(),
+                revision: at.revision(),
+                members: cluster.members().iter().map(member).collect(),
+                former_release: None,
             }),
             // Nobody reports it.
             drained: None,

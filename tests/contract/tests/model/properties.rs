@@ -9,6 +9,9 @@ use crate::{
     protocol::{Protocol, SEEN, State},
 };
 
+/// That everything settles.
+pub(crate) const ENDS: &str = "when nothing bad happens any more, all releases end";
+
 /// The promises, and what has to be seen somewhere.
 pub(crate) fn all() -> Vec<Property<Protocol>> {
     vec![
@@ -26,6 +29,10 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
             |_, state: &State| !state.routes_to_free_hosts(),
         ),
         Property::always(
+            "a host is claimed only when no other cluster's pods route to it",
+            |_, state: &State| state.claimed_early.is_none(),
+        ),
+        Property::always(
             "what was answered is held until it is released",
             |_, state: &State| state.promises_are_kept(),
         ),
@@ -33,14 +40,11 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
             "a cluster is released only when it is deleted",
             |_, state: &State| !state.released_unasked(),
         ),
-        Property::always(
-            "when nothing bad happens any more, all releases end",
-            |model, state: &State| {
-                let mut hash = DefaultHasher::new();
-                state.hash(&mut hash);
-                !hash.finish().is_multiple_of(model.settle_every) || fair::settle(state).is_ok()
-            },
-        ),
+        Property::always(ENDS, |model, state: &State| {
+            let mut hash = DefaultHasher::new();
+            state.hash(&mut hash);
+            !hash.finish().is_multiple_of(model.settle_every) || fair::settle(state).is_ok()
+        }),
         Property::sometimes(SEEN[0], |_, state: &State| state.seen.contains(&0)),
         Property::sometimes(SEEN[1], |_, state: &State| state.seen.contains(&1)),
         Property::sometimes(SEEN[2], |_, state: &State| state.seen.contains(&2)),
@@ -49,5 +53,6 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
         Property::sometimes(SEEN[5], |_, state: &State| state.seen.contains(&5)),
         Property::sometimes(SEEN[6], |_, state: &State| state.seen.contains(&6)),
         Property::sometimes(SEEN[7], |_, state: &State| state.seen.contains(&7)),
+        Property::sometimes(SEEN[8], |_, state: &State| state.seen.contains(&8)),
     ]
 }

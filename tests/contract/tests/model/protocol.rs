@@ -10,16 +10,17 @@ use crate::{
     fair,
     ledger::{Held, Ledger, Staged},
     messages::{Answer, Ask, Request},
+    mutations::Mutation,
     properties,
     scheduler::Scheduler,
-    world::{CLUSTERS, HOSTS, HostKey, World},
+    world::{CLUSTERS, HOSTS, HostKey, Member, World},
 };
 
 /// Messages of a kind that may be under way at once; beyond it one must be lost first.
 pub(crate) const UNDER_WAY: usize = 3;
 
 /// What must happen somewhere, or nothing is shown.
-pub(crate) const SEEN: [&str; 8] = [
+pub(crate) const SEEN: [&str; 9] = [
     "a host moves from one cluster to another",
     "an older agent is refused",
     "a crash loses what was not durable",
@@ -28,6 +29,7 @@ pub(crate) const SEEN: [&str; 8] = [
     "a pod stops routing to hosts that leave",
     "a host with a forged mark is released",
     "the position is raised",
+    "a former address of a host that is there is given back",
 ];
 
 /// Numbers that a hostile reporter shows, besides the one after the last that was issued.
@@ -55,6 +57,8 @@ pub(crate) const MOST: Spent = Spent {
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct State {
     pub(crate) world: World,
+    /// The rule that somebody has got wrong: the model must find that.
+    pub(crate) mutation: Option<Mutation>,
     /// The later one has won a later election; the earlier one does not know.
     pub(crate) agents: [Agent; 2],
     pub(crate) requests: BTreeSet<Request>,
@@ -68,6 +72,8 @@ pub(crate) struct State {
     pub(crate) forged: Vec<(HostKey, u64)>,
     /// A host that was freed too early.
     pub(crate) freed_early: Option<HostKey>,
+    /// A host that was claimed while a pod of another cluster routed to the address that it had shown.
+    pub(crate) claimed_early: Option<HostKey>,
     /// Indices into [`SEEN`].
     pub(crate) seen: BTreeSet<u8>,
     /// The cluster that held each host last.
@@ -117,7 +123,12 @@ pub(crate) enum Action {
     /// Somebody takes the finalizers off a cluster that is being deleted.
     Strip(u8),
     Make(u8),
-    Remake(u8),
+    /// A host is made again, on a machine of this address or without one.
+    Remake(u8, Option<u8>),
+    /// A host shows another address.
+    Readdress(u8, u8),
+    /// Two hosts exchange their addresses.
+    Exchange,
 }
 
 /// Whether a message stays under way though it has arrived.
@@ -132,6 +143,8 @@ pub(crate) enum Again {
 pub(crate) struct Protocol {
     /// That everything settles when nothing bad happens any more is tried from one state of so many.
     pub(crate) settle_every: u64,
+    /// The rule that is got wrong.
+    pub(crate) mutation: Option<Mutation>,
 }
 
 impl State {
@@ -148,6 +161,8 @@ impl State {
             promised: BTreeSet::new(),
             forged: Vec::new(),
             freed_early: None,
+            claimed_early: None,
+            mutation: None,
             seen: BTreeSet::new(),
             last: [None; HOSTS],
         }
@@ -155,6 +170,7 @@ impl State {
 
     /// Takes a step; what it does not change, it leaves as it is.
     pub(crate) fn step(&mut self, action: Action) {
+        let claimed = self.scheduler.claims();
         match action {
             Action::Look(agent) => self.agents[usize::from(agent)].observe(&self.world.now),
             Action::Declare(agent, cluster) => {
@@ -189,13 +205,14 @@ impl State {
             Action::Notice => self.scheduler.close(),
             Action::Act(agent, cluster, host, deed) => {
                 let actor = &self.agents[usize::from(agent)];
-                let confirmed = actor.act(agent, cluster, host, deed, &mut self.world);
+                let confirmed = actor.act(agent, cluster, (host, deed), &mut self.world, self.mutation);
                 self.requests.extend(confirmed);
             }
             Action::Find(agent, cluster) => {
                 if let Some(held) = self.ledger.records.get(&cluster) {
                     let (uid, placement) = held.placement(self.ledger.history.epoch());
-                    let podless = !self.world.balancers[usize::from(cluster)].routes();
+                    let podless = !self.world.balancers[usize::from(cluster)].routes()
+                        || self.mutation == Some(Mutation::PodsOfGoneClusters);
                     self.agents[usize::from(agent)].find(cluster, uid, placement, podless);
                 }
             }
@@ -220,38 +237,22 @@ impl State {
                 }
             }
             Action::Retry(cluster) => self.scheduler.retry(cluster),
-            Action::Scale(cluster, want) => {
-                self.spent.wishes += 1;
-                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
-                    cluster.generation += 1;
-                    cluster.want = want;
-                }
-            }
-            Action::Delete(cluster) => {
-                self.spent.wishes += 1;
-                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
-                    cluster.deleting = true;
-                }
-            }
-            Action::Strip(cluster) => {
-                self.spent.wishes += 1;
-                self.world.now.clusters[usize::from(cluster)].take_if(|there| there.deleting);
-            }
-            Action::Make(cluster) => {
-                self.spent.wishes += 1;
-                self.world.make_cluster(cluster, 1);
-            }
-            Action::Remake(host) => {
-                self.spent.remade += 1;
-                self.world.remake(host);
-            }
+            action @ (Action::Scale(..)
+            | Action::Delete(_)
+            | Action::Strip(_)
+            | Action::Make(_)
+            | Action::Remake(..)
+            | Action::Readdress(..)
+            | Action::Exchange) => self.come_about(&action),
         }
-        let answers = self.scheduler.answers(&self.ledger);
+        self.find_early_claims(&claimed);
+        let hasty = self.mutation == Some(Mutation::AnswersBeforeDisk);
+        let answers = self.scheduler.answers(&self.ledger, hasty);
         for answer in &answers {
             let members = answer.placement.iter().flat_map(|placement| &placement.members);
-            let kept = members.filter(|(_, _, releasing)| !releasing);
+            let kept = members.filter(|member| !member.releasing);
             self.promised
-                .extend(kept.map(|(host, _, _)| (answer.request.cluster, *host)));
+                .extend(kept.map(|member| (answer.request.cluster, member.host)));
         }
         self.answers.extend(answers);
     }
@@ -279,10 +280,14 @@ impl State {
         }
         if let Staged::Record { cluster, record, .. } = &change {
             let before = self.ledger.records.get(cluster);
-            let after: BTreeSet<HostKey> = record.iter().flat_map(Held::members).map(|m| m.0).collect();
-            for (host, revision, _) in before.into_iter().flat_map(Held::members) {
+            let members = record.iter().flat_map(Held::members);
+            let after: BTreeSet<HostKey> = members.map(|member| member.host).collect();
+            for Member { host, revision, .. } in before.into_iter().flat_map(Held::members) {
                 if after.contains(&host) {
                     continue;
+                }
+                if host.former != 0 {
+                    self.seen.insert(8);
                 }
                 self.promised.remove(&(*cluster, host));
                 if self.shows_forged(host) {
@@ -304,13 +309,26 @@ impl State {
                 before.0.uid != after.0.uid
                     && before
                         .members()
-                        .any(|(host, _, _)| after.members().any(|m| m.0 == host))
+                        .any(|member| after.members().any(|other| other.host == member.host))
             });
             if taken_over {
                 self.seen.insert(4);
             }
         }
         self.ledger.commit(change);
+    }
+
+    /// Notes a host that the scheduler has just claimed, and at whose address a pod of another cluster may route.
+    fn find_early_claims(&mut self, before: &BTreeSet<(u8, HostKey)>) {
+        let mut claimed = self.scheduler.claims();
+        claimed.retain(|claim| !before.contains(claim));
+        let shown = self.scheduler.observed();
+        let early = claimed
+            .iter()
+            .find(|(cluster, host)| self.others_route_to(*cluster, shown, host.index));
+        if let Some((_, host)) = early {
+            self.claimed_early = Some(*host);
+        }
     }
 
     /// Whether the scheduler's session has no stream any more.
@@ -329,7 +347,11 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        fair::beginnings()
+        let mut beginnings = fair::beginnings();
+        for state in &mut beginnings {
+            state.mutation = self.mutation;
+        }
+        beginnings
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -376,9 +398,7 @@ impl Model for Protocol {
         actions.extend(state.scheduler.waits().into_iter().map(Action::Retry));
         state.wishes(actions);
         state.forge(actions);
-        if state.spent.remade < MOST.remade {
-            actions.extend((0..2).map(Action::Remake));
-        }
+        state.moves(actions);
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {

@@ -27,7 +27,7 @@ use scheduler::{
 use crate::{
     ledger::{Held, Ledger, Queue, Records, Staged},
     messages::{Answer, Ask, Piece, Placement, Request, changes, observed},
-    world::{self, HOSTS, Observed},
+    world::{self, HOSTS, HostKey, Observed},
 };
 
 const SITE: &str = "a";
@@ -169,6 +169,21 @@ impl Scheduler {
         &self.seen.records
     }
 
+    /// Clusters with the hosts that they hold for themselves, durable or not.
+    pub(crate) fn claims(&self) -> BTreeSet<(u8, HostKey)> {
+        let members = |(cluster, held): (&u8, &Held)| {
+            let kept = held.members().filter(|member| !member.releasing);
+            let cluster = *cluster;
+            kept.map(move |member| (cluster, member.host)).collect::<Vec<_>>()
+        };
+        self.records().iter().flat_map(members).collect()
+    }
+
+    /// What was reported.
+    pub(crate) fn observed(&self) -> &Observed {
+        &self.seen.observed
+    }
+
     /// Takes a call in.
     pub(crate) fn serve(&mut self, request: &Request) {
         let Request {
@@ -278,7 +293,7 @@ impl Scheduler {
                 heard.is_ok()
             }
             Piece::Delta { before, seen } => {
-                let changes = convert::changes(SITE, changes(Some(before), seen));
+                let changes = convert::changes(SITE, changes(Some(&**before), seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, committer| {
                     let touched = site.report(&session, changes, now())?;
@@ -318,11 +333,11 @@ impl Scheduler {
         self.drive(|site, committer| site.retry(&name, &author("retry"), permit(committer)));
     }
 
-    /// Answers that may be given now.
-    pub(crate) fn answers(&mut self, ledger: &Ledger) -> Vec<Answer> {
+    /// Answers that may be given now; `hasty`: whether or not they are durable.
+    pub(crate) fn answers(&mut self, ledger: &Ledger, hasty: bool) -> Vec<Answer> {
         let (now, later) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|(after, _)| *after <= ledger.revision);
+            .partition(|(after, _)| hasty || *after <= ledger.revision);
         self.waiting = later;
         now.into_iter().map(|(_, answer): (u64, Answer)| answer).collect()
     }
@@ -394,7 +409,7 @@ fn spec(want: u32) -> Spec {
                 };
                 let spec = wire::ClusterSpec {
                     roles: vec![role],
-                    network_ids: Vec::new(),
+                    network_ids: vec![world::NETWORK.to_owned()],
                     other_bytes: 0,
                 };
                 scheduler::convert::parse_spec(spec, "spec").unwrap()

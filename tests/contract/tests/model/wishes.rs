@@ -1,4 +1,4 @@
-//! What people may do to clusters next.
+//! What people may do to clusters and machines next.
 
 use crate::protocol::{Action, MOST, State};
 
@@ -17,6 +17,70 @@ impl State {
             actions.push(Action::Delete(cluster));
             let wants = (0..=2).filter(|want| *want != there.want);
             actions.extend(wants.map(|want| Action::Scale(cluster, want)));
+        }
+    }
+
+    /// What may become of machines next.
+    pub(crate) fn moves(&self, actions: &mut Vec<Action>) {
+        if self.spent.remade >= MOST.remade {
+            return;
+        }
+        let hosts = &self.world.now.hosts;
+        for (index, host) in (0u8..).zip(hosts) {
+            let Some(host) = host else { continue };
+            let unused = self.world.unused().next();
+            actions.push(Action::Remake(index, host.address));
+            if host.address.is_some() {
+                actions.push(Action::Remake(index, None));
+            }
+            if let Some(unused) = unused {
+                actions.push(Action::Remake(index, Some(unused)));
+                actions.push(Action::Readdress(index, unused));
+            }
+        }
+        let addresses: Vec<_> = hosts.iter().flatten().map(|host| host.address).collect();
+        if addresses.iter().all(Option::is_some) {
+            actions.push(Action::Exchange);
+        }
+    }
+
+    /// Something becomes of a cluster or a machine.
+    pub(crate) fn come_about(&mut self, action: &Action) {
+        match *action {
+            Action::Scale(cluster, want) => {
+                self.spent.wishes += 1;
+                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
+                    cluster.generation += 1;
+                    cluster.want = want;
+                }
+            }
+            Action::Delete(cluster) => {
+                self.spent.wishes += 1;
+                if let Some(cluster) = &mut self.world.now.clusters[usize::from(cluster)] {
+                    cluster.deleting = true;
+                }
+            }
+            Action::Strip(cluster) => {
+                self.spent.wishes += 1;
+                self.world.now.clusters[usize::from(cluster)].take_if(|there| there.deleting);
+            }
+            Action::Make(cluster) => {
+                self.spent.wishes += 1;
+                self.world.make_cluster(cluster, 1);
+            }
+            Action::Remake(host, address) => {
+                self.spent.remade += 1;
+                self.world.remake(host, address);
+            }
+            Action::Readdress(host, address) => {
+                self.spent.remade += 1;
+                self.world.readdress(host, address);
+            }
+            Action::Exchange => {
+                self.spent.remade += 1;
+                self.world.exchange();
+            }
+            _ => unreachable!("{action:?} is the protocol's"),
         }
     }
 }

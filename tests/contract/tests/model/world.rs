@@ -1,6 +1,6 @@
 //! What a site's API server holds: small enough that every order of events can be tried.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::balancer::Balancer;
 
@@ -22,10 +22,35 @@ pub(crate) const ROLE: &str = "Worker";
 pub(crate) struct HostKey {
     pub(crate) index: u8,
     pub(crate) uid: u8,
+    /// Of a former address of it, which number that has; 0: it is the host itself.
+    pub(crate) former: u8,
 }
 
-/// A member as it is told: host, number of the claim or release, and whether it is releasing.
-pub(crate) type Member = (HostKey, u64, bool);
+impl HostKey {
+    pub(crate) fn new(index: u8, uid: u8) -> Self {
+        Self {
+            index,
+            uid,
+            former: 0,
+        }
+    }
+}
+
+/// The network of every address.
+pub(crate) const NETWORK: &str = "oam";
+/// Addresses that there are: one more than hosts.
+pub(crate) const ADDRESSES: u8 = 3;
+
+/// A member as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Member {
+    pub(crate) host: HostKey,
+    /// Number of the claim or release.
+    pub(crate) revision: u64,
+    pub(crate) releasing: bool,
+    /// None also where nobody tells it.
+    pub(crate) address: Option<u8>,
+}
 
 /// A `BareMetalHost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +62,8 @@ pub(crate) struct Host {
     pub(crate) mark: u64,
     /// Its `resourceVersion`.
     pub(crate) version: u64,
+    /// The address that its data show.
+    pub(crate) address: Option<u8>,
 }
 
 /// All hosts, as they are or as somebody saw them.
@@ -49,10 +76,20 @@ pub(crate) struct Cluster {
     pub(crate) generation: i64,
     pub(crate) want: u32,
     pub(crate) deleting: bool,
-    /// `status.placement`: its epoch, revision and members, as they were told.
-    pub(crate) status: Option<(u64, u64, Vec<Member>)>,
+    /// `status.placement`.
+    pub(crate) status: Option<Status>,
     /// `status.drained`: its revision.
     pub(crate) drained: Option<u64>,
+}
+
+/// What a `SIPCluster` says of its placement, as it was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Status {
+    pub(crate) epoch: u64,
+    pub(crate) revision: u64,
+    pub(crate) members: Vec<Member>,
+    /// Of a release that the members do not show.
+    pub(crate) former_release: Option<u64>,
 }
 
 /// The site, as it is or as somebody saw it.
@@ -90,15 +127,16 @@ impl Cluster {
 impl World {
     /// Free hosts, and clusters that want so many.
     pub(crate) fn new(wants: [u32; CLUSTERS]) -> Self {
-        let host = Host {
+        let host = |index: usize| Host {
             uid: 0,
             label: None,
             mark: 0,
             version: 0,
+            address: u8::try_from(index).ok(),
         };
         Self {
             now: Observed {
-                hosts: [Some(host); HOSTS],
+                hosts: std::array::from_fn(|index| Some(host(index))),
                 clusters: wants.map(|want| Some(Cluster::new(0, want))),
             },
             balancers: [const { Balancer::new() }; CLUSTERS],
@@ -109,7 +147,7 @@ impl World {
 
     /// The host, if it is still the one of that uid.
     pub(crate) fn host(&self, key: HostKey) -> Option<Host> {
-        self.now.hosts[usize::from(key.index)].filter(|host| host.uid == key.uid)
+        self.now.hosts[usize::from(key.index)].filter(|host| host.uid == key.uid && key.former == 0)
     }
 
     /// A merge patch under the condition of uid and `resourceVersion`; whether it was taken.
@@ -140,8 +178,32 @@ impl World {
         self.now.clusters[index] = Some(Cluster::new(self.uids[index], want));
     }
 
+    /// Addresses that no host has.
+    pub(crate) fn unused(&self) -> impl Iterator<Item = u8> + '_ {
+        let is_used = |address: &u8| {
+            let mut hosts = self.now.hosts.iter().flatten();
+            hosts.any(|host| host.address == Some(*address))
+        };
+        (0..ADDRESSES).filter(move |address| !is_used(address))
+    }
+
+    /// A host's data show another address, or one that was not there.
+    pub(crate) fn readdress(&mut self, index: u8, address: u8) {
+        if let Some(host) = &mut self.now.hosts[usize::from(index)] {
+            host.address = Some(address);
+        }
+    }
+
+    /// The hosts exchange their addresses.
+    pub(crate) fn exchange(&mut self) {
+        let [first, second] = &mut self.now.hosts;
+        if let (Some(first), Some(second)) = (first, second) {
+            std::mem::swap(&mut first.address, &mut second.address);
+        }
+    }
+
     /// Deletes a host and makes it again under the same name.
-    pub(crate) fn remake(&mut self, index: u8) {
+    pub(crate) fn remake(&mut self, index: u8, address: Option<u8>) {
         self.version += 1;
         let uid = self.now.hosts[usize::from(index)].map_or(0, |host| host.uid + 1);
         self.now.hosts[usize::from(index)] = Some(Host {
@@ -149,6 +211,7 @@ impl World {
             label: None,
             mark: 0,
             version: self.version,
+            address,
         });
     }
 }
@@ -187,18 +250,40 @@ pub(crate) fn cluster_id(cluster: u8, uid: u8) -> ClusterId {
 }
 
 pub(crate) fn host_reference(key: HostKey) -> wire::HostRef {
+    let HostKey { index, uid, former } = key;
+    let former = if former == 0 {
+        String::new()
+    } else {
+        format!("+{former}")
+    };
     wire::HostRef {
         namespace: "metal".to_owned(),
-        name: format!("h{}", key.index),
-        uid: format!("host-{}", key.uid),
+        name: format!("h{index}"),
+        uid: format!("host-{uid}{former}"),
     }
 }
 
 /// The host that a reference names.
 pub(crate) fn host_key(id: &placement::HostId) -> HostKey {
+    let uid = &id.uid.as_str()["host-".len()..];
+    let (uid, former) = uid.split_once('+').unwrap_or((uid, "0"));
     HostKey {
         index: id.name.name()[1..].parse().unwrap(),
-        uid: id.uid.as_str()["host-".len()..].parse().unwrap(),
+        uid: uid.parse().unwrap(),
+        former: former.parse().unwrap(),
+    }
+}
+
+/// An address as it is written.
+pub(crate) fn address_text(address: u8) -> String {
+    format!("192.0.2.{address}")
+}
+
+/// The address that is written so.
+pub(crate) fn address(written: IpAddr) -> u8 {
+    match written {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(_) => unreachable!("no host has such an address"),
     }
 }
 
@@ -217,10 +302,15 @@ pub(crate) fn reported(index: usize, host: Host) -> wire::Host {
         ]
     });
     wire::Host {
-        r#ref: Some(host_reference(HostKey {
-            index: u8::try_from(index).unwrap(),
-            uid: host.uid,
-        })),
+        r#ref: Some(host_reference(HostKey::new(
+            u8::try_from(index).unwrap(),
+            host.uid,
+        ))),
+        addresses: host
+            .address
+            .map(|address| (NETWORK.to_owned(), address_text(address)))
+            .into_iter()
+            .collect(),
         labels: labels
             .into_iter()
             .flatten()
@@ -235,16 +325,21 @@ pub(crate) fn reported(index: usize, host: Host) -> wire::Host {
 
 /// What the agent reports of a cluster.
 pub(crate) fn reported_cluster(index: usize, cluster: &Cluster) -> wire::ObservedCluster {
-    let (epoch, revision, members) = cluster.status.clone().unwrap_or_default();
-    let member = |(host, revision, releasing): Member| wire::ObservedMember {
-        host: Some(host_reference(host)),
+    let Status {
+        epoch,
+        revision,
+        members,
+        former_release: _,
+    } = cluster.status.clone().unwrap_or_default();
+    let member = |member: Member| wire::ObservedMember {
+        host: Some(host_reference(member.host)),
         role: ROLE.to_owned(),
-        state: if releasing {
+        state: if member.releasing {
             wire::MemberState::Releasing.into()
         } else {
             wire::MemberState::Claimed.into()
         },
-        revision,
+        revision: member.revision,
         ..wire::ObservedMember::default()
     };
     wire::ObservedCluster {

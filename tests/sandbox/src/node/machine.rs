@@ -109,25 +109,38 @@ impl Machine {
         tokio::task::spawn_blocking(move || writing.write(&path))
             .await
             .map_err(|source| failed("write", &archive)(source.into()))??;
-        let import = Program::new("ctr", &self.programs.ctr)
+        let import = self.ctr(&["images", "import"]).arg(archive.to_path_buf());
+        run(&import).await
+    }
+
+    /// Kills the processes of a container.
+    pub(super) async fn kill(&self, container: &str) -> Result<(), Error> {
+        run(&self.ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", container])).await
+    }
+
+    /// A command for containerd.
+    fn ctr(&self, arguments: &[&str]) -> Program {
+        Program::new("ctr", &self.programs.ctr)
             .arg("--address")
             .arg(self.socket())
-            .args(["--namespace", "k8s.io", "images", "import"])
-            .arg(archive.to_path_buf());
-        let answer = site::run(&import, "").await?;
-        if answer.success {
-            Ok(())
-        } else {
-            Err(Error::Command {
-                command: import.line(),
-                stderr: answer.stderr.trim().to_owned(),
-            })
-        }
+            .args(["--namespace", "k8s.io"])
+            .args(arguments)
     }
 
     pub(super) fn socket(&self) -> PathBuf {
         self.directory.join("containerd.sock")
     }
+}
+
+async fn run(command: &Program) -> Result<(), Error> {
+    let answer = site::run(command, "").await?;
+    if answer.success {
+        return Ok(());
+    }
+    Err(Error::Command {
+        command: command.line(),
+        stderr: answer.stderr.trim().to_owned(),
+    })
 }
 
 /// The group's directory has a name that nobody else has.

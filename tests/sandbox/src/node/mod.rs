@@ -208,6 +208,16 @@ impl Node {
         self.machine.import(image).await
     }
 
+    /// Kills a container of a pod; the kubelet starts it again. `id`: as the pod's status has it.
+    ///
+    /// # Errors
+    /// When containerd does not have it, or refuses.
+    pub async fn kill_container(&self, id: &str) -> Result<(), Error> {
+        self.machine
+            .kill(id.strip_prefix("containerd://").unwrap_or(id))
+            .await
+    }
+
     async fn is_ready(&mut self, client: Client) -> Result<(), Error> {
         let ready = wait::until(
             Api::all(client),

@@ -1,12 +1,12 @@
 //! The reconciliation table (`docs/reconciliation.md`): what the ledger says of a host, times what the host shows.
 //! One test per cell, named by it.
 
+mod machines;
 mod own;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use placement::MemberState::{Bound, Claimed, Releasing};
-use proto::inventory::v1 as wire;
 use scheduler::{error::Error, record::Record, site::MISSING_UID};
 
 use crate::fixtures::{
@@ -253,84 +253,6 @@ async fn other_cluster_and_uid_gone() {
     stage.retry().await;
     let one = stage.record("one").await.unwrap();
     assert_eq!(members(&one), [("h1".to_owned(), Claimed)]);
-}
-
-#[tokio::test]
-async fn a_machine_is_known_by_its_address_under_another_name() {
-    let (stage, session) = other_cluster().await;
-    let renamed = |network: &str| wire::Host {
-        addresses: host("h1")
-            .addresses
-            .into_values()
-            .map(|address| (network.to_owned(), address))
-            .chain([("pxe".to_owned(), "192.0.2.1".to_owned())])
-            .collect(),
-        ..host("h2")
-    };
-
-    stage.report(&session, &[renamed("oam")]).await;
-    assert_eq!(stage.why_not("h2"), [""; 0], "the other host is there");
-    stage.report_gone(&session, &["h1"]).await;
-    assert_eq!(stage.why_not("h2"), ["former-member"]);
-    assert_eq!(members(&stage.apply("one", 2, 1).await.unwrap()), []);
-    stage.report(&session, &[renamed("other")]).await;
-    assert!(!stage.why_not("h2").contains(&"former-member"), "another network");
-    stage.report(&session, &[renamed("oam")]).await;
-    assert_eq!(stage.why_not("h2"), ["former-member"]);
-
-    let stage = stage.restart();
-    let session = stage
-        .sync_with(&[renamed("oam")], &[observed("one"), observed("two")], None)
-        .await;
-    assert_eq!(stage.why_not("h2"), ["former-member"], "it is in the ledger");
-    stage.report(&session, &[host("h1")]).await;
-    assert_eq!(stage.why_not("h2"), [""; 0], "its host is back");
-}
-
-/// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
-#[tokio::test]
-async fn a_crossed_hosts_former_machine_waits_for_its_release() {
-    let (stage, session, _) = bound().await;
-    stage.report_cluster(&session, "two", "uid").await;
-    let crossed = |host: wire::Host, address_of: &str| wire::Host {
-        addresses: self::host(address_of).addresses,
-        ..again(host)
-    };
-    let remade = [crossed(labelled("h1", "one"), "h2"), crossed(host("h2"), "h1")];
-
-    stage.report(&session, &remade).await;
-
-    assert_eq!(
-        stage.why_not("h2"),
-        ["former-member"],
-        "load balancers of the cluster may route to its machine"
-    );
-    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
-    let one = stage.record("one").await.unwrap();
-    let states: Vec<_> = one
-        .members
-        .iter()
-        .map(|(id, member)| {
-            let addresses: Vec<IpAddr> = member.addresses.values().copied().collect();
-            (id.uid.as_str(), member.state, member.ordinal, addresses)
-        })
-        .collect();
-    let at = |name: &str| vec![host(name).addresses["oam"].parse().unwrap()];
-    assert_eq!(
-        states,
-        [
-            ("uid-h1", Releasing, Some(0), at("h1")),
-            ("uid-h1-again", Bound, Some(0), at("h2"))
-        ],
-        "the tenant keeps the host that has its labels"
-    );
-    stage.report(&session, &remade).await;
-    assert_eq!(stage.record("one").await.unwrap(), one, "it stays so");
-
-    stage.confirm(&one).await;
-    assert_eq!(stage.why_not("h2"), [""; 0]);
-    let one = stage.record("one").await.unwrap();
-    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
 }
 
 #[tokio::test]

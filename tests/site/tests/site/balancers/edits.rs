@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -24,9 +25,8 @@ use crate::{
 
 const NAMESPACES: [&str; 2] = ["edits-a", "edits-b"];
 const FIRST_PORT: u16 = 31_600;
-const PORTS: u16 = 60;
+const LAST_PORT: u16 = 31_659;
 const MOST_WORKERS: u32 = 3;
-const MOST_ENTRIES: usize = 4;
 /// Kinds of edits.
 const KINDS: u8 = 9;
 const SHORT: u64 = 16;
@@ -36,16 +36,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A load balancer that a spec names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    name: Option<String>,
-    port: u16,
+pub(crate) struct Entry {
+    pub(crate) name: Option<String>,
+    pub(crate) port: u16,
 }
 
 /// What the spec of one cluster asks for.
 #[derive(Clone, Debug)]
-struct Wish {
-    workers: u32,
-    entries: Vec<Entry>,
+pub(crate) struct Wish {
+    pub(crate) workers: u32,
+    pub(crate) entries: Vec<Entry>,
     /// A role of one host behind a load balancer of its own.
     control_plane: Option<Entry>,
 }
@@ -71,11 +71,11 @@ impl Wish {
         true
     }
 
-    fn members(&self) -> usize {
+    pub(crate) fn members(&self) -> usize {
         self.workers as usize + usize::from(self.control_plane.is_some())
     }
 
-    fn spec(&self, of: &Cluster) -> Value {
+    pub(crate) fn spec(&self, of: &Cluster) -> Value {
         let entries = self.entries.iter();
         let entries: Vec<Value> = entries
             .map(|entry| workers(entry.port, entry.port, &json!({"name": entry.name})))
@@ -94,16 +94,49 @@ impl Wish {
     }
 }
 
+/// How much may be wished of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Most {
+    /// Of each cluster.
+    pub(crate) workers: [u32; 2],
+    pub(crate) entries: usize,
+    pub(crate) ports: RangeInclusive<u16>,
+    /// Whether there may be a role of one host with a load balancer of its own.
+    pub(crate) control_planes: bool,
+}
+
 /// What is wished of the clusters, and names and ports that no entry has had.
-struct Wishes {
-    random: StdRng,
-    now: [Wish; 2],
+pub(crate) struct Wishes {
+    pub(crate) random: StdRng,
+    pub(crate) now: [Wish; 2],
+    most: Most,
     names: u32,
     /// The kinds of edits that are to come before any comes again.
     kinds: Vec<u8>,
 }
 
 impl Wishes {
+    /// Two entries of each cluster.
+    pub(crate) fn new(seed: u64, most: Most) -> Self {
+        let empty = Wish {
+            workers: 1,
+            entries: Vec::new(),
+            control_plane: None,
+        };
+        let mut wishes = Self {
+            random: StdRng::seed_from_u64(seed),
+            now: [empty.clone(), empty],
+            most,
+            names: 0,
+            kinds: Vec::new(),
+        };
+        for index in [0, 0, 1, 1] {
+            let entry = wishes.new_entry();
+            wishes.now[index].entries.push(entry);
+        }
+        wishes
+    }
+
     /// A port that no entry has.
     fn port(&mut self) -> u16 {
         let used: BTreeSet<u16> = self
@@ -113,7 +146,7 @@ impl Wishes {
             .map(|entry| entry.port)
             .collect();
         loop {
-            let port = FIRST_PORT + self.random.random_range(0..PORTS);
+            let port = self.random.random_range(self.most.ports.clone());
             if !used.contains(&port) {
                 return port;
             }
@@ -133,7 +166,7 @@ impl Wishes {
     }
 
     /// Changes what is wished by one edit of one cluster, or of both; returns what was done.
-    fn edit(&mut self) -> String {
+    pub(crate) fn edit(&mut self) -> String {
         loop {
             let one = self.random.random_range(0..2);
             let count = self.now[one].entries.len();
@@ -143,7 +176,7 @@ impl Wishes {
                 self.kinds.shuffle(&mut self.random);
             }
             let done = match self.kinds.pop().unwrap() {
-                0 if count < MOST_ENTRIES => {
+                0 if count < self.most.entries => {
                     let entry = self.new_entry();
                     self.now[one].entries.insert(at.min(count), entry);
                     "adds an entry"
@@ -167,17 +200,18 @@ impl Wishes {
                     "moves the port of an entry"
                 }
                 5 => {
-                    let more = self.random.random_range(1..=MOST_WORKERS);
-                    self.now[one].workers = (self.now[one].workers + more) % (MOST_WORKERS + 1);
+                    let most = self.most.workers[one];
+                    let more = self.random.random_range(1..=most);
+                    self.now[one].workers = (self.now[one].workers + more) % (most + 1);
                     "wants another number of workers"
                 }
-                6 => {
+                6 if self.most.control_planes => {
                     let entry = self.new_entry();
                     let role = &mut self.now[one].control_plane;
                     *role = role.is_none().then_some(entry);
                     "gets or loses a role with its load balancer"
                 }
-                7 if count > 0 && self.now[1 - one].entries.len() < MOST_ENTRIES => {
+                7 if count > 0 && self.now[1 - one].entries.len() < self.most.entries => {
                     let entry = self.now[one].entries.remove(at);
                     self.now[1 - one].entries.push(entry);
                     "gives an entry to the cluster of the other namespace"
@@ -279,28 +313,34 @@ fn assert_kept((before, after): (&Wish, &Wish), (had, has): (&Made, &Made), what
     }
 }
 
+/// An agent is restarted a moment later, or none.
+pub(crate) async fn restart_one(stage: &mut Stage, random: &mut StdRng) {
+    let restarts = [None, Some(Agent::LoadBalancer), Some(Agent::Cluster)];
+    if let Some(agent) = restarts[random.random_range(0..restarts.len())] {
+        let after = Duration::from_millis(random.random_range(0..1_000));
+        println!("{agent:?} is restarted after {after:?}");
+        tokio::time::sleep(after).await;
+        stage.agent(agent).restart().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn any_order_of_edits_converges() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seed = number("SOAK_SEED").unwrap_or(1);
     let mut stage = Stage::start("edits", &AGENTS).await;
-    let empty = Wish {
-        workers: 1,
-        entries: Vec::new(),
-        control_plane: None,
+    let most = Most {
+        workers: [MOST_WORKERS; 2],
+        entries: 4,
+        ports: FIRST_PORT..=LAST_PORT,
+        control_planes: true,
     };
-    let mut wishes = Wishes {
-        random: StdRng::seed_from_u64(seed),
-        now: [empty.clone(), empty],
-        names: 0,
-        kinds: Vec::new(),
-    };
+    let mut wishes = Wishes::new(seed, most);
     let mut has = Vec::new();
     let clusters = NAMESPACES.map(|namespace| cluster(namespace, "shop").role(Role::Worker, 1));
     for (index, shop) in clusters.iter().enumerate() {
         stage.site.create_tenant_namespace(&shop.namespace).await.unwrap();
         stage.load(&fleet(&shop.namespace, MOST_WORKERS, 1, 1)).await;
-        wishes.now[index].entries = vec![wishes.new_entry(), wishes.new_entry()];
         stage.create(shop).await;
         stage.edit(shop, wishes.now[index].spec(shop)).await;
         has.push(until_made(&stage, shop, &wishes.now[index]).await);
@@ -312,13 +352,7 @@ async fn any_order_of_edits_converges() {
         for (shop, wish) in clusters.iter().zip(&wishes.now) {
             stage.edit(shop, wish.spec(shop)).await;
         }
-        let restarts = [None, Some(Agent::LoadBalancer), Some(Agent::Cluster)];
-        if let Some(agent) = restarts[wishes.random.random_range(0..restarts.len())] {
-            let after = Duration::from_millis(wishes.random.random_range(0..1_000));
-            println!("{agent:?} is restarted after {after:?}");
-            tokio::time::sleep(after).await;
-            stage.agent(agent).restart().await.unwrap();
-        }
+        restart_one(&mut stage, &mut wishes.random).await;
         for (index, shop) in clusters.iter().enumerate() {
             let made = until_made(&stage, shop, &wishes.now[index]).await;
             let edit = (&before[index], &wishes.now[index]);

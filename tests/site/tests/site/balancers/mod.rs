@@ -1,7 +1,7 @@
 //! What a load balancer consists of on a real API server, and how it follows its spec. KWOK plays the nodes.
 
 mod by_hand;
-mod edits;
+pub(crate) mod edits;
 mod entries;
 mod exposure;
 mod networks;

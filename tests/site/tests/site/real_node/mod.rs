@@ -2,6 +2,7 @@
 
 mod followed;
 mod jump_hosts;
+mod kept;
 mod moves;
 mod sign_in;
 

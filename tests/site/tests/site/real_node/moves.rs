@@ -1,5 +1,7 @@
-//! A host moves from one tenant to another while both are asked all the time: nobody is answered by a machine of the other.
+//! A host moves from one tenant to another while both are asked all the time, and agents, the scheduler and containers of load balancers
+//! are killed: nobody is answered by a machine of the other.
 
+mod kills;
 mod traffic;
 
 use std::{
@@ -14,15 +16,15 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
+use rand::{SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use sandbox::{
     inventory::{FLAVOR, Host, NETWORK},
     node,
-    region::Agent,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use self::kills::{Kill, Kills, kill};
 use self::traffic::{Seen, Tenant, Tenants, listen, provision};
 use super::start_empty;
 use crate::{
@@ -109,16 +111,8 @@ async fn holds(stage: &Stage, of: &Cluster, wanted: usize) {
     stage.until(of, &format!("hold {wanted} hosts"), bound).await;
 }
 
-/// An agent that is killed a moment after what began last, and started again.
-async fn kill(stage: &mut Stage, killed: Option<(Agent, Duration)>) {
-    if let Some((agent, after)) = killed {
-        tokio::time::sleep(after).await;
-        stage.agent(agent).restart().await.unwrap();
-    }
-}
-
 /// Somebody has the port that the shop asks for; it is told so, and its hosts stay.
-async fn refuse(stage: &mut Stage, shop: &Cluster, killed: Option<(Agent, Duration)>) {
+async fn refuse(stage: &mut Stage, shop: &Cluster, killed: Option<Kill>) {
     let services: Api<Service> = Api::namespaced(stage.site.client(), SCENARIO);
     let theirs = json!({
         "metadata": {"name": "theirs"},
@@ -127,7 +121,7 @@ async fn refuse(stage: &mut Stage, shop: &Cluster, killed: Option<(Agent, Durati
     let theirs = serde_json::from_value(theirs).unwrap();
     services.create(&PostParams::default(), &theirs).await.unwrap();
     wants(stage, shop, 1, &[SHOP[0], TAKEN]).await;
-    kill(stage, killed).await;
+    kill(stage, SCENARIO, killed).await;
     stage
         .condition_is(shop, "LoadBalancerReady", "False", "PortConflict")
         .await;
@@ -147,17 +141,17 @@ async fn depart(
     (shop, bank): (&Cluster, &Cluster),
     hosts: &[Host],
     how: Move,
-    killed: Option<(Agent, Duration)>,
+    killed: Option<Kill>,
 ) {
     wants(stage, bank, 2, &[BANK]).await;
     match how {
         Move::Shrink => {
             wants(stage, shop, 1, &SHOP).await;
-            kill(stage, killed).await;
+            kill(stage, SCENARIO, killed).await;
         }
         Move::Drop => {
             wants(stage, shop, 1, &SHOP[..1]).await;
-            kill(stage, killed).await;
+            kill(stage, SCENARIO, killed).await;
         }
         Move::Refuse | Move::RefuseThenDrop => {
             refuse(stage, shop, killed).await;
@@ -175,7 +169,7 @@ async fn depart(
                 json!({"apiVersion": "v1", "kind": "Metal3Machine", "namespace": SCENARIO, "name": "m-0"});
             set_consumer(stage, &used, machine).await;
             stage.delete(shop).await;
-            kill(stage, killed).await;
+            kill(stage, SCENARIO, killed).await;
             holds(stage, bank, 2).await;
             tokio::time::sleep(STAYS).await;
             set_consumer(stage, &used, Value::Null).await;
@@ -185,7 +179,7 @@ async fn depart(
         Move::Unlisted => {
             may_list_pods(stage, false).await;
             wants(stage, shop, 1, &SHOP).await;
-            kill(stage, killed).await;
+            kill(stage, SCENARIO, killed).await;
             stays(stage, "what is not listed may route there").await;
             may_list_pods(stage, true).await;
         }
@@ -194,7 +188,7 @@ async fn depart(
             let again = members(&held)[0].name.clone();
             let host = hosts.iter().find(|host| host.name == again).unwrap();
             make_again(stage, host).await;
-            kill(stage, killed).await;
+            kill(stage, SCENARIO, killed).await;
             stays(stage, "its load balancers still route to the machine").await;
             wants(stage, shop, 1, &SHOP).await;
         }
@@ -204,7 +198,7 @@ async fn depart(
 }
 
 /// Moves it back.
-async fn come_back(stage: &mut Stage, (shop, bank): (&Cluster, &Cluster), how: Move) {
+async fn come_back(stage: &mut Stage, (shop, bank): (&Cluster, &Cluster), how: Move, killed: Option<Kill>) {
     match how {
         Move::Delete => {
             stage.create(shop).await;
@@ -223,6 +217,7 @@ async fn come_back(stage: &mut Stage, (shop, bank): (&Cluster, &Cluster), how: M
         }
     }
     wants(stage, bank, 1, &[BANK]).await;
+    kill(stage, SCENARIO, killed).await;
     holds(stage, bank, 1).await;
     holds(stage, shop, 2).await;
     stage.ready(shop).await;
@@ -293,26 +288,26 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
     let moves = number("SOAK_MOVES");
     let count = moves.unwrap_or(MOVES.len() as u64);
     let mut order = Vec::new();
+    let mut victims = Kills::default();
     for turn in 0..count {
         if order.is_empty() {
             order = MOVES.to_vec();
             order.shuffle(&mut random);
         }
         let how = order.remove(0);
-        // Every second move in the short form, and every move in the long one, kills an agent somewhere in it.
+        // Every second move in the short form, and every move in the long one, kills something on the way there and something on the
+        // way back.
         let kills = moves.is_some() || turn % 2 == 1;
-        let agents = [Agent::LoadBalancer, Agent::Cluster];
-        let killed = kills.then(|| {
-            let agent = agents[random.random_range(0..agents.len())];
-            (agent, Duration::from_millis(random.random_range(0..3_000)))
-        });
+        let mut next = || kills.then(|| victims.next(&mut random));
+        let killed = [next(), next()];
         println!("seed {seed}, move {turn}: {how:?}, killed {killed:?}");
         let before = seen.answers();
-        depart(&mut stage, (&shop, &bank), &hosts, how, killed).await;
-        come_back(&mut stage, (&shop, &bank), how).await;
+        let [there, back] = killed;
+        depart(&mut stage, (&shop, &bank), &hosts, how, there).await;
+        come_back(&mut stage, (&shop, &bank), how, back).await;
         let answers = seen.answers() - before;
-        println!("{answers} answers");
         let wrong = seen.wrong();
+        println!("{answers} answers, {} of them wrong", wrong.len());
         assert_eq!(
             wrong,
             Vec::<String>::new(),

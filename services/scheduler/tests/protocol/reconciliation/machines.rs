@@ -1,0 +1,186 @@
+//! Which machine a host is: hosts that are made again, renamed, or get another address. Load balancers route to addresses.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use placement::MemberState::{self, Bound, Claimed, Releasing};
+use proto::inventory::v1 as wire;
+use scheduler::record::Record;
+
+use super::{bound, other_cluster};
+use crate::fixtures::{again, host, labelled, members, observed};
+
+/// uid, state, number and addresses of every member.
+fn places(record: &Record) -> Vec<(&str, MemberState, Option<u32>, Vec<IpAddr>)> {
+    let members = record.members.iter();
+    members
+        .map(|(id, member)| {
+            let addresses = member.addresses.values().copied().collect();
+            (id.uid.as_str(), member.state, member.ordinal, addresses)
+        })
+        .collect()
+}
+
+/// The address of a host by this name.
+fn at(name: &str) -> Vec<IpAddr> {
+    vec![host(name).addresses["oam"].parse().unwrap()]
+}
+
+/// A host at the address of another one.
+fn moved(host: wire::Host, address_of: &str) -> wire::Host {
+    wire::Host {
+        addresses: self::host(address_of).addresses,
+        ..host
+    }
+}
+
+/// A host that shows no address.
+fn silent(host: wire::Host) -> wire::Host {
+    wire::Host {
+        addresses: BTreeMap::new(),
+        ..host
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_known_by_its_address_under_another_name() {
+    let (stage, session) = other_cluster().await;
+    let renamed = |network: &str| wire::Host {
+        addresses: host("h1")
+            .addresses
+            .into_values()
+            .map(|address| (network.to_owned(), address))
+            .chain([("pxe".to_owned(), "192.0.2.1".to_owned())])
+            .collect(),
+        ..host("h2")
+    };
+
+    stage.report(&session, &[renamed("oam")]).await;
+    assert_eq!(stage.why_not("h2"), [""; 0], "the other host is there");
+    stage.report_gone(&session, &["h1"]).await;
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("one", 2, 1).await.unwrap()), []);
+    stage.report(&session, &[renamed("other")]).await;
+    assert!(!stage.why_not("h2").contains(&"former-member"), "another network");
+    stage.report(&session, &[renamed("oam")]).await;
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+
+    let stage = stage.restart();
+    let session = stage
+        .sync_with(&[renamed("oam")], &[observed("one"), observed("two")], None)
+        .await;
+    assert_eq!(stage.why_not("h2"), ["former-member"], "it is in the ledger");
+    stage.report(&session, &[host("h1")]).await;
+    assert_eq!(stage.why_not("h2"), [""; 0], "its host is back");
+}
+
+/// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
+#[tokio::test]
+async fn a_crossed_hosts_former_machine_waits_for_its_release() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let remade = [
+        moved(again(labelled("h1", "one")), "h2"),
+        moved(again(host("h2")), "h1"),
+    ];
+
+    stage.report(&session, &remade).await;
+
+    assert_eq!(
+        stage.why_not("h2"),
+        ["former-member"],
+        "load balancers of the cluster may route to its machine"
+    );
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(
+        places(&one),
+        [
+            ("uid-h1", Releasing, Some(0), at("h1")),
+            ("uid-h1-again", Bound, Some(0), at("h2"))
+        ],
+        "the tenant keeps the host that has its labels"
+    );
+    stage.report(&session, &remade).await;
+    assert_eq!(stage.record("one").await.unwrap(), one, "it stays so");
+
+    stage.confirm(&one).await;
+    assert_eq!(stage.why_not("h2"), [""; 0]);
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Bound)]);
+}
+
+#[tokio::test]
+async fn a_remade_member_has_only_addresses_that_it_has_shown() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let remade = silent(again(labelled("h1", "one")));
+
+    stage
+        .report(&session, &[remade.clone(), moved(host("h2"), "h1")])
+        .await;
+
+    let one = stage.record("one").await.unwrap();
+    let now = |addresses| ("uid-h1-again", Bound, Some(0), addresses);
+    assert_eq!(
+        places(&one),
+        [("uid-h1", Releasing, Some(0), at("h1")), now(vec![])],
+        "no load balancer routes to an address that may be another machine's"
+    );
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+
+    stage.confirm(&one).await;
+    assert_eq!(stage.why_not("h2"), [""; 0]);
+    for shown in [again(labelled("h1", "one")), remade] {
+        stage.report(&session, &[shown]).await;
+        let one = stage.record("one").await.unwrap();
+        assert_eq!(places(&one), [now(at("h1"))], "it stays as last shown");
+    }
+}
+
+/// Two hosts exchange their addresses, and none is made again.
+#[tokio::test]
+async fn a_members_former_address_waits_for_its_release() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let (there, back) = (("h2", "h1"), ("h1", "h2"));
+    let report = async |(h1, h2): (&str, &str)| {
+        let hosts = [moved(labelled("h1", "one"), h1), moved(host("h2"), h2)];
+        stage.report(&session, &hosts).await;
+        stage.record("one").await.unwrap()
+    };
+
+    let one = report(there).await;
+
+    let now = |name| ("uid-h1", Bound, Some(0), at(name));
+    let former = |uid, name| (uid, Releasing, Some(0), at(name));
+    assert_eq!(
+        places(&one),
+        [now("h2"), former("uid-h1+1", "h1")],
+        "load balancers route there until they have followed"
+    );
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    assert_eq!(stage.conflicts("one").await, [""; 0], "its host is there");
+    assert_eq!(report(there).await, one, "it stays so");
+
+    let early = report(back).await;
+    assert_eq!(
+        places(&early),
+        [now("h1"), former("uid-h1+1", "h1"), former("uid-h1+2", "h2")]
+    );
+    let late = report(there).await;
+    assert_eq!(places(&late).len(), 3, "as many as there are addresses");
+    stage.confirm(&early).await;
+    assert_eq!(
+        places(&stage.record("one").await.unwrap()),
+        [now("h2"), former("uid-h1+1", "h1")],
+        "load balancers have routed there again since"
+    );
+
+    stage.confirm(&late).await;
+    assert_eq!(places(&stage.record("one").await.unwrap()), [now("h2")]);
+    stage.retry().await;
+    let two = stage.record("two").await.unwrap();
+    assert_eq!(members(&two), [("h2".to_owned(), Claimed)]);
+}

@@ -1,0 +1,92 @@
+//! Rules got wrong, one at a time: each must make the model find a promise that is broken. What the model does not notice, it does
+//! not hold.
+
+use std::collections::BTreeSet;
+
+use stateright::Model as _;
+
+use crate::{properties, protocol::Protocol};
+
+/// A rule that is got wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mutation {
+    /// No release waits for pods.
+    NoConfirmation,
+    /// A release waits for pods only as long as its cluster is not being deleted.
+    DeletionWaitsForNobody,
+    /// A host that is gone waits for no pod.
+    GoneWaitForNobody,
+    /// A host that was made again succeeds the one before whatever its address is.
+    SucceededByName,
+    /// A configuration counts as followed once it is written.
+    PodsNotAsked,
+    /// Hosts that leave stay in the configuration.
+    LeavesRoutedTo,
+    /// Pods whose `SIPCluster` is gone do not count.
+    PodsOfGoneClusters,
+    /// A host that is given back gets no mark.
+    NoMark,
+    /// Answers are given before the ledger has them.
+    AnswersBeforeDisk,
+}
+
+impl Mutation {
+    const ALL: [Self; 9] = [
+        Self::NoMark,
+        Self::AnswersBeforeDisk,
+        Self::NoConfirmation,
+        Self::DeletionWaitsForNobody,
+        Self::GoneWaitForNobody,
+        Self::SucceededByName,
+        Self::PodsNotAsked,
+        Self::LeavesRoutedTo,
+        Self::PodsOfGoneClusters,
+    ];
+
+    /// What must be found to be broken.
+    fn breaks(self) -> &'static [&'static str] {
+        match self {
+            Self::NoConfirmation
+            | Self::DeletionWaitsForNobody
+            | Self::GoneWaitForNobody
+            | Self::SucceededByName
+            | Self::PodsNotAsked
+            | Self::LeavesRoutedTo
+            | Self::PodsOfGoneClusters => &[
+                "a free host is in no running configuration",
+                "a host is claimed only when no other cluster's pods route to it",
+            ],
+            Self::NoMark => &[properties::ENDS],
+            Self::AnswersBeforeDisk => &["what was answered is held until it is given back"],
+        }
+    }
+}
+
+/// Random orders after which a mutation must have been found.
+const MOST: u64 = 100;
+
+#[test]
+fn every_rule_that_is_got_wrong_is_found() {
+    for mutation in Mutation::ALL {
+        let model = Protocol {
+            settle_every: 5,
+            mutation: Some(mutation),
+        };
+        let beginnings = model.init_states();
+        let found = (1..=MOST).find_map(|seed| {
+            let broken = crate::walk(&model, &beginnings, seed, &mut BTreeSet::new()).err()?;
+            Some((seed, broken))
+        });
+        let (seed, broken) = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        println!(
+            "{mutation:?}: {} after {} steps of order {seed}",
+            broken.what,
+            broken.steps.len()
+        );
+        assert!(
+            mutation.breaks().contains(&&*broken.what),
+            "{mutation:?}: {}",
+            broken.what
+        );
+    }
+}
