@@ -134,7 +134,7 @@ fn an_entry_changes_its_service_networks_and_resources() {
     entry["resources"] = json!({"requests": {"cpu": "100m"}, "limits": {"memory": "1Gi"}});
     entry["override"] = json!({"service": {
         "metadata": {
-            "labels": {"team": "blue", "app.kubernetes.io/name": "mine"},
+            "labels": {"team": "blue"},
             "annotations": {"metallb.universe.tf/address-pool": "tenants"},
         },
         "spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"},
