@@ -15,7 +15,7 @@ use crate::{
 /// What a person reads on standard error where no browser can be started.
 pub const PROMPT: &str = "Please visit the following URL in your browser manually:";
 /// How long kubectl may take until it asks for a login.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why nobody has logged in.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -27,6 +27,7 @@ use super::{
     names::{Names, Target},
     page::PAGE as INSTALLATION,
 };
+use crate::{fixtures::PATIENCE, real_tenant::hangs_up};
 
 const PAGE: &str = "docs/auth.md";
 /// Where the page of the installation goes on with what identity providers do not need.
@@ -69,8 +70,10 @@ impl Tenant {
         fs::copy(tenant.directory().join("pki/ca.crt"), desk.file("orders-ca.crt")).unwrap();
         let server = tenant.server().trim_start_matches("https://").to_owned();
         let machine = Proxy::at((machine, API_SERVER_PORT).into(), server).await;
+        let node = site.node().unwrap().address();
+        is_reached((node, API_SERVERS_PORT).into()).await;
 
-        let address = SocketAddrV4::new(site.node().unwrap().address(), PROVIDER_PORT);
+        let address = SocketAddrV4::new(node, PROVIDER_PORT);
         let issuer = format!("https://{PROVIDER}:{PROVIDER_PORT}/dex");
         let bundle = fs::read_to_string(desk.file("oidc-ca.crt")).unwrap();
         let provider = Provider::at(address, &issuer, &bundle).unwrap();
@@ -82,6 +85,16 @@ impl Tenant {
             _browser: browser,
         }
     }
+}
+
+/// Waits until the load balancer has found out that the API server runs, as that of a tenant does before people log in.
+async fn is_reached(at: SocketAddr) {
+    let reached = async {
+        while hangs_up(at).await {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap();
 }
 
 /// Logs in at each address that a program has written to a file.
@@ -115,8 +128,8 @@ fn write_files(desk: &Desk, page: &str, directory: &Directory) {
     fs::write(storage.join("kustomization.yaml"), kustomization).unwrap();
     let entry = sample(page, "services:\n  auth:");
     let lines = entry.lines().filter(|line| !line.contains("kubeconfigSecret"));
-    let lines: Vec<String> = lines.map(|line| format!("  {line}\n")).collect();
-    fs::write(desk.file("auth.yaml"), format!("spec:\n{}", lines.concat())).unwrap();
+    let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
+    fs::write(desk.file("auth.yaml"), format!("spec:{}", lines.concat())).unwrap();
     fs::write(desk.file("directory-ca.crt"), directory.authority().unwrap()).unwrap();
     fs::write(desk.file("search-password"), BIND_PASSWORD).unwrap();
 }

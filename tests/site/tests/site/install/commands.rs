@@ -48,9 +48,11 @@ pub(crate) fn sample(page: &str, containing: &str) -> String {
     while let Some(fence) = lines.by_ref().find(|line| line.trim_start() == "```yaml") {
         let indentation = fence.len() - fence.trim_start().len();
         let block = lines.by_ref().take_while(|line| line.trim() != "```");
-        let block: String = block
-            .map(|line| format!("{}\n", line.get(indentation..).unwrap_or_default()))
+        let block: Vec<&str> = block
+            .map(|line| line.get(indentation..).unwrap_or_default())
+            .chain([""])
             .collect();
+        let block = block.join("\n");
         if block.contains(containing) {
             return block;
         }

@@ -100,11 +100,9 @@ impl Desk {
     /// Commands find machines by these names.
     pub(super) fn add_hosts(&self, hosts: &[(&str, Ipv4Addr)]) {
         let file = self.file("hosts");
-        let mut text = fs::read_to_string(&file).unwrap();
-        for (name, address) in hosts {
-            text.push_str(&format!("{address} {name}\n"));
-        }
-        fs::write(file, text).unwrap();
+        let mut lines = vec![fs::read_to_string(&file).unwrap()];
+        lines.extend(hosts.iter().map(|(name, address)| format!("{address} {name}\n")));
+        fs::write(file, lines.concat()).unwrap();
     }
 
     /// Runs a block of a page, which must print what the page shows.

@@ -73,7 +73,10 @@ fn failed_only_in(faults: &[Fault], failed: &[Failed]) {
         println!("{what}: {} logins failed", of_it.len());
         for Failed { at, why } in &of_it {
             assert!(!why.contains("a token of another"), "{why}");
-            let (later, why) = (*at - *from, why.chars().take(160).collect::<String>());
+            let (later, why) = (
+                at.saturating_sub(*from),
+                why.chars().take(160).collect::<String>(),
+            );
             println!("  {:.1} s later {why}", later.as_secs_f64());
         }
         others = rest;
