@@ -363,9 +363,9 @@ async fn people_log_in_at_pods_of_a_restricted_namespace() {
 }
 
 /// Logins a second that somebody wants to be shown.
-fn asked() -> Option<u32> {
-    let asked = std::env::var("SOAK_LOGINS").ok();
-    asked.map(|logins| logins.parse().unwrap())
+fn requested_logins() -> Option<u32> {
+    let requested = std::env::var("SOAK_LOGINS").ok();
+    requested.map(|logins| logins.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,10 +374,10 @@ async fn no_login_fails_while_everything_is_changed() {
         println!("not shown here: {why}");
         return;
     }
-    let asked = asked();
-    let logins = asked.unwrap_or(LOGINS);
+    let requested = requested_logins();
+    let logins = requested.unwrap_or(LOGINS);
     // A machine that is slower than what it is asked for shows nothing; in the ordinary tests any is good enough.
-    let least = asked.map_or(1.0, |asked| 0.8 * f64::from(asked));
+    let least = requested.map_or(1.0, |logins| 0.8 * f64::from(logins));
     // As many as log in concurrently at most: a slow machine has fewer logins a second, and none waits for long.
     let people = usize::try_from(logins).unwrap() * 2 + 1;
     let scene = Box::pin(Scene::start(people)).await;

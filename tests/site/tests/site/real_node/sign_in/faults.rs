@@ -8,9 +8,9 @@ use kube::{ResourceExt as _, api::DeleteParams, runtime::watcher};
 use sandbox::{node, wait};
 
 use super::{
-    BIND_PASSWORDS, LOGINS, Scene, asked, finish, form, is_accepted, is_ready,
+    BIND_PASSWORDS, LOGINS, Scene, finish, form, is_accepted, is_ready,
     load::{Failed, Load},
-    tenant,
+    requested_logins, tenant,
 };
 use crate::fixtures::{PATIENCE, metrics_at};
 
@@ -90,7 +90,7 @@ async fn logins_fail_only_until_a_fault_is_noticed() {
         println!("not shown here: {why}");
         return;
     }
-    let logins = asked().unwrap_or(LOGINS);
+    let logins = requested_logins().unwrap_or(LOGINS);
     let people = usize::try_from(logins).unwrap() * 2 + 1;
     let mut scene = Box::pin(Scene::start(people)).await;
     let shop = scene.shop();
