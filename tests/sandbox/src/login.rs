@@ -1,5 +1,7 @@
 //! A person at a browser, and the program that they log in to: authorization code flow at an OIDC provider on loopback.
 
+use std::net::SocketAddrV4;
+
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{Method, Request, Response, header};
 use kube::client::Body;
@@ -31,6 +33,7 @@ pub struct Provider {
     issuer: String,
     path: String,
     bundle: String,
+    address: Option<SocketAddrV4>,
     client: kube::Client,
 }
 
@@ -107,12 +110,28 @@ impl Provider {
     /// # Errors
     /// When there is no client for it.
     pub fn new(issuer: &str, bundle: &str) -> Result<Self, Error> {
+        Self::reached(issuer, bundle, None)
+    }
+
+    /// The same at an address that nobody need find by the issuer's name.
+    ///
+    /// # Errors
+    /// When there is no client for it.
+    pub fn at(address: SocketAddrV4, issuer: &str, bundle: &str) -> Result<Self, Error> {
+        Self::reached(issuer, bundle, Some(address))
+    }
+
+    fn reached(issuer: &str, bundle: &str, address: Option<SocketAddrV4>) -> Result<Self, Error> {
         let failed = |reason: &dyn std::fmt::Display| Error::Client(format!("{issuer}: {reason}"));
         let uri: http::Uri = issuer.parse().map_err(|error| failed(&error))?;
         let path = uri.path().trim_end_matches('/').to_owned();
         let server = issuer.strip_suffix(&path).unwrap_or(issuer);
+        let server = address.map_or_else(|| server.to_owned(), |address| format!("https://{address}"));
         let mut config = kube::Config::new(server.parse().map_err(|error| failed(&error))?);
         config.proxy_url = None;
+        if address.is_some() {
+            config.tls_server_name = uri.host().map(str::to_owned);
+        }
         let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes());
         let certificates: Result<Vec<_>, _> =
             certificates.map(|found| found.map(|der| der.to_vec())).collect();
@@ -122,6 +141,7 @@ impl Provider {
             issuer: issuer.to_owned(),
             path,
             bundle: bundle.to_owned(),
+            address,
             client,
         })
     }
@@ -131,7 +151,7 @@ impl Provider {
     /// # Errors
     /// As [`Provider::new`].
     pub fn anew(&self) -> Result<Self, Error> {
-        Self::new(&self.issuer, &self.bundle)
+        Self::reached(&self.issuer, &self.bundle, self.address)
     }
 
     /// Asks for a path below the issuer's.

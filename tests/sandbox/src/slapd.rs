@@ -95,16 +95,45 @@ impl Directory {
         people: &[Person<'_>],
         bind_passwords: &[&str],
     ) -> Result<Self, Error> {
+        let address = SocketAddrV4::new(address, port::reserve_on(address)?);
+        let names = vec![SanType::IpAddress(IpAddr::V4(*address.ip()))];
+        Self::start_on(group, address, names, (people, bind_passwords)).await
+    }
+
+    /// The same on a port that nobody else may have, with a certificate for this name.
+    ///
+    /// # Errors
+    /// When slapd is not installed or does not listen, or the name is none.
+    pub async fn start_named(
+        group: &Group,
+        address: SocketAddrV4,
+        name: &str,
+        people: &[Person<'_>],
+        bind_password: &str,
+    ) -> Result<Self, Error> {
+        let not_ascii = |source| crate::pki::Error::Certificate {
+            subject: name.to_owned(),
+            source,
+        };
+        let names = vec![SanType::DnsName(name.try_into().map_err(not_ascii)?)];
+        Self::start_on(group, address, names, (people, &[bind_password])).await
+    }
+
+    async fn start_on(
+        group: &Group,
+        address: SocketAddrV4,
+        names: Vec<SanType>,
+        (people, bind_passwords): (&[Person<'_>], &[&str]),
+    ) -> Result<Self, Error> {
         let files = group.directory().join("slapd");
         fs::create_dir_all(files.join("data"))?;
         let authority = CertificateAuthority::new(&files.join("pki"), "directory")?;
         let subject = Subject {
             common_name: "directory",
             organization: None,
-            names: vec![SanType::IpAddress(IpAddr::V4(address))],
+            names,
         };
         let server = authority.issue("server", subject, Validity::DAY)?;
-        let address = SocketAddrV4::new(address, port::reserve_on(address)?);
         let shown = |path: &std::path::Path| path.display().to_string();
         let config = format!(
             "include /etc/ldap/schema/core.schema\ninclude /etc/ldap/schema/cosine.schema\n\
@@ -169,6 +198,25 @@ impl Directory {
         time::timeout(PATIENCE, connected)
             .await
             .map_err(|_| Error::Late(self.process.log_tail(20)))
+    }
+
+    /// Gives other passwords to the account that searches, which has none of those before. The directory does not answer for a moment, and
+    /// has these people afterwards.
+    ///
+    /// # Errors
+    /// When it does not listen again.
+    pub async fn set_bind_passwords(
+        &mut self,
+        people: &[Person<'_>],
+        bind_passwords: &[&str],
+    ) -> Result<(), Error> {
+        self.process.kill9().await?;
+        fs::remove_dir_all(self.files.join("data"))?;
+        fs::create_dir(self.files.join("data"))?;
+        fs::remove_file(self.files.join("seeded"))?;
+        self.process.restart().await?;
+        self.seed(people, bind_passwords).await?;
+        self.listens().await
     }
 
     /// Writes the people into the database, which slapd must not have open.

@@ -289,7 +289,7 @@ fn only_root_on_linux_is_given_what_a_real_node_is_made_of() {
         assert!(output.status.success(), "{system} {user}: {}", errors(&output));
         let asked = fs::read_to_string(machine.path("asked")).unwrap_or_default();
         let built = machine.built();
-        for program in ["kubelet", "kube-proxy", "dex"] {
+        for program in ["kubelet", "kube-proxy", "dex", "kubelogin"] {
             assert_eq!(built.iter().any(|one| one == program), wanted, "{system} {user}");
         }
         // Others may be found in the real /usr/sbin and /usr/lib.

@@ -114,6 +114,63 @@ fn the_objects_of_a_provider() {
 }
 
 #[test]
+fn an_entry_changes_its_service_networks_and_resources() {
+    let issuer = HttpsUrl::from_parts("sso.example.org", 30_556, ISSUER_PATH).unwrap();
+    let of = |entry: &Value| {
+        let cluster = cluster(entry);
+        objects(&Plan {
+            site: "north/site-a",
+            cluster: &cluster,
+            entry: &cluster.auth()[0],
+            issuer: Some(&issuer),
+            secrets: &secrets(&cluster, "secret"),
+            storage: &storage(),
+            certificate: &certificate(),
+        })
+    };
+    let mut entry = everything();
+    let plain = of(&entry);
+    entry["networkAttachments"] = json!(["oam", "backup"]);
+    entry["resources"] = json!({"requests": {"cpu": "100m"}, "limits": {"memory": "1Gi"}});
+    entry["override"] = json!({"service": {
+        "metadata": {
+            "labels": {"team": "blue"},
+            "annotations": {"metallb.universe.tf/address-pool": "tenants"},
+        },
+        "spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"},
+    }});
+    let changed = of(&entry);
+
+    let (template, before) = (changed.deployment.spec.template, plain.deployment.spec.template);
+    let (annotations, of_before) = (
+        template.metadata.unwrap().annotations.unwrap(),
+        before.metadata.unwrap().annotations.unwrap(),
+    );
+    assert_eq!(
+        annotations[api::annotations::NETWORKS],
+        r#"[{"name":"oam","namespace":"tenants"},{"name":"backup","namespace":"tenants"}]"#
+    );
+    // The configuration is the same.
+    let hash = api::annotations::CONFIG_HASH;
+    assert_eq!(annotations[hash], of_before[hash]);
+    let container = template.spec.unwrap().containers.remove(0);
+    let resources = serde_json::to_value(container.resources).unwrap();
+    assert_eq!(resources, entry["resources"]);
+    let metadata = changed.service.metadata;
+    let labels = metadata.labels.unwrap();
+    assert_eq!(
+        (&*labels["team"], &*labels["app.kubernetes.io/name"]),
+        ("blue", "dex")
+    );
+    let pool = &metadata.annotations.unwrap()["metallb.universe.tf/address-pool"];
+    assert_eq!(pool, "tenants");
+    let (spec, before) = (changed.service.spec.unwrap(), plain.service.spec.unwrap());
+    assert_eq!(spec.type_.as_deref(), Some("LoadBalancer"));
+    assert_eq!(spec.external_traffic_policy.as_deref(), Some("Local"));
+    assert_eq!((spec.selector, spec.ports), (before.selector, before.ports));
+}
+
+#[test]
 fn nothing_runs_before_the_issuer_is_known() {
     let cluster = cluster(&everything());
     let plan = Plan {

@@ -75,6 +75,19 @@ impl Program {
         self
     }
 
+    /// The same program, where this file is `/etc/hosts`. Only root can start it.
+    #[must_use]
+    pub fn hosts(mut self, file: &Path) -> Self {
+        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let mut arguments: Vec<OsString> = ["--mount", "sh", "-c", script].map(OsString::from).into();
+        arguments.push(file.into());
+        arguments.push(self.binary.into());
+        arguments.append(&mut self.arguments);
+        self.binary = "unshare".into();
+        self.arguments = arguments;
+        self
+    }
+
     /// The same, of one that is started again.
     pub(super) fn set(&mut self, variable: &str, value: OsString) {
         self.environment.insert(variable.into(), value);

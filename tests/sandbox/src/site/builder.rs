@@ -42,6 +42,7 @@ pub struct Builder {
     namespaces: Vec<String>,
     tenants: Vec<String>,
     api_server_flags: Vec<String>,
+    hosts: Option<PathBuf>,
     say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -65,6 +66,7 @@ impl Builder {
             namespaces: Vec::new(),
             tenants: Vec::new(),
             api_server_flags: Vec::new(),
+            hosts: None,
             say: Arc::new(|_| {}),
         }
     }
@@ -117,6 +119,13 @@ impl Builder {
         self
     }
 
+    /// The file that is `/etc/hosts` for the API server, such as one with the name of an identity provider. Only for root.
+    #[must_use]
+    pub fn hosts(mut self, file: &Path) -> Self {
+        self.hosts = Some(file.to_owned());
+        self
+    }
+
     /// Is told of every step, in words for people.
     #[must_use]
     pub fn on_progress(mut self, say: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -153,7 +162,13 @@ impl Builder {
             .map_or(Addresses::LOOPBACK, |machine| Addresses::beside(machine.block()));
         // The images are there by the time that the API server is.
         let ((mut control_plane, access), machine) = tokio::try_join!(
-            ControlPlane::start(&group, addresses, self.nodes.any(), &self.api_server_flags, say),
+            ControlPlane::start(
+                &group,
+                addresses,
+                self.nodes.any(),
+                (&self.api_server_flags, self.hosts.as_deref()),
+                say
+            ),
             self.stock(machine),
         )?;
         control_plane.kwok = self.nodes.start_fake(&group, &access, say).await?;

@@ -65,7 +65,7 @@ impl ControlPlane {
         group: &Group,
         addresses: Addresses,
         with_scheduler: bool,
-        api_server_flags: &[String],
+        (api_server_flags, hosts): (&[String], Option<&Path>),
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(Self, Access), Error> {
         let directory = group.directory();
@@ -79,7 +79,11 @@ impl ControlPlane {
         say("etcd and kube-apiserver start");
         let mut etcd = group.spawn(etcd(directory, etcd_port, etcd_peer_port)?)?;
         let program = apiserver(directory, &ca, addresses, apiserver_port, etcd_port)?;
-        let mut apiserver = group.spawn(program.args(api_server_flags))?;
+        let program = program.args(api_server_flags);
+        let mut apiserver = group.spawn(match hosts {
+            Some(file) => program.hosts(file),
+            None => program,
+        })?;
         let access = Access::new(directory, ca, (addresses.api_server, apiserver_port)).await?;
         let ready = readiness::serving(&mut apiserver, &access.client(), "/readyz", PATIENCE).await;
         // The API server ends when etcd does; the first failure is the one to show.

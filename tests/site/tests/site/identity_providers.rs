@@ -2,6 +2,7 @@
 //! nodes are fake), and a tenant's API server that takes its tokens.
 
 mod browser;
+mod changed;
 mod refused;
 mod searched;
 mod several;
@@ -48,7 +49,7 @@ const BOB: Person<'_> = Person {
 /// A site with the Dex agent, and what providers need.
 struct Scene {
     stage: Stage,
-    _agent: AgentProcess,
+    agent: AgentProcess,
     group: Group,
     directory: Directory,
     _etcd: Etcd,
@@ -87,7 +88,7 @@ impl Scene {
         agent.is_ready().await.unwrap();
         Self {
             stage,
-            _agent: agent,
+            agent,
             group,
             directory,
             _etcd: etcd,

@@ -56,7 +56,7 @@ async fn request(tenant: &Site, at: SocketAddr) -> Result<String, String> {
 }
 
 /// Whether a connection ends at once, with nothing said.
-async fn hangs_up(at: SocketAddr) -> bool {
+pub(crate) async fn hangs_up(at: SocketAddr) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(at).await?;
         stream.read(&mut [0]).await

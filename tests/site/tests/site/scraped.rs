@@ -7,7 +7,7 @@ use sandbox::region::Agent;
 use crate::fixtures::{AGENTS, Role, Stage, cluster, fleet};
 
 /// The values of a metric: what its lines say beyond its name, with the number.
-fn samples<'a>(metrics: &'a str, name: &str) -> Vec<(&'a str, f64)> {
+pub(crate) fn samples<'a>(metrics: &'a str, name: &str) -> Vec<(&'a str, f64)> {
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
     let samples = lines.filter(|rest| rest.starts_with(['{', ' ']));
     samples

@@ -1,13 +1,13 @@
-//! A person with kubectl and a browser. Of all that takes part in the login only kubelogin is not the original.
+//! A person with kubectl, its plugin kubelogin and a browser.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, path::PathBuf, process::Command};
 
 use api::conditions::AUTH_READY;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::Api;
+use kube::{Api, config::Kubeconfig};
 use sandbox::{
     browser::Browser,
-    kubelogin::{DONE, PROMPT},
+    kubelogin,
     process::{Process, Program},
     programs,
     site::{Builder, Nodes, Site},
@@ -17,10 +17,12 @@ use sandbox::{
 use serde_json::{Value, json};
 
 use super::{ADA, BIND_PASSWORD, BOB, Scene};
-use crate::fixtures::{Cluster, PATIENCE};
+use crate::fixtures::Cluster;
 
 const PORT: u16 = 31_620;
 const ISSUER: &str = "https://127.0.0.1:31620/dex";
+/// What only the page has that kubelogin shows after a login.
+const DONE: &str = ".placeholder";
 
 /// A person's machine.
 struct Desk<'a> {
@@ -58,9 +60,9 @@ impl<'a> Desk<'a> {
     }
 
     /// Runs kubectl, and logs in as it asks. Returns whether it succeeds, and what it writes after the login.
-    async fn kubectl(&self, person: Person<'_>, arguments: &[&str]) -> (bool, String) {
-        let mut kubectl = self.start(&[person.uid, arguments[0]].join("-"), arguments);
-        let address = prompted(&mut kubectl).await;
+    async fn log_in(&self, person: Person<'_>, arguments: &[&str]) -> (bool, String) {
+        let mut kubectl = self.start(person.uid, arguments);
+        let address = kubelogin::prompted(&mut kubectl).await.unwrap();
         self.browser.open(&address).await.unwrap();
         assert!(self.browser.url().await.unwrap().starts_with(ISSUER));
         self.submit(person.uid, "wrong").await;
@@ -70,21 +72,35 @@ impl<'a> Desk<'a> {
         assert!(self.browser.url().await.unwrap().starts_with(&address));
         let status = kubectl.ended().await.unwrap().unwrap();
         let log = fs::read_to_string(kubectl.log_path()).unwrap();
-        let (_, after) = log.rsplit_once(PROMPT).unwrap();
+        let (_, after) = log.rsplit_once(kubelogin::PROMPT).unwrap();
         let written = after.split_once('\n').unwrap().1;
         (status.success(), written.to_owned())
     }
 
+    /// Runs kubectl for somebody who has logged in. Returns what it writes.
+    async fn kubectl(&self, arguments: &[&str]) -> String {
+        let mut kubectl = self.start("again", arguments);
+        let status = kubectl.ended().await.unwrap().unwrap();
+        let log = fs::read_to_string(kubectl.log_path()).unwrap();
+        assert!(status.success() && !log.contains(kubelogin::PROMPT), "{log}");
+        log
+    }
+
     fn start(&self, name: &str, arguments: &[&str]) -> Process {
-        let kubectl = tools::path("kubectl").unwrap();
-        let plugin = programs::path("kubectl-oidc_login").unwrap();
-        let directories = [&kubectl, &plugin].map(|program| program.parent().unwrap().display().to_string());
-        let program = Program::new(&format!("kubectl-of-{name}"), &kubectl)
-            .env("PATH", directories.join(":"))
+        let name = format!("kubectl-{name}-{}", arguments[..2].join("-"));
+        let program = Program::new(&name, tools::path("kubectl").unwrap())
+            .env("PATH", kubelogin::path().unwrap())
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", self.scene.group.directory().join("kubectl-cache"))
             .args(arguments.iter().copied());
         self.scene.group.spawn(program).unwrap()
+    }
+
+    /// How the kubeconfig calls the plugin.
+    fn plugin(&self) -> Vec<String> {
+        let mut kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let login = kubeconfig.auth_infos.remove(0).auth_info.unwrap();
+        login.exec.unwrap().args.unwrap()
     }
 
     async fn submit(&self, name: &str, password: &str) {
@@ -94,24 +110,6 @@ impl<'a> Desk<'a> {
         }
         self.browser.click("#submit-login").await.unwrap();
     }
-}
-
-/// Waits until kubectl asks for a login, and returns the address.
-async fn prompted(kubectl: &mut Process) -> String {
-    let asked = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            pace.tick().await;
-            let log = fs::read_to_string(kubectl.log_path()).unwrap();
-            if let Some((_, after)) = log.rsplit_once(PROMPT)
-                && let Some((address, _)) = after.split_once('\n')
-            {
-                return address.trim().to_owned();
-            }
-            kubectl.check().unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap()
 }
 
 /// A tenant's API server with the flags of the `ConfigMap`.
@@ -159,19 +157,33 @@ async fn an_admin_lists_nodes_after_a_login_in_the_browser() {
     let tenant = tenant(&scene).await;
     let desk = Desk::new(&scene, &shop, &tenant).await;
 
-    let (succeeded, whoami) = desk.kubectl(ADA, &["auth", "whoami", "--output", "json"]).await;
-    assert!(succeeded, "{whoami}");
-    println!("kubectl auth whoami: {whoami}");
-    let whoami: Value = serde_json::from_str(&whoami).unwrap();
-    let user = &whoami["status"]["userInfo"];
+    let whoami = ["auth", "whoami", "--output", "json"];
+    let (succeeded, answer) = desk.log_in(ADA, &whoami).await;
+    assert!(succeeded, "{answer}");
+    println!("kubectl auth whoami: {answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let user = &answer["status"]["userInfo"];
     assert_eq!(user["username"], "oidc:ada@example.org");
     assert_eq!(user["groups"], json!(["oidc:admins", "system:authenticated"]));
-    let (succeeded, nodes) = desk.kubectl(ADA, &["get", "nodes", "--output", "name"]).await;
-    println!("kubectl get nodes, as ada: {nodes}");
-    assert!(succeeded && nodes.starts_with("node/"), "{nodes}");
 
-    // Bob logs in as well, and may do nothing.
-    let (succeeded, refused) = desk.kubectl(BOB, &["get", "nodes", "--output", "name"]).await;
+    // She has logged in, and does not have to again: for other commands, and when her token has expired.
+    let nodes = desk.kubectl(&["get", "nodes", "--output", "name"]).await;
+    println!("kubectl get nodes, as ada: {nodes}");
+    assert!(nodes.starts_with("node/"), "{nodes}");
+    let plugin = desk.plugin();
+    let plugin: Vec<&str> = plugin.iter().map(String::as_str).collect();
+    let token = async |more: &[&str]| {
+        let log = desk.kubectl(&[&plugin, more].concat()).await;
+        let credential: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        credential["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let (first, next) = (token(&[]).await, token(&["--force-refresh"]).await);
+    assert_ne!(first, next);
+    assert_eq!(token(&[]).await, next);
+
+    // She logs out. Bob logs in there as well, and may do nothing.
+    println!("{}", desk.kubectl(&["oidc-login", "clean"]).await);
+    let (succeeded, refused) = desk.log_in(BOB, &["get", "nodes", "--output", "name"]).await;
     println!("kubectl get nodes, as bob: {refused}");
     let why = "User \"oidc:bob@example.org\" cannot list resource \"nodes\"";
     assert!(!succeeded && refused.contains(why), "{refused}");

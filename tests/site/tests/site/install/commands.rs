@@ -42,6 +42,24 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
+/// The first sample in YAML that contains this text, without the indentation of its block.
+pub(crate) fn sample(page: &str, containing: &str) -> String {
+    let mut lines = page.lines();
+    while let Some(fence) = lines.by_ref().find(|line| line.trim_start() == "```yaml") {
+        let indentation = fence.len() - fence.trim_start().len();
+        let block = lines.by_ref().take_while(|line| line.trim() != "```");
+        let block: Vec<&str> = block
+            .map(|line| line.get(indentation..).unwrap_or_default())
+            .chain([""])
+            .collect();
+        let block = block.join("\n");
+        if block.contains(containing) {
+            return block;
+        }
+    }
+    panic!("no sample contains {containing:?}");
+}
+
 impl Step {
     /// The first line that the output does not have.
     pub(crate) fn missing(&self, output: &str) -> Option<&str> {
@@ -80,6 +98,13 @@ fn a_page_is_read_as_steps_with_what_they_print() {
     assert_eq!(steps[0].missing("zero\none and two\nmore\nthree\n"), None);
     assert_eq!(steps[0].missing("three\none and two\n"), Some("three"));
     assert_eq!(steps[1].script, "c");
+}
+
+#[test]
+fn a_sample_is_found_by_its_content_and_not_indented() {
+    let page = "```yaml\na: 1\n```\n- x\n  ```yaml\n  b:\n    - 2\n  ```\n```yaml\nb: 3\n```\n";
+
+    assert_eq!(sample(page, "b:"), "b:\n  - 2\n");
 }
 
 #[test]

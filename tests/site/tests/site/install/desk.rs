@@ -1,7 +1,11 @@
 //! The desk of whoever installs: the checkout, images, `kubectl` and `sipctl`; and the site before anything is installed.
 
 use std::{
-    env, fs,
+    collections::BTreeMap,
+    env,
+    ffi::OsString,
+    fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -13,6 +17,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use sandbox::{
+    audit::Entry,
     crds,
     inventory::{self, Host},
     jump_host,
@@ -25,16 +30,30 @@ use sandbox::{
 };
 use serde_json::json;
 
+use super::commands::Step;
+
+/// Whose deletion begins the removal, as resources of the API.
+const REMOVED_FIRST: [&str; 3] = ["namespaces", "clusterroles", "clusterrolebindings"];
+
 /// Where commands are typed: the checkout, and what `make images` has made in it.
 pub(super) struct Desk {
     directory: tempfile::TempDir,
-    programs: PathBuf,
+    /// Directories with programs.
+    programs: Vec<PathBuf>,
+    variables: BTreeMap<&'static str, OsString>,
 }
 
 impl Desk {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(repository::deploy(), directory.path().join("deploy")).unwrap();
+        // Pages tell people to write files there.
+        let copied = Command::new("cp")
+            .arg("--recursive")
+            .arg(repository::deploy())
+            .arg(directory.path().join("deploy"))
+            .status()
+            .unwrap();
+        assert!(copied.success());
         let programs = programs::path("sipctl").unwrap().parent().unwrap().to_owned();
         let made = Command::new(programs::path("sip-images").unwrap())
             .arg("--uncompressed")
@@ -54,26 +73,69 @@ impl Desk {
         let archive = format!("target/images/{}.tar", JUMP_HOST.name);
         let image = jump_host::image(&name).unwrap();
         image.write(&directory.path().join(archive)).unwrap();
-        Self { directory, programs }
+        fs::copy("/etc/hosts", directory.path().join("hosts")).unwrap();
+        let kubectl = tools::path("kubectl").unwrap().parent().unwrap().to_owned();
+        Self {
+            directory,
+            programs: vec![programs, kubectl],
+            variables: BTreeMap::new(),
+        }
+    }
+
+    /// The path of a file there.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Commands find the programs of one more directory.
+    pub(super) fn add_programs(&mut self, directory: &Path) {
+        self.programs.push(directory.to_owned());
+    }
+
+    /// Commands find this in their environment.
+    pub(super) fn set(&mut self, variable: &'static str, value: impl Into<OsString>) {
+        self.variables.insert(variable, value.into());
+    }
+
+    /// Commands find machines by these names.
+    pub(super) fn add_hosts(&self, hosts: &[(&str, Ipv4Addr)]) {
+        let file = self.file("hosts");
+        let mut lines = vec![fs::read_to_string(&file).unwrap()];
+        lines.extend(hosts.iter().map(|(name, address)| format!("{address} {name}\n")));
+        fs::write(file, lines.concat()).unwrap();
+    }
+
+    /// Runs a block of a page, which must print what the page shows.
+    pub(super) async fn follow(&self, page: &str, step: &Step, site: &Site) {
+        let ran = tokio::task::block_in_place(|| self.run(&step.script, site));
+        let place = format!("{page}:{}", step.line);
+        match ran {
+            Ok(printed) => {
+                println!("{place}\n{}\n{printed}", step.script);
+                assert_eq!(
+                    step.missing(&printed),
+                    None,
+                    "{place}: {}\n{printed}",
+                    step.script
+                );
+            }
+            Err(printed) => panic!("{place}: {}\n{printed}\n{}", step.script, pods(site).await),
+        }
     }
 
     /// Runs a block of commands as a person would; the first that fails ends it. Returns what it prints.
     pub(super) fn run(&self, script: &str, site: &Site) -> Result<String, String> {
         let own = env::var_os("PATH").unwrap();
-        let path = [
-            self.programs.as_path(),
-            tools::path("kubectl").unwrap().parent().unwrap(),
-        ]
-        .map(Path::to_path_buf)
-        .into_iter()
-        .chain(env::split_paths(&own));
-        let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", &format!("exec 2>&1; {script}")])
+        let path = self.programs.iter().cloned().chain(env::split_paths(&own));
+        let script = format!("exec 2>&1; mount --bind hosts /etc/hosts; {script}");
+        let output = Command::new("unshare")
+            .args(["--mount", "bash", "-euo", "pipefail", "-c", &script])
             .current_dir(self.directory.path())
             .env("PATH", env::join_paths(path).unwrap())
             .env("KUBECONFIG", site.admin_kubeconfig())
             .env("KUBECACHEDIR", site.directory().join("kubectl-cache"))
             .env("CONTAINERD_ADDRESS", site.node().unwrap().containerd())
+            .envs(&self.variables)
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -86,12 +148,13 @@ impl Desk {
     }
 }
 
-/// What a real site has before SIP comes, besides a name server: hosts, and a volume for each scheduler.
-pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>) -> Site {
+/// What a real site has before SIP comes, besides a name server: hosts, and a volume for each scheduler. Its nodes have HAProxy and `images`.
+pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>, images: Vec<Image>) -> Site {
     let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
-    let site = Site::builder(name)
-        .nodes(Nodes::Real)
-        .image(haproxy)
+    let builder = Site::builder(name).nodes(Nodes::Real).image(haproxy);
+    let site = images
+        .into_iter()
+        .fold(builder, sandbox::site::Builder::image)
         .crds([vec![crds::bare_metal_host()], definitions].concat())
         .namespace(HOSTS_NAMESPACE)
         .start()
@@ -125,6 +188,21 @@ pub(super) async fn furnished(name: &str, definitions: Vec<PathBuf>) -> Site {
         volumes.create(&PostParams::default(), &volume).await.unwrap();
     }
     site
+}
+
+/// The API server has refused no call of our programs, before they were removed: then they lose their rights some time before they end.
+pub(super) fn nothing_was_refused(site: &Site) {
+    let is_removal = |entry: &Entry| {
+        let object = entry.object_ref.as_ref();
+        entry.verb == "delete" && object.is_some_and(|object| REMOVED_FIRST.contains(&&*object.resource))
+    };
+    let entries = site.audit_log().unwrap().into_iter();
+    let entries = entries.take_while(|entry| !is_removal(entry));
+    let refused: Vec<Entry> = entries
+        .filter(Entry::is_forbidden)
+        .filter(|entry| entry.user.username.contains(":sip-system:"))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
 }
 
 /// Descriptions and logs of all pods, for a test that fails.

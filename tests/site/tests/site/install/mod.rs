@@ -1,6 +1,7 @@
 //! Installation: the kustomizations of `deploy/` are accepted, agree with the programs, and bring a site up from nothing by the
 //! commands of `docs/install.md`.
 
+mod auth_page;
 pub(crate) mod commands;
 mod contents;
 mod desk;

@@ -167,7 +167,12 @@ async fn three_schedulers_on_etcd_survive_their_leader() {
         return;
     }
     let desk = Desk::new();
-    let site = furnished("install-region", vec![repository::root().join(FOREIGN)]).await;
+    let site = furnished(
+        "install-region",
+        vec![repository::root().join(FOREIGN)],
+        Vec::new(),
+    )
+    .await;
     let machines = site.node().unwrap().machines();
     let outside = MEMBERS.into_iter().zip(machines.map(Target::Address));
     let scheduler = (

@@ -1,5 +1,6 @@
 //! Identity providers that really run: Dex in restricted pods on a real node, with people who log in while everything changes.
 
+mod faults;
 mod load;
 
 use std::{collections::BTreeSet, fs, process::Command, sync::Arc, time::Duration};
@@ -222,6 +223,24 @@ impl Scene {
             .unwrap();
     }
 
+    /// Kills the process of a pod, as a fault of Dex would.
+    fn kill(&self, pod: Pod) {
+        let container = pod.status.unwrap().container_statuses.unwrap().remove(0);
+        let id = container.container_id.unwrap();
+        let killed = Command::new(node::system_program("ctr").unwrap())
+            .arg("--address")
+            .arg(self.stage.site.node().unwrap().containerd())
+            .args(["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL"])
+            .arg(id.trim_start_matches("containerd://"))
+            .output()
+            .unwrap();
+        assert!(
+            killed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&killed.stderr)
+        );
+    }
+
     async fn hashes(&self) -> BTreeSet<String> {
         self.pods().await.iter().map(hash).collect()
     }
@@ -324,21 +343,7 @@ async fn people_log_in_at_pods_of_a_restricted_namespace() {
 
     // A pod's process is killed while somebody types.
     let began = form(&provider).await;
-    let pod = scene.pods().await.remove(0);
-    let container = pod.status.unwrap().container_statuses.unwrap().remove(0);
-    let id = container.container_id.unwrap();
-    let killed = Command::new(node::system_program("ctr").unwrap())
-        .arg("--address")
-        .arg(scene.stage.site.node().unwrap().containerd())
-        .args(["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL"])
-        .arg(id.trim_start_matches("containerd://"))
-        .output()
-        .unwrap();
-    assert!(
-        killed.status.success(),
-        "{}",
-        String::from_utf8_lossy(&killed.stderr)
-    );
+    scene.kill(scene.pods().await.remove(0));
     // The node leads new connections to it until it has noticed, and a browser's user tries again.
     let tried = async {
         loop {
@@ -357,18 +362,22 @@ async fn people_log_in_at_pods_of_a_restricted_namespace() {
     scene.stage.nothing_was_forbidden();
 }
 
+/// Logins a second that somebody wants to be shown.
+fn requested_logins() -> Option<u32> {
+    let requested = std::env::var("SOAK_LOGINS").ok();
+    requested.map(|logins| logins.parse().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_login_fails_while_everything_is_changed() {
     if let Some(why) = node::obstacle() {
         println!("not shown here: {why}");
         return;
     }
-    let asked: Option<u32> = std::env::var("SOAK_LOGINS")
-        .ok()
-        .map(|logins| logins.parse().unwrap());
-    let logins = asked.unwrap_or(LOGINS);
+    let requested = requested_logins();
+    let logins = requested.unwrap_or(LOGINS);
     // A machine that is slower than what it is asked for shows nothing; in the ordinary tests any is good enough.
-    let least = asked.map_or(1.0, |asked| 0.8 * f64::from(asked));
+    let least = requested.map_or(1.0, |logins| 0.8 * f64::from(logins));
     // As many as log in concurrently at most: a slow machine has fewer logins a second, and none waits for long.
     let people = usize::try_from(logins).unwrap() * 2 + 1;
     let scene = Box::pin(Scene::start(people)).await;
@@ -425,7 +434,7 @@ async fn no_login_fails_while_everything_is_changed() {
             .filter(|line| line.contains("level=error") || line.contains("\"level\":\"error\""));
         println!("{}", errors.collect::<Vec<_>>().join("\n"));
     }
-    assert_eq!(failed, [] as [String; 0]);
+    assert!(failed.is_empty(), "{failed:#?}");
 
     // What was issued before is good until it expires.
     for token in [first, finish(&provider, &form(&provider).await, person).await] {

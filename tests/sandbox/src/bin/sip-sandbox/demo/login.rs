@@ -3,11 +3,9 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
@@ -18,7 +16,7 @@ use kube::{
 };
 use sandbox::{
     etcd::Etcd,
-    kubelogin::{self, PROMPT},
+    kubelogin,
     login::Provider,
     process::{Group, Program},
     programs,
@@ -84,7 +82,7 @@ impl SignIn {
 
     /// How a reader logs in.
     pub(super) fn lines(&self) -> Vec<String> {
-        let path = path().unwrap_or_default();
+        let path = kubelogin::path().unwrap_or_default();
         vec![
             format!(
                 "  PATH={}:$PATH kubectl --kubeconfig {} auth whoami",
@@ -190,23 +188,13 @@ async fn whoami(
 ) -> anyhow::Result<Value> {
     let provider = Provider::new(text(published, "issuer")?, text(published, "ca.crt")?)?;
     let kubectl = Program::new("kubectl", tools::path("kubectl")?)
-        .env("PATH", path()?)
+        .env("PATH", kubelogin::path()?)
         .env("KUBECONFIG", kubeconfig)
+        // The plugin keeps tokens there, and people who follow the demo are to log in themselves.
+        .env("KUBECACHEDIR", group.directory().join("kubectl-cache"))
         .args(["auth", "whoami", "--output=json"]);
     let mut kubectl = group.spawn(kubectl)?;
-    let prompted = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        loop {
-            pace.tick().await;
-            let log = fs::read_to_string(kubectl.log_path())?;
-            let prompt = log.split_once(PROMPT).and_then(|(_, rest)| rest.split_once('\n'));
-            if let Some((address, _)) = prompt {
-                return anyhow::Ok(address.trim().to_owned());
-            }
-            kubectl.check()?;
-        }
-    };
-    let address = tokio::time::timeout(PATIENCE, prompted).await??;
+    let address = kubelogin::prompted(&mut kubectl).await?;
     kubelogin::browse(&address, &provider, (ADA.uid, ADA.password)).await?;
     kubectl.ended().await?;
     let log = fs::read_to_string(kubectl.log_path())?;
@@ -217,11 +205,4 @@ async fn whoami(
     let answer: Value =
         serde_json::from_str(answer).with_context(|| format!("kubectl auth whoami: {log}"))?;
     Ok(answer["status"]["userInfo"].clone())
-}
-
-/// Where kubectl and its plugin are.
-fn path() -> anyhow::Result<OsString> {
-    let found = [tools::path("kubectl")?, programs::path("kubectl-oidc_login")?];
-    let directories = found.iter().filter_map(|program| program.parent());
-    Ok(std::env::join_paths(directories)?)
 }

@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use super::CLIENT;
+use crate::fixtures::PATIENCE;
 
 /// A login that takes longer has failed.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -52,11 +53,19 @@ impl People {
     }
 }
 
+/// A login that failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// When it failed, since the load began.
+    pub(super) at: Duration,
+    pub(super) why: String,
+}
+
 #[derive(Default)]
 struct Seen {
     logins: AtomicU64,
     slowest: Mutex<Duration>,
-    failed: Mutex<Vec<String>>,
+    failed: Mutex<Vec<Failed>>,
 }
 
 /// Logins that go on until they are ended.
@@ -102,8 +111,25 @@ impl Load {
         );
     }
 
+    /// How long it has gone on.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Waits until so many more have logged in.
+    pub(super) async fn go_on(&self, logins: u64) {
+        let enough = self.seen.logins.load(Ordering::Relaxed) + logins;
+        let more = async {
+            let mut pace = time::interval(Duration::from_millis(50));
+            while self.seen.logins.load(Ordering::Relaxed) < enough {
+                pace.tick().await;
+            }
+        };
+        time::timeout(PATIENCE, more).await.unwrap();
+    }
+
     /// Ends, and returns the logins that failed.
-    pub(super) async fn end(self) -> Vec<String> {
+    pub(super) async fn end(self) -> Vec<Failed> {
         self.stop.send(true).unwrap();
         self.running.await.unwrap();
         let logins = u32::try_from(self.seen.logins.load(Ordering::Relaxed)).unwrap();
@@ -151,8 +177,11 @@ async fn run(
                     *slowest = since.elapsed().max(*slowest);
                 }
                 Err(why) => {
-                    let when = format!("{:?} after {:?}: {why}", since.elapsed(), began.elapsed());
-                    seen.failed.lock().unwrap().push(when);
+                    let failed = Failed {
+                        at: began.elapsed(),
+                        why: format!("after {:?}: {why}", since.elapsed()),
+                    };
+                    seen.failed.lock().unwrap().push(failed);
                 }
             }
             // The receiver is gone once the load ends.
