@@ -48,8 +48,11 @@ pub(super) fn fewest(
             .filter(|(of, _)| of == name)
             .map(|(_, domain)| domain.clone());
         let keyed = account.role.topology_key.is_some();
-        let waits = several || tight.waiting > 0 && only_failing(inputs, tight, role);
-        let waiting = account.gates.keys().filter(|_| waits).cloned();
+        let all_wait = several || tight.waiting > 0 && only_failing(inputs, tight, role);
+        let waits = |domain: &LabelValue| {
+            all_wait || tight.waiting > 0 && !fits_with_new_host_in(inputs, solution, role, domain)
+        };
+        let waiting = account.gates.keys().filter(|domain| waits(domain)).cloned();
         let mut not_in: BTreeSet<LabelValue> = account
             .closed
             .iter()

@@ -182,7 +182,25 @@ fn histories_that_broke_a_rule_keep_it_now() {
         Event::Move(976),
         Event::LoseLedger,
     ];
-    for history in [&spoilt_by_a_move[..], &unseen, &withdrawn] {
+    // A failed member without a host waited, and of two others the less pressing one was replaced.
+    let less_pressing = [
+        Event::Clear(539),
+        Event::Want(241, 269),
+        Event::Move(664),
+        Event::Consume(732),
+        Event::Vanish(822),
+        Event::Fail(341),
+        Event::Vanish(585),
+        Event::Refuse(489),
+    ];
+    for history in [&spoilt_by_a_move[..], &unseen, &withdrawn, &less_pressing] {
         assert_eq!(play(Size::Small, &one_by_one(history)), Ok(()));
     }
+    // A help named the rack of a failed member for growth, since members of two roles had failed.
+    let two_roles = [
+        vec![Event::Want(298, 251)],
+        vec![Event::Fail(519), Event::Outage(330)],
+        vec![Event::Want(567, 921), Event::Outage(76)],
+    ];
+    assert_eq!(play(Size::Small, &two_roles), Ok(()));
 }

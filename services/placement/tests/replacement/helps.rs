@@ -153,3 +153,44 @@ fn a_smaller_count_starts_no_other_move() {
         assert_ne!(followed, Some(RefusalKind::NoFit), "{less:?}");
     }
 }
+
+#[test]
+fn a_new_host_helps_in_every_rack_that_a_role_may_grow_into() {
+    // A member of each role has failed, and both find a host in its rack; the control plane lacks one to grow by.
+    let site = site([
+        host("a").rack("r0").marked_failed(),
+        host("b").rack("r5").marked_failed(),
+        host("c").rack("r0"),
+        host("d").rack("r1"),
+        host("x").rack("r0"),
+        host("y").rack("r1"),
+        host("z").rack("r5"),
+    ]);
+    let members = [
+        member("a", "ControlPlane", "r0"),
+        member("b", "Worker", "r5"),
+        member("c", "Worker", "r0"),
+        member("d", "Worker", "r1"),
+    ];
+    let wanted = request([
+        role("ControlPlane", Selector::default(), 3),
+        role("Worker", Selector::default(), 3),
+    ]);
+    let refusal = decide(&site, &wanted, &members)
+        .refusal
+        .expect("one host is missing");
+    let Some(Help::MoreHosts(needs)) = refusal.helps.first() else {
+        panic!("{:?}", refusal.helps);
+    };
+    let [need] = needs.as_slice() else {
+        panic!("{needs:?}");
+    };
+    assert_eq!(need.count, 1);
+    for rack in ["r0", "r1", "r2", "r5"] {
+        let mut site = site.clone();
+        site.upsert(host("new").rack(rack));
+        let followed = decide(&site, &wanted, &members).refusal;
+        let is_excluded = need.not_in.iter().any(|not| not.as_str() == rack);
+        assert!(followed.is_none() || is_excluded, "{rack}: {need:?}");
+    }
+}

@@ -176,3 +176,21 @@ fn the_more_pressing_is_replaced_though_the_other_has_a_host() {
     let decision = decide(&site, &grows, &members);
     assert_eq!(taken(&decision), ["ControlPlane/d", "ControlPlane/e"]);
 }
+
+#[test]
+fn who_cannot_be_replaced_lets_no_less_pressing_go_first() {
+    // Nothing can replace a, which is gone; b and c, of whom b is more pressing, each have a host in their own rack.
+    let site = site([
+        host("b").rack("b").marked_failed(),
+        host("c").rack("c"),
+        host("x").rack("b"),
+        host("y").rack("c"),
+    ]);
+    let members = [
+        member("a", "Worker", "a").failed(FailReason::Gone),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c").failed(FailReason::InError),
+    ];
+    let decision = decide(&site, &workers(3), &members);
+    assert_eq!(replaced(&decision), [Some(id("b"))]);
+}

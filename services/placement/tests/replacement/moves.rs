@@ -180,7 +180,7 @@ fn a_move_uses_no_rack_of_a_failed_member() {
 }
 
 #[test]
-fn a_bound_host_that_fails_stays_if_the_move_for_it_is_withdrawn() {
+fn a_bound_host_that_fails_stays_once_its_move_is_withdrawn() {
     // Before the next decision b, claimed beside a, is bound, fails and is used; a is not to be moved any more, and one more is wanted.
     let site = site([
         host("a").rack("a"),
@@ -215,7 +215,7 @@ fn a_withdrawn_moves_newcomer_shares_no_rack() {
 }
 
 #[test]
-fn of_a_failed_pair_a_bound_replacement_stays_until_it_is_replaced() {
+fn of_a_failed_pair_the_bound_replacement_stays() {
     // a is gone, and b, which has been bound beside it since the last decision, is in error.
     let members = [
         member("a", "Worker", "a").failed(FailReason::Gone),
