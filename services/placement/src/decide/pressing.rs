@@ -56,9 +56,9 @@ pub(crate) fn prefer<'a>(
             better = Some(next);
         } else {
             let account = &mut accounts.roles[role];
-            gates
-                .into_iter()
-                .for_each(|(domain, gate)| open(account, domain, gate));
+            for (domain, gate) in gates {
+                open(account, domain, gate);
+            }
             failed.insert((role, attempt));
         }
     }
