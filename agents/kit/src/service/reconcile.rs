@@ -151,8 +151,7 @@ async fn report_not_granted<S: Service>(
         .condition()
         .is_some_and(|condition| condition.reason == REMOVED);
     let asks = match validate::<S>(observed) {
-        Desired::Instances(Some(desired)) => !desired.1.is_empty(),
-        Desired::Waiting(desired) => !desired.1.is_empty(),
+        Desired::Instances(Some(desired)) | Desired::Waiting(desired) => !desired.1.is_empty(),
         Desired::Removed | Desired::Unreadable | Desired::Instances(None) => false,
     };
     // A host that leaves waits for this agent, whatever the spec asks for.
