@@ -225,7 +225,8 @@ fn an_alias_bomb_is_refused_in_bounded_time() {
     let started = std::time::Instant::now();
     let data = NetworkData::parse(&secret(), text.as_bytes());
     assert!(data.invalid().is_some());
-    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+    // It takes a second of a core; without a bound it would take days.
+    assert!(started.elapsed() < std::time::Duration::from_mins(1));
 }
 
 #[test]

@@ -76,12 +76,12 @@ async fn one_flooded_provider_keeps_nobody_out() {
     });
     let heals = async {
         let mut pace = time::interval(Duration::from_millis(500));
-        while !logs_in(&at_bank).await {
+        // The history of etcd goes first, which can make room for a login before any of those that were begun is removed.
+        while !logs_in(&at_bank).await || metrics.removed_logins() == 0 {
             pace.tick().await;
         }
     };
     assert!(time::timeout(PATIENCE, heals).await.is_ok());
-    assert!(metrics.removed_logins() > 0);
     assert_eq!(alarms(&mut root).await, 0);
     // Only begun logins went.
     for kept in ["openid-connect-keys", "refresh_token/"] {

@@ -24,7 +24,7 @@ pub(crate) enum Mutation {
     LeavesRoutedTo,
     /// Pods whose `SIPCluster` is gone do not count.
     PodsOfGoneClusters,
-    /// A host that is given back gets no mark.
+    /// A host that is released gets no mark.
     NoMark,
     /// Answers are given before the ledger has them.
     AnswersBeforeDisk,
@@ -57,7 +57,7 @@ impl Mutation {
                 "a host is claimed only when no other cluster's pods route to it",
             ],
             Self::NoMark => &[properties::ENDS],
-            Self::AnswersBeforeDisk => &["what was answered is held until it is given back"],
+            Self::AnswersBeforeDisk => &["what was answered is held until it is released"],
         }
     }
 }

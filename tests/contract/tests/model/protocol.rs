@@ -29,7 +29,7 @@ pub(crate) const SEEN: [&str; 9] = [
     "a pod stops routing to hosts that leave",
     "a host with a forged mark is released",
     "the position is raised",
-    "a former address of a host that is there is given back",
+    "a former address of a host that is there is released",
 ];
 
 /// Numbers that a hostile reporter shows, besides the one after the last that was issued.
