@@ -67,7 +67,7 @@ const STEPS: usize = 200;
 
 #[test]
 fn random_orders_of_events_break_no_promise() {
-    let walks = number("SOAK_WALKS", 100);
+    let walks = number("SOAK_WALKS", 50);
     let first = number("SOAK_SEED", 1);
     let since = Instant::now();
     let model = Protocol {

@@ -34,7 +34,7 @@ const FIRST: usize = 2;
 const PORTS: std::ops::RangeInclusive<u16> = 31_600..=31_611;
 /// Connections to each entry.
 const CONNECTIONS: usize = 4;
-const SHORT: u64 = 10;
+const SHORT: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that is kept going for as long as it can.
