@@ -169,13 +169,10 @@ impl Write for Count {
 
 #[cfg(test)]
 mod tests {
-    use std::{hint::black_box, time::Instant};
-
     use serde_json::{Value, json};
 
     use super::{FIXED, MOST, RESERVED, stored};
     use crate::fixtures::{faults, parse, sample, sample_with};
-    use crate::{Cluster, Placement, SIPCluster, SIPClusterStatus};
 
     /// A line of `authorized_keys` with an RSA key of 4,096 bits.
     fn rsa_key(number: usize) -> String {
@@ -250,46 +247,6 @@ mod tests {
         };
         assert_eq!(with(31_099), Ok(0));
         assert!(with(31_999).unwrap() > 256 << 10);
-    }
-
-    /// Every agent does it in every pass.
-    #[test]
-    fn how_long_the_size_of_a_cluster_takes_is_printed() {
-        let keys: Vec<String> = (0..400).map(rsa_key).collect();
-        let large = sample_with("/services/jumpHost/0/sshAuthorizedKeys", json!(keys));
-        let member = |number: u32| {
-            json!({
-                "namespace": "metal", "name": format!("host-{number:04}"), "uid": format!("{number:036}"), "role": "Worker",
-                "state": "Bound", "revision": 1,
-            })
-        };
-        let members = (0..5_000).map(|number| serde_json::from_value(member(number)).unwrap());
-        let status = SIPClusterStatus {
-            placement: Some(Placement {
-                members: members.collect(),
-                ..Placement::default()
-            }),
-            ..SIPClusterStatus::default()
-        };
-        for (what, object, status) in [
-            ("the sample", sample(), None),
-            ("300 KiB and 5,000 members", large, Some(status)),
-        ] {
-            let mut object: SIPCluster = serde_json::from_value(object).unwrap();
-            object.status = status;
-            let parsed = Cluster::parse(&object).unwrap();
-            let took = |run: &dyn Fn()| {
-                let since = Instant::now();
-                (0..10).for_each(|_| run());
-                since.elapsed() / 10
-            };
-            let counted = took(&|| _ = black_box(stored(&object.spec)));
-            let whole = took(&|| _ = black_box(Cluster::parse(&object)));
-            println!(
-                "{what}: {counted:?} to count the spec, {whole:?} to parse it, {} bytes",
-                parsed.other_bytes()
-            );
-        }
     }
 
     #[test]

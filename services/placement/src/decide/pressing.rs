@@ -77,6 +77,9 @@ fn open(account: &mut Account<'_>, domain: LabelValue, gate: Gate) {
 /// domains of all less pressing ones that wait. A solution that replaces as many members without these domains replaces a more
 /// pressing one.
 fn attempts(site: &Site, account: &Account<'_>, found: &Found) -> Vec<Attempt> {
+    if account.lost.len() < 2 {
+        return Vec::new();
+    }
     let replaced = assign_replacements(site, account, found);
     let by = |known: &Known<'_>| {
         let mut pairs = replaced.iter();

@@ -23,7 +23,7 @@ pub(super) fn left_behind(mut member: Member) -> Member {
     member
 }
 
-/// Gives back the addresses in whose place hosts show others.
+/// Releases the addresses in whose place hosts show others.
 pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record) {
     let moved = |(id, member): (&HostId, &Member)| {
         let now = &view.reported(id)?.details().addresses;
@@ -60,11 +60,8 @@ fn leave(record: &mut Record, id: &HostId, left: Addresses) {
         again(known);
         return;
     }
-    let ids = (1_u32..).map_while(|number| former_id(id, number));
-    let free = ids
-        .into_iter()
-        .find(|former| !record.members.contains_key(former));
-    if let Some(free) = free {
+    let mut ids = (1_u32..).map_while(|number| former_id(id, number));
+    if let Some(free) = ids.find(|former| !record.members.contains_key(former)) {
         record.members.insert(free, former);
     }
 }

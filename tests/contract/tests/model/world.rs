@@ -41,7 +41,7 @@ pub(crate) const NETWORK: &str = "oam";
 /// Addresses that there are: one more than hosts.
 pub(crate) const ADDRESSES: u8 = 3;
 
-/// A member as it is told.
+/// A member as the scheduler answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Member {
     pub(crate) host: HostKey,

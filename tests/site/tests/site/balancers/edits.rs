@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{objects, workers};
 use crate::{
-    fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, members},
+    fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, members, requested},
     steady_state::{quiet_for, writes},
 };
 
@@ -326,8 +326,7 @@ pub(crate) async fn restart_one(stage: &mut Stage, random: &mut StdRng) {
 
 #[tokio::test]
 async fn any_order_of_edits_converges() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seed = number("SOAK_SEED").unwrap_or(1);
+    let seed = requested("SOAK_SEED").unwrap_or(1);
     let mut stage = Stage::start("edits", &AGENTS).await;
     let most = Most {
         workers: [MOST_WORKERS; 2],
@@ -345,7 +344,7 @@ async fn any_order_of_edits_converges() {
         stage.edit(shop, wishes.now[index].spec(shop)).await;
         has.push(until_made(&stage, shop, &wishes.now[index]).await);
     }
-    for turn in 0..number("SOAK_EDITS").unwrap_or(SHORT) {
+    for turn in 0..requested("SOAK_EDITS").unwrap_or(SHORT) {
         let before = wishes.now.clone();
         let what = format!("seed {seed}, edit {turn}: {}", wishes.edit());
         println!("{what}");

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
 use super::{ACCOUNT, CLUSTER, Capm3, Claim, Metal3Machine, NAMESPACE, Pauses};
-use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, host};
+use crate::fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, host, requested};
 
 const SCENARIO: &str = "claims";
 
@@ -32,9 +32,8 @@ struct Size {
 
 impl Size {
     fn from_environment() -> Self {
-        let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-        let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().hash_one(SCENARIO) >> 32);
-        let size = match number("SOAK_CLAIMS") {
+        let seed = requested("SOAK_SEED").unwrap_or_else(|| RandomState::new().hash_one(SCENARIO) >> 32);
+        let size = match requested("SOAK_CLAIMS") {
             None => Self {
                 rounds: 24,
                 lanes: 6,
@@ -44,7 +43,7 @@ impl Size {
             Some(rounds) => Self {
                 rounds: u32::try_from(rounds).unwrap(),
                 lanes: 24,
-                delay: Duration::from_secs(number("SOAK_CLAIMS_SECONDS").unwrap_or(20)),
+                delay: Duration::from_secs(requested("SOAK_CLAIMS_SECONDS").unwrap_or(20)),
                 seed,
             },
         };

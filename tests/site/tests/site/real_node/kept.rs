@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     balancers::edits::{Entry, Most, Wish, Wishes, restart_one},
-    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, members},
+    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, members, requested},
 };
 
 const SCENARIO: &str = "kept";
@@ -128,7 +128,6 @@ async fn an_entry_that_no_edit_changes_loses_no_connection() {
         println!("not shown here: {why}");
         return;
     }
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut stage = start_empty(SCENARIO).await;
     let node = stage.site.node().unwrap();
     let (at_node, machines) = (node.address(), node.machines());
@@ -144,7 +143,7 @@ async fn an_entry_that_no_edit_changes_loses_no_connection() {
         }
     }
     stage.load(&hosts).await;
-    let seed = number("SOAK_SEED").unwrap_or(1);
+    let seed = requested("SOAK_SEED").unwrap_or(1);
     let rest = u32::try_from(machines.len() - FIRST).unwrap();
     let most = Most {
         workers: [u32::try_from(FIRST).unwrap(), rest],
@@ -163,7 +162,7 @@ async fn an_entry_that_no_edit_changes_loses_no_connection() {
     let mut tasks = JoinSet::new();
     let mut kept: Vec<Connection> = Vec::new();
     let (mut judged, mut closed) = (0, 0);
-    let edits = number("SOAK_EDITS").unwrap_or(SHORT);
+    let edits = requested("SOAK_EDITS").unwrap_or(SHORT);
     for turn in 0..=edits {
         for (index, (shop, wish)) in clusters.iter().zip(&wishes.now).enumerate() {
             settled(&stage, shop, wish).await;

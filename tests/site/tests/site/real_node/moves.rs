@@ -29,7 +29,7 @@ use self::traffic::{Seen, Tenant, Tenants, listen, provision};
 use super::start_empty;
 use crate::{
     balancers::releases::may_list_pods,
-    fixtures::{Cluster, Role, Stage, cluster, make_again, members, set_consumer},
+    fixtures::{Cluster, Role, Stage, cluster, make_again, members, requested, set_consumer},
 };
 
 const SCENARIO: &str = "moves";
@@ -230,7 +230,6 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
         println!("not shown here: {why}");
         return;
     }
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut stage = start_empty(SCENARIO).await;
     let node = stage.site.node().unwrap();
     let (at_node, machines) = (node.address(), node.machines());
@@ -283,9 +282,9 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
         running.spawn((*tenant).clone().send_requests(Arc::clone(&seen), at));
     }
 
-    let seed = number("SOAK_SEED").unwrap_or(1);
+    let seed = requested("SOAK_SEED").unwrap_or(1);
     let mut random = StdRng::seed_from_u64(seed);
-    let moves = number("SOAK_MOVES");
+    let moves = requested("SOAK_MOVES");
     let count = moves.unwrap_or(MOVES.len() as u64);
     let mut order = Vec::new();
     let mut victims = Kills::default();

@@ -8,7 +8,6 @@ mod happenings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     time::Duration,
 };
@@ -32,7 +31,9 @@ use self::{
     chains::{Members, Wanted},
     happenings::{FAILED, Happening, MOVED, PAUSED},
 };
-use crate::fixtures::{AGENTS, Cluster, History, PATIENCE, Role, Stage, fleet, given_back, host, sip_labels};
+use crate::fixtures::{
+    AGENTS, Cluster, History, PATIENCE, Role, Stage, fleet, given_back, host, requested, sip_labels,
+};
 
 const SCENARIO: &str = "soak";
 /// Words of an API server that keeps node ports for a Service whose maker was killed before it was made. Nobody but itself frees
@@ -243,9 +244,8 @@ impl Soak {
 
 #[tokio::test]
 async fn whatever_happens_to_a_site_it_keeps_its_promises() {
-    let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seconds = number("SOAK_SITE_SECONDS").unwrap_or(15);
-    let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let seconds = requested("SOAK_SITE_SECONDS").unwrap_or(15);
+    let seed = requested("SOAK_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
     eprintln!("SOAK_SEED={seed} SOAK_SITE_SECONDS={seconds}");
     let mut soak = Box::pin(Soak::start(seed)).await;
     let (begun, length) = (Instant::now(), Duration::from_secs(seconds));
