@@ -152,6 +152,11 @@ impl Login {
         ssh
     }
 
+    /// What one connection gets at once: the greeting of sshd, or why not.
+    pub(super) async fn greeted(&self) -> Result<(), String> {
+        greeted(self.address, u16::try_from(self.port).unwrap()).await
+    }
+
     /// The variable `NODE` on a node, which the user reaches from the own machine through the jump host.
     pub(super) async fn through(&self, node: Ipv4Addr, key: &Key, host_key: &Key) -> String {
         let known = self.directory.path().join("known_nodes");
@@ -206,23 +211,27 @@ async fn printed(command: &mut Command) -> Printed {
     }
 }
 
+/// What one connection to an ssh server gets at once: its greeting, or why not.
+async fn greeted(address: Ipv4Addr, port: u16) -> Result<(), String> {
+    let greeted = async {
+        let mut greeting = [0; 4];
+        let mut stream = TcpStream::connect((address, port)).await?;
+        stream.read_exact(&mut greeting).await?;
+        std::io::Result::Ok(greeting)
+    };
+    match tokio::time::timeout(Duration::from_secs(5), greeted).await {
+        Ok(Ok(greeting)) if greeting == *b"SSH-" => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
 /// Waits until an ssh server answers.
 pub(super) async fn greets(address: Ipv4Addr, port: u16) {
     let started = Instant::now();
-    loop {
-        let greeted = async {
-            let mut greeting = [0; 4];
-            let mut stream = TcpStream::connect((address, port)).await?;
-            stream.read_exact(&mut greeting).await?;
-            std::io::Result::Ok(greeting == *b"SSH-")
-        };
-        let greeted = tokio::time::timeout(Duration::from_secs(5), greeted).await;
-        if matches!(greeted, Ok(Ok(true))) {
-            return;
-        }
+    while let Err(why) = greeted(address, port).await {
         assert!(
             started.elapsed() < PATIENCE,
-            "sshd does not answer at {address}:{port}: {greeted:?}"
+            "sshd does not answer at {address}:{port}: {why}"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,6 +1,6 @@
 //! Two pods of one jump host: whichever takes a connection shows the same host key, and serves the same hosts.
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -15,6 +15,8 @@ use crate::fixtures::{PATIENCE, Role};
 
 /// So many logins reach both of two pods but once in 2^49.
 const LOGINS: usize = 50;
+/// From one connection to the next.
+const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Running pods that are not being deleted.
 async fn running(pods: &Api<Pod>) -> Vec<String> {
@@ -57,14 +59,24 @@ fn two_pods_are_one_jump_host_also_when_one_is_deleted() {
             "{lists:?}"
         );
 
-        let (ended, mut end) = watch::channel(false);
+        let (ended, end) = watch::channel(false);
         let logins = async {
             let mut logins = 0;
-            while !*end.borrow_and_update() {
+            while !*end.borrow() {
                 login.prints("true").await;
                 logins += 1;
             }
             logins
+        };
+        // Nodes go on sending connections to a pod for some milliseconds after its deletion.
+        let connections = async {
+            let (mut pace, mut connections) = (tokio::time::interval(BETWEEN), 0);
+            while !*end.borrow() {
+                pace.tick().await;
+                assert_eq!(login.greeted().await, Ok(()), "connection {connections}");
+                connections += 1;
+            }
+            connections
         };
         let deletion = async {
             let deleted = &names[0];
@@ -74,8 +86,8 @@ fn two_pods_are_one_jump_host_also_when_one_is_deleted() {
             stage.ready(&wanted).await;
             ended.send(true).unwrap();
         };
-        let (logins, ()) = tokio::join!(logins, deletion);
-        println!("{logins} logins while a pod was replaced, none refused");
+        let (logins, connections, ()) = tokio::join!(logins, connections, deletion);
+        println!("{logins} logins and {connections} connections while a pod was replaced, none refused");
         let now = running(&pods).await;
         assert!(now.len() == 2 && !now.contains(&names[0]), "{now:?}");
     });
