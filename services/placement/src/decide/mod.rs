@@ -138,12 +138,7 @@ pub fn decide_without(site: &Site, request: &Request, members: &[Member], withhe
         release: accounts.release.clone(),
         ..Decision::default()
     };
-    for (index, account) in accounts.roles.iter().enumerate() {
-        let found = if grows {
-            &chosen.found[index]
-        } else {
-            &chosen.replacements_only[index]
-        };
+    for (account, found) in accounts.roles.iter().zip(chosen.decided(grows)) {
         add_role(site, account, found, &mut decision);
     }
     reports::add(site, request, &accounts, members, &solution, &mut decision);

@@ -34,8 +34,7 @@ pub(crate) fn prefer<'a>(
     let mut failed: BTreeSet<(usize, Attempt)> = BTreeSet::new();
     for _ in 0..MOST_TRIED {
         let now = better.as_ref().unwrap_or(solution);
-        let found = if grows { &now.found } else { &now.replacements_only };
-        let roles = accounts.roles.iter().zip(found).enumerate();
+        let roles = accounts.roles.iter().zip(now.decided(grows)).enumerate();
         let mut attempts = roles.flat_map(|(role, (account, found))| {
             let attempts = attempts(site, account, found).into_iter();
             attempts.map(move |attempt| (role, attempt))

@@ -66,15 +66,39 @@ impl Solution {
         replaced.fold(0, u32::saturating_add)
     }
 
-    /// Whether it finds as many replacements in each role as another one, no more of its hosts are outside the cluster's namespaces,
-    /// and all roles grow if they have to.
+    /// What is decided: all that was found, or the replacements alone where the roles do not all grow.
+    pub(crate) fn decided(&self, grows: bool) -> &[Found] {
+        if grows {
+            &self.found
+        } else {
+            &self.replacements_only
+        }
+    }
+
+    /// Whether it replaces as many members of each role as another one, takes no more hosts outside the cluster's namespaces, and lets
+    /// all roles grow if they have to.
     pub(crate) fn replaces_as_many_as(&self, other: &Self, grows: bool) -> bool {
         let counts = |solution: &Self| -> Vec<(u32, u32)> {
-            let found = solution.found.iter();
+            let found = solution.decided(grows).iter();
             found.map(|found| (found.replaced, found.moved)).collect()
         };
-        let outside = |solution: &Self| solution.quality(solution.levels).outside;
-        counts(self) == counts(other) && outside(self) <= outside(other) && (!grows || self.grows())
+        counts(self) == counts(other)
+            && self.outside(grows) <= other.outside(grows)
+            && (!grows || self.grows())
+    }
+
+    /// How many of the hosts that are taken are outside the cluster's namespaces.
+    fn outside(&self, grows: bool) -> u32 {
+        let decided = self.demands.iter().zip(self.decided(grows));
+        let choices =
+            decided.flat_map(|(demand, found)| found.choices.iter().map(move |choice| (demand, choice)));
+        let offers = choices.filter_map(|(demand, choice)| {
+            let mut offers = demand.pool.spots.iter().flat_map(|spot| &spot.offers);
+            offers.find(|offer| offer.host == choice.host)
+        });
+        offers
+            .map(|offer| u32::from(offer.drawbacks.unpacked().outside))
+            .sum()
     }
 
     /// How many hosts each role lacks.

@@ -178,6 +178,33 @@ fn the_more_pressing_is_replaced_though_the_other_has_a_host() {
 }
 
 #[test]
+fn the_more_pressing_is_replaced_beside_a_refused_growth() {
+    // The control plane cannot grow to 5, and would come nearer to it with x if a were replaced from another namespace.
+    let site = site([
+        host("b").rack("b"),
+        host("c").rack("f"),
+        host("d").rack("b"),
+        host("x").rack("a"),
+        host("y").rack("b"),
+        host("lab/z").rack("f"),
+    ]);
+    let wanted = request([
+        role("ControlPlane", Selector::default(), 5),
+        role("Worker", Selector::default(), 2),
+    ]);
+    let members = [
+        member("a", "Worker", "a").failed(FailReason::Gone),
+        member("b", "Worker", "b").failed(FailReason::InError),
+        member("c", "ControlPlane", "f"),
+    ];
+    let decision = decide(&site, &wanted, &members);
+    assert_eq!(
+        (taken(&decision), replaced(&decision)),
+        (vec!["Worker/x".to_owned()], vec![Some(id("a"))])
+    );
+}
+
+#[test]
 fn who_cannot_be_replaced_lets_no_less_pressing_go_first() {
     // Nothing can replace a, which is gone; b and c, of whom b is more pressing, each have a host in their own rack.
     let site = site([

@@ -228,15 +228,21 @@ fn promise(
     observed: &Cluster,
     (id, member): (&HostId, &Member),
 ) -> Option<Promise> {
-    let host = inventory.reported(id)?;
     let state = member.state?;
-    let labels = host.labels_for(&observed.id().name);
-    let released = state == MemberState::Releasing
-        && labels == Labels::None
-        && member.revision > 0
-        && host.release_mark() >= member.revision
-        && known.positions.mark(host.release_mark()).issued;
-    if released || matches!(labels, Labels::Others(_)) {
+    let is_over = match inventory.reported(id) {
+        Some(host) => {
+            let labels = host.labels_for(&observed.id().name);
+            let released = state == MemberState::Releasing
+                && labels == Labels::None
+                && member.revision > 0
+                && host.release_mark() >= member.revision
+                && known.positions.mark(host.release_mark()).issued;
+            released || matches!(labels, Labels::Others(_))
+        }
+        // It may come back, but whoever is gone needs no release.
+        None => state == MemberState::Releasing,
+    };
+    if is_over {
         return None;
     }
     Some(Promise {

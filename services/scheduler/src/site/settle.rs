@@ -219,10 +219,11 @@ fn adopt(view: View<'_>, record: &mut Record) {
         if record.members.contains_key(id) || view.inventory.other_holder(id, &record.cluster).is_some() {
             continue;
         }
-        let Some(host) = view.reported(id) else { continue };
         let promise = promised.get(id);
         let releasing = promise.is_some_and(|promise| promise.state == MemberState::Releasing);
-        let (role, state) = match (host.labels_for(&record.cluster), promise) {
+        let host = view.reported(id);
+        let labels = host.map_or(Labels::None, |host| host.labels_for(&record.cluster));
+        let (role, state) = match (labels, promise) {
             (Labels::Ours(role), _) => (role.clone(), MemberState::Bound),
             (Labels::None | Labels::Partial | Labels::Others(_), Some(promise)) => {
                 (promise.role.clone(), promise.state)
@@ -249,8 +250,8 @@ fn adopt(view: View<'_>, record: &mut Record) {
     }
 }
 
-/// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet. Its host was not in the inventory when
-/// a lost ledger was rebuilt.
+/// Keeps a member that comes back beside the one that was claimed in its place and is not bound yet: its host was gone, and a backup that
+/// was restored may know nothing of it.
 fn pair_again(record: &mut Record, id: &HostId) {
     for member in record.members.values_mut() {
         let is_unbound = member.state == MemberState::Claimed;
@@ -278,7 +279,10 @@ pub(super) fn adopted(
     let domain = key
         .zip(view.reported(id))
         .and_then(|(key, host)| domain(&host.facts().labels, key));
-    new_member(view, id, role, domain, state)
+    let mut member = new_member(view, id, role, domain, state);
+    // Nobody knows any more how it was before it went: it may have been paused for a pivot.
+    member.suspended |= view.reported(id).is_none();
+    member
 }
 
 /// A host that begins to be a member.

@@ -87,10 +87,10 @@ impl World {
             Step::Touch { host, touch } => self.touch(host, touch).await,
             Step::Lose { backup } => {
                 if backup {
-                    self.rebuild(restored(&self.backup), &[]).await;
+                    self.rebuild(restored(&self.backup), &[], &[]).await;
                 } else {
-                    let moved = self.moved_off();
-                    self.rebuild(lost(), &moved).await;
+                    let (moved, absent) = (self.moved_off(), self.absent());
+                    self.rebuild(lost(), &moved, &absent).await;
                 }
             }
         }
@@ -234,8 +234,14 @@ impl World {
     }
 
     /// The scheduler starts on another ledger, and the agent reports all there is. `moved`: members that must stay, since
-    /// their replacements are not bound. A backup may be of a time when one of these had failed.
-    async fn rebuild(&mut self, ledger: Arc<dyn Ledger>, moved: &[(String, HostId)]) {
+    /// their replacements are not bound. `absent`: members that must keep their places though their hosts are not there. A backup may be
+    /// of a time when one of these had failed.
+    async fn rebuild(
+        &mut self,
+        ledger: Arc<dyn Ledger>,
+        moved: &[(String, HostId)],
+        absent: &[(String, HostId)],
+    ) {
         self.stage = Stage::on(ledger);
         let hosts: Vec<_> = self.hosts.values().cloned().collect();
         let clusters: Vec<_> = self
@@ -244,7 +250,7 @@ impl World {
             .map(|cluster| cluster.status.clone())
             .collect();
         self.session = self.stage.sync_with(&hosts, &clusters, seen(&clusters)).await;
-        // A host that is not there holds no promise of its own: nothing tells whether it will be.
+        // Of those that are there: a backup that is restored may know of a later release of one that is not.
         let mut promised = self.promised();
         promised.retain(|id, _| {
             let host = self.hosts.get(id.name.name());
@@ -315,6 +321,12 @@ impl World {
                 let state = record.members.get(old).map(|member| member.state);
                 assert_eq!(state, Some(Bound), "{old} goes before its replacement is bound");
             }
+            for (_, host) in absent.iter().filter(|(holder, _)| *holder == name) {
+                assert!(
+                    record.members.contains_key(host),
+                    "{name} forgets {host}: {record:?}"
+                );
+            }
             let wanted = places.get(&name).copied().unwrap_or_default();
             let wanted = wanted.min(usize::try_from(workers).unwrap());
             assert!(
@@ -322,6 +334,13 @@ impl World {
                 "{name} releases what it wants: {record:?}"
             );
         }
+    }
+
+    /// Members whose hosts are not there under any uid, with their clusters.
+    fn absent(&self) -> Vec<(String, HostId)> {
+        let promised = self.promised().into_iter();
+        let absent = promised.filter(|(id, _)| !self.hosts.contains_key(id.name.name()));
+        absent.map(|(id, name)| (name, id)).collect()
     }
 
     /// Hosts that a status says are claimed or bound, with the cluster.
