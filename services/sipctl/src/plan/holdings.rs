@@ -218,11 +218,12 @@ fn domain(declared: &Declared, claim: &Claim) -> Option<Domain> {
     Some(Domain { key, value })
 }
 
-/// In whose place a claimed member comes: beside one that is a member still, or of one that was released.
+/// In whose place a claimed member comes: beside an older one that is a member still, or of one that was released. That one's host may be a
+/// member again since: then with a later revision.
 fn replaces(input: &Input, declared: &Declared, claim: &Claim) -> Option<Replaces> {
     let name = claim.replaces.as_ref()?;
     let old = declared.claim_of(name);
-    let stays = old.is_some_and(|old| old.state != MemberState::Releasing);
+    let stays = old.is_some_and(|old| old.state != MemberState::Releasing && old.revision <= claim.revision);
     let shown = input.hosts.get(name).map(|observed| observed.host.id.uid.clone());
     let uid = shown
         .or_else(|| old?.uid.clone())

@@ -197,6 +197,26 @@ fn both_of_a_move_stay_until_the_new_one_is_labelled() {
 }
 
 #[test]
+fn a_replacement_is_not_beside_a_member_claimed_after_it() {
+    // a failed, b was claimed in its place, and a was claimed again after that. Now it is to be moved.
+    let objects = vec![
+        worker("a", "r1").annotated("sip.airshipit.org/replace"),
+        host("b", "r2"),
+        host("d", "r3"),
+        cluster("c", &[("Worker", 2)]).set(
+            "/status/placement/members",
+            json!([
+                {"namespace": "lab", "name": "a", "role": "Worker", "state": "Bound", "revision": 9},
+                {"namespace": "lab", "name": "b", "role": "Worker", "state": "Claimed", "revision": 5,
+                 "replaces": "lab/a"},
+            ]),
+        ),
+    ];
+    let both = decided(&objects);
+    assert_eq!(changes(&both), ["=Worker a@r1", "=Worker b@r2"], "{both:#?}");
+}
+
+#[test]
 fn a_used_surplus_member_stays_when_the_role_grows_again() {
     let consumer = json!({"kind": "Metal3Machine", "namespace": "lab", "name": "m"});
     let shrunk = |reason: Option<&str>, b: serde_json::Value, want: u32| {
