@@ -1,11 +1,5 @@
 //! The set-up script names what is missing, builds each tool once, and never leaves half of one.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 use std::{
     collections::BTreeMap,
     fs,

@@ -2,12 +2,6 @@
 //!
 //! Needs the project's programs: `cargo build --workspace --bins`, which `make test` does first.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 use std::time::Duration;
 
 use sandbox::{

@@ -2,12 +2,6 @@
 //!
 //! Where there can be none, these tests say why and show nothing; that root on Linux has one is a test of its own.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 mod pods;
 mod traces;
 

@@ -1,11 +1,5 @@
 //! Whatever happens to the process that brought a site up, nothing of the site is left behind.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 use std::{
     fs,
     io::{BufRead as _, BufReader},

@@ -1,11 +1,5 @@
 //! A site is a real control plane: RBAC holds, controllers work, and it survives crashes of its parts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};

@@ -1,11 +1,5 @@
 //! The demonstration tells the truth by its exit status, also when a program of the project does not run.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, its helpers too"
-)]
-
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,

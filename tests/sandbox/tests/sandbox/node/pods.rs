@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{HAPROXY, there_is_one, with_haproxy};
+use super::{HAPROXY, there_is_one, with_haproxy};
 
 const NODE_PORT: u16 = 30_080;
 const API_NODE_PORT: u16 = 30_443;

@@ -1,7 +1,5 @@
 //! `sip-sandbox bench`: what it refuses before it brings anything up.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
-
 use std::process::Command;
 
 #[test]
