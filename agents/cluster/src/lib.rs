@@ -9,6 +9,7 @@
 //! | [`run`] | the process |
 //! | [`triggers`] | what makes a cluster be reconciled |
 
+pub mod answered;
 pub mod fence;
 pub mod host_events;
 pub mod inventory;

@@ -16,10 +16,11 @@ use kube::{Client, runtime::controller};
 use runtime::readiness::Gate;
 
 use crate::{
+    answered::Answered,
     fence::{self, Fence},
     host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
-    reconcile::{self, Context, Epochs, MANAGER, Orphans, PendingWrites},
+    reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
     triggers::Triggers,
 };
 
@@ -74,10 +75,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             triggers.all();
         }
     };
+    let answered = Answered::default();
     let report = inventory::report(
         agent.scheduler.clone(),
         elected.election(),
         inventory.clone(),
+        answered.clone(),
         listed.clone(),
         reported,
         complete,
@@ -123,7 +126,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         triggers,
         pending_writes: PendingWrites::default(),
         pending_statuses: PendingWrites::default(),
-        epochs: Epochs::default(),
+        answered,
         retries: Retries::default(),
         metrics: reconcile::Metrics::registered(&agent.process.metrics),
         reconciles: agent.metrics.clone(),

@@ -19,6 +19,7 @@ use super::{
     listed::Listed,
     store::{Changes, Inventory},
 };
+use crate::answered::Answered;
 
 /// Hosts or clusters in one message.
 const CHUNK: usize = 500;
@@ -34,6 +35,7 @@ pub async fn report(
     scheduler: Scheduler,
     election: Election,
     inventory: Inventory,
+    answered: Answered,
     listed: Vec<Listed>,
     gate: Gate,
     complete: impl Fn() + Send + Sync,
@@ -46,6 +48,7 @@ pub async fn report(
         let mut session = Session {
             election: &election,
             inventory: &inventory,
+            answered: &answered,
             sequence: 0,
             snapshot_end: None,
         };
@@ -64,6 +67,8 @@ struct Session<'a> {
     /// By which this process may report.
     election: &'a Election,
     inventory: &'a Inventory,
+    /// What the scheduler must go on above.
+    answered: &'a Answered,
     /// Number of the last message.
     sequence: u64,
     /// Number of the snapshot's end, once it was sent.
@@ -87,7 +92,7 @@ impl Session<'_> {
             site: scheduler.site().to_owned(),
             lease_uid: self.election.lease_uid.clone(),
             lease_transitions: self.election.transitions,
-            highest_seen: self.inventory.highest_seen(),
+            highest_seen: self.answered.highest_seen(self.inventory.highest_seen()),
         };
         // There is room: nothing has been sent yet.
         let _ = sender.try_send(self.message(Message::Hello(hello)));

@@ -8,8 +8,10 @@ use kit::{
 };
 use kube::Client;
 
-use super::{epochs::Epochs, metrics::Metrics, pending_writes::PendingWrites};
-use crate::{fence::Fence, host_events::HostEvents, inventory::Inventory, triggers::Triggers};
+use super::{metrics::Metrics, pending_writes::PendingWrites};
+use crate::{
+    answered::Answered, fence::Fence, host_events::HostEvents, inventory::Inventory, triggers::Triggers,
+};
 
 /// Name under which this agent owns fields and publishes Events.
 pub const MANAGER: Manager = Manager("sip-cluster-agent");
@@ -28,8 +30,8 @@ pub struct Context {
     pub pending_writes: PendingWrites,
     /// Writes to statuses that the watch does not show yet.
     pub pending_statuses: PendingWrites,
-    /// Epochs that the scheduler has answered from.
-    pub epochs: Epochs,
+    /// The positions that the scheduler has answered from.
+    pub answered: Answered,
     /// When a release may be confirmed.
     pub fence: Fence,
     /// Pauses after failures.

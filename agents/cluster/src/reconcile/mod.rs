@@ -18,7 +18,6 @@ mod advice;
 mod context;
 mod declared;
 mod deletion;
-mod epochs;
 mod error;
 mod event;
 mod finalizer;
@@ -52,7 +51,6 @@ use kit::placement::ObjectKey;
 use kube::runtime::controller::Action;
 
 pub use context::{Context, MANAGER};
-pub use epochs::Epochs;
 pub use error::Error;
 pub use members::is_succeeded;
 pub use metrics::Metrics;

@@ -209,9 +209,12 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
 
 /// An answer from an older epoch than one before is of a scheduler that has lost what the one before knew.
 fn known_epoch(placement: &Placement, context: &Context) -> Result<(), Error> {
-    let answered = placement.position().epoch();
-    let known = context.epochs.observe(answered);
-    known.map_err(|seen| Error::OldEpoch { answered, seen })
+    let position = placement.position();
+    let known = context.answered.observe(position);
+    known.map_err(|seen| Error::OldEpoch {
+        answered: position.epoch(),
+        seen,
+    })
 }
 
 /// An agent never acts on an older epoch than the status has, nor on an older placement than the status has.

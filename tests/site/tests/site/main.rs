@@ -34,6 +34,7 @@ mod jump_host;
 mod killed_scheduler;
 mod labels_last;
 mod large_status;
+mod lost_ledger;
 mod machines;
 mod made_again;
 mod operators;

@@ -1,0 +1,48 @@
+//! Ledgers that are lost one after the other: the site goes on with each of them.
+
+use kube::api::DynamicObject;
+
+use crate::fixtures::{AGENTS, Cluster, Role, Stage, cluster, fleet, members};
+
+fn shop(name: &str) -> Cluster {
+    cluster("lost", name).role(Role::Worker, 2)
+}
+
+fn epoch(object: &DynamicObject) -> Option<u64> {
+    object.data.pointer("/status/placement/epoch")?.as_u64()
+}
+
+async fn lose_ledger(stage: &mut Stage) {
+    stage.region_mut().lose_ledger().await.unwrap();
+    stage.region_mut().scheduler_is_ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_ledger_lost_after_all_clusters_went_hinders_nobody() {
+    let mut stage = Stage::start("site-a", &AGENTS).await;
+    stage.load(&fleet("lost", 2, 2, 2)).await;
+    stage.site.create_tenant_namespace("lost").await.unwrap();
+    let first = shop("first");
+    stage.create(&first).await;
+    for expected in 1..=3 {
+        if expected > 1 {
+            lose_ledger(&mut stage).await;
+        }
+        stage
+            .until(&first, "be answered in the next epoch", |object| {
+                epoch(object) == Some(expected)
+            })
+            .await;
+    }
+    stage.delete(&first).await;
+    stage.gone(&first).await;
+
+    // Only the agent knows the third epoch now.
+    lose_ledger(&mut stage).await;
+    let second = shop("second");
+    stage.create(&second).await;
+    let answered = stage
+        .until(&second, "hold two hosts", |object| members(object).len() == 2)
+        .await;
+    assert_eq!(epoch(&answered), Some(4));
+}
