@@ -37,6 +37,8 @@ use crate::{
 
 /// Pause after which a placement that the scheduler does not know is asked for again.
 const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
+/// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered it by then.
+const CHANGED: Duration = Duration::from_secs(2);
 /// Pause after which an unchanged cluster is reconciled again. Nothing is written unless something has changed.
 const RESYNC: Duration = Duration::from_mins(5);
 
@@ -74,7 +76,8 @@ pub(super) async fn reconcile<S: Service>(
     let counted = context.metrics.begin();
     let outcome = pass(&object, &context).await;
     counted.end(match &outcome {
-        Ok(_) => metrics::Outcome::Succeeded,
+        // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
+        Ok(_) | Err(Error::Changed | Error::Gone) => metrics::Outcome::Succeeded,
         Err(Error::Kubernetes { .. } | Error::Refused(_)) => metrics::Outcome::ApiServerFailed,
         Err(Error::Scheduler(_)) => metrics::Outcome::SchedulerFailed,
     });
@@ -85,7 +88,11 @@ pub(super) async fn reconcile<S: Service>(
     if may_lack_rights {
         context.site.stores.access.doubt(&namespace);
     }
-    let Pass { requeue, refused } = outcome?;
+    let Pass { requeue, refused } = match outcome {
+        Err(Error::Changed) => return Ok(Action::requeue(CHANGED)),
+        Err(Error::Gone) => return Ok(Action::await_change()),
+        other => other?,
+    };
     let pause = refused.then(|| context.retries.failed(&*object));
     if pause.is_none() {
         context.retries.succeeded(&*object);
