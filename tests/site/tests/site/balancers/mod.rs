@@ -10,6 +10,7 @@ mod ports;
 mod reachability;
 pub(crate) mod releases;
 mod removal;
+mod scheduler_away;
 mod takeover;
 mod templates;
 
