@@ -4,6 +4,7 @@ mod by_hand;
 pub(crate) mod edits;
 mod entries;
 mod exposure;
+mod former;
 mod networks;
 mod pods;
 mod ports;
