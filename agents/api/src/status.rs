@@ -58,11 +58,14 @@ pub struct Placement {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace", "name"]))]
     pub members: Vec<Member>,
     /// Revision of the newest release that load balancers must follow and that `members` does not show: of a host that is gone, when the
-    /// cluster also holds the host that was made under its name, or of an address in whose place a member's host shows another. Absent
-    /// otherwise.
+    /// cluster also holds the host that was made under its name, or of an address that a member's host does not show any more and that may
+    /// be another machine's. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>", range(min = 0))]
     pub former_release: Option<u64>,
+    /// When `formerRelease` got its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_since: Option<Time>,
 }
 
 /// One host that the cluster holds.
@@ -126,7 +129,7 @@ pub struct Applied {
     /// Epoch of the placement that was applied.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
-    /// Revision of the placement that was applied.
+    /// Revision of the newest claim or release in the placement that was applied.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
     /// Generation of the spec that was applied.
@@ -141,7 +144,7 @@ pub struct Drained {
     /// Epoch of the placement.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: u64,
-    /// Revision of the placement: no pod routes to a member that was releasing then.
+    /// Revision of the newest claim or release in the placement, not the placement's own: no pod routes to a member that was released up to it.
     #[schemars(with = "i64", range(min = 0))]
     pub revision: u64,
 }

@@ -57,25 +57,8 @@ async fn patch<K: Object>(client: &Client, params: &PatchParams, object: &K) -> 
     api.patch(&object.name_any(), params, &Patch::Apply(object)).await
 }
 
-/// Applies the part of an object's status that this manager owns: all of it, since what is left out is removed.
-///
-/// # Errors
-/// What the API server answers.
-pub async fn apply_status<K>(
-    client: &Client,
-    manager: Manager,
-    namespace: &str,
-    name: &str,
-    status: &impl Serialize,
-) -> kube::Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
-    let metadata = json!({ "name": name });
-    patch_status(client, manager, (namespace, name), metadata, status).await
-}
-
-/// The same, to the object as it was observed: the API server answers 409 when it is another one, or has changed since.
+/// Applies the part of an object's status that this manager owns, all of it since what is left out is removed, to the object as it was
+/// observed: the API server answers 409 when it is another one, or has changed since.
 ///
 /// # Errors
 /// What the API server answers.
@@ -88,34 +71,20 @@ pub async fn apply_status_of<K>(
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
 {
-    let (namespace, name) = (observed.namespace().unwrap_or_default(), observed.name_any());
-    let metadata = json!({
-        "name": name,
-        "uid": observed.uid(),
-        "resourceVersion": observed.resource_version().unwrap_or_default(),
-    });
-    patch_status(client, manager, (&namespace, &name), metadata, status).await
-}
-
-async fn patch_status<K>(
-    client: &Client,
-    manager: Manager,
-    (namespace, name): (&str, &str),
-    metadata: Value,
-    status: &impl Serialize,
-) -> kube::Result<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let name = observed.name_any();
+    let api: Api<K> = Api::namespaced(client.clone(), &observed.namespace().unwrap_or_default());
     // A partial object: the typed one would claim every field that serde fills in.
     let partial = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
-        "metadata": metadata,
+        "metadata": {
+            "name": name,
+            "uid": observed.uid(),
+            "resourceVersion": observed.resource_version().unwrap_or_default(),
+        },
         "status": status,
     });
-    api.patch_status(name, &manager.params(), &Patch::Apply(partial))
+    api.patch_status(&name, &manager.params(), &Patch::Apply(partial))
         .await
 }
 

@@ -113,13 +113,17 @@ fn goal(held: &Placement) -> Option<Drained> {
     })
 }
 
-/// For how long the host that left last has been leaving.
+/// For how long the host, or the former address of one, that left last has been leaving.
 fn waited(held: &Placement, now: Timestamp) -> Duration {
     let leaving = held
         .members
         .iter()
         .filter(|member| member.state == MemberState::Releasing);
-    let since = leaving.filter_map(|member| member.since.as_ref()).max();
+    let former = held.former_since.iter();
+    let since = leaving
+        .filter_map(|member| member.since.as_ref())
+        .chain(former)
+        .max();
     since
         .and_then(|since| now.duration_since(since.0).try_into().ok())
         .unwrap_or_default()
@@ -342,6 +346,35 @@ mod tests {
             revision: 7,
         };
         assert_eq!(goal(&held(json!(7))), Some(drained));
+    }
+
+    #[test]
+    fn a_release_waits_since_the_newest_began() {
+        let member = |state: &str| {
+            json!({
+                "namespace": "metal", "name": "h1", "uid": "h1", "role": "Worker", "state": state, "revision": 5,
+                "since": "2026-01-01T00:00:10Z",
+            })
+        };
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        for (state, former, expected) in [
+            ("Bound", None, 0),
+            ("Releasing", None, 50),
+            ("Bound", Some("2026-01-01T00:00:00Z"), 60),
+            ("Releasing", Some("2026-01-01T00:00:00Z"), 50),
+            ("Releasing", Some("2026-01-01T00:00:20Z"), 40),
+        ] {
+            let held = json!({
+                "epoch": 1, "revision": 9, "generation": 1, "members": [member(state)],
+                "formerRelease": former.map(|_| 7), "formerSince": former,
+            });
+            let held: Placement = serde_json::from_value(held).unwrap();
+            assert_eq!(
+                waited(&held, now),
+                Duration::from_secs(expected),
+                "{state} {former:?}"
+            );
+        }
     }
 
     #[test]

@@ -58,19 +58,28 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
     }
 }
 
+/// What waits for load balancers, before the words on a member whose host is in the cluster as it is now.
+const FORMER: &str = "its former address ";
+
 /// What the host of a member waits for, for people.
 fn waits(
     object: &api::SIPCluster,
     evidence: &Evidence,
-    Assessed { member, assessment }: &Assessed<'_>,
+    Assessed {
+        member,
+        assessment,
+        is_former,
+    }: &Assessed<'_>,
 ) -> Option<String> {
+    let of_what = if *is_former { FORMER } else { "" };
     let why = match (assessment, evidence) {
         (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
         (Assessment::ForeignConsumer(why), _) => format!("{why}{FOREIGN_CONSUMER_OF_DELETED}"),
         (Assessment::Unwritable, _) => UNWRITABLE.to_owned(),
-        (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("waits until {pod} is gone"),
+        (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("{of_what}waits until {pod} is gone"),
         (Assessment::Drains, Evidence::Reported | Evidence::Listed(None)) => {
-            services::describe_drain(object, member)
+            let why = services::describe_drain(object, member, *is_former);
+            format!("{of_what}{why}")
         }
         (Assessment::Settled | Assessment::Due(_), _) => return None,
     };
@@ -106,6 +115,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
                 generation: object.metadata.generation.unwrap_or_default(),
                 members: Vec::new(),
                 former_release: None,
+                former_since: None,
             }),
             counts: None,
         })),

@@ -111,8 +111,15 @@ fn scheduled(placement: &Placement) -> Finding {
 
 fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> Finding {
     let (mut blocked, mut waiting, mut reported) = (Vec::new(), Vec::new(), Vec::new());
-    for Assessed { member, assessment } in members {
+    for Assessed {
+        member,
+        assessment,
+        is_former,
+    } in members
+    {
         let host = member.host();
+        // The host itself stays.
+        let of_what = if *is_former { "its former address is " } else { "" };
         match assessment {
             Assessment::Settled if member.state() == MemberState::Claimed => {
                 waiting.push(format!("{host}: the scheduler has not observed its labels yet"));
@@ -121,6 +128,9 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             Assessment::Due(action) => waiting.push(match action.verb() {
                 Verb::Label | Verb::Relabel | Verb::RelabelClaimed | Verb::Adopt => {
                     format!("{host}: is being labelled")
+                }
+                Verb::Unlabel | Verb::Confirm | Verb::ConfirmGone if *is_former => {
+                    format!("{host}: {of_what}being released")
                 }
                 Verb::Unlabel | Verb::Confirm | Verb::ConfirmGone => format!("{host}: is being released"),
             }),
@@ -131,8 +141,8 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             Assessment::Waits(why) => waiting.push(format!("{host}: {why}")),
             Assessment::Unwritable => reported.push(format!("{host}: {UNWRITABLE}")),
             Assessment::Drains => {
-                let why = services::describe_drain(object, member);
-                waiting.push(format!("{host}: to be released, {why}"));
+                let why = services::describe_drain(object, member, *is_former);
+                waiting.push(format!("{host}: {of_what}to be released, {why}"));
             }
             Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
             Assessment::ForeignConsumer(why) => blocked.push(format!("{host}: {why}{}", foreign_consumer())),
@@ -269,6 +279,39 @@ mod tests {
         assert_eq!(since_of(3, Some(after)).as_deref(), Some(after));
         assert_eq!(since_of(3, Some(before)).as_deref(), Some(scheduled));
         assert_eq!(since_of(3, None).as_deref(), Some(scheduled));
+    }
+
+    #[test]
+    fn a_former_address_is_named_apart_from_its_host() {
+        let mut former = answer("h1", MemberState::Releasing);
+        former.host.as_mut().unwrap().uid.push_str("+1");
+        former.addresses = [("oam".to_owned(), "192.0.2.1".to_owned())].into();
+        let mut bound = answer("h1", MemberState::Bound);
+        bound.addresses = [("oam".to_owned(), "192.0.2.2".to_owned())].into();
+        let held = serde_json::json!({
+            "namespace": "metal", "name": "h1", "uid": "uid-h1", "role": "Worker", "state": "Bound", "revision": 5,
+            "since": "2025-01-01T00:00:00Z",
+        });
+        let placement = serde_json::json!({
+            "epoch": 1, "revision": 7, "generation": 3, "members": [held], "formerRelease": 7,
+            "formerSince": "2026-01-01T00:00:00Z",
+        });
+        let cluster = cluster(&serde_json::json!({ "placement": placement }));
+        let holding = holding(
+            vec![bound, former],
+            false,
+            vec![labelled(host("h1"), "one", "Worker")],
+        );
+        let found = |drained| {
+            let members = assess_all(&holding, |_| drained);
+            labeled(&cluster, &holding, &members).message
+        };
+        assert_eq!(
+            found(false),
+            "metal/h1: its former address is to be released, waits since 2026-01-01T00:00:00Z for the load-balancer agent to \
+             confirm that no pod routes to it"
+        );
+        assert_eq!(found(true), "metal/h1: its former address is being released");
     }
 
     #[test]

@@ -15,6 +15,21 @@ use super::{
 pub(super) struct Assessed<'a> {
     pub(super) member: &'a Member,
     pub(super) assessment: Assessment,
+    /// See [`is_former`].
+    pub(super) is_former: bool,
+}
+
+/// Which of several members of one name the status shows, since the API server knows members by namespace and name: the highest.
+pub(super) fn rank(member: &Member) -> (bool, u64) {
+    (!member.is_releasing(), member.revision())
+}
+
+/// Whether a member is what the host of another one was before: the host of the name was made again, or has another address since.
+fn is_former(member: &Member, among: &[Member]) -> bool {
+    let mut of_name = among
+        .iter()
+        .filter(|other| other.host().key() == member.host().key());
+    of_name.any(|other| rank(other) > rank(member))
 }
 
 /// Whether the cluster has a claim of the same host under another uid, with every address that the member has. No load balancer is asked
@@ -40,6 +55,7 @@ pub(super) fn assess_all(
             let host = holding.hosts.get(member.host().key());
             Assessed {
                 member,
+                is_former: is_former(member, members),
                 assessment: assess(
                     holding.placement.cluster(),
                     holding.cluster_api.as_ref(),

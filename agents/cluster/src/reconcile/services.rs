@@ -99,15 +99,22 @@ pub fn is_drained(reported: Option<Drained>, epoch: u64, released: u64) -> bool 
     reported.is_some_and(|drained| drained.epoch == epoch && drained.revision >= released)
 }
 
-/// Who a member that is released waits for and since when, for people.
-pub(super) fn describe_drain(object: &SIPCluster, member: &Member) -> String {
+/// Who a member that is released waits for and since when, for people. `is_former`: the status does not show it.
+pub(super) fn describe_drain(object: &SIPCluster, member: &Member, is_former: bool) -> String {
     let status = object.status.as_ref();
-    let known = status.and_then(|status| status.placement.as_ref());
-    let known = known.and_then(|held| held.members.iter().find(|known| known.uid == member.host().uid()));
-    let since = known
-        .filter(|known| known.state == api::MemberState::Releasing)
-        .and_then(|known| known.since.as_ref())
-        .map_or_else(String::new, |since| format!(" since {}", since.0));
+    let held = status.and_then(|status| status.placement.as_ref());
+    let since = held.and_then(|held| {
+        if is_former {
+            return held.former_since.as_ref();
+        }
+        let mut known = held.members.iter();
+        let known = known.find(|known| known.uid == member.host().uid())?;
+        known
+            .since
+            .as_ref()
+            .filter(|_| known.state == api::MemberState::Releasing)
+    });
+    let since = since.map_or_else(String::new, |since| format!(" since {}", since.0));
     let condition = status.and_then(|status| find(&status.conditions, conditions::LOAD_BALANCER_READY));
     let condition = condition
         .filter(|condition| condition.status != "True")
@@ -306,10 +313,10 @@ mod tests {
         });
         let placement = json!({ "epoch": 1, "revision": 5, "generation": 3, "members": [member] });
         let mut status = json!({ "placement": placement });
-        assert_eq!(describe_drain(&cluster(&status), &releasing), waits);
+        assert_eq!(describe_drain(&cluster(&status), &releasing, false), waits);
         status["conditions"] = json!([condition]);
         assert_eq!(
-            describe_drain(&cluster(&status), &releasing),
+            describe_drain(&cluster(&status), &releasing, false),
             format!("{waits} (LoadBalancerReady: Progressing: pod x still runs)")
         );
     }

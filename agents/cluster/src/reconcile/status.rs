@@ -15,7 +15,7 @@ use kit::{
     placement::{self as placed, Position},
 };
 
-use super::members::is_succeeded;
+use super::members::{is_succeeded, rank};
 
 /// Condition types that this agent owns.
 const OWN: [ConditionType; 4] = [
@@ -127,8 +127,12 @@ fn sorted(mut conditions: Vec<Condition>) -> Vec<Condition> {
     conditions
 }
 
-/// Keeps the time at which each member came into its state.
+/// Keeps the time at which each member came into its state, and that of the newest release that no member shows.
 fn since(mut next: Placement, before: Option<&Placement>, now: Timestamp) -> Placement {
+    let same =
+        before.filter(|before| (before.epoch, before.former_release) == (next.epoch, next.former_release));
+    let known = same.and_then(|before| before.former_since.clone());
+    next.former_since = next.former_release.map(|_| known.unwrap_or(Time(now)));
     for member in &mut next.members {
         let known = before.and_then(|before| before.members.iter().find(|known| known.uid == member.uid));
         let same = known.filter(|known| known.state == member.state);
@@ -150,6 +154,7 @@ pub(super) fn placement(placed: &placed::Placement) -> Placement {
             .map(|one| member(one, placed.members()))
             .collect(),
         former_release: former_release(placed.members()),
+        former_since: None,
     }
 }
 
@@ -166,7 +171,6 @@ fn former_release(members: &[placed::Member]) -> Option<u64> {
 /// The API server knows members by namespace and name. Where a host was made again, and the one that is gone is not given
 /// back yet, the placement has both: the newest claim is in the status, and of the others [`former_release`].
 fn newest_of_each_name(members: &[placed::Member]) -> Vec<&placed::Member> {
-    let rank = |member: &placed::Member| (!member.is_releasing(), member.revision());
     let mut newest: Vec<&placed::Member> = members.iter().collect();
     newest.sort_by(|a, b| a.host().key().cmp(b.host().key()).then(rank(b).cmp(&rank(a))));
     newest.dedup_by_key(|member| member.host().key().clone());
@@ -279,6 +283,44 @@ mod tests {
             let members = others.into_iter().chain([old.clone()]).collect();
             let written = placement(&fixtures::placement(members));
             assert_eq!(written.former_release, expected, "{:?}", written.members);
+        }
+    }
+
+    #[test]
+    fn a_release_that_no_member_shows_has_a_time() {
+        let time = |second| Timestamp::from_second(second).unwrap();
+        let held = |epoch, former_release, since: Option<i64>| Placement {
+            epoch,
+            former_release,
+            former_since: since.map(|second| Time(time(second))),
+            ..Placement::default()
+        };
+        for (before, next, expected) in [
+            (None, held(1, None, None), None),
+            (None, held(1, Some(9), None), Some(900)),
+            (Some(held(1, None, None)), held(1, Some(9), None), Some(900)),
+            (
+                Some(held(1, Some(9), Some(100))),
+                held(1, Some(9), None),
+                Some(100),
+            ),
+            (
+                Some(held(1, Some(9), Some(100))),
+                held(1, Some(11), None),
+                Some(900),
+            ),
+            (
+                Some(held(1, Some(9), Some(100))),
+                held(2, Some(9), None),
+                Some(900),
+            ),
+            (Some(held(1, Some(9), Some(100))), held(1, None, None), None),
+            // Written by an agent that knew no such time.
+            (Some(held(1, Some(9), None)), held(1, Some(9), None), Some(900)),
+        ] {
+            let written = since(next, before.as_ref(), time(900));
+            let written = written.former_since.map(|since| since.0);
+            assert_eq!(written, expected.map(time), "{before:?}");
         }
     }
 

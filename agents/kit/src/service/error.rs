@@ -26,6 +26,12 @@ pub enum Error {
     /// The scheduler did not answer.
     #[error("the scheduler: {} ({:?})", scheduler::reason(.0), .0.code())]
     Scheduler(Box<Status>),
+    /// The `SIPCluster` has changed since it was observed, or is another one of its name: the watch delivers it.
+    #[error("the SIPCluster has changed since it was observed")]
+    Changed,
+    /// The `SIPCluster` does not exist any more.
+    #[error("the SIPCluster no longer exists")]
+    Gone,
 }
 
 /// What failed in a pass: the other instances are served and reported, then the pass is tried again.
@@ -36,7 +42,16 @@ impl Error {
     pub(super) fn is_forbidden(&self) -> bool {
         match self {
             Self::Kubernetes { action: _, source } => apply::code(source) == Some(403),
-            Self::Refused(_) | Self::Scheduler(_) => false,
+            Self::Refused(_) | Self::Scheduler(_) | Self::Changed | Self::Gone => false,
+        }
+    }
+
+    /// For `map_err` on a write to the `SIPCluster` that holds for the object as it was observed only.
+    pub(super) fn conditional(action: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| match apply::code(&source) {
+            Some(404) => Self::Gone,
+            Some(409) => Self::Changed,
+            _ => Self::kubernetes(action)(source),
         }
     }
 

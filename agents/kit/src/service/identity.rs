@@ -36,6 +36,14 @@ impl Identity {
         self.name_prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
+    /// What tells the kinds of this agent's instances from each other, by the name of one: load balancers of API servers from those of
+    /// workers.
+    #[must_use]
+    pub fn kind_of(&self, name: &str) -> Option<&'static str> {
+        let mut prefixes = self.sip_prefixes.iter().chain(self.name_prefixes);
+        prefixes.find(|prefix| name.starts_with(**prefix)).copied()
+    }
+
     /// Whether the Airship SIP operator gave this name to an object of the cluster.
     #[must_use]
     pub fn is_sip_name(&self, name: &str, cluster: &str) -> bool {

@@ -1,8 +1,8 @@
 //! What every service agent is made of. A service agent serves one section of `SIPCluster`s, such as the load balancers: it
 //! implements [`Service`], and [`run`] does the rest.
 //!
-//! One pass over a cluster (`reconcile`): observe the cluster and its instances → validate the spec → prune what is no longer desired →
-//! prepare what needs a client → render (pure, infallible) → expose (Service, then what pods read) → report what is applied → run
+//! One pass over a cluster (`reconcile`): observe the cluster and its instances → validate the spec → ask for the members → prune what is
+//! no longer desired → prepare what needs a client → render (pure, infallible) → expose (Service, then what pods read) → report what is applied → run
 //! (Deployment and what guards its pods, when the labels of hosts are written) → probe the pods → report. Objects carry the step that
 //! they have passed in their type: [`Objects<Prepared>`] → [`Objects<Exposed>`] → [`Objects<Applied>`].
 //!
@@ -23,6 +23,7 @@
 //! | `label_priority` | when pods may be started |
 //! | `revocation` | what a refused entry takes away |
 //! | `reconcile`, `instances` | the pass, and its steps over all instances of a cluster |
+//! | `pass` | how a pass ends, and the status that it writes |
 //! | `without_scheduler` | what a pass does as long as the scheduler does not answer |
 //! | `controller`, `process` | the run loop, and the process around it |
 
@@ -49,6 +50,7 @@ mod observed;
 mod outcome;
 mod overrides;
 mod ownership;
+mod pass;
 pub mod pods;
 mod port_cycles;
 mod problem;

@@ -51,6 +51,16 @@ impl Pruned {
         pruned
     }
 
+    /// Deletes every instance that exists, but for these.
+    pub(super) async fn delete_others<S: Service>(
+        context: &Context<S>,
+        observed: &Observed<'_>,
+        staying: &[&str],
+    ) -> Self {
+        let existing = observed.names().iter().map(String::as_str);
+        Self::delete(context, observed, existing.filter(|name| !staying.contains(name))).await
+    }
+
     pub(super) fn extend(&mut self, other: Self) {
         self.refused.extend(other.refused);
         self.errors.extend(other.errors);

@@ -1,62 +1,40 @@
-//! One pass over a `SIPCluster`: observe → validate → prune → prepare → render → expose → run → probe → report. Each step is entered
+//! One pass over a `SIPCluster`: observe → validate → members → prune → prepare → render → expose → run → probe → report. Each step is entered
 //! once, in this order; a pass that has written the status ends there, since the write triggers the next one.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use api::{Cluster, MemberState, Placement, SIPCluster};
 use kube::{
-    Resource as _, ResourceExt as _,
+    ResourceExt as _,
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
 use super::{
     context::Context,
     definition::{Scope, Service},
-    desired::{Desired, name, names, validate},
-    endpoints,
+    desired::{Desired, name, validate},
     error::Error,
     instances::{self, ExposedInstance, OrUnserved, refused},
     label_priority,
     observed::{Observed, is_decided},
     outcome::{Drain, Outcome},
-    problem::{AVAILABLE, PROGRESSING, Problem},
+    pass::{Pass, write, write_and_warn},
     pruning::Pruned,
-    report, revocation,
-    status::{self, Status},
+    report, revocation, status,
     tenant_watches::Access,
-    without_scheduler::members_or_last,
+    without_scheduler::{keep, members_or_last, report_dropped, restrict, staying},
 };
-use crate::{
-    conditions::{Finding, REMOVED},
-    metrics,
-};
+use crate::{conditions::REMOVED, metrics};
 
 /// Pause after which a placement that the scheduler does not know is asked for again.
 const PLACEMENT_RETRY: Duration = Duration::from_millis(500);
+/// Pause after which a `SIPCluster` that has changed under a write is reconciled again, should the watch not have delivered it by then.
+const CHANGED: Duration = Duration::from_secs(2);
 /// Pause after which an unchanged cluster is reconciled again. Nothing is written unless something has changed.
 const RESYNC: Duration = Duration::from_mins(5);
-
-/// How a pass over a cluster ended.
-struct Pass {
-    /// When the next one is due, if no watch triggers one before.
-    requeue: Option<Duration>,
-    /// Whether the API server, or a rule of the site, refused something: pauses between passes grow then.
-    refused: bool,
-}
-
-impl Pass {
-    /// The next one is due after a pause, if no watch triggers one before.
-    fn requeue(requeue: impl Into<Option<Duration>>) -> Self {
-        Self {
-            requeue: requeue.into(),
-            refused: false,
-        }
-    }
-}
 
 /// Reconciles one cluster.
 pub(super) async fn reconcile<S: Service>(
@@ -74,7 +52,8 @@ pub(super) async fn reconcile<S: Service>(
     let counted = context.metrics.begin();
     let outcome = pass(&object, &context).await;
     counted.end(match &outcome {
-        Ok(_) => metrics::Outcome::Succeeded,
+        // Nothing has failed: the watch delivers what has changed, and that is reconciled then.
+        Ok(_) | Err(Error::Changed | Error::Gone) => metrics::Outcome::Succeeded,
         Err(Error::Kubernetes { .. } | Error::Refused(_)) => metrics::Outcome::ApiServerFailed,
         Err(Error::Scheduler(_)) => metrics::Outcome::SchedulerFailed,
     });
@@ -85,7 +64,11 @@ pub(super) async fn reconcile<S: Service>(
     if may_lack_rights {
         context.site.stores.access.doubt(&namespace);
     }
-    let Pass { requeue, refused } = outcome?;
+    let Pass { requeue, refused } = match outcome {
+        Err(Error::Changed) => return Ok(Action::requeue(CHANGED)),
+        Err(Error::Gone) => return Ok(Action::await_change()),
+        other => other?,
+    };
     let pause = refused.then(|| context.retries.failed(&*object));
     if pause.is_none() {
         context.retries.succeeded(&*object);
@@ -124,19 +107,19 @@ async fn pass<S: Service>(object: &SIPCluster, context: &Context<S>) -> Result<P
     }
     match validate::<S>(observed) {
         Desired::Removed => remove(context, observed).await,
-        Desired::Unreadable => keep(context, observed, observed.names()).await,
+        Desired::Unreadable => keep(context, observed, observed.names(), None).await,
         Desired::Waiting(desired) => restrict(context, observed, &desired.0, &desired.1).await,
         Desired::Instances(None) => {
-            let pruned = prune(context, observed, &[]).await;
+            let pruned = Pruned::delete_others(context, observed, &[]).await;
             withdraw(context, observed, pruned).await
         }
         Desired::Instances(Some(desired)) => {
             let (cluster, entries) = *desired;
-            let pruned = prune(context, observed, &names::<S>(&entries)).await;
             if entries.is_empty() {
+                let pruned = Pruned::delete_others(context, observed, &[]).await;
                 return withdraw(context, observed, pruned).await;
             }
-            serve(context, observed, (&cluster, &entries), pruned).await
+            serve(context, observed, (&cluster, &entries)).await
         }
     }
 }
@@ -169,15 +152,9 @@ fn releases(held: &Placement) -> bool {
     held.former_release.is_some() || members.any(|member| member.state == MemberState::Releasing)
 }
 
-/// Deletes every instance that exists and is not desired.
-async fn prune<S: Service>(context: &Context<S>, observed: &Observed<'_>, desired: &[&str]) -> Pruned {
-    let existing = observed.names().iter().map(String::as_str);
-    Pruned::delete(context, observed, existing.filter(|name| !desired.contains(name))).await
-}
-
 /// The cluster holds no host any more: its instances are deleted.
 async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Result<Pass, Error> {
-    let pruned = prune(context, observed, &[]).await;
+    let pruned = Pruned::delete_others(context, observed, &[]).await;
     if !pruned.is_complete() {
         return withdraw(context, observed, pruned).await;
     }
@@ -186,51 +163,6 @@ async fn remove<S: Service>(context: &Context<S>, observed: &Observed<'_>) -> Re
         write(context, observed, report::removed(S::IDENTITY, &drain)).await?;
     }
     Ok(Pass::requeue(None))
-}
-
-/// The spec gives nothing as long as it waits for the scheduler, but what it takes away is taken away at once.
-async fn restrict<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    cluster: &Cluster,
-    entries: &[S::Entry],
-) -> Result<Pass, Error> {
-    let desired = names::<S>(entries);
-    let pruned = prune(context, observed, &desired).await;
-    let waiting = Problem::new(
-        PROGRESSING,
-        "the scheduler has not accepted the size of the spec yet",
-    );
-    let refused = entries.iter().map(|entry| (entry, &waiting));
-    let is_revoked = revocation::revoke(context, (observed, cluster), refused).await;
-    let is_left = |name: &&String| desired.contains(&name.as_str()) || !pruned.is_complete();
-    let left = observed.names().iter().filter(is_left).cloned().collect();
-    let pass = keep(context, observed, &left).await?;
-    let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
-    pruned.end(Pass { refused, ..pass })
-}
-
-/// These instances stay; hosts that leave are released where no instance runs.
-async fn keep<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    names: &BTreeSet<String>,
-) -> Result<Pass, Error> {
-    let drain = context.service.drain(observed, &[]).await;
-    let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
-    applied.retain(|applied| names.contains(&applied.service));
-    endpoints.retain(|endpoint| names.contains(endpoints::instance(endpoint)));
-    let status = Status {
-        finding: None,
-        applied,
-        endpoints,
-        drained: drain.drained,
-    };
-    status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
-    Ok(Pass {
-        requeue: drain.requeue,
-        refused: drain.forbidden,
-    })
 }
 
 /// No instance is desired, and every one that existed is deleted if that is possible. Its pods may still be ending.
@@ -259,8 +191,9 @@ async fn serve<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
     (cluster, entries): (&Cluster, &[S::Entry]),
-    mut pruned: Pruned,
 ) -> Result<Pass, Error> {
+    let (staying, replaced) = staying::<S>(observed, entries);
+    let mut pruned = Pruned::delete_others(context, observed, &staying).await;
     let Some(held) = observed.placement() else {
         // A new cluster is mostly placed at once; that it waits is reported once its own agent has reported why.
         if is_decided(observed.object()) {
@@ -273,15 +206,20 @@ async fn serve<S: Service>(
         }
         return pruned.end(Pass::requeue(None));
     };
-    let Some(members) = members_or_last(context, observed, held, cluster, entries).await? else {
-        write(
-            context,
-            observed,
-            report::waits_for_placement(S::IDENTITY, observed),
-        )
-        .await?;
-        return pruned.end(Pass::requeue(PLACEMENT_RETRY));
+    let members = match members_or_last(context, observed, held, cluster, entries).await {
+        Ok(Some(members)) => members,
+        Ok(None) => {
+            let waits = report::waits_for_placement(S::IDENTITY, observed);
+            write(context, observed, waits).await?;
+            return pruned.end(Pass::requeue(PLACEMENT_RETRY));
+        }
+        Err(error) => {
+            report_dropped(context, observed, &staying, &pruned).await?;
+            return Err(error);
+        }
     };
+    // What takes their place can be made now.
+    pruned.extend(Pruned::delete(context, observed, replaced.into_iter()).await);
     let scope = Scope {
         observed,
         cluster,
@@ -377,27 +315,10 @@ async fn report<S: Service>(
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
         return Ok(Pass::requeue(RESYNC));
     }
-    let notable = status
-        .finding
-        .clone()
-        .filter(|finding| ![PROGRESSING, AVAILABLE].contains(&finding.reason));
-    if write(context, observed, status).await?
-        && let Some(Finding { reason, message, .. }) = notable
-    {
-        let object = observed.object().object_ref(&());
-        context.events.warning(&object, reason.as_str(), &message).await;
-    }
+    write_and_warn(context, observed, status).await?;
     let requeue = outcomes.iter().filter_map(Outcome::requeue).chain(drain.requeue);
     Ok(Pass {
         requeue: Some(requeue.min().unwrap_or(RESYNC)),
         refused: outcomes.iter().any(Outcome::is_refused) || drain.forbidden,
     })
-}
-
-async fn write<S: Service>(
-    context: &Context<S>,
-    observed: &Observed<'_>,
-    status: Status,
-) -> Result<bool, Error> {
-    status::write(&context.site.client, S::IDENTITY, observed, status).await
 }

@@ -91,7 +91,7 @@ pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bo
 }
 
 /// The problems with the first reason; the others are reported when these are mended.
-fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
+pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
     let reason = problems.first()?.reason;
     let messages: Vec<&str> = problems
         .iter()

@@ -1,8 +1,9 @@
-//! The part of a `SIPCluster`'s status that a service agent owns: it is written only when it differs.
+//! The part of a `SIPCluster`'s status that a service agent owns: it is written only when it differs, and only to the object as it was
+//! observed. A late call must not tell of another incarnation what was applied for the one before, nor name again what was withdrawn.
 
-use api::{Applied, Drained, Endpoint, SIPCluster, SIPClusterStatus};
+use api::{Applied, Drained, Endpoint, SIPClusterStatus};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 
 use super::{error::Error, identity::Identity, observed::Observed};
 use crate::{apply, conditions::Finding};
@@ -18,6 +19,9 @@ pub(super) struct Status {
 }
 
 /// Writes the status if it differs from the observed one. Returns whether it did.
+///
+/// # Errors
+/// [`Error::Changed`] and [`Error::Gone`] when the cluster is not as it was observed any more; what else the API server answers.
 pub(super) async fn write(
     client: &Client,
     identity: &Identity,
@@ -74,9 +78,8 @@ async fn write_with(
         drained,
         ..SIPClusterStatus::default()
     };
-    let name = observed.object().name_any();
-    apply::apply_status::<SIPCluster>(client, identity.manager, &observed.namespace(), &name, &status)
+    apply::apply_status_of(client, identity.manager, observed.object(), &status)
         .await
         .map(drop)
-        .map_err(Error::kubernetes("write the status"))
+        .map_err(Error::conditional("write the status"))
 }

@@ -1,7 +1,7 @@
-//! What a pass does as long as the scheduler does not answer: it applies the spec with the members of the last answer, for services that
-//! ask for it.
+//! What a pass does as long as the scheduler does not answer, or has not accepted the size of the spec: what the spec drops is deleted, but
+//! not where something takes its place that cannot be made yet. Services that ask for it apply the spec with the members of the last answer.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::BTreeSet, pin::pin, time::Duration};
 
 use api::{Cluster, Placement};
 use tokio::time::timeout;
@@ -9,12 +9,19 @@ use tokio::time::timeout;
 use super::{
     context::Context,
     definition::{Scope, Service},
+    desired::{names, replaced},
+    endpoints,
     error::{Error, Errors},
     instances,
     members::{Members, members},
     observed::Observed,
-    revocation,
+    pass::{Pass, write_and_warn},
+    problem::{PROGRESSING, Problem, REFUSED},
+    pruning::Pruned,
+    report, revocation,
+    status::{self, Status},
 };
+use crate::conditions::Finding;
 
 /// How long the scheduler may take for the members until the last ones are used.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -72,4 +79,101 @@ async fn apply_with_last_members<S: Service>(
         instances::run(context, observed, exposed, &mut errors).await;
     }
     errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The instances that stay until the scheduler gives the members of new ones: those that the spec names, and those of which a new one takes
+/// the place. The latter are also given by themselves. Where instances are applied without the scheduler none of these stays: it
+/// may let somebody in.
+pub(super) fn staying<'a, S: Service>(
+    observed: &'a Observed<'_>,
+    entries: &'a [S::Entry],
+) -> (Vec<&'a str>, Vec<&'a str>) {
+    let mut staying = names::<S>(entries);
+    let replaced = if S::APPLIES_WITHOUT_SCHEDULER {
+        Vec::new()
+    } else {
+        replaced(S::IDENTITY, observed.names(), &staying)
+    };
+    staying.extend(&replaced);
+    (staying, replaced)
+}
+
+/// The scheduler does not answer: the status names what is left of what the spec drops, and what cannot be deleted.
+pub(super) async fn report_dropped<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    staying: &[&str],
+    pruned: &Pruned,
+) -> Result<(), Error> {
+    let left = left(observed, staying, pruned);
+    let are_dropped = observed
+        .names()
+        .iter()
+        .any(|name| !staying.contains(&name.as_str()));
+    if are_dropped {
+        let finding = report::summary(S::IDENTITY, &pruned.refused);
+        keep(context, observed, &left, finding).await?;
+    }
+    Ok(())
+}
+
+/// The instances that are left after what the spec drops was deleted.
+fn left(observed: &Observed<'_>, staying: &[&str], pruned: &Pruned) -> BTreeSet<String> {
+    let is_left = |name: &&String| staying.contains(&name.as_str()) || !pruned.is_complete();
+    observed.names().iter().filter(is_left).cloned().collect()
+}
+
+/// The spec gives nothing as long as it waits for the scheduler, but what it takes away is taken away at once.
+pub(super) async fn restrict<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    cluster: &Cluster,
+    entries: &[S::Entry],
+) -> Result<Pass, Error> {
+    let (staying, _) = staying::<S>(observed, entries);
+    let pruned = Pruned::delete_others(context, observed, &staying).await;
+    let waiting = Problem::new(
+        PROGRESSING,
+        "the scheduler has not accepted the size of the spec yet",
+    );
+    let refused = entries.iter().map(|entry| (entry, &waiting));
+    let is_revoked = revocation::revoke(context, (observed, cluster), refused).await;
+    let finding = report::summary(S::IDENTITY, &pruned.refused).or_else(|| {
+        // Of a spec that waits nothing else is reported than deletions that are refused.
+        let condition = observed.condition()?;
+        let is_over =
+            condition.reason == REFUSED && condition.observed_generation == Some(observed.generation());
+        is_over.then(|| Finding::no(S::IDENTITY.condition, waiting.reason, &waiting.message))
+    });
+    let pass = keep(context, observed, &left(observed, &staying, &pruned), finding).await?;
+    let refused = pass.refused || !pruned.refused.is_empty() || !is_revoked;
+    pruned.end(Pass { refused, ..pass })
+}
+
+/// These instances stay; hosts that leave are released where no instance runs. `None`: nothing new is found of them.
+pub(super) async fn keep<S: Service>(
+    context: &Context<S>,
+    observed: &Observed<'_>,
+    names: &BTreeSet<String>,
+    finding: Option<Finding>,
+) -> Result<Pass, Error> {
+    let drain = context.service.drain(observed, &[]).await;
+    let (mut applied, mut endpoints) = (observed.applied(), observed.endpoints());
+    applied.retain(|applied| names.contains(&applied.service));
+    endpoints.retain(|endpoint| names.contains(endpoints::instance(endpoint)));
+    let status = Status {
+        finding,
+        applied,
+        endpoints,
+        drained: drain.drained,
+    };
+    if status.finding.is_some() {
+        write_and_warn(context, observed, status).await?;
+    } else {
+        status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, status).await?;
+    }
+    Ok(Pass {
+        requeue: drain.requeue,
+        refused: drain.forbidden,
+    })
 }

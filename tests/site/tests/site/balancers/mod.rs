@@ -4,12 +4,14 @@ mod by_hand;
 pub(crate) mod edits;
 mod entries;
 mod exposure;
+mod former;
 mod networks;
 mod pods;
 mod ports;
 mod reachability;
 pub(crate) mod releases;
 mod removal;
+mod scheduler_away;
 mod takeover;
 mod templates;
 

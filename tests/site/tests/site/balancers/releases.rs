@@ -17,7 +17,7 @@ use crate::fixtures::{
 };
 
 /// For how long something must not happen that took less than a second when it was wrong.
-const STAYS: Duration = Duration::from_secs(4);
+pub(super) const STAYS: Duration = Duration::from_secs(4);
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Keeps every pod of a load balancer on the API server after it was deleted, as one that drains is.

@@ -87,7 +87,12 @@ spec: {policyName: keep-NAMESPACE-RESOURCE, validationActions: [Deny]}
 ";
 
 /// Forbids to delete an object, and waits until that counts. Returns the file, to allow it again.
-async fn keep(stage: &Stage, namespace: &str, resource: &str, name: &str) -> tempfile::NamedTempFile {
+pub(super) async fn keep(
+    stage: &Stage,
+    namespace: &str,
+    resource: &str,
+    name: &str,
+) -> tempfile::NamedTempFile {
     let policy = POLICY
         .replace("NAMESPACE", namespace)
         .replace("RESOURCE", resource)
@@ -108,7 +113,7 @@ async fn keep(stage: &Stage, namespace: &str, resource: &str, name: &str) -> tem
     file
 }
 
-async fn allow(stage: &Stage, file: &tempfile::NamedTempFile) {
+pub(super) async fn allow(stage: &Stage, file: &tempfile::NamedTempFile) {
     stage
         .kubectl(&["delete", "-f", &file.path().display().to_string()])
         .await;

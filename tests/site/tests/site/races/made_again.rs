@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Somebody takes the finalizer off a cluster and deletes it: it is gone at once, and nothing has been released.
-async fn delete_by_force(stage: &Stage, cluster: &Cluster) {
+pub(super) async fn delete_by_force(stage: &Stage, cluster: &Cluster) {
     let clusters = stage.clusters(&cluster.namespace);
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     clusters

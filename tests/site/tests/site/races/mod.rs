@@ -4,6 +4,7 @@
 
 mod clocks;
 mod cluster_api;
+mod late_statuses;
 mod leaders;
 mod made_again;
 mod taken;

@@ -26,13 +26,16 @@ const LEASE: Duration = Duration::from_secs(6);
 /// The project's own finalizer.
 const FINALIZER: &str = "sip.airship.airshipit.org/finalizer";
 
-/// A patch of this resource in a scenario's namespace.
 /// Writes of the configuration of the API servers' load balancer.
 fn configures(scenario: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
     move |call| patches("configmaps", scenario)(call) && call.name == "loadbalancer-controlplane-shop"
 }
 
-fn patches(resource: &'static str, scenario: &'static str) -> impl Fn(&Call) -> bool + Send + Sync {
+/// A patch of this resource in a scenario's namespace.
+pub(super) fn patches(
+    resource: &'static str,
+    scenario: &'static str,
+) -> impl Fn(&Call) -> bool + Send + Sync {
     move |call| call.verb == "patch" && call.resource == resource && call.namespace == scenario
 }
 
@@ -77,7 +80,12 @@ fn written(stage: &Stage, cluster: &Cluster) -> Vec<(u16, (u64, u64))> {
 }
 
 /// A replica of an agent that reaches the API server by a proxy.
-async fn replica(stage: &Stage, agent: Agent, name: &'static str, proxy: &ApiProxy) -> AgentProcess {
+pub(super) async fn replica(
+    stage: &Stage,
+    agent: Agent,
+    name: &'static str,
+    proxy: &ApiProxy,
+) -> AgentProcess {
     let config = stage.region.site_config(&stage.site);
     let replica = Replica {
         name,
