@@ -23,10 +23,11 @@ use crate::{
 /// In the place of the uid of a `SIPCluster` that does not exist. Kubernetes' uids are never like it.
 pub const MISSING_UID: &str = "absent";
 
-/// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
-pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
+/// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter. Returns how many former
+/// places of hosts that have moved it has added, which are `most_places` at most.
+pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime, most_places: usize) -> usize {
     follow_recreated_hosts(view, record);
-    moved::follow_moved_hosts(view, record);
+    let places = moved::follow_moved_hosts(view, record, most_places);
     if !view.existence.is_of_predecessor(record) {
         take_over_promises(view, record);
         adopt(view, record);
@@ -48,6 +49,7 @@ pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
         true
     });
     record.conflicts = conflicts(view, record);
+    places
 }
 
 /// Takes in what a member's host shows. Returns whether the member has ended and its host is free.
@@ -309,11 +311,12 @@ fn domain(labels: &BTreeMap<LabelKey, LabelValue>, key: &LabelKey) -> Option<Dom
     })
 }
 
-/// Takes over what the host's data say now; an address that vanished stays as last known.
+/// Takes over what the host's data say now. An address that vanished stays as last known, and so does one that is another now, until
+/// there is room to release it.
 fn refresh(member: &mut Member, host: &observed::Host) {
     let details = host.details();
     for (network, address) in &details.addresses {
-        if member.addresses.get(network) != Some(address) {
+        if !member.addresses.contains_key(network) {
             member.addresses.insert(network.clone(), *address);
         }
     }
