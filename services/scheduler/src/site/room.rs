@@ -12,8 +12,8 @@ use crate::{
     record::{Member, Record},
 };
 
-/// The most bytes of the reports by which a step may say more than a record that is only settled.
-const WORDS: usize = 48 << 10;
+/// One of so many parts of the ledger's room is for reports by which a step may say more than a record that is only settled.
+const WORDS: usize = 32;
 
 /// Where a step must fit.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Room<'_> {
     /// Whether a settled record leaves room in the ledger for what else a step may say: then it may have so many former places of hosts
     /// that have moved. They take no room in the status, which has one member of a name.
     pub(super) fn has_room_for_places(self, settled: &Record) -> bool {
-        let largest = self.largest.map(|largest| largest.saturating_sub(WORDS));
+        let largest = self.largest.map(|largest| largest - largest / WORDS);
         weight::require(self.site, self.before, settled, largest).is_ok()
     }
 

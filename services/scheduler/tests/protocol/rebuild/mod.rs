@@ -130,6 +130,35 @@ async fn an_absent_members_place_is_kept_when_the_ledger_is_lost() {
     }
 }
 
+/// A host was away when the ledger was lost, and is made again without labels: load balancers may route to its machine.
+#[tokio::test]
+async fn a_remade_host_in_a_status_is_for_no_other_cluster() {
+    for (state, wanted) in [(Bound, 1), (Releasing, 0)] {
+        let stage = Stage::empty();
+        let session = stage.sync(&[host("h1")]).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        stage.report(&session, &[labelled("h1", "one")]).await;
+        let placed = stage.apply("one", 2, wanted).await.unwrap();
+        assert_eq!(members(&placed), [("h1".to_owned(), state)]);
+        let clusters = [with_status(&placed, 1), observed("two")];
+
+        let stage = Stage::on(lost());
+        let session = stage.sync_with(&[], &clusters, seen(&clusters)).await;
+        stage.report(&session, &[again(host("h1"))]).await;
+        assert_eq!(stage.why_not("h1"), ["former-member"], "{state:?}");
+        assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+        let rebuilt = stage.apply("one", 2, wanted).await.unwrap();
+        assert!(members(&rebuilt).contains(&("h1".to_owned(), state)), "{rebuilt:?}");
+        assert_eq!(stage.why_not("h1"), ["former-member"], "{state:?}");
+
+        let releasing = stage.release("one").await.unwrap();
+        stage.confirm(&releasing).await;
+        stage.retry().await;
+        let two = stage.record("two").await.unwrap();
+        assert_eq!(members(&two), [("h1".to_owned(), Claimed)], "{state:?}");
+    }
+}
+
 #[tokio::test]
 async fn another_sites_commits_do_not_hide_that_the_ledger_was_lost() {
     let stage = Stage::empty();
