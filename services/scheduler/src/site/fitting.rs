@@ -6,7 +6,7 @@ use ::placement::{ClusterName, Withheld};
 
 use super::{
     decide::decide,
-    moved::moved,
+    moved::may_add_places,
     room::{Room, replaced},
     settle::settle,
     state::Site,
@@ -26,7 +26,7 @@ impl Site {
     /// The record in line with what is observed. Where many hosts have moved, as many of their former places are added as there is room for:
     /// the other members keep their addresses until some of these are free.
     pub(super) fn settled(&self, mut record: Record, room: Room<'_>, now: SystemTime) -> Record {
-        if room.largest.is_none() || moved(self.view(), &record).is_empty() {
+        if room.largest.is_none() || !may_add_places(self.view(), &record) {
             settle(self.view(), &mut record, now, usize::MAX);
             return record;
         }

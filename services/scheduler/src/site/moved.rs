@@ -39,8 +39,14 @@ pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usiz
     added
 }
 
+/// Whether former places may be added when the record is settled: hosts have moved, or were made again.
+pub(super) fn may_add_places(view: View<'_>, record: &Record) -> bool {
+    let is_remade = |id: &HostId| view.inventory.incarnation(&id.name).is_some_and(|now| now != id);
+    record.members.keys().any(is_remade) || !moved(view, record).is_empty()
+}
+
 /// Members that have addresses which their hosts have left, and those.
-pub(super) fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
+fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
     let moved = |(id, member): (&HostId, &Member)| {
         let now = &view.reported(id)?.details().addresses;
         let stays = member.state != MemberState::Releasing;

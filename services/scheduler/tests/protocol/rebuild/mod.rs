@@ -148,7 +148,10 @@ async fn a_remade_host_in_a_status_is_for_no_other_cluster() {
         assert_eq!(stage.why_not("h1"), ["former-member"], "{state:?}");
         assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
         let rebuilt = stage.apply("one", 2, wanted).await.unwrap();
-        assert!(members(&rebuilt).contains(&("h1".to_owned(), state)), "{rebuilt:?}");
+        assert!(
+            members(&rebuilt).contains(&("h1".to_owned(), state)),
+            "{rebuilt:?}"
+        );
         assert_eq!(stage.why_not("h1"), ["former-member"], "{state:?}");
 
         let releasing = stage.release("one").await.unwrap();
