@@ -32,7 +32,7 @@ pub(super) fn left_behind(mut member: Member) -> Member {
 pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
     let mut added = 0;
     for (id, left) in moved(view, record) {
-        if let Left::Added = leave(record, &id, left, added < most) {
+        if let Left::Added = leave(record, &id, &left, added < most) {
             added += 1;
         }
     }
@@ -78,7 +78,7 @@ enum Left {
 /// Most former places of one host. One that shows more addresses than this waits until earlier ones are free.
 const PLACES: u32 = 8;
 
-fn leave(record: &mut Record, id: &HostId, left: Addresses, has_room: bool) -> Left {
+fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
     let Some(member) = record.members.get(id) else {
         return Left::Kept;
     };

@@ -294,19 +294,19 @@ impl Scheduler {
                 if let (Ok(_), Some(session)) = (&heard, &mut self.session) {
                     session.synced = true;
                 }
-                self.touch(heard)
+                self.touch(&heard)
             }
             Piece::Delta { before, seen } => {
                 let changes = convert::changes(SITE, changes(Some(&**before), seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, _| site.report(&session, changes, now()));
-                self.touch(heard)
+                self.touch(&heard)
             }
         }
     }
 
     /// Notes the clusters that a report touches; `false`: it was refused.
-    fn touch(&mut self, heard: Result<BTreeSet<ClusterName>, scheduler::error::Error>) -> bool {
+    fn touch(&mut self, heard: &Result<BTreeSet<ClusterName>, scheduler::error::Error>) -> bool {
         let is_taken = heard.is_ok();
         self.unsettled
             .extend(heard.iter().flatten().map(world::cluster_index));
