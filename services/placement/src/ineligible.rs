@@ -56,7 +56,7 @@ pub enum Ineligible {
     PartialLabels,
     /// It has the labels of a cluster that does not hold it.
     Labelled(ClusterName),
-    /// Another cluster has a member that is gone, and whose machine this may be: its load balancers may route here.
+    /// Another cluster has a member whose machine this may be, by its name or an address: its load balancers may route here.
     FormerMember(ClusterName),
     /// A cluster holds it.
     Held {

@@ -273,8 +273,8 @@ impl Display for Ineligible {
             ),
             Self::FormerMember(cluster) => write!(
                 f,
-                "cluster {cluster} has a member that is gone and has been this machine; it is free for others once {cluster} has \
-                 replaced that member or wants fewer hosts"
+                "cluster {cluster} has a member of its name or with an address that it shows, so load balancers may route here; it is \
+                 free for others once {cluster} has replaced or released that member, or one of the two hosts has another address"
             ),
             Self::Held { cluster, role, state } => {
                 let state = match state {

@@ -26,8 +26,8 @@ impl Site {
         holder
     }
 
-    /// Records, in place of what was recorded, which clusters have a member that is gone and whose machine the host of this name
-    /// may be. Their load balancers may route to it, so it is not eligible for any other cluster. The host need not be in the
+    /// Records, in place of what was recorded, which clusters have a member whose machine the host of this name may be, other than that
+    /// host itself. Their load balancers may route to it, so it is not eligible for any other cluster. The host need not be in the
     /// inventory.
     pub fn set_former(&mut self, name: &HostName, clusters: BTreeSet<ClusterName>) {
         if clusters.is_empty() {
@@ -37,7 +37,7 @@ impl Site {
         }
     }
 
-    /// Another cluster than `ours` with a member that is gone and whose machine the host of this name may be.
+    /// Another cluster than `ours` with a member whose machine the host of this name may be.
     #[must_use]
     pub fn former_holder(&self, name: &HostName, ours: &ClusterName) -> Option<&ClusterName> {
         let clusters = self.former.get(name)?;

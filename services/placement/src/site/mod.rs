@@ -53,7 +53,7 @@ pub struct Site {
     uninspected: FixedBitSet,
     unpowered: FixedBitSet,
     holders: BTreeMap<HostId, Holder>,
-    /// Clusters with a member that is gone, by the hosts that may be its machine.
+    /// Clusters with a member, by the hosts that may be its machine and are not the member itself.
     former: BTreeMap<HostName, BTreeSet<ClusterName>>,
     /// Hosts held per namespace of clusters; releasing ones do not count.
     usage: BTreeMap<Namespace, u32>,

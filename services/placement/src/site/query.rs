@@ -168,7 +168,7 @@ impl Site {
         }
     }
 
-    /// Drops the hosts that may be the machines of gone members of other clusters than this.
+    /// Drops the hosts that may be the machines of members of other clusters than this.
     pub(crate) fn drop_former(&self, cluster: &ClusterName, mask: &mut FixedBitSet) {
         for name in self.former.keys() {
             if self.former_holder(name, cluster).is_some()

@@ -7,6 +7,7 @@ use super::{
     limits::{Limit, Limits},
     session::SessionId,
     state::Site,
+    status_size,
 };
 use crate::{
     error::Error,
@@ -115,7 +116,7 @@ impl Site {
                 Limit::Records.require(&self.name, records, self.limits.clusters)?;
             }
             Some(before)
-                if record.members.len() <= before.members.len()
+                if status_size::hosts(record) <= status_size::hosts(before)
                     && weight::spec(&record.spec) <= weight::spec(&before.spec) =>
             {
                 return Ok(());

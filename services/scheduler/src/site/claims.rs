@@ -6,12 +6,11 @@ use ::placement::{ClusterName, Holder, HostId};
 
 use super::{
     changes::{Changed, Changes, Cursor},
-    former::Addresses,
     inventory::Inventory,
 };
 use crate::{
     ledger::weight,
-    record::{ClusterId, Record},
+    record::{ClusterId, Member, Record},
 };
 
 /// The records of a site. What they hold is held in its inventory.
@@ -67,12 +66,6 @@ impl Claims {
         record.is_some_and(|record| record.members.contains_key(id))
     }
 
-    /// The addresses that a member of the cluster's record had last; none when it has no such member.
-    pub(super) fn addresses(&self, name: &ClusterName, id: &HostId) -> Addresses {
-        let member = self.records.get(name).and_then(|record| record.members.get(id));
-        member.map_or_else(Addresses::new, |member| member.addresses.clone())
-    }
-
     /// Puts a record that the ledger holds.
     pub(super) fn load(&mut self, record: Arc<Record>, inventory: &mut Inventory) {
         self.changes.put(None, record.revision, record.cluster.clone());
@@ -120,11 +113,13 @@ impl Claims {
             inventory.unhold(id);
         }
         for (id, member) in record.iter().flat_map(|record| &record.members) {
-            if inventory.reported(id).is_none() {
-                inventory.set_gone(id, name, &member.addresses);
-            }
             let known = before.as_ref().and_then(|before| before.members.get(id));
-            if known.is_some_and(|known| known.state == member.state && known.role == member.role) {
+            let is_same = |known: &Member| {
+                known.state == member.state
+                    && known.role == member.role
+                    && known.addresses == member.addresses
+            };
+            if known.is_some_and(is_same) {
                 continue;
             }
             let holder = Holder::Cluster {
@@ -132,7 +127,7 @@ impl Claims {
                 role: member.role.clone(),
                 state: member.state,
             };
-            inventory.hold(id, holder);
+            inventory.hold(id, holder, &member.addresses);
         }
         self.records.extend(record.map(|record| (name.clone(), record)));
         Replaced { before, freed }
@@ -154,7 +149,7 @@ mod tests {
     use ::placement::{HostName, MemberState, Policy, RoleName, Uid};
 
     use super::*;
-    use crate::{record::Member, spec::Spec};
+    use crate::spec::Spec;
 
     fn name() -> ClusterName {
         ClusterName::new("tenant", "one").unwrap()

@@ -32,7 +32,7 @@ impl Site {
             },
             None => Record::new(cluster.clone(), String::new(), None, 0, spec),
         };
-        settle(self.view(), &mut record, now);
+        settle(self.view(), &mut record, now, usize::MAX);
         decide::plan(self.view(), &record, now)
     }
 

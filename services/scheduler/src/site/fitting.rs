@@ -1,4 +1,4 @@
-//! Decides as much as there is room for.
+//! Settles and decides as much as there is room for.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,9 @@ use ::placement::{ClusterName, Withheld};
 
 use super::{
     decide::decide,
+    moved::may_add_places,
     room::{Room, replaced},
+    settle::settle,
     state::Site,
 };
 use crate::record::Record;
@@ -19,6 +21,35 @@ impl Site {
             before: self.claims.get(cluster).map(|known| &**known),
             largest,
         }
+    }
+
+    /// The record in line with what is observed. Where many hosts have moved, as many of their former places are added as there is room for:
+    /// the other members keep their addresses until some of these are free.
+    pub(super) fn settled(&self, mut record: Record, room: Room<'_>, now: SystemTime) -> Record {
+        if room.largest.is_none() || !may_add_places(self.view(), &record) {
+            settle(self.view(), &mut record, now, usize::MAX);
+            return record;
+        }
+        let settled = |most: usize| {
+            let mut record = record.clone();
+            let places = settle(self.view(), &mut record, now, most);
+            (places, record)
+        };
+        let (mut too_many, all) = settled(usize::MAX);
+        if too_many == 0 || room.has_room_for_places(&all) {
+            return all;
+        }
+        let (mut most, mut best) = (0, None);
+        while too_many - most > 1 {
+            let middle = most.midpoint(too_many);
+            let (_, record) = settled(middle);
+            if room.has_room_for_places(&record) {
+                (most, best) = (middle, Some(record));
+            } else {
+                too_many = middle;
+            }
+        }
+        best.unwrap_or_else(|| settled(0).1)
     }
 
     /// Decides a record that is settled. As many replacements are taken as there is room for.

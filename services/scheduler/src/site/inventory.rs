@@ -1,10 +1,13 @@
 //! The site's hosts as it reported them, and who holds each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
+use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, NetworkId, Policy};
 
-use super::former::{Addresses, Former};
+use super::machines::{Addresses, Machines};
 use crate::observed::Host;
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
@@ -16,7 +19,7 @@ pub(super) struct Inventory {
     bytes: usize,
     /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
     labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
-    former: Former,
+    machines: Machines,
     /// Of held hosts that are gone, the labels that they had.
     left: BTreeMap<HostId, BTreeMap<LabelKey, LabelValue>>,
 }
@@ -28,7 +31,7 @@ impl Inventory {
             hosts: BTreeMap::new(),
             bytes: 0,
             labelled: BTreeMap::new(),
-            former: Former::default(),
+            machines: Machines::default(),
             left: BTreeMap::new(),
         }
     }
@@ -90,14 +93,11 @@ impl Inventory {
         }
         self.model.upsert(host.facts().clone());
         let before = self.hosts.get(&id.name).map(|host| &host.details().addresses);
-        self.former
-            .set_addresses(&id.name, before, &host.details().addresses);
+        self.machines.show(&id.name, before, &host.details().addresses);
         self.bytes += host.bytes();
         let before = self.hosts.insert(id.name.clone(), host);
         self.bytes -= before.as_ref().map_or(0, Host::bytes);
-        let mut affected = self.former.remove(&id);
-        affected.insert(id.name);
-        self.set_former(&affected);
+        self.set_former(&BTreeSet::from([id.name]));
     }
 
     /// Removes the host of this name; who holds it still does.
@@ -107,7 +107,7 @@ impl Inventory {
         let host = self.hosts.remove(name)?;
         self.bytes -= host.bytes();
         let before = &host.details().addresses;
-        self.former.set_addresses(name, Some(before), &Addresses::new());
+        self.machines.show(name, Some(before), &Addresses::new());
         self.set_former(&BTreeSet::from([name.clone()]));
         if self.holding_cluster(host.id()).is_some() {
             self.left.insert(host.id().clone(), host.facts().labels.clone());
@@ -115,27 +115,41 @@ impl Inventory {
         Some(host)
     }
 
-    /// Says that a cluster holds a host that is gone, and which addresses it had: its machine is for no other cluster.
-    pub(super) fn set_gone(&mut self, id: &HostId, cluster: &ClusterName, addresses: &Addresses) {
-        let affected = self.former.add(id, cluster, addresses);
-        self.set_former(&affected);
-    }
-
-    /// Tells the model of these hosts whose machine each may be.
+    /// Tells the model of these hosts whose member's machine each may be.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.former(name).map(|(_, cluster)| cluster.clone()).collect();
+            let clusters = self.routed_by(name).cloned().collect();
             self.model.set_former(name, clusters);
         }
     }
 
-    /// The members that are gone and whose machine the host of this name may be, with their clusters.
-    pub(super) fn former<'a>(
-        &'a self,
-        name: &'a HostName,
-    ) -> impl Iterator<Item = (HostId, &'a ClusterName)> {
+    /// The clusters with a member whose machine the host of this name may be, and which is not that host itself: their load balancers
+    /// may route to it.
+    pub(super) fn routed_by<'a>(&'a self, name: &'a HostName) -> impl Iterator<Item = &'a ClusterName> {
         let host = self.hosts.get(name).into_iter();
-        host.flat_map(|host| self.former.members(name, &host.details().addresses))
+        host.flat_map(|host| self.machines.clusters(host.id(), &host.details().addresses))
+    }
+
+    /// The members of a cluster that are gone and whose machine the host of this name may be.
+    pub(super) fn former(&self, name: &HostName, cluster: &ClusterName) -> BTreeSet<HostId> {
+        let Some(host) = self.hosts.get(name) else {
+            return BTreeSet::new();
+        };
+        let mut members = self
+            .machines
+            .members(host.id(), &host.details().addresses, cluster);
+        members.retain(|id| self.reported(id).is_none());
+        members
+    }
+
+    /// Whether another host than this shows an address.
+    pub(super) fn is_shown_elsewhere(&self, id: &HostId, network: &NetworkId, address: IpAddr) -> bool {
+        let shows = |name: &HostName| {
+            let host = self.hosts.get(name);
+            host.is_some_and(|host| host.details().addresses.get(network) == Some(&address))
+        };
+        let mut others = self.machines.showing(address).filter(|name| **name != id.name);
+        others.any(shows)
     }
 
     fn unindex(&mut self, name: &HostName) {
@@ -181,14 +195,24 @@ impl Inventory {
         self.holding_cluster(id).filter(|cluster| *cluster != ours)
     }
 
-    pub(super) fn hold(&mut self, id: &HostId, holder: Holder) {
+    /// Says who holds a host, and which addresses load balancers may have of it.
+    pub(super) fn hold(&mut self, id: &HostId, holder: Holder, addresses: &Addresses) {
+        let affected = match &holder {
+            Holder::Cluster {
+                cluster,
+                role: _,
+                state: _,
+            } => self.machines.hold(id, cluster, addresses),
+            Holder::Orphaned => BTreeSet::new(),
+        };
         self.model.hold(id, holder);
+        self.set_former(&affected);
     }
 
     pub(super) fn unhold(&mut self, id: &HostId) {
         self.model.unhold(id);
         self.left.remove(id);
-        let affected = self.former.remove(id);
+        let affected = self.machines.unhold(id);
         self.set_former(&affected);
     }
 
@@ -265,7 +289,7 @@ mod tests {
     fn a_holder_outlives_the_host_and_is_no_orphan() {
         let mut inventory = Inventory::new(Policy::default());
         inventory.insert(host("u", None));
-        inventory.hold(&id("u"), held());
+        inventory.hold(&id("u"), held(), &Addresses::new());
         inventory.remove(&id("u").name);
         inventory.set_orphaned(&id("u"), true);
         assert_eq!(inventory.holder(&id("u")), Some(&held()));

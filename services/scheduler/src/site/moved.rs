@@ -1,11 +1,14 @@
-//! Members whose hosts are not where they were: made again on another machine, or with another address in their data.
+//! Members whose hosts are not where they were: made again on another machine, with another address in their data, or without one that
+//! another host shows.
 //!
 //! Load balancers may route to the address before, and it may be another machine's by now. So it stays in the record, as that of a
 //! host that is gone, until its release is confirmed.
 
-use ::placement::{HostId, MemberState, Uid};
+use std::net::IpAddr;
 
-use super::{former::Addresses, view::View};
+use ::placement::{HostId, MemberState, NetworkId, Uid};
+
+use super::{machines::Addresses, view::View};
 use crate::record::{Member, Record, ReleaseReason};
 
 /// Whether a host lacks an address that a member has. It may show it later: until then nobody knows whose it is.
@@ -23,47 +26,95 @@ pub(super) fn left_behind(mut member: Member) -> Member {
     member
 }
 
-/// Releases the addresses in whose place hosts show others.
-pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record) {
+/// Releases the addresses in whose place hosts show others, and those that another host shows and the member's own does not. At most
+/// `most` former places are added: where another one is due, the member keeps its address until there is room. Returns how many were
+/// added.
+pub(super) fn follow_moved_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
+    let mut added = 0;
+    for (id, left) in moved(view, record) {
+        if let Left::Added = leave(record, &id, &left, added < most) {
+            added += 1;
+        }
+    }
+    added
+}
+
+/// Whether former places may be added when the record is settled: hosts have moved, or were made again.
+pub(super) fn may_add_places(view: View<'_>, record: &Record) -> bool {
+    let is_remade = |id: &HostId| view.inventory.incarnation(&id.name).is_some_and(|now| now != id);
+    record.members.keys().any(is_remade) || !moved(view, record).is_empty()
+}
+
+/// Members that have addresses which their hosts have left, and those.
+fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
     let moved = |(id, member): (&HostId, &Member)| {
         let now = &view.reported(id)?.details().addresses;
-        let differs = |network, address| now.get(network).is_some_and(|now| now != address);
+        let stays = member.state != MemberState::Releasing;
+        let is_left = |network: &NetworkId, address: IpAddr| match now.get(network) {
+            Some(now) => *now != address,
+            // A member that is releasing gives it up with the rest.
+            None => stays && view.inventory.is_shown_elsewhere(id, network, address),
+        };
         let before = member.addresses.iter();
         let left: Addresses = before
-            .filter(|(network, address)| differs(*network, *address))
+            .filter(|(network, address)| is_left(network, **address))
             .map(|(network, address)| (network.clone(), *address))
             .collect();
         (!left.is_empty()).then(|| (id.clone(), left))
     };
-    let moved: Vec<(HostId, Addresses)> = record.members.iter().filter_map(moved).collect();
-    for (id, left) in moved {
-        leave(record, &id, left);
-    }
+    record.members.iter().filter_map(moved).collect()
 }
 
-fn leave(record: &mut Record, id: &HostId, left: Addresses) {
-    let Some(member) = record.members.get_mut(id) else {
-        return;
+/// What became of the addresses that a member's host has left.
+enum Left {
+    /// They are released in the place of that name and uid.
+    Added,
+    /// They were being released already, and are again.
+    Known,
+    /// The member keeps them: there is no room.
+    Kept,
+}
+
+/// Most former places of one host. One that shows more addresses than this waits until earlier ones are free.
+const PLACES: u32 = 8;
+
+fn leave(record: &mut Record, id: &HostId, left: &Addresses, has_room: bool) -> Left {
+    let Some(member) = record.members.get(id) else {
+        return Left::Kept;
     };
-    // What was confirmed of its release may be older than this.
-    if member.state == MemberState::Releasing {
-        again(member);
-    }
     let former = Member {
-        addresses: left,
+        addresses: left.clone(),
         ..left_behind(member.clone())
     };
-    let mut known = record.members.iter_mut();
-    if let Some((_, known)) =
-        known.find(|(other, known)| is_former(other, id) && known.addresses == former.addresses)
-    {
-        again(known);
-        return;
-    }
-    let mut ids = (1_u32..).map_while(|number| former_id(id, number));
-    if let Some(free) = ids.find(|former| !record.members.contains_key(former)) {
+    let places = (1..=PLACES).map_while(|number| former_id(id, number));
+    let places: Vec<HostId> = places.collect();
+    let is_known = |place: &&HostId| {
+        let known = record.members.get(*place);
+        known.is_some_and(|known| known.addresses == former.addresses)
+    };
+    let outcome = if let Some(known) = places.iter().find(is_known).cloned() {
+        if let Some(known) = record.members.get_mut(&known) {
+            again(known);
+        }
+        Left::Known
+    } else {
+        let free = places
+            .into_iter()
+            .find(|place| !record.members.contains_key(place));
+        let Some(free) = free.filter(|_| has_room) else {
+            return Left::Kept;
+        };
         record.members.insert(free, former);
+        Left::Added
+    };
+    if let Some(member) = record.members.get_mut(id) {
+        // What was confirmed of its release may be older than this.
+        if member.state == MemberState::Releasing {
+            again(member);
+        }
+        member.addresses.retain(|network, _| !left.contains_key(network));
     }
+    outcome
 }
 
 /// Releases a member once more: no earlier confirmation counts.

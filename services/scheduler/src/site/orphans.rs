@@ -14,11 +14,15 @@ impl Site {
     pub(super) fn former_record(&self, id: &HostId) -> Option<(Record, Vec<HostId>)> {
         self.inventory.reported(id)?;
         let is_missing = |cluster: &ClusterName| self.existence.is_missing(cluster);
-        let mut former = self.inventory.former(&id.name);
-        let cluster = former.find(|(_, cluster)| is_missing(cluster))?.1;
-        let members = self.inventory.former(&id.name);
-        let released = members.filter(|(_, of)| *of == cluster).map(|(member, _)| member);
-        Some((Record::clone(self.claims.get(cluster)?), released.collect()))
+        let mut missing = self
+            .inventory
+            .routed_by(&id.name)
+            .filter(|cluster| is_missing(cluster));
+        missing.find_map(|cluster| {
+            let released = self.inventory.former(&id.name, cluster);
+            let record = self.claims.get(cluster).filter(|_| !released.is_empty())?;
+            Some((Record::clone(record), released.into_iter().collect()))
+        })
     }
 
     /// The record of the cluster that the host would be released from, with the host in it.

@@ -151,7 +151,11 @@ impl Promises {
                 role: promise.role.clone(),
                 state: promise.state,
             };
-            inventory.hold(&id, holder);
+            // Of a host that is gone its name is known, and no address.
+            let addresses = inventory
+                .reported(&id)
+                .map(|host| host.details().addresses.clone());
+            inventory.hold(&id, holder, &addresses.unwrap_or_default());
         }
         self.held.entry(name.clone()).or_default().insert(id, promise);
     }
@@ -239,8 +243,8 @@ fn promise(
                 && known.positions.mark(host.release_mark()).issued;
             released || matches!(labels, Labels::Others(_))
         }
-        // It may come back, but whoever is gone needs no release.
-        None => state == MemberState::Releasing,
+        // Load balancers may route to its machine until its release is confirmed.
+        None => false,
     };
     if is_over {
         return None;

@@ -249,6 +249,9 @@ impl Site {
         touched.extend(self.recorded(host.details().named.as_ref()));
         touched.extend(self.recorded(self.inventory.holding_cluster(&id)));
         self.inventory.insert(host);
+        // A member has lost an address that this host shows.
+        let routed_by = self.inventory.routed_by(&id.name);
+        touched.extend(routed_by.filter_map(|cluster| self.recorded(Some(cluster))));
         self.mark_orphans(&[id]);
     }
 
@@ -256,12 +259,7 @@ impl Site {
         self.marks.remove(name);
         if let Some(host) = self.inventory.remove(name) {
             touched.extend(self.recorded(host.details().named.as_ref()));
-            if let Some(cluster) = self.inventory.holding_cluster(host.id()).cloned() {
-                let mut addresses = self.claims.addresses(&cluster, host.id());
-                addresses.extend(host.details().addresses.clone());
-                self.inventory.set_gone(host.id(), &cluster, &addresses);
-                touched.extend(self.recorded(Some(&cluster)));
-            }
+            touched.extend(self.recorded(self.inventory.holding_cluster(host.id())));
             self.mark_orphans(std::slice::from_ref(host.id()));
         }
     }

@@ -12,6 +12,9 @@ use crate::{
     record::{Member, Record},
 };
 
+/// One of so many parts of the ledger's room is for reports by which a step may say more than a record that is only settled.
+const WORDS: usize = 32;
+
 /// Where a step must fit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room<'a> {
@@ -28,8 +31,15 @@ impl Room<'_> {
     /// # Errors
     /// [`TooLarge`] names the cluster.
     pub(super) fn require(self, after: &Record) -> Result<(), TooLarge> {
-        status_size::require(self.site, self.before, after)?;
+        status_size::require(self.site, self.before, after, 0)?;
         weight::require(self.site, self.before, after, self.largest)
+    }
+
+    /// Whether a settled record leaves room in the ledger for what else a step may say: then it may have so many former places of hosts
+    /// that have moved. They take no room in the status, which has one member of a name.
+    pub(super) fn has_room_for_places(self, settled: &Record) -> bool {
+        let largest = self.largest.map(|largest| largest - largest / WORDS);
+        weight::require(self.site, self.before, settled, largest).is_ok()
     }
 
     /// Refuses a step by which a cluster grows so far that its members could not be replaced any more. What it has in the
@@ -43,12 +53,15 @@ impl Room<'_> {
             return Ok(());
         }
         let padded = with_replacements(after);
-        self.require(&padded).map_err(|error| TooLarge {
+        let in_status = status_size::replacements(&padded, after);
+        let required = status_size::require(self.site, self.before, after, in_status);
+        let required = required.and_then(|()| weight::require(self.site, self.before, &padded, self.largest));
+        required.map_err(|error| TooLarge {
             what: format!(
                 "{} in site {:?} with {} hosts and room for {} that are replaced at once{}",
                 after.cluster,
                 self.site,
-                after.members.len(),
+                status_size::hosts(after),
                 padded.members.len() - after.members.len(),
                 status_size::besides(after)
             ),

@@ -23,10 +23,11 @@ use crate::{
 /// In the place of the uid of a `SIPCluster` that does not exist. Kubernetes' uids are never like it.
 pub const MISSING_UID: &str = "absent";
 
-/// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter.
-pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
-    follow_recreated_hosts(view, record);
-    moved::follow_moved_hosts(view, record);
+/// Brings the record in line with what is observed. Level-triggered: the order of observations does not matter. Returns how many former
+/// places of hosts that have moved it has added, which are `most_places` at most.
+pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime, most_places: usize) -> usize {
+    let mut places = follow_recreated_hosts(view, record, most_places);
+    places += moved::follow_moved_hosts(view, record, most_places - places);
     if !view.existence.is_of_predecessor(record) {
         take_over_promises(view, record);
         adopt(view, record);
@@ -48,6 +49,7 @@ pub(super) fn settle(view: View<'_>, record: &mut Record, now: SystemTime) {
         true
     });
     record.conflicts = conflicts(view, record);
+    places
 }
 
 /// Takes in what a member's host shows. Returns whether the member has ended and its host is free.
@@ -79,8 +81,10 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
 
 /// Members whose hosts were made again with the cluster's labels (a restore, a pivot) go on as those. Where the new host does
 /// not show an address of the member, the former host is released like any other: load balancers may route to that address, which may
-/// be another machine's by now.
-fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
+/// be another machine's by now. At most `most` of those are added: beyond that the member keeps its addresses, as one that has moved.
+/// Returns how many were added.
+fn follow_recreated_hosts(view: View<'_>, record: &mut Record, most: usize) -> usize {
+    let mut places = 0;
     let again = |id: &HostId, member: &Member| {
         let now = view.inventory.incarnation(&id.name).filter(|now| *now != id)?;
         let labels = view.reported(now)?.labels_for(&record.cluster);
@@ -110,7 +114,9 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
             member.renumber();
         }
         let host = view.reported(&now).map(observed::Host::details);
-        if let Some(host) = host.filter(|host| lacks(&host.addresses, &member)) {
+        let host = host.filter(|host| places < most && lacks(&host.addresses, &member));
+        if let Some(host) = host {
+            places += 1;
             record.members.insert(before.clone(), left_behind(member.clone()));
             member.addresses.clone_from(&host.addresses);
         }
@@ -120,6 +126,7 @@ fn follow_recreated_hosts(view: View<'_>, record: &mut Record) {
         }
         record.members.insert(now, member);
     }
+    places
 }
 
 /// Lets a member replace the host that another one goes on as.
@@ -309,11 +316,12 @@ fn domain(labels: &BTreeMap<LabelKey, LabelValue>, key: &LabelKey) -> Option<Dom
     })
 }
 
-/// Takes over what the host's data say now; an address that vanished stays as last known.
+/// Takes over what the host's data say now. An address that vanished stays as last known, and so does one that is another now, until
+/// there is room to release it.
 fn refresh(member: &mut Member, host: &observed::Host) {
     let details = host.details();
     for (network, address) in &details.addresses {
-        if member.addresses.get(network) != Some(address) {
+        if !member.addresses.contains_key(network) {
             member.addresses.insert(network.clone(), *address);
         }
     }

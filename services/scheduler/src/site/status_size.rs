@@ -4,6 +4,8 @@
 //! object of more than 1.5 MiB. A claim that cannot be written there could never be used, nor be read back from there. So a cluster whose
 //! status might not fit does not grow, whichever ledger there is.
 
+use std::collections::BTreeMap;
+
 use placement::{HostId, HostName};
 
 use crate::{
@@ -23,12 +25,17 @@ const MACHINE: usize = 64;
 
 /// Refuses a step by which a cluster gets more members than its status can have, or a spec that leaves too little room for those it has.
 /// What is declared again of the same generation is not refused for its size: the object is there already, and so are its members.
+/// `beside`: bytes for which there must be room too.
 ///
 /// # Errors
 /// [`TooLarge`] names the cluster.
-pub(super) fn require(site: &str, before: Option<&Record>, after: &Record) -> Result<(), TooLarge> {
-    let members = |record: &Record| record.members.len();
-    let grows = members(after) > before.map_or(0, members);
+pub(super) fn require(
+    site: &str,
+    before: Option<&Record>,
+    after: &Record,
+    beside: usize,
+) -> Result<(), TooLarge> {
+    let grows = beside > 0 || hosts(after) > before.map_or(0, hosts);
     let other = after.spec.other_bytes();
     let leaves_less = before.is_some_and(|before| {
         after.generation > before.generation && other > before.spec.other_bytes() && !after.releasing
@@ -36,18 +43,42 @@ pub(super) fn require(site: &str, before: Option<&Record>, after: &Record) -> Re
     if !grows && !leaves_less {
         return Ok(());
     }
-    let bytes = after.members.iter().map(|(id, of)| member(id, of)).sum();
+    let bytes = sizes(after).values().sum::<usize>() + beside;
     let limit = limit(other);
     if bytes <= limit {
         return Ok(());
     }
-    let what = format!("{} in site {site:?} with {} hosts", after.cluster, members(after));
+    let what = format!("{} in site {site:?} with {} hosts", after.cluster, hosts(after));
     Err(TooLarge {
         what: format!("{what}{}", besides(after)),
         place: "the status of its SIPCluster",
         bytes,
         limit,
     })
+}
+
+/// How many members the status names: one of each name. Of a host that was made again or has moved the others are not in it.
+pub(super) fn hosts(record: &Record) -> usize {
+    let mut last = None;
+    let names = record.members.keys().map(|id| &id.name);
+    names.filter(|name| last.replace(*name) != Some(*name)).count()
+}
+
+/// The most bytes of the member of each name.
+fn sizes(record: &Record) -> BTreeMap<&HostName, usize> {
+    let mut sizes = BTreeMap::new();
+    for (id, of) in &record.members {
+        let size = sizes.entry(&id.name).or_default();
+        *size = member(id, of).max(*size);
+    }
+    sizes
+}
+
+/// The bytes of the members that a padded record has besides those of `record`.
+pub(super) fn replacements(padded: &Record, record: &Record) -> usize {
+    let members = padded.members.iter();
+    let new = members.filter(|(id, _)| !record.members.contains_key(*id));
+    new.map(|(id, of)| member(id, of)).sum()
 }
 
 /// What the object takes besides its members, where that is more than every cluster has; for people.

@@ -17,7 +17,6 @@ use ::placement::{ClusterName, HostId, MemberState, Withheld};
 use super::{
     decide::{is_due, report},
     existence::is_older,
-    settle,
     staging::{Author, step_entry},
     state::Site,
 };
@@ -70,11 +69,11 @@ impl Site {
     /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
-        let mut record = self.declared(apply)?;
+        let record = self.declared(apply)?;
         self.existence.declare(&record.id(), author.now);
-        settle::settle(self.view(), &mut record, author.now);
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         let decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
         let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
@@ -160,7 +159,7 @@ impl Site {
             name: cluster.clone(),
             uid: uid.to_owned(),
         };
-        let mut record = match self.claims.get(cluster) {
+        let record = match self.claims.get(cluster) {
             Some(known) if known.uid != uid && !self.existence.has_uid(cluster, uid) => {
                 return Err(superseded(known, uid));
             }
@@ -172,12 +171,13 @@ impl Site {
             // Hosts may carry its labels or be named by its status though the ledger was lost: they are released too.
             None => Record::new(id.name, id.uid, None, 0, Spec::default()),
         };
-        settle::settle(self.view(), &mut record, author.now);
+        let room = self.room(cluster, permit.largest());
+        let mut record = self.settled(record, room, author.now);
         if record.members.is_empty() && !self.claims.contains(cluster) {
             return Ok(Outcome::nothing(&permit));
         }
         begin_release(&mut record, ReleaseReason::Deleted);
-        settle::settle(self.view(), &mut record, author.now);
+        let record = self.settled(record, room, author.now);
         let outcome = self.store(record, author, permit)?;
         self.withdraw_promises(cluster);
         Ok(outcome)
@@ -211,7 +211,8 @@ impl Site {
                 member.confirmed = true;
             }
         }
-        settle::settle(self.view(), &mut record, author.now);
+        let room = self.room(cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store(record, author, permit)
     }
 
@@ -223,8 +224,8 @@ impl Site {
         let Some(known) = self.claims.get(cluster) else {
             return;
         };
-        let mut record = Record::clone(known);
-        settle::settle(self.view(), &mut record, author.now);
+        let room = self.room(cluster, permit.largest());
+        let mut record = self.settled(Record::clone(known), room, author.now);
         report(self.view(), &mut record, author.now);
         self.store_alone(record, author, permit);
     }
@@ -240,9 +241,8 @@ impl Site {
         if !is_due(self.view(), known) {
             return;
         }
-        let mut record = Record::clone(known);
-        settle::settle(self.view(), &mut record, author.now);
         let room = self.room(cluster, permit.largest());
+        let record = self.settled(Record::clone(known), room, author.now);
         let mut decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
         if let Err(error) = room.require_growth(&record, &decided) {
             tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
@@ -265,7 +265,8 @@ impl Site {
         );
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
-        settle::settle(self.view(), &mut record, author.now);
+        let room = self.room(cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store_alone(record, author, permit)
     }
 
@@ -295,7 +296,8 @@ impl Site {
             }
         }
         self.existence.set_missing(&record.cluster);
-        settle::settle(self.view(), &mut record, author.now);
+        let room = self.room(&record.cluster, permit.largest());
+        let record = self.settled(record, room, author.now);
         self.store(record, author, permit)
     }
 

@@ -17,6 +17,7 @@ mod limits;
 mod marks;
 mod names;
 mod positions;
+mod readdressed;
 mod rebuild;
 mod reconciliation;
 mod refused;

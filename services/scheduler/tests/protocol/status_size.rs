@@ -16,7 +16,7 @@ use vocabulary::labels::NODE_TYPE;
 use crate::fixtures::{CALLER, SITE, Stage, cluster, host, labelled, observed, spec, used, with_status};
 
 /// As many hosts of these tests as a cluster may have, nearly; and how many of them may be replaced at once.
-const FULL: u32 = 1_960;
+pub(crate) const FULL: u32 = 1_960;
 const LIMIT: u32 = FULL / 10;
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_full_cluster_replaces_as_many_as_there_is_room() {
     assert!(waits(&shrunk), "{:?}", shrunk.reports);
 }
 
-fn releasing(record: &Record) -> usize {
+pub(crate) fn releasing(record: &Record) -> usize {
     let members = record.members.values();
     members
         .filter(|member| member.state == MemberState::Releasing)
@@ -241,12 +241,12 @@ async fn a_full_cluster_is_taken_over_by_a_ledger_that_knows_nothing() {
     assert_eq!(names(&after), names(&record));
 }
 
-fn name(number: u32) -> String {
+pub(crate) fn name(number: u32) -> String {
     format!("h{number:04}")
 }
 
 /// The members that stay, each with its labels and in use.
-fn bound(record: &Record) -> Vec<wire::Host> {
+pub(crate) fn bound(record: &Record) -> Vec<wire::Host> {
     let live = record.members.iter();
     let live = live.filter(|(_, member)| member.state != MemberState::Releasing);
     live.map(|(id, _)| used(labelled(id.name.name(), "huge")))

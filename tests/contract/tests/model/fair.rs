@@ -64,6 +64,8 @@ fn drain(state: &mut State, agent: u8) {
         let stream = state.agents[usize::from(agent)].stream.as_ref();
         if !state.scheduler.staged.is_empty() {
             state.step(Action::Commit);
+        } else if !state.scheduler.unsettled.is_empty() {
+            state.step(Action::Settle);
         } else if let Some(request) = state
             .requests
             .iter()

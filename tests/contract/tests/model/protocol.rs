@@ -49,7 +49,7 @@ pub(crate) const MOST: Spent = Spent {
     crashes: 2,
     cuts: 2,
     wishes: 4,
-    remade: 2,
+    remade: 3,
     forged: 2,
 };
 
@@ -118,6 +118,8 @@ pub(crate) enum Action {
     Commit,
     Crash,
     Retry(u8),
+    /// The scheduler compares the next of the records with what was reported.
+    Settle,
     Scale(u8, u32),
     Delete(u8),
     /// Somebody takes the finalizers off a cluster that is being deleted.
@@ -125,10 +127,10 @@ pub(crate) enum Action {
     Make(u8),
     /// A host is made again, on a machine of this address or without one.
     Remake(u8, Option<u8>),
-    /// A host shows another address.
+    /// A host shows another address, which another one may show too: two of these are an exchange.
     Readdress(u8, u8),
-    /// Two hosts exchange their addresses.
-    Exchange,
+    /// A host does not show its address any more.
+    Silence(u8),
 }
 
 /// Whether a message stays under way though it has arrived.
@@ -237,13 +239,14 @@ impl State {
                 }
             }
             Action::Retry(cluster) => self.scheduler.retry(cluster),
+            Action::Settle => self.scheduler.settle(),
             action @ (Action::Scale(..)
             | Action::Delete(_)
             | Action::Strip(_)
             | Action::Make(_)
             | Action::Remake(..)
             | Action::Readdress(..)
-            | Action::Exchange) => self.come_about(&action),
+            | Action::Silence(_)) => self.come_about(&action),
         }
         self.find_early_claims(&claimed);
         let hasty = self.mutation == Some(Mutation::AnswersBeforeDisk);
@@ -396,6 +399,9 @@ impl Model for Protocol {
             }
         }
         actions.extend(state.scheduler.waits().into_iter().map(Action::Retry));
+        if !state.scheduler.unsettled.is_empty() {
+            actions.push(Action::Settle);
+        }
         state.wishes(actions);
         state.forge(actions);
         state.moves(actions);

@@ -56,6 +56,8 @@ pub(crate) struct Scheduler {
     pub(crate) session: Option<Session>,
     id: Option<SessionId>,
     pub(crate) staged: Vec<Staged>,
+    /// Clusters of which a report says something that their records were not compared with yet.
+    pub(crate) unsettled: BTreeSet<u8>,
     /// Answers, and what must be durable before each is given.
     waiting: Vec<(u64, Answer)>,
     seen: Seen,
@@ -104,10 +106,11 @@ impl Scheduler {
             session,
             id: _,
             staged,
+            unsettled,
             waiting,
             seen,
         } = self;
-        (*revision, *session, staged, waiting, seen)
+        (*revision, *session, staged, unsettled, waiting, seen)
     }
 }
 
@@ -155,6 +158,7 @@ impl Scheduler {
             session: None,
             id: None,
             staged: Vec::new(),
+            unsettled: BTreeSet::new(),
             waiting: Vec::new(),
         }
     }
@@ -241,11 +245,12 @@ impl Scheduler {
         }
     }
 
-    /// Whether the session's next message may be looked at.
+    /// Whether the session's next message may be looked at: not before all that was reported is settled.
     pub(crate) fn hears(&self, agent: u8, stream: u8, piece: &Piece, ledger: &Ledger) -> bool {
         matches!(piece, Piece::Hello(_))
             || self.session.is_none_or(|session| {
-                (session.agent, session.stream) != (agent, stream) || session.after <= ledger.revision
+                let is_ready = session.after <= ledger.revision && self.unsettled.is_empty();
+                (session.agent, session.stream) != (agent, stream) || is_ready
             })
     }
 
@@ -281,32 +286,44 @@ impl Scheduler {
                 let changes = convert::changes(SITE, changes(None, seen));
                 let session = self.session_of(current);
                 let heard = self.drive(|site, committer| {
-                    let touched = site.report(&session, changes, now())?;
-                    settle(site, touched, committer);
-                    let touched = site.complete_snapshot(&session, &author("raise"), permit(committer))?;
-                    settle(site, touched, committer);
-                    Ok::<_, scheduler::error::Error>(())
+                    let mut touched = site.report(&session, changes, now())?;
+                    let author = author("raise");
+                    touched.append(&mut site.complete_snapshot(&session, &author, permit(committer))?);
+                    Ok::<_, scheduler::error::Error>(touched)
                 });
-                if let (Ok(()), Some(session)) = (&heard, &mut self.session) {
+                if let (Ok(_), Some(session)) = (&heard, &mut self.session) {
                     session.synced = true;
                 }
-                heard.is_ok()
+                self.touch(&heard)
             }
             Piece::Delta { before, seen } => {
                 let changes = convert::changes(SITE, changes(Some(&**before), seen));
                 let session = self.session_of(current);
-                let heard = self.drive(|site, committer| {
-                    let touched = site.report(&session, changes, now())?;
-                    settle(site, touched, committer);
-                    Ok::<_, scheduler::error::Error>(())
-                });
-                heard.is_ok()
+                let heard = self.drive(|site, _| site.report(&session, changes, now()));
+                self.touch(&heard)
             }
         }
     }
 
-    /// Notices that a stream has ended.
+    /// Notes the clusters that a report touches; `false`: it was refused.
+    fn touch(&mut self, heard: &Result<BTreeSet<ClusterName>, scheduler::error::Error>) -> bool {
+        let is_taken = heard.is_ok();
+        self.unsettled
+            .extend(heard.iter().flatten().map(world::cluster_index));
+        is_taken
+    }
+
+    /// Compares the next of the records that a report touches with what was reported.
+    pub(crate) fn settle(&mut self) {
+        if let Some(cluster) = self.unsettled.pop_first() {
+            let name = world::cluster_name(cluster);
+            self.drive(|site, committer| site.settle(&name, &author("observe"), permit(committer)));
+        }
+    }
+
+    /// Notices that a stream has ended. The next one's snapshot settles every record.
     pub(crate) fn close(&mut self) {
+        self.unsettled.clear();
         if let Some(session) = self.id.take() {
             self.drive(|site, _| site.close_session(&session, now()));
         }
@@ -389,12 +406,6 @@ fn author(action: &'static str) -> Author<'static> {
 
 fn permit(committer: &Committer) -> Permit {
     committer.reserve().now_or_never().unwrap().unwrap()
-}
-
-fn settle(site: &mut Site, touched: BTreeSet<ClusterName>, committer: &Committer) {
-    for cluster in touched {
-        site.settle(&cluster, &author("observe"), permit(committer));
-    }
 }
 
 fn spec(want: u32) -> Spec {

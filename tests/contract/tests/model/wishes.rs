@@ -1,6 +1,9 @@
 //! What people may do to clusters and machines next.
 
-use crate::protocol::{Action, MOST, State};
+use crate::{
+    protocol::{Action, MOST, State},
+    world::ADDRESSES,
+};
 
 impl State {
     pub(crate) fn wishes(&self, actions: &mut Vec<Action>) {
@@ -33,14 +36,12 @@ impl State {
             if host.address.is_some() {
                 actions.push(Action::Remake(index, None));
             }
-            if let Some(unused) = unused {
-                actions.push(Action::Remake(index, Some(unused)));
-                actions.push(Action::Readdress(index, unused));
+            actions.extend(unused.map(|unused| Action::Remake(index, Some(unused))));
+            let others = (0..ADDRESSES).filter(|address| host.address != Some(*address));
+            actions.extend(others.map(|address| Action::Readdress(index, address)));
+            if host.address.is_some() {
+                actions.push(Action::Silence(index));
             }
-        }
-        let addresses: Vec<_> = hosts.iter().flatten().map(|host| host.address).collect();
-        if addresses.iter().all(Option::is_some) {
-            actions.push(Action::Exchange);
         }
     }
 
@@ -74,11 +75,11 @@ impl State {
             }
             Action::Readdress(host, address) => {
                 self.spent.remade += 1;
-                self.world.readdress(host, address);
+                self.world.readdress(host, Some(address));
             }
-            Action::Exchange => {
+            Action::Silence(host) => {
                 self.spent.remade += 1;
-                self.world.exchange();
+                self.world.readdress(host, None);
             }
             _ => unreachable!("{action:?} is the protocol's"),
         }

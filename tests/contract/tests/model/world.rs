@@ -187,18 +187,10 @@ impl World {
         (0..ADDRESSES).filter(move |address| !is_used(address))
     }
 
-    /// A host's data show another address, or one that was not there.
-    pub(crate) fn readdress(&mut self, index: u8, address: u8) {
+    /// A host's data show another address, or one that was not there, or none.
+    pub(crate) fn readdress(&mut self, index: u8, address: Option<u8>) {
         if let Some(host) = &mut self.now.hosts[usize::from(index)] {
-            host.address = Some(address);
-        }
-    }
-
-    /// The hosts exchange their addresses.
-    pub(crate) fn exchange(&mut self) {
-        let [first, second] = &mut self.now.hosts;
-        if let (Some(first), Some(second)) = (first, second) {
-            std::mem::swap(&mut first.address, &mut second.address);
+            host.address = address;
         }
     }
 

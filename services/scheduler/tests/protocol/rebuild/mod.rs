@@ -1,5 +1,6 @@
 //! A ledger that is lost, or older than the site: nothing that a status says is promised to somebody else.
 
+mod absent;
 mod ending;
 mod moves;
 mod people;
@@ -14,14 +15,10 @@ use std::{
 use placement::MemberState::{Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use redb::backends::InMemoryBackend;
-use scheduler::{
-    ledger::{Change, Contents, Ledger, RecordKey, SitePosition, redb::Redb},
-    site::MISSING_LIMIT,
-};
+use scheduler::ledger::{Change, Contents, Ledger, RecordKey, SitePosition, redb::Redb};
 
-use crate::{
-    fixtures::{SITE, Stage, again, cluster, host, labelled, members, observed, released, with_status},
-    replacement,
+use crate::fixtures::{
+    SITE, Stage, again, cluster, host, labelled, members, observed, released, with_status,
 };
 
 /// A ledger as it was when its contents were read: a backup that was restored.
@@ -99,35 +96,6 @@ async fn a_host_in_a_status_stays_claimed_when_the_ledger_is_lost() {
     let one = stage.apply("one", 1, 1).await.unwrap();
     assert_eq!(members(&one), [("h1".to_owned(), Claimed)]);
     assert!(one.revision > promised.revision);
-}
-
-#[tokio::test]
-async fn an_absent_members_place_is_kept_when_the_ledger_is_lost() {
-    for state in [Claimed, Bound] {
-        let stage = Stage::empty();
-        let session = stage.sync(&["h1", "h2"].map(host)).await;
-        let mut placed = stage.apply("one", 1, 2).await.unwrap();
-        if state == Bound {
-            let both = ["h1", "h2"].map(|name| labelled(name, "one"));
-            stage.report(&session, &both).await;
-            placed = stage.apply("one", 1, 2).await.unwrap();
-        }
-        let clusters = [with_status(&placed, 1)];
-
-        let stage = Stage::on(lost());
-        let present = [labelled("h1", "one"), host("h3")];
-        stage.sync_with(&present, &clusters, seen(&clusters)).await;
-        let rebuilt = stage.apply("one", 1, 2).await.unwrap();
-        let kept = [("h1".to_owned(), Bound), ("h2".to_owned(), state)];
-        assert_eq!(members(&rebuilt), kept, "h2 may be on its way, as in a pivot");
-
-        stage.pass(MISSING_LIMIT);
-        replacement::report(&stage).await;
-        let replaced = stage.record("one").await.unwrap();
-        let replaced = members(&replaced);
-        assert!(replaced.contains(&("h2".to_owned(), Releasing)), "{replaced:?}");
-        assert!(replaced.contains(&("h3".to_owned(), Claimed)), "{replaced:?}");
-    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use proto::inventory::v1 as wire;
 use scheduler::record::Record;
 
 use super::{bound, other_cluster};
-use crate::fixtures::{again, host, labelled, members, observed};
+use crate::fixtures::{Stage, again, host, labelled, members, observed, released};
 
 /// uid, state, number and addresses of every member.
 fn places(record: &Record) -> Vec<(&str, MemberState, Option<u32>, Vec<IpAddr>)> {
@@ -55,7 +55,7 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
     };
 
     stage.report(&session, &[renamed("oam")]).await;
-    assert_eq!(stage.why_not("h2"), [""; 0], "the other host is there");
+    assert_eq!(stage.why_not("h2"), ["former-member"], "both hosts are there");
     stage.report_gone(&session, &["h1"]).await;
     assert_eq!(stage.why_not("h2"), ["former-member"]);
     assert_eq!(members(&stage.apply("one", 2, 1).await.unwrap()), []);
@@ -70,7 +70,9 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
         .await;
     assert_eq!(stage.why_not("h2"), ["former-member"], "it is in the ledger");
     stage.report(&session, &[host("h1")]).await;
-    assert_eq!(stage.why_not("h2"), [""; 0], "its host is back");
+    assert_eq!(stage.why_not("h2"), ["former-member"], "its host is back");
+    stage.report(&session, &[host("h2")]).await;
+    assert_eq!(stage.why_not("h2"), [""; 0], "it has an address of its own");
 }
 
 /// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
@@ -131,6 +133,7 @@ async fn a_remade_member_has_only_addresses_that_it_has_shown() {
 
     stage.confirm(&one).await;
     assert_eq!(stage.why_not("h2"), [""; 0]);
+    stage.report(&session, &[host("h2")]).await;
     for shown in [again(labelled("h1", "one")), remade] {
         stage.report(&session, &[shown]).await;
         let one = stage.record("one").await.unwrap();
@@ -183,4 +186,114 @@ async fn a_members_former_address_waits_for_its_release() {
     stage.retry().await;
     let two = stage.record("two").await.unwrap();
     assert_eq!(members(&two), [("h2".to_owned(), Claimed)]);
+}
+
+/// The hosts of a report are known some time before records are brought in line with them.
+#[tokio::test]
+async fn a_moved_address_is_guarded_before_its_record_follows() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let moved = [moved(labelled("h1", "one"), "h3"), moved(host("h2"), "h1")];
+
+    stage.report_unsettled(&session, &moved);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+
+    let stage = stage.restart();
+    let clusters = [observed("one"), observed("two")];
+    stage.snapshot_unsettled(&moved, &clusters).await;
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    stage.retry().await;
+    assert_eq!(members(&stage.record("two").await.unwrap()), []);
+}
+
+/// An exchange of addresses is two edits: for a while both hosts show the same one.
+#[tokio::test]
+async fn an_exchange_in_two_edits_frees_no_address_in_use() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+
+    stage.report(&session, &[moved(host("h2"), "h1")]).await;
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    let own = stage.apply("one", 2, 2).await.unwrap();
+    assert_eq!(members(&own).len(), 2, "the cluster itself may have it");
+    let back = stage.apply("one", 3, 1).await.unwrap();
+    stage.report(&session, &[moved_and_released(&back)]).await;
+    stage.confirm(&back).await;
+
+    stage
+        .report(&session, &[moved(labelled("h1", "one"), "h2")])
+        .await;
+    let one = stage.record("one").await.unwrap();
+    assert_eq!(
+        places(&one),
+        [
+            ("uid-h1", Bound, Some(0), at("h2")),
+            ("uid-h1+1", Releasing, Some(0), at("h1"))
+        ]
+    );
+    stage.retry().await;
+    assert_eq!(members(&stage.record("two").await.unwrap()), []);
+    stage.confirm(&one).await;
+    stage.retry().await;
+    let two = stage.record("two").await.unwrap();
+    assert_eq!(members(&two), [("h2".to_owned(), Claimed)]);
+}
+
+/// `h2` at the address of `h1`, with the mark of its release.
+fn moved_and_released(record: &Record) -> wire::Host {
+    let id = record.members.keys().find(|id| id.name.name() == "h2");
+    moved(released("h2", record.members[id.unwrap()].revision), "h1")
+}
+
+/// The Secret with the addresses of a member's host is deleted, and another host gets one of them.
+#[tokio::test]
+async fn an_address_that_vanished_is_released_where_it_appears() {
+    let (stage, session, _) = bound().await;
+    stage.report_cluster(&session, "two", "uid").await;
+    let gone = silent(labelled("h1", "one"));
+
+    stage.report(&session, std::slice::from_ref(&gone)).await;
+    let last_known = [("uid-h1", Bound, Some(0), at("h1"))];
+    assert_eq!(places(&stage.record("one").await.unwrap()), last_known);
+
+    stage.report(&session, &[moved(host("h2"), "h1")]).await;
+    let one = stage.record("one").await.unwrap();
+    let released = [
+        ("uid-h1", Bound, Some(0), vec![]),
+        ("uid-h1+1", Releasing, Some(0), at("h1")),
+    ];
+    assert_eq!(places(&one), released);
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+    assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+    stage.report(&session, std::slice::from_ref(&gone)).await;
+    assert_eq!(stage.record("one").await.unwrap(), one, "it stays so");
+
+    stage.confirm(&one).await;
+    stage.retry().await;
+    let two = stage.record("two").await.unwrap();
+    assert_eq!(members(&two), [("h2".to_owned(), Claimed)]);
+}
+
+#[tokio::test]
+async fn one_address_of_two_free_hosts_is_of_who_claims_it() {
+    let stage = Stage::empty();
+    let hosts = [host("h1"), moved(host("h2"), "h1")];
+    let clusters = [observed("one"), observed("two")];
+    let session = stage.sync_with(&hosts, &clusters, None).await;
+    assert_eq!(stage.why_not("h1"), [""; 0]);
+    assert_eq!(stage.why_not("h2"), [""; 0]);
+
+    let one = stage.apply("one", 1, 1).await.unwrap();
+    assert_eq!(members(&one), [("h1".to_owned(), Claimed)]);
+    assert_eq!(stage.why_not("h1"), ["held"]);
+    assert_eq!(stage.why_not("h2"), ["former-member"]);
+
+    // A person has labelled both: what is a member stays one.
+    let both = [labelled("h1", "one"), moved(labelled("h2", "two"), "h1")];
+    stage.report(&session, &both).await;
+    let two = stage.apply("two", 1, 1).await.unwrap();
+    assert_eq!(members(&two), [("h2".to_owned(), Bound)]);
+    stage.report(&session, &both).await;
+    assert_eq!(members(&stage.record("one").await.unwrap()).len(), 1);
 }
