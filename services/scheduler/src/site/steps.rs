@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use ::placement::{ClusterName, HostId, MemberState, Withheld};
 
 use super::{
-    decide::{is_due, report},
+    decide::{is_due, report, withheld},
     existence::is_older,
     settle,
     staging::{Author, step_entry},
@@ -66,16 +66,20 @@ impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`], [`Error::SiteFull`]; [`Error::Superseded`] when the site has
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::Invalid`] when it wants more than a status has room
+    /// for, [`Error::TooLarge`], [`Error::SiteFull`]; [`Error::Superseded`] when the site has
     /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
         let mut record = self.declared(apply)?;
+        let before = self.claims.get(&record.cluster).map(|known| &known.spec);
+        let members = record.spec.require_members(before, "spec");
+        members.map_err(|violation| Error::Invalid(vec![violation]))?;
         self.existence.declare(&record.id(), author.now);
         settle::settle(self.view(), &mut record, author.now);
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
-        let decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        let decided = self.decide_without(withheld(&record), &record, room, author.now);
         let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
@@ -243,7 +247,7 @@ impl Site {
         let mut record = Record::clone(known);
         settle::settle(self.view(), &mut record, author.now);
         let room = self.room(cluster, permit.largest());
-        let mut decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
         if let Err(error) = room.require_growth(&record, &decided) {
             tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);

@@ -24,4 +24,5 @@ mod releases;
 mod replacement;
 mod sessions;
 mod status_size;
+mod wanted;
 mod watching;
