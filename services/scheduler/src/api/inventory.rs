@@ -154,7 +154,9 @@ impl Inventory {
         let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
         let region = terms.region()?;
         for (name, shared) in region.sites() {
-            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
+            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
+            // wait before they have one.
+            let _copy = region.copy(&caller).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
                 move || {

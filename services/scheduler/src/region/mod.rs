@@ -64,6 +64,8 @@ struct Inner {
     limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
+    /// Of questions that keep a copy of a site.
+    copies: Turns,
     clock: Clock,
 }
 
@@ -123,6 +125,7 @@ impl Region {
             limits: RwLock::default(),
             committer,
             turns: Turns::beside_others(),
+            copies: Turns::of_copies(),
             clock: Clock(Box::new(clock)),
         };
         Self {

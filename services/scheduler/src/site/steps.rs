@@ -249,7 +249,9 @@ impl Site {
         let room = self.room(cluster, permit.largest());
         let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
         if let Err(error) = room.require_growth(&record, &decided) {
-            tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
+            if let Some(withheld) = self.lines.growth.line() {
+                tracing::warn!(site = self.name, %cluster, %error, withheld, "it does not grow");
+            }
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }
         self.store_alone(decided, author, permit);
@@ -261,12 +263,15 @@ impl Site {
             return None;
         }
         let mut record = Record::clone(self.claims.get(cluster)?);
-        tracing::warn!(
-            site = self.name,
-            %cluster,
-            uid = record.uid,
-            "the site has no such SIPCluster; what was claimed for it is released"
-        );
+        if let Some(withheld) = self.lines.forgotten.line() {
+            tracing::warn!(
+                site = self.name,
+                %cluster,
+                uid = record.uid,
+                withheld,
+                "the site has no such SIPCluster; what was claimed for it is released"
+            );
+        }
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
         settle::settle(self.view(), &mut record, author.now);
@@ -307,9 +312,11 @@ impl Site {
     fn store_alone(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
         let stored = self.store(record, author, permit);
         stored
-            .inspect_err(
-                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
-            )
+            .inspect_err(|error| {
+                if let Some(withheld) = self.lines.undone.line() {
+                    tracing::error!(site = self.name, action = author.action, %error, withheld, "not done");
+                }
+            })
             .ok()
     }
 
