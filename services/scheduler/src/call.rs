@@ -129,6 +129,8 @@ pub struct Descriptor {
     pub longest: Option<Duration>,
     /// Bytes that each of its messages may have. What is decoded takes up to a hundred times as much memory.
     pub largest: usize,
+    /// How many times its bytes a message of more than 4 KiB counts for while its call is under way: what is decoded of it.
+    pub weight: usize,
     /// Whether every call is audited. Denials always are.
     pub audited: bool,
 }
@@ -144,6 +146,10 @@ const PROBE: Duration = Duration::from_secs(10);
 const USUAL: usize = 256 << 10;
 /// Largest list of hosts that a cluster releases: all that its status has room for, whose form is the longer one.
 const RELEASED: usize = 1280 << 10;
+/// How many times its bytes the most expensive spec takes once it is decoded: labels of one character.
+const SPEC: usize = 64;
+/// The same of a list of hosts, whose names are longer where they are valid.
+const HOSTS: usize = 8;
 /// Largest message of any call: agents end a chunk of a report at 1 MiB, and the one host or cluster that it ends with has no
 /// more than an API server stores of it and of its networks.
 pub const LARGEST: usize = 4 << 20;
@@ -158,6 +164,7 @@ impl Descriptor {
             places: Places::Writes,
             longest: Some(WRITE),
             largest: USUAL,
+            weight: 1,
             audited: true,
         }
     }
@@ -171,6 +178,7 @@ impl Descriptor {
             places: Places::Reads,
             longest: Some(READ),
             largest: USUAL,
+            weight: 1,
             audited: false,
         }
     }
@@ -180,6 +188,11 @@ impl Descriptor {
             places: Places::Scans,
             ..Self::read(path, who)
         }
+    }
+
+    /// The same, whose messages have a spec, a role or a selector.
+    const fn with_spec(self) -> Self {
+        Self { weight: SPEC, ..self }
     }
 
     const fn probe(path: &'static str, streams: Streams) -> Self {
@@ -243,9 +256,10 @@ impl Call {
             Self::ApplyCluster => Descriptor::write(
                 "/sip.placement.v1.PlacementService/ApplyCluster",
                 Who::ClusterAgent,
-            ),
+            )
+            .with_spec(),
             Self::PlanCluster => {
-                Descriptor::read("/sip.placement.v1.PlacementService/PlanCluster", Who::Readers)
+                Descriptor::read("/sip.placement.v1.PlacementService/PlanCluster", Who::Readers).with_spec()
             }
             Self::GetPlacement => {
                 Descriptor::read("/sip.placement.v1.PlacementService/GetPlacement", Who::Agents)
@@ -265,6 +279,7 @@ impl Call {
             ),
             Self::ConfirmHosts => Descriptor {
                 largest: RELEASED,
+                weight: HOSTS,
                 ..Descriptor::write(
                     "/sip.placement.v1.PlacementService/ConfirmHosts",
                     Who::ClusterAgent,
@@ -286,14 +301,16 @@ impl Call {
                     Who::ClusterAgent,
                 )
             },
-            Self::ListHosts => Descriptor::scan("/sip.inventory.v1.InventoryService/ListHosts", Who::Readers),
+            Self::ListHosts => {
+                Descriptor::scan("/sip.inventory.v1.InventoryService/ListHosts", Who::Readers).with_spec()
+            }
             Self::GetHost => Descriptor::read("/sip.inventory.v1.InventoryService/GetHost", Who::Readers),
             Self::ListSites => Descriptor::read("/sip.inventory.v1.InventoryService/ListSites", Who::People),
             Self::FindCapacity => {
-                Descriptor::scan("/sip.inventory.v1.InventoryService/FindCapacity", Who::People)
+                Descriptor::scan("/sip.inventory.v1.InventoryService/FindCapacity", Who::People).with_spec()
             }
             Self::ExplainHost => {
-                Descriptor::read("/sip.inventory.v1.InventoryService/ExplainHost", Who::Readers)
+                Descriptor::read("/sip.inventory.v1.InventoryService/ExplainHost", Who::Readers).with_spec()
             }
             Self::ResetSiteFence => Descriptor::write(
                 "/sip.inventory.v1.InventoryService/ResetSiteFence",

@@ -7,6 +7,12 @@ use std::{
 
 use placement::{Expression, NetworkId, Role};
 
+use crate::violation::Violation;
+
+/// The most members that a cluster may want, of all roles together: as many as the status of a `SIPCluster` has room for when every name in
+/// it is as short as can be. A decision takes longer the more hosts are wanted, so what can never be given is refused before it is decided.
+pub const MOST_MEMBERS: u64 = 2_315;
+
 /// What a cluster wants (the default is nothing). Every copy of a record shares it. Only [`crate::convert`] builds others than the
 /// default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +63,40 @@ impl Spec {
     /// Wanted roles, each with the rest of its declaration.
     pub fn declared(&self) -> impl Iterator<Item = (&Role, &Declared)> {
         self.0.roles.iter().zip(&self.0.declared)
+    }
+
+    /// How many members it wants, of all roles together.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        self.0.roles.iter().map(|role| u64::from(role.want)).sum()
+    }
+
+    /// Whether it wants more members than a status has room for: an earlier version has taken it. It is not given more than it has.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.wanted() > MOST_MEMBERS
+    }
+
+    /// Refuses a shape that wants more members than a status has room for, and in any role more than the one `before` it. A cluster of an
+    /// earlier version, which has more, can be declared again and shrink.
+    ///
+    /// # Errors
+    /// The roles, which are at `path`.
+    pub(crate) fn require_members(&self, before: Option<&Self>, path: &str) -> Result<(), Violation> {
+        let grows = |role: &Role| {
+            let mut known = before.into_iter().flat_map(Self::roles);
+            let known = known.find(|known| known.name == role.name);
+            role.want > known.map_or(0, |known| known.want)
+        };
+        if !self.is_too_large() || !self.roles().iter().any(grows) {
+            return Ok(());
+        }
+        let rule = format!(
+            "{} hosts are wanted, of all roles together; at most {MOST_MEMBERS} are allowed, since the status of a \
+             SIPCluster has room for no more: divide the cluster",
+            self.wanted()
+        );
+        Err(Violation::new(format!("{path}.roles"), rule))
     }
 
     /// Networks in which every member needs an address.

@@ -184,7 +184,7 @@ impl Accepting {
             if replaced && let Some(withheld) = self.log.replaced.line() {
                 tracing::warn!(
                     peer = %connection.peer(), limit = "connections", withheld,
-                    "closing the oldest connection of the identity: it is at its limit"
+                    "closing an older connection of the identity or of its site: it is at its limit"
                 );
             }
             return connection.held(held);

@@ -29,7 +29,7 @@ pub struct Connection {
     /// Why it is over.
     over: Option<&'static str>,
     /// Among the connections of its identity; `None` where nobody counts them.
-    _held: Option<Held>,
+    held: Option<Held>,
 }
 
 /// What ends a connection, whatever its client does.
@@ -41,7 +41,7 @@ enum End {
     Withdrawal(Withdrawal),
     /// It has been told to end before, and had its time.
     Age(Pin<Box<Sleep>>),
-    /// Its identity has as many newer ones as it may have.
+    /// Its identity, or its site, has as many newer ones as it may have.
     Replaced(Pin<Box<WaitForCancellationFutureOwned>>),
     /// The same, for a cause that concerns all connections.
     Cut(Pin<Box<WaitForCancellationFutureOwned>>),
@@ -70,7 +70,7 @@ impl End {
             ),
             Self::Replaced(replaced) => (
                 replaced.as_mut().poll(cx),
-                "the identity has as many newer connections as it may have",
+                "the identity, or its site, has as many newer connections as it may have",
             ),
             Self::Cut(cut) => (
                 cut.as_mut().poll(cx),
@@ -100,7 +100,7 @@ impl Connection {
             peer,
             ends: Vec::new(),
             over: None,
-            _held: None,
+            held: None,
         }
     }
 
@@ -130,7 +130,7 @@ impl Connection {
                 End::Withdrawal(Withdrawal(withdrawn)),
             ],
             over: None,
-            _held: None,
+            held: None,
         })
     }
 
@@ -152,7 +152,7 @@ impl Connection {
     pub(super) fn held(mut self, held: Held) -> Self {
         self.ends.push(End::Replaced(Box::pin(held.replaced())));
         Self {
-            _held: Some(held),
+            held: Some(held),
             ..self
         }
     }
@@ -168,7 +168,10 @@ impl Connection {
             if let Some(why) = self.over {
                 // Polled once more they would panic.
                 self.ends.clear();
-                tracing::info!(peer = %self.peer, why, "closing");
+                let line = |held: &Held| held.line(self.peer.address().ip());
+                if let Some(withheld) = self.held.as_ref().map_or(Some(0), line) {
+                    tracing::info!(peer = %self.peer, why, withheld, "closing");
+                }
             }
         }
         match self.over {

@@ -66,7 +66,8 @@ fn decision(world: &World) -> impl Fn() + Send + Sync + use<> {
     let name = convert::cluster(Some(&cluster("planned")), "cluster").unwrap();
     let spec = scheduler::convert::parse_spec(spec(3, 20), "spec").unwrap();
     move || {
-        black_box(site.read().plan(&name, spec.clone(), SystemTime::now()));
+        let question = site.read().plan(&name, spec.clone(), SystemTime::now());
+        black_box(question.unwrap().decide());
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    num::NonZeroU32,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -11,16 +10,13 @@ use std::{
 };
 
 use governor::{
-    DefaultDirectRateLimiter, Quota, RateLimiter,
+    DefaultDirectRateLimiter,
     clock::{Clock as _, DefaultClock},
 };
-use runtime::{
-    identity::{Caller, Name},
-    quiet::Quiet,
-    tls::PeerIdentity,
-};
+use runtime::{quiet::Quiet, tls::PeerIdentity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::group::{Group, Shared, limiter};
 use super::limit::Limit;
 use super::limits::Limits;
 use crate::{call::Places, error::Error};
@@ -30,31 +26,12 @@ const SOON: Duration = Duration::from_millis(100);
 /// When to come again after too many identities of one kind.
 const LATER: Duration = Duration::from_secs(10);
 
-/// Whose identities are counted together.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Group {
-    Site(Name),
-    Operators,
-    Readers,
-    Schedulers,
-    Plaintext,
+/// The accounts of one group.
+#[derive(Debug, Default)]
+struct Members {
+    accounts: HashMap<PeerIdentity, Arc<Account>>,
+    shared: Arc<Shared>,
 }
-
-impl Group {
-    fn new(identity: &PeerIdentity) -> Self {
-        match identity {
-            PeerIdentity::Verified(caller) => match &**caller {
-                Caller::Agent { site, name: _ } => Self::Site(site.clone()),
-                Caller::Operator { name: _ } => Self::Operators,
-                Caller::Reader { name: _ } => Self::Readers,
-                Caller::Scheduler => Self::Schedulers,
-            },
-            PeerIdentity::PlaintextLoopback => Self::Plaintext,
-        }
-    }
-}
-
-type Members = HashMap<PeerIdentity, Arc<Account>>;
 
 /// The accounts of all identities that were seen lately. Bounded: so many of each [`Group`].
 #[derive(Debug)]
@@ -77,6 +54,7 @@ pub(super) struct Account {
     probes: Arc<Semaphore>,
     buffered: AtomicUsize,
     rate: Option<DefaultDirectRateLimiter>,
+    shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
     /// How often its refusals are logged.
     pub(super) log: Quiet,
@@ -105,19 +83,23 @@ impl Accounts {
     pub(super) fn account(&self, identity: &PeerIdentity) -> Result<Arc<Account>, Error> {
         let group = Group::new(identity);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let members = groups.entry(group).or_default();
-        if let Some(account) = members.get(identity) {
+        let shared = || Arc::new(Shared::new(&group, &self.limits));
+        let Members { accounts, shared } = groups.entry(group.clone()).or_insert_with(|| Members {
+            accounts: HashMap::new(),
+            shared: shared(),
+        });
+        if let Some(account) = accounts.get(identity) {
             return Ok(Arc::clone(account));
         }
-        if members.len() >= self.limits.identities {
+        if accounts.len() >= self.limits.identities {
             // Whoever has something under way holds its account too.
-            members.retain(|_, account| Arc::strong_count(account) > 1);
+            accounts.retain(|_, account| Arc::strong_count(account) > 1);
         }
-        if members.len() >= self.limits.identities {
+        if accounts.len() >= self.limits.identities {
             return Err(limited(
                 identity,
                 Limit::Identities,
-                format!("{} others of its kind are served", members.len()),
+                format!("{} others of its kind are served", accounts.len()),
                 LATER,
             ));
         }
@@ -125,8 +107,9 @@ impl Accounts {
             PeerIdentity::Verified(_) => &self.limits,
             PeerIdentity::PlaintextLoopback => &self.plaintext,
         };
-        let account = Arc::new(Account::new(identity.clone(), limits.clone()));
-        members.insert(identity.clone(), Arc::clone(&account));
+        let account = Account::new(identity.clone(), limits.clone(), Arc::clone(shared));
+        let account = Arc::new(account);
+        accounts.insert(identity.clone(), Arc::clone(&account));
         Ok(account)
     }
 }
@@ -140,14 +123,8 @@ fn limited(identity: &PeerIdentity, limit: Limit, why: String, again: Duration) 
     }
 }
 
-fn limiter(rate: NonZeroU32) -> DefaultDirectRateLimiter {
-    RateLimiter::direct(
-        Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1))),
-    )
-}
-
 impl Account {
-    fn new(identity: PeerIdentity, limits: Limits) -> Self {
+    fn new(identity: PeerIdentity, limits: Limits, shared: Arc<Shared>) -> Self {
         let places = |kind| Arc::new(Semaphore::new(limits.places(kind)));
         Self {
             writes: places(Places::Writes),
@@ -158,6 +135,7 @@ impl Account {
             probes: places(Places::Probes),
             buffered: AtomicUsize::new(0),
             rate: limits.rate.map(limiter),
+            shared,
             denials: limiter(limits.denials),
             log: Quiet::default(),
             identity,
@@ -193,18 +171,11 @@ impl Account {
     /// # Errors
     /// [`Error::Limited`].
     pub(super) fn enter(&self, kind: Places) -> Result<OwnedSemaphorePermit, Error> {
-        if let Some(rate) = &self.rate
-            && let Err(until) = rate.check()
-        {
-            let wait = until.wait_time_from(DefaultClock::default().now());
-            let most = self.limits.rate.map_or(0, NonZeroU32::get);
-            let why = format!("it makes more than {most} calls a second");
-            return Err(self.refuse(Limit::Rate, why, wait.max(SOON)));
-        }
-        let kept = self.buffered.load(Ordering::Relaxed);
-        if kept > self.limits.buffer {
-            return Err(self.too_much(kept));
-        }
+        self.require_rate(1)?;
+        self.require_buffer(
+            self.buffered.load(Ordering::Relaxed),
+            self.shared.buffered.load(Ordering::Relaxed),
+        )?;
         let places = match kind {
             Places::Writes => &self.writes,
             Places::Reads => &self.reads,
@@ -222,13 +193,50 @@ impl Account {
         })
     }
 
-    fn too_much(&self, kept: usize) -> Error {
-        let most = self.limits.buffer >> 20;
+    /// Takes so many calls from its rate, and from that of its site.
+    ///
+    /// # Errors
+    /// [`Error::Limited`].
+    pub(super) fn require_rate(&self, calls: usize) -> Result<(), Error> {
+        let own = self
+            .rate
+            .as_ref()
+            .zip(self.limits.rate)
+            .map(|(rate, most)| (rate, most, "it makes"));
+        let shared = self.shared.rate.as_ref();
+        let shared = shared.map(|(most, rate)| (rate, *most, "all agents of its site together make"));
+        for (rate, most, who) in own.into_iter().chain(shared) {
+            for _ in 0..calls {
+                if let Err(until) = rate.check() {
+                    let wait = until.wait_time_from(DefaultClock::default().now());
+                    let why = format!("{who} more than {most} calls a second");
+                    return Err(self.refuse(Limit::Rate, why, wait.max(SOON)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses so many bytes of its own, or of its site.
+    fn require_buffer(&self, own: usize, shared: usize) -> Result<(), Error> {
+        let limits = [
+            (own, self.limits.buffer, "its requests and answers"),
+            (
+                shared,
+                self.shared.buffer.unwrap_or(usize::MAX),
+                "requests and answers of all agents of its site",
+            ),
+        ];
+        let exceeded = limits.into_iter().find(|(kept, most, _)| kept > most);
+        let Some((kept, most, whose)) = exceeded else {
+            return Ok(());
+        };
         let why = format!(
-            "{} MiB of its requests and answers are kept, and {most} MiB is the most",
-            kept >> 20
+            "{} MiB of {whose} are kept, and {} MiB is the most",
+            kept >> 20,
+            most >> 20
         );
-        self.refuse(Limit::Buffer, why, SOON)
+        Err(self.refuse(Limit::Buffer, why, SOON))
     }
 
     /// Nothing is kept yet.
@@ -251,17 +259,17 @@ impl Charge {
     /// [`Error::Limited`] when they are too many; they are counted all the same.
     pub(super) fn add(&self, bytes: usize) -> Result<(), Error> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let kept = self.account.buffered.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if kept > self.account.limits.buffer {
-            return Err(self.account.too_much(kept));
-        }
-        Ok(())
+        let kept = |of: &AtomicUsize| of.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let Account { buffered, shared, .. } = &*self.account;
+        let (own, shared) = (kept(buffered), kept(&shared.buffered));
+        self.account.require_buffer(own, shared)
     }
 
     /// Keeps nothing any more.
     pub(super) fn clear(&self) {
         let kept = self.bytes.swap(0, Ordering::Relaxed);
         self.account.buffered.fetch_sub(kept, Ordering::Relaxed);
+        self.account.shared.buffered.fetch_sub(kept, Ordering::Relaxed);
     }
 }
 
@@ -273,6 +281,10 @@ impl Drop for Charge {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use runtime::identity::Caller;
+
     use super::*;
 
     fn agent(site: &str, name: &str) -> PeerIdentity {
@@ -339,6 +351,41 @@ mod tests {
         let _ = account.enter(Places::Reads).unwrap();
         drop(first);
         assert_eq!(account.buffered.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn names_of_one_site_share_four_times_what_one_has() {
+        let limits = Limits {
+            rate: NonZeroU32::new(10),
+            ..Limits::default()
+        };
+        let accounts = Accounts::new(limits);
+        let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
+        let charges: Vec<_> = (0..5)
+            .map(|number| {
+                let charge = of("a", number).charge();
+                let kept = charge.add(of("a", number).limits.buffer);
+                (charge, kept)
+            })
+            .collect();
+        let refused = charges.iter().filter_map(|(_, kept)| kept.as_ref().err());
+        let refused: Vec<_> = refused.collect();
+        assert_eq!(refused.len(), 1, "the fifth");
+        assert_eq!(limit(refused[0]), Limit::Buffer);
+        assert!(refused[0].to_string().contains("128 MiB"), "{}", refused[0]);
+        assert!(of("b", 0).charge().add(1).is_ok());
+        drop(charges);
+
+        let calls = |site: &str| {
+            let names = (0..64).flat_map(|number| [number; 30]);
+            names
+                .filter(|number| of(site, *number).require_rate(1).is_ok())
+                .count()
+        };
+        let made = calls("a");
+        // Four times ten, twice as many at once, and what comes while they are made.
+        assert!((80..160).contains(&made), "{made}");
+        assert!(of("b", 0).require_rate(1).is_ok());
     }
 
     #[test]

@@ -90,8 +90,12 @@ impl Received {
     /// Counts what has arrived.
     fn count(&mut self, data: &Bytes) -> Result<(), Error> {
         let begins = self.framing.take(data)?;
+        // Whoever asks within a stream asks as often as by calls.
+        if matches!(self.call, Call::Reflection | Call::ReflectionAlpha) {
+            self.charge.account().require_rate(begins)?;
+        }
         if self.endless {
-            if begins {
+            if begins > 0 {
                 // The messages before have been read.
                 self.charge.clear();
             }
@@ -99,7 +103,7 @@ impl Received {
                 self.due = None;
             }
         }
-        self.charge.add(data.len())
+        self.charge.add(data.len() * self.framing.weight())
     }
 }
 

@@ -3,11 +3,18 @@
 use super::elements::Elements;
 use crate::{call::Call, error::Error};
 
+/// A message of so many bytes counts for them only, whatever is decoded of it.
+const SMALL: usize = 4 << 10;
+
 /// Where in a gRPC message a body is: a flag, four bytes of length, and so many bytes.
 #[derive(Debug)]
 pub(super) struct Framing {
     /// Bytes that a message may have.
     most: usize,
+    /// How many times its bytes a large message counts for.
+    weight: usize,
+    /// Bytes of the message.
+    length: usize,
     head: [u8; 5],
     filled: usize,
     rest: usize,
@@ -19,6 +26,8 @@ impl Framing {
     pub(super) fn new(call: Call) -> Self {
         Self {
             most: call.descriptor().largest,
+            weight: call.descriptor().weight,
+            length: 0,
             head: [0; 5],
             filled: 0,
             rest: 0,
@@ -26,12 +35,12 @@ impl Framing {
         }
     }
 
-    /// Takes bytes, and returns whether another message begins in them.
+    /// Takes bytes, and returns how many messages begin in them.
     ///
     /// # Errors
     /// [`Error::Unread`] by a message's length, before its bytes have come; [`Error::TooMany`].
-    pub(super) fn take(&mut self, mut data: &[u8]) -> Result<bool, Error> {
-        let mut begins = false;
+    pub(super) fn take(&mut self, mut data: &[u8]) -> Result<usize, Error> {
+        let mut begins = 0;
         while !data.is_empty() {
             if self.rest > 0 {
                 let (here, after) = data.split_at(self.rest.min(data.len()));
@@ -42,7 +51,7 @@ impl Framing {
                 data = after;
                 continue;
             }
-            begins |= self.filled == 0;
+            begins += usize::from(self.filled == 0);
             let taken = (self.head.len() - self.filled).min(data.len());
             self.head[self.filled..self.filled + taken].copy_from_slice(&data[..taken]);
             self.filled += taken;
@@ -63,12 +72,17 @@ impl Framing {
                 found: bytes,
             });
         }
-        self.rest = bytes;
+        (self.rest, self.length) = (bytes, bytes);
         self.filled = 0;
         if let Some(elements) = &mut self.elements {
             *elements = Elements::default();
         }
         Ok(())
+    }
+
+    /// How many times its bytes the message counts for.
+    pub(super) fn weight(&self) -> usize {
+        if self.length > SMALL { self.weight } else { 1 }
     }
 
     pub(super) fn within_a_message(&self) -> bool {
@@ -91,17 +105,41 @@ mod tests {
         let all: Vec<u8> = [3, 0, 200].into_iter().flat_map(message).collect();
         for size in 1..all.len() {
             let mut framing = Framing::new(Call::GetHost);
-            let begun = all
-                .chunks(size)
-                .filter(|chunk| framing.take(chunk).unwrap())
-                .count();
+            let begun: usize = all.chunks(size).map(|chunk| framing.take(chunk).unwrap()).sum();
             assert!(!framing.within_a_message(), "chunks of {size}");
-            assert!((1..=3).contains(&begun), "chunks of {size}: {begun}");
-            assert!(size > 1 || begun == 3);
+            assert_eq!(begun, 3, "chunks of {size}");
         }
         let mut framing = Framing::new(Call::GetHost);
-        assert!(framing.take(&all[..2]).unwrap() && framing.within_a_message());
-        assert!(!framing.take(&all[2..7]).unwrap() && framing.within_a_message());
+        assert!(framing.take(&all[..2]).unwrap() == 1 && framing.within_a_message());
+        assert!(framing.take(&all[2..7]).unwrap() == 0 && framing.within_a_message());
+    }
+
+    #[test]
+    fn a_large_message_counts_for_what_is_decoded_of_it() {
+        let weight = |call: Call, bytes: usize| {
+            let mut framing = Framing::new(call);
+            let head = u32::try_from(bytes).unwrap().to_be_bytes();
+            framing.take(&[&[0], &head[..]].concat()).unwrap();
+            framing.weight()
+        };
+        for call in [
+            Call::ApplyCluster,
+            Call::PlanCluster,
+            Call::FindCapacity,
+            Call::ExplainHost,
+        ] {
+            assert_eq!(
+                (weight(call, SMALL), weight(call, SMALL + 1)),
+                (1, 64),
+                "{call:?}"
+            );
+        }
+        assert_eq!(weight(Call::GetHost, SMALL + 1), 1);
+        // One of the largest is always taken.
+        for call in Call::ALL {
+            let largest = call.descriptor().largest;
+            assert!(largest * weight(call, largest) < 17 << 20, "{call:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::call::Places;
 
-/// Limits of one identity, on the command line. Every identity has its own: none can use up another's.
+/// Limits of one identity, on the command line. Every identity has its own, and all of one site have four times as much together.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Limits of each identity")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]

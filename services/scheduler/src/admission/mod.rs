@@ -22,6 +22,7 @@ mod audit;
 mod bodies;
 mod elements;
 mod framing;
+mod group;
 mod limit;
 mod limits;
 mod metrics;
@@ -146,6 +147,7 @@ impl Admission {
             who: _,
             longest: _,
             largest: _,
+            weight: _,
             audited: _,
         } = call.descriptor();
         match account.enter(places) {

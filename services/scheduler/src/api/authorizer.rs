@@ -61,6 +61,23 @@ impl<T: Send + 'static> Authorized<T> {
 }
 
 impl<T> Authorized<T> {
+    /// The request, parsed: what waits for a turn is valid, and no larger than it has to be.
+    ///
+    /// # Errors
+    /// What `parse` returns.
+    pub(super) fn parsed<U>(self, parse: impl FnOnce(T) -> Result<U, Error>) -> Result<Authorized<U>, Error> {
+        let Self {
+            message,
+            caller,
+            terms,
+        } = self;
+        Ok(Authorized {
+            message: parse(message)?,
+            caller,
+            terms,
+        })
+    }
+
     /// The message, its caller as the audit log names it, and the terms that serve it.
     pub(super) fn into_parts(self) -> (T, String, Terms) {
         let Self {

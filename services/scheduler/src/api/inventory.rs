@@ -2,20 +2,21 @@
 
 use std::{ops::Bound, pin::Pin};
 
-use ::placement::{Holder, HostName, Namespace, NetworkId, Selector};
+use ::placement::{Holder, HostName, Namespace, Selector};
 use futures::Stream;
 use proto::inventory::v1::{
     self as wire, ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse,
-    GetHostRequest, GetHostResponse, HostRecord, Ineligibility, ListHostsRequest, ListHostsResponse,
-    ListSitesRequest, ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest,
-    ReportHostsResponse, ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
+    GetHostRequest, GetHostResponse, HostRecord, ListHostsRequest, ListHostsResponse, ListSitesRequest,
+    ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest, ReportHostsResponse,
+    ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
     inventory_service_server::InventoryService,
 };
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     authorizer::{Authorized, Authorizer},
-    capacity::{self, Count, Counted},
+    capacity::{Count, Counted},
+    explain::{self, Explain},
     page::{self, Listing},
     reports,
 };
@@ -28,7 +29,7 @@ use crate::{
     region::SiteState,
     site::{Repaired, Site, Summary},
     term::Terms,
-    violation::{LISTED, Violation},
+    violation::Violation,
 };
 
 /// Most copies of a cluster that are counted in a site.
@@ -141,6 +142,8 @@ impl Inventory {
         } = request;
         let spec = spec.ok_or_else(|| invalid("spec", "is missing"))?;
         let spec = convert::declared_spec(spec, "spec").map_err(Error::Invalid)?;
+        let members = spec.require_members(None, "spec");
+        members.map_err(|violation| Error::Invalid(vec![violation]))?;
         let namespace = Namespace::new(if namespace.is_empty() {
             "default"
         } else {
@@ -151,7 +154,9 @@ impl Inventory {
         let (mut sites, mut unsynced) = (Vec::new(), Vec::new());
         let region = terms.region()?;
         for (name, shared) in region.sites() {
-            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long.
+            // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
+            // wait before they have one.
+            let _copy = region.copy(&caller).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
                 move || {
@@ -190,60 +195,6 @@ impl Inventory {
             });
         }
         Ok(FindCapacityResponse { sites, unsynced })
-    }
-
-    fn explain(authorized: Authorized<ExplainHostRequest>) -> Result<ExplainHostResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
-        let ExplainHostRequest {
-            site,
-            namespace,
-            name,
-            role,
-            network_ids,
-        } = request;
-        let host = host_name(&namespace, &name, "name")?;
-        let role = role.ok_or_else(|| invalid("role", "is missing"))?;
-        let mut violations = Vec::new();
-        let role = convert::parse_role(&role, "role", &mut violations);
-        let mut networks = std::collections::BTreeSet::new();
-        for (index, id) in network_ids.iter().enumerate() {
-            // A request may have millions of them; no more are told.
-            if violations.len() > LISTED {
-                break;
-            }
-            match NetworkId::new(id) {
-                Ok(id) => {
-                    networks.insert(id);
-                }
-                Err(error) => violations.push(Violation::new(format!("network_ids[{index}]"), error)),
-            }
-        }
-        let Some(role) = role.filter(|_| violations.is_empty()) else {
-            return Err(Error::Invalid(violations));
-        };
-        let region = terms.region()?;
-        let shared = region.site(&site)?;
-        let site = shared.read();
-        if !site.hosts().contains_key(&host) {
-            return Err(not_found(&host, site.name()));
-        }
-        let request = ::placement::Request {
-            cluster: capacity::probe(host.namespace(), 0)?,
-            roles: Vec::new(),
-            networks,
-        };
-        let reasons = ::placement::explain(site.model(), &request, &role, &host);
-        let reasons = reasons
-            .into_iter()
-            .map(|reason| Ineligibility {
-                reason: reason.kind().to_owned(),
-                message: reason.to_string(),
-            })
-            .collect();
-        Ok(ExplainHostResponse {
-            reasons,
-            site_state: Some(region.state(&site).into()),
-        })
     }
 
     fn get(authorized: Authorized<GetHostRequest>) -> Result<GetHostResponse, Error> {
@@ -299,15 +250,15 @@ fn summary(summary: Summary, state: &SiteState) -> wire::Site {
     }
 }
 
-fn invalid(field: &str, rule: impl std::fmt::Display) -> Error {
+pub(super) fn invalid(field: &str, rule: impl std::fmt::Display) -> Error {
     Error::Invalid(vec![Violation::new(field, rule)])
 }
 
-fn host_name(namespace: &str, name: &str, field: &str) -> Result<HostName, Error> {
+pub(super) fn host_name(namespace: &str, name: &str, field: &str) -> Result<HostName, Error> {
     HostName::new(namespace, name).map_err(|error| invalid(field, error))
 }
 
-fn not_found(host: &HostName, site: &str) -> Error {
+pub(super) fn not_found(host: &HostName, site: &str) -> Error {
     Error::NotFound {
         what: format!("host {host} in site {site:?}"),
     }
@@ -357,8 +308,8 @@ impl InventoryService for Inventory {
         &self,
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
-        let authorized = self.authorizer.authorize(request)?;
-        Ok(Response::new(authorized.in_turn(Self::explain).await?))
+        let authorized = self.authorizer.authorize(request)?.parsed(Explain::parse)?;
+        Ok(Response::new(authorized.in_turn(explain::answer).await?))
     }
 
     async fn reset_site_fence(

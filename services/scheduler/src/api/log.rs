@@ -1,14 +1,12 @@
-//! A part of the log of decisions, read off the async threads for as long as its caller waits. Entries are answered as they are
-//! stored.
-
-use std::sync::Arc;
+//! A part of the log of decisions, read in turns and for as long as its caller waits. Entries are answered as they are stored.
 
 use proto::placement::v1::Decision;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::Error,
-    ledger::{Commit, Ledger, Page, Query, commit::Stopped},
+    ledger::{Commit, Page, Query},
+    term::Terms,
 };
 
 /// Most entries that one call reads, wanted or not.
@@ -19,14 +17,16 @@ const READS: usize = 4096;
 /// # Errors
 /// When the storage cannot be read.
 pub(super) async fn read(
-    ledger: Arc<dyn Ledger>,
+    terms: &Terms,
+    caller: &str,
     before: Commit,
     limit: usize,
     wanted: impl Fn(&Decision) -> bool + Send + 'static,
 ) -> Result<Page, Error> {
+    let (region, ledger) = (terms.durable()?, terms.ledger()?);
     let gone = CancellationToken::new();
     let _waiting = gone.clone().drop_guard();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = move || {
         ledger.read_log(Query {
             before,
             limit,
@@ -34,9 +34,6 @@ pub(super) async fn read(
             wanted: &wanted,
             gone: &|| gone.is_cancelled(),
         })
-    });
-    match read.await {
-        Ok(page) => Ok(page?),
-        Err(_) => Err(Error::Stopped(Stopped)),
-    }
+    };
+    Ok(region.compute(caller, read).await??)
 }

@@ -2,8 +2,10 @@
 
 mod authorizer;
 mod capacity;
+mod explain;
 mod inventory;
 mod ledger;
+mod listed;
 mod log;
 mod page;
 mod placement;

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     authorizer::{Authorized, Authorizer},
-    log,
+    listed, log,
     page::{self, Listing},
     watch,
 };
@@ -72,24 +72,27 @@ impl Placements {
         })
     }
 
-    fn plan(authorized: Authorized<PlanClusterRequest>) -> Result<PlanClusterResponse, Error> {
+    fn plan(authorized: Authorized<Plan>) -> Result<PlanClusterResponse, Error> {
         let (request, _, terms) = authorized.into_parts();
-        let PlanClusterRequest { site, cluster, spec } = request;
-        let cluster = convert::cluster(cluster.as_ref(), "cluster")?;
+        let Plan { site, cluster, spec } = request;
         let region = terms.region()?;
         let shared = region.site(&site)?;
-        let site = shared.read();
-        site.require_synced()?;
-        let spec = match spec {
-            Some(spec) => self::spec(Some(spec))?,
-            None => match site.record(&cluster) {
-                Some(record) => record.spec.clone(),
-                None => return Err(invalid("spec", format!("is missing, and {cluster} is not known"))),
-            },
+        // It may take long, so the site is not locked meanwhile.
+        let (question, state) = {
+            let site = shared.read();
+            site.require_synced()?;
+            let spec = match (spec, site.record(&cluster)) {
+                (Some(spec), _) => spec,
+                (None, Some(record)) => record.spec.clone(),
+                (None, None) => {
+                    return Err(invalid("spec", format!("is missing, and {cluster} is not known")));
+                }
+            };
+            (site.plan(&cluster, spec, SystemTime::now())?, region.state(&site))
         };
         let metrics = region.committer().metrics();
-        let decision = metrics.decide("plan", || site.plan(&cluster, spec, SystemTime::now()));
-        Ok(convert::plan(&decision, region.state(&site)))
+        let decision = metrics.decide("plan", || question.decide());
+        Ok(convert::plan(&decision, state))
     }
 
     async fn get(authorized: Authorized<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
@@ -110,7 +113,7 @@ impl Placements {
     }
 
     async fn list(authorized: Authorized<ListPlacementsRequest>) -> Result<ListPlacementsResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+        let (request, caller, terms) = authorized.into_parts();
         let ListPlacementsRequest {
             site,
             namespace,
@@ -134,55 +137,23 @@ impl Placements {
             }
             None => None,
         };
-        let (mut found, mut site_states) = (Vec::new(), Vec::new());
         let region = terms.durable()?;
-        let resets = region.resets();
-        for (name, shared) in region.sites() {
-            let wanted = site.is_empty() || site == name;
-            if !wanted || after.as_ref().is_some_and(|(after, _)| name < *after) {
-                continue;
-            }
-            let lower = after
-                .as_ref()
-                .filter(|(after, _)| *after == name)
-                .map(|(_, cluster)| cluster.clone());
-            let from = lower.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let locked = shared.read();
-            site_states.push(region.state(&locked).into());
-            let epoch = locked.history().epoch();
-            let records = locked
-                .records()
-                .range((from, std::ops::Bound::Unbounded))
-                .map(|(_, record)| record);
-            let in_namespace = records
-                .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
-            let room = size + 1 - found.len();
-            found.extend(
-                in_namespace
-                    .take(room)
-                    .map(|record| (name.clone(), epoch, record.clone())),
-            );
-            if found.len() > size {
-                break;
-            }
-        }
+        let (reads, wanted) = (
+            region.clone(),
+            listed::Wanted {
+                site,
+                namespace,
+                after,
+            },
+        );
+        let found = region
+            .compute(&caller, move || listed::read(&reads, &wanted, size))
+            .await?;
         // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
         let newest = region.committer().staged();
         region.committer().durable(newest).await?;
-        region.require_kept(resets)?;
-        let placements = found.iter().map(|(site, epoch, record)| {
-            let key = (site, &record.cluster);
-            (key, convert::placement(site, *epoch, record))
-        });
-        let page::Entries { entries, next } = page::take(placements, size);
-        let next_page_token = next.map_or_else(String::new, |(site, last)| {
-            listing.token(&[site, last.namespace().as_str(), last.name()])
-        });
-        Ok(ListPlacementsResponse {
-            placements: entries,
-            next_page_token,
-            site_states,
-        })
+        found.require_kept()?;
+        region.compute(&caller, move || found.page(&listing, size)).await
     }
 
     async fn release(authorized: Authorized<ReleaseClusterRequest>) -> Result<ReleaseClusterResponse, Error> {
@@ -234,7 +205,7 @@ impl Placements {
     }
 
     async fn log(authorized: Authorized<ListDecisionsRequest>) -> Result<ListDecisionsResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+        let (request, caller, terms) = authorized.into_parts();
         let ListDecisionsRequest {
             site,
             cluster,
@@ -264,7 +235,7 @@ impl Placements {
                         .is_some_and(|found| same_cluster(cluster, found))
                 })
         };
-        let Page { mut decisions, next } = log::read(terms.ledger()?, before, size + 1, wanted).await?;
+        let Page { mut decisions, next } = log::read(&terms, &caller, before, size + 1, wanted).await?;
         // Either there is one more than the page holds, or what was read is so much that the caller had better ask again.
         let more = decisions.len() > size;
         decisions.truncate(size);
@@ -279,6 +250,24 @@ impl Placements {
         Ok(ListDecisionsResponse {
             decisions,
             next_page_token,
+        })
+    }
+}
+
+/// A `PlanCluster`, parsed.
+struct Plan {
+    site: String,
+    cluster: ClusterName,
+    spec: Option<Spec>,
+}
+
+impl Plan {
+    fn parse(request: PlanClusterRequest) -> Result<Self, Error> {
+        let PlanClusterRequest { site, cluster, spec } = request;
+        Ok(Self {
+            site,
+            cluster: convert::cluster(cluster.as_ref(), "cluster")?,
+            spec: spec.map(|spec| self::spec(Some(spec))).transpose()?,
         })
     }
 }
@@ -325,7 +314,7 @@ impl PlacementService for Placements {
         &self,
         request: Request<PlanClusterRequest>,
     ) -> Result<Response<PlanClusterResponse>, Status> {
-        let authorized = self.authorizer.authorize(request)?;
+        let authorized = self.authorizer.authorize(request)?.parsed(Plan::parse)?;
         Ok(Response::new(authorized.in_turn(Self::plan).await?))
     }
 

@@ -1,7 +1,8 @@
 //! `WatchPlacements`: the newest state of each cluster that changed, at the watcher's own pace.
 //!
 //! Nothing is queued for a watcher. It has a cursor; when the connection has room for another event, the next changes
-//! after the cursor are read. A slow watcher sees fewer states in between, never a gap, and costs no memory.
+//! after the cursor are read. A slow watcher sees fewer states in between, never a gap, and costs no memory: changes that are read
+//! share their records with the site, and are encoded one at a time.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -30,8 +31,10 @@ struct Watcher {
     durable: watch::Receiver<Commit>,
     ending: CancellationToken,
     cursor: Cursor,
-    /// Read and not sent yet.
-    ready: VecDeque<WatchPlacementsResponse>,
+    /// Read in this epoch and not sent yet.
+    ready: VecDeque<(u64, Changed)>,
+    /// To be told before anything else: what is known is to be forgotten.
+    reset: Option<SitePosition>,
     /// Everything up to here was told, `Synced` included; `None` before the first time.
     sent: Option<u64>,
 }
@@ -56,6 +59,7 @@ pub(super) fn stream(
         durable,
         ending: region.committer().ending().clone(),
         ready: VecDeque::new(),
+        reset: None,
         sent: None,
     };
     if resumed.is_none() {
@@ -74,14 +78,16 @@ impl Watcher {
     fn reset(&mut self, here: SitePosition) {
         self.cursor = self.site.read().beginning();
         self.ready.clear();
-        self.ready
-            .push_back(event(SitePosition::new(here.epoch(), 0), Event::Reset(Reset {})));
+        self.reset = Some(SitePosition::new(here.epoch(), 0));
     }
 
     async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
+            if let Some(at) = self.reset.take() {
+                return Ok(event(at, Event::Reset(Reset {})));
+            }
+            if let Some((epoch, change)) = self.ready.pop_front() {
+                return Ok(self.event(epoch, change));
             }
             let durable = *self.durable.borrow_and_update();
             let (here, changes) = {
@@ -104,7 +110,7 @@ impl Watcher {
                 Some(changes) => {
                     for change in changes {
                         self.cursor.advance(change.revision());
-                        self.ready.push_back(self.event(here.epoch(), change));
+                        self.ready.push_back((here.epoch(), change));
                     }
                 }
             }

@@ -70,6 +70,7 @@ fn changing_and_exporting_calls_are_audited() {
             longest,
             largest: _,
             audited,
+            weight: _,
         } = call.descriptor();
         assert_eq!(
             audited,

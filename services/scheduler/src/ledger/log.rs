@@ -6,6 +6,8 @@ use super::{Commit, Error};
 
 /// Bytes of wanted entries after which a page ends.
 const BYTES: usize = 2 << 20;
+/// Bytes of entries that are read for a page, wanted or not.
+const READ: usize = 16 << 20;
 
 /// Which entries to read, and how many.
 #[derive(Clone, Copy)]
@@ -37,6 +39,8 @@ pub(super) struct Reading<'a> {
     left: usize,
     /// Of the entries that are wanted.
     bytes: usize,
+    /// Of all that were read.
+    read: usize,
     page: Page,
 }
 
@@ -46,6 +50,7 @@ impl<'a> Reading<'a> {
             query,
             left: query.most.max(1),
             bytes: 0,
+            read: 0,
             page: Page::default(),
         }
     }
@@ -54,6 +59,7 @@ impl<'a> Reading<'a> {
     pub(super) fn is_whole(&mut self, below: Commit) -> bool {
         let whole = self.left == 0
             || self.bytes >= BYTES
+            || self.read >= READ
             || self.page.decisions.len() >= self.query.limit
             || (self.query.gone)();
         if whole {
@@ -71,6 +77,7 @@ impl<'a> Reading<'a> {
         // Entries of earlier versions do not say it themselves.
         decision.commit = commit.number();
         self.left -= 1;
+        self.read += value.len();
         if (self.query.wanted)(&decision) {
             self.bytes += value.len();
             self.page.decisions.push(decision);
@@ -88,6 +95,32 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+
+    #[test]
+    fn a_page_ends_at_bytes_that_nobody_wanted() {
+        let decision = api::Decision {
+            action: "x".repeat(1 << 20),
+            ..api::Decision::default()
+        };
+        let mut reading = Reading::new(Query {
+            before: Commit::MAX,
+            limit: 1000,
+            most: 4096,
+            wanted: &|_| false,
+            gone: &|| false,
+        });
+        let mut read = 0;
+        for number in (1..=40).rev() {
+            let commit = Commit::new(number);
+            if reading.is_whole(commit.next()) {
+                break;
+            }
+            reading.add(commit, &decision.encode_to_vec()).unwrap();
+            read += 1;
+        }
+        let Page { decisions, next } = reading.page();
+        assert_eq!((read, decisions.len(), next), (16, 0, Some(Commit::new(25))));
+    }
 
     #[test]
     fn a_page_ends_at_its_bytes_and_continues() {

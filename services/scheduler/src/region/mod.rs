@@ -28,6 +28,7 @@ pub use shared::SharedSite;
 pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
+use shared::aside;
 use turns::Turns;
 
 use crate::{
@@ -45,6 +46,9 @@ use crate::{
 /// Name in the audit log of steps that no caller asked for.
 const SELF: &str = "scheduler";
 
+/// So many hosts are decided within a few milliseconds.
+const FEW: u64 = 64;
+
 /// All sites of a region. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -60,6 +64,8 @@ struct Inner {
     limits: RwLock<Limits>,
     committer: Committer,
     turns: Turns,
+    /// Of questions that keep a copy of a site.
+    copies: Turns,
     clock: Clock,
 }
 
@@ -119,6 +125,7 @@ impl Region {
             limits: RwLock::default(),
             committer,
             turns: Turns::beside_others(),
+            copies: Turns::of_copies(),
             clock: Clock(Box::new(clock)),
         };
         Self {
@@ -214,6 +221,16 @@ impl Region {
             .decide(action, || decide(&mut site))
     }
 
+    /// The same where it may take long.
+    fn decide_aside<T>(
+        &self,
+        site: &SharedSite,
+        action: &'static str,
+        decide: impl FnOnce(&mut Site) -> T,
+    ) -> T {
+        aside(|| self.decide(site, action, decide))
+    }
+
     /// A place in the ledger's queue for a caller who still waits for the answer.
     async fn reserve_in_time(&self, site: &SharedSite) -> Result<Permit, Error> {
         let permit = self.reserve(site).await?;
@@ -249,7 +266,11 @@ impl Region {
             action: "apply",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| site.apply(apply, &author, permit))?;
+        let outcome = if apply.spec.wanted() > FEW {
+            self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
+        } else {
+            self.decide(&site, author.action, |site| site.apply(apply, &author, permit))
+        }?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }

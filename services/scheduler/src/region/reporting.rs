@@ -123,7 +123,7 @@ impl Region {
             tokio::task::yield_now().await;
         }
         faults.truncate(FAULTS);
-        self.settle(&shared, touched).await?;
+        self.settle(&shared, session, touched).await?;
         Ok(faults)
     }
 
@@ -140,8 +140,11 @@ impl Region {
             now: self.now(),
         };
         let touched = shared.lock().complete_snapshot(session, &author, permit)?;
-        self.settle(&shared, touched).await?;
-        tracing::info!(site, hosts = shared.read().hosts().len(), "the site is synced");
+        self.settle(&shared, session, touched).await?;
+        if let Some(withheld) = shared.reporters.line() {
+            let hosts = shared.read().hosts().len();
+            tracing::info!(site, hosts, withheld, "the site is synced");
+        }
         Ok(())
     }
 
@@ -151,7 +154,13 @@ impl Region {
         }
     }
 
-    async fn settle(&self, shared: &SharedSite, touched: BTreeSet<ClusterName>) -> Result<(), Error> {
+    /// Settles what a report has touched, as long as its session is current: the snapshot of a newer one settles every record.
+    async fn settle(
+        &self,
+        shared: &SharedSite,
+        session: &SessionId,
+        touched: BTreeSet<ClusterName>,
+    ) -> Result<(), Error> {
         let notes = shared.lock().take_notes();
         for note in notes {
             let permit = self.reserve(shared).await?;
@@ -169,7 +178,9 @@ impl Region {
                 action: "observe",
                 now: self.now(),
             };
-            shared.lock().settle(&cluster, &author, permit);
+            let mut site = shared.lock();
+            site.require_session(session)?;
+            site.settle(&cluster, &author, permit);
         }
         shared.retry.notify_one();
         Ok(())

@@ -109,7 +109,7 @@ impl Region {
                     now: self.now(),
                 };
                 let begun = Instant::now();
-                self.decide(&site, author.action, |site| site.retry(&cluster, &author, permit));
+                self.decide_aside(&site, author.action, |site| site.retry(&cluster, &author, permit));
                 decided += begun.elapsed();
                 tokio::task::yield_now().await;
             }

@@ -1,9 +1,12 @@
 //! A site behind its lock.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use runtime::quiet::Quiet;
-use tokio::sync::Notify;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Notify,
+};
 
 use super::resets::{Latest, Resets, State};
 use crate::{
@@ -40,12 +43,24 @@ impl SharedSite {
 
     /// Locks the site for a change. Never hold it across an await.
     pub fn lock(&self) -> RwLockWriteGuard<'_, Site> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_write() {
+            Ok(site) => site,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                aside(|| self.state.write().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
     }
 
     /// Locks the site for reading, together with other readers. Never hold it across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, Site> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_read() {
+            Ok(site) => site,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                aside(|| self.state.read().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
     }
 }
 
@@ -73,5 +88,16 @@ impl SharedSite {
         } else {
             Err(Error::SiteReset { cause: cause() })
         }
+    }
+}
+
+/// Does what may take long while another thread goes on with the other tasks of this one: who waits for one site, or decides in it,
+/// stops no other.
+pub(super) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    if matches!(threads, Ok(RuntimeFlavor::MultiThread)) {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }

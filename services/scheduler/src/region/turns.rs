@@ -1,7 +1,8 @@
 //! Questions that need a core for long do it in turns: on threads of which there are fewer than cores, so that changes always
 //! have one; a slice of each at a time; and one caller after the other, however many questions each of them has.
 //!
-//! A question whose caller has left, or whose deadline has passed, has no further slice.
+//! A question whose caller has left, or whose deadline has passed, has no further slice. One that needs a copy of a site for several
+//! slices waits for a place among those that have one, in the same order: copies of all sites together are few.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,6 +20,11 @@ use crate::{error::Error, ledger::commit::Stopped};
 /// How long one slice of a question should take.
 pub(crate) const SLICE: Duration = Duration::from_millis(10);
 
+/// Copies that one caller may have at once.
+const COPIES_EACH: usize = 1;
+/// Copies of all callers at once, at least.
+const COPIES: usize = 4;
+
 /// Who may compute, and who waits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Turns(Arc<Mutex<State>>);
@@ -27,6 +33,10 @@ pub(super) struct Turns(Arc<Mutex<State>>);
 struct State {
     /// Threads that nobody uses.
     free: usize,
+    /// How many of them one caller may use at once.
+    each: usize,
+    /// By caller, how many it uses.
+    used: HashMap<String, usize>,
     /// By caller, in the order in which they came.
     waiting: HashMap<String, VecDeque<oneshot::Sender<Place>>>,
     /// Callers who wait, each once: the next one first.
@@ -35,18 +45,27 @@ struct State {
 
 /// The right to compute, until it is dropped.
 #[derive(Debug)]
-struct Place(Turns);
+pub(crate) struct Place {
+    turns: Turns,
+    caller: String,
+}
 
 impl Turns {
     /// One thread fewer than cores, and one at least.
     pub(super) fn beside_others() -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        Self::new(cores.saturating_sub(1).max(1))
+        Self::new(threads(), usize::MAX)
     }
 
-    fn new(threads: usize) -> Self {
+    /// For questions that keep a copy of a site: twice as many as threads, and one for each caller.
+    pub(super) fn of_copies() -> Self {
+        Self::new((2 * threads()).max(COPIES), COPIES_EACH)
+    }
+
+    fn new(threads: usize, each: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             free: threads,
+            each,
+            used: HashMap::new(),
             waiting: HashMap::new(),
             order: VecDeque::new(),
         })))
@@ -60,9 +79,12 @@ impl Turns {
     async fn take(&self, caller: &str) -> Result<Place, Stopped> {
         let turn = {
             let mut state = self.lock();
-            if state.free > 0 {
-                state.free -= 1;
-                return Ok(Place(self.clone()));
+            if state.free > 0 && state.has_share(caller) {
+                state.begin(caller);
+                return Ok(Place {
+                    turns: self.clone(),
+                    caller: caller.to_owned(),
+                });
             }
             let (sender, turn) = oneshot::channel();
             if let Some(others) = state.waiting.get_mut(caller) {
@@ -77,22 +99,51 @@ impl Turns {
     }
 }
 
+/// One thread fewer than cores, and one at least.
+fn threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    cores.saturating_sub(1).max(1)
+}
+
 impl State {
-    /// The next who still waits: of the caller whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
-        while let Some(caller) = self.order.pop_front() {
+    /// Whether the caller uses fewer than it may.
+    fn has_share(&self, caller: &str) -> bool {
+        self.used.get(caller).is_none_or(|used| *used < self.each)
+    }
+
+    fn begin(&mut self, caller: &str) {
+        self.free -= 1;
+        *self.used.entry(caller.to_owned()).or_default() += 1;
+    }
+
+    fn end(&mut self, caller: &str) {
+        self.free += 1;
+        if let Some(used) = self.used.get_mut(caller) {
+            *used -= 1;
+            if *used == 0 {
+                self.used.remove(caller);
+            }
+        }
+    }
+
+    /// Begins for the next who still waits: of the caller whose turn it is. Whoever uses all that it may has none.
+    fn next(&mut self) -> Option<(String, oneshot::Sender<Place>)> {
+        for _ in 0..self.order.len() {
+            let caller = self.order.pop_front()?;
+            let has_share = self.has_share(&caller);
             let Some(own) = self.waiting.get_mut(&caller) else {
                 continue;
             };
             own.retain(|waiter| !waiter.is_closed());
-            let next = own.pop_front();
+            let next = has_share.then(|| own.pop_front()).flatten();
             if own.is_empty() {
                 self.waiting.remove(&caller);
             } else {
-                self.order.push_back(caller);
+                self.order.push_back(caller.clone());
             }
-            if next.is_some() {
-                return next;
+            if let Some(next) = next {
+                self.begin(&caller);
+                return Some((caller, next));
             }
         }
         None
@@ -102,21 +153,27 @@ impl State {
 impl Drop for Place {
     fn drop(&mut self) {
         let next = {
-            let mut state = self.0.lock();
-            let next = state.next();
-            if next.is_none() {
-                state.free += 1;
-            }
-            next
+            let mut state = self.turns.lock();
+            state.end(&self.caller);
+            state.next()
         };
-        if let Some(next) = next {
+        if let Some((caller, next)) = next {
+            let turns = self.turns.clone();
             // Whoever has left in the meantime drops its turn, which is then the next one's.
-            drop(next.send(Place(self.0.clone())));
+            drop(next.send(Place { turns, caller }));
         }
     }
 }
 
 impl Region {
+    /// A place among those that keep a copy of a site, when it is the caller's turn. It is had until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn copy(&self, caller: &str) -> Result<Place, Error> {
+        Ok(self.inner.copies.take(caller).await?)
+    }
+
     /// Computes a slice of a question, when its caller's turn has come.
     ///
     /// # Errors
@@ -150,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_take_turns_however_many_questions_they_have() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, usize::MAX);
         let first = turns.take("one").await.unwrap();
         let (log, mut told) = tokio::sync::mpsc::unbounded_channel();
         let ask = |caller: &'static str| {
@@ -177,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_of_one_who_has_left_is_the_next_ones() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, usize::MAX);
         let first = turns.take("one").await.unwrap();
         let mut left = Box::pin(turns.take("two"));
         assert!((&mut left).now_or_never().is_none());
@@ -189,5 +246,24 @@ mod tests {
         drop(waits.await.unwrap());
         let state = turns.lock();
         assert_eq!((state.free, state.waiting.len(), state.order.len()), (1, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_caller_has_its_share_of_copies_however_many_it_asks_for() {
+        let turns = Turns::new(2, 1);
+        let first = turns.take("one").await.unwrap();
+        let mut second = Box::pin(turns.take("one"));
+        assert!((&mut second).now_or_never().is_none(), "it has its share");
+        let other = turns.take("two").await.unwrap();
+        let mut third = Box::pin(turns.take("three"));
+        assert!((&mut third).now_or_never().is_none(), "all are taken");
+        drop(other);
+        let other = third.await.unwrap();
+        assert!((&mut second).now_or_never().is_none());
+        drop(first);
+        drop(second.await.unwrap());
+        drop(other);
+        let state = turns.lock();
+        assert_eq!((state.free, state.used.len(), state.waiting.len()), (2, 0, 0));
     }
 }

@@ -2,11 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Inner, Region, resets::Resets};
-use crate::{
-    error::Error,
-    ledger::{Commit, Refusal},
-};
+use super::{Inner, Region};
+use crate::ledger::{Commit, Refusal};
 
 /// Resets sites of a region, as long as there is one.
 #[derive(Debug)]
@@ -17,25 +14,6 @@ impl Region {
     #[must_use]
     pub fn undo(&self) -> Undo {
         Undo(Arc::downgrade(&self.inner))
-    }
-
-    /// How often sites were reset so far, all together.
-    #[must_use]
-    pub fn resets(&self) -> Resets {
-        Resets::new(self.sites().values().map(|site| site.resets().number()).sum())
-    }
-
-    /// Refuses to tell what was read before a site was reset.
-    ///
-    /// # Errors
-    /// [`Error::SiteReset`].
-    pub fn require_kept(&self, since: Resets) -> Result<(), Error> {
-        if self.resets() == since {
-            return Ok(());
-        }
-        Err(Error::SiteReset {
-            cause: "the storage has refused a change of a site".to_owned(),
-        })
     }
 }
 

@@ -74,10 +74,47 @@ fn no_room() -> Report {
     }
 }
 
-/// The decision for a record, which stays as it is.
-pub(super) fn plan(view: View<'_>, record: &Record, now: SystemTime) -> Decision {
+/// What a record does not get, whichever hosts there are.
+pub(super) fn withheld(record: &Record) -> Withheld {
+    if record.spec.is_too_large() {
+        Withheld::GROWTH
+    } else {
+        Withheld::NOTHING
+    }
+}
+
+/// All that a decision depends on. It needs no lock.
+#[derive(Debug)]
+pub struct Question {
+    model: ::placement::Site,
+    request: Request,
+    members: Vec<::placement::Member>,
+    withheld: Withheld,
+}
+
+impl Question {
+    /// The decision. It takes the longer the more hosts there are and are wanted.
+    #[must_use]
+    pub fn decide(&self) -> Decision {
+        let Self {
+            model,
+            request,
+            members,
+            withheld,
+        } = self;
+        ::placement::decide_without(model, request, members, *withheld)
+    }
+}
+
+/// What there is to decide for a record, which stays as it is.
+pub(super) fn plan(view: View<'_>, record: &Record, now: SystemTime) -> Question {
     let (request, members) = question(view, record, now);
-    ::placement::decide(view.inventory.model(), &request, &members)
+    Question {
+        model: view.inventory.model().clone(),
+        request,
+        members,
+        withheld: withheld(record),
+    }
 }
 
 /// Says what people should know of members for which nothing is to be decided; a decision says it of the others.

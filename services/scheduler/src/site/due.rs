@@ -4,8 +4,14 @@ use std::time::SystemTime;
 
 use ::placement::{ClusterName, MemberState};
 
-use super::{decide, failures, settle::settle, state::Site, view::View};
-use crate::{observed::Labels, record::Record, spec::Spec};
+use super::{
+    decide::{self, Question},
+    failures,
+    settle::settle,
+    state::Site,
+    view::View,
+};
+use crate::{error::Error, observed::Labels, record::Record, spec::Spec};
 
 impl Site {
     /// Clusters that wait, in the order in which they are served: replacements, then growth, then new ones; among equals
@@ -22,10 +28,15 @@ impl Site {
         order.into_iter().map(|waiting| waiting.cluster).collect()
     }
 
-    /// The decision for a shape, claiming nothing.
-    #[must_use]
-    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> ::placement::Decision {
-        let mut record = match self.record(cluster) {
+    /// What is to be decided for a shape, with a copy of the site's hosts: deciding it claims nothing, and needs no lock.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it wants more than a status has room for.
+    pub fn plan(&self, cluster: &ClusterName, spec: Spec, now: SystemTime) -> Result<Question, Error> {
+        let known = self.record(cluster);
+        let members = spec.require_members(known.map(|known| &known.spec), "spec");
+        members.map_err(|violation| Error::Invalid(vec![violation]))?;
+        let mut record = match known {
             Some(known) => Record {
                 spec,
                 ..Record::clone(known)
@@ -33,7 +44,7 @@ impl Site {
             None => Record::new(cluster.clone(), String::new(), None, 0, spec),
         };
         settle(self.view(), &mut record, now, usize::MAX);
-        decide::plan(self.view(), &record, now)
+        Ok(decide::plan(self.view(), &record, now))
     }
 
     /// When the next member fails, if the site goes on as it is.

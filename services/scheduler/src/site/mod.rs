@@ -40,6 +40,7 @@ mod steps;
 mod view;
 
 pub use changes::{Changed, Cursor};
+pub use decide::Question;
 pub use existence::UNOBSERVED_LIMIT;
 pub use failures::MISSING_LIMIT;
 pub use limits::{Limit, LimitArgs, Limits};

@@ -160,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn no_status_has_room_for_more_than_a_cluster_may_want() {
+        let smallest = HostId {
+            name: HostName::new("a", "b").unwrap(),
+            uid: Uid::new("u").unwrap(),
+        };
+        let role = RoleName::new("R").unwrap();
+        let bytes = status_size::member(&smallest, &Member::new(role, None, MemberState::Claimed));
+        let refused = status_size::require("a", None, &cluster(3_000), 0).unwrap_err();
+        assert_eq!(
+            u64::try_from(refused.limit / bytes).unwrap(),
+            crate::spec::MOST_MEMBERS
+        );
+    }
+
+    #[test]
     fn growth_leaves_room_in_the_ledger_to_replace_members() {
         let (before, after) = (cluster(MEMBERS - 1), cluster(MEMBERS));
         let needed = weight::require("a", Some(&before), &after, Some(0))

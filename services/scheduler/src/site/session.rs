@@ -227,12 +227,18 @@ impl Sessions {
         }
     }
 
+    /// Refuses a session that is not current any more.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`].
+    pub(super) fn require_current(&self, site: &str, id: &SessionId) -> Result<(), Error> {
+        let is_current = self.current.as_ref().is_some_and(|current| current.id == *id);
+        is_current.then_some(()).ok_or_else(|| superseded(site, id))
+    }
+
     fn require(&mut self, site: &str, id: &SessionId, now: SystemTime) -> Result<&mut Current, Error> {
         let current = self.current.as_mut().filter(|current| current.id == *id);
-        let current = current.ok_or_else(|| Error::Superseded {
-            what: format!("session {} of site {site}", id.as_str()),
-            by: "a newer one".to_owned(),
-        })?;
+        let current = current.ok_or_else(|| superseded(site, id))?;
         self.heard = Some(now);
         Ok(current)
     }
@@ -261,5 +267,12 @@ impl Sessions {
                 superseded: _,
             }) => Ok(()),
         }
+    }
+}
+
+fn superseded(site: &str, id: &SessionId) -> Error {
+    Error::Superseded {
+        what: format!("session {} of site {site}", id.as_str()),
+        by: "a newer one".to_owned(),
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use ::placement::{ClusterName, Holder, HostId, HostName, Policy, SipLabels};
+use runtime::quiet::Quiet;
 
 use super::{
     changes::{Changed, Cursor},
@@ -14,7 +15,7 @@ use super::{
     notes::Notes,
     positions::Positions,
     promises::{Known, Promises},
-    session::Sessions,
+    session::{SessionId, Sessions},
     view::View,
 };
 use crate::{
@@ -38,6 +39,18 @@ pub struct Site {
     pub(super) notes: Notes,
     pub(super) limits: Limits,
     pub(super) last_report: Option<SystemTime>,
+    pub(super) lines: Arc<Lines>,
+}
+
+/// How often each kind of line is logged: they come as often as the site's agents and tenants like.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// A cluster does not grow.
+    pub(super) growth: Quiet,
+    /// What was claimed for no `SIPCluster` is released.
+    pub(super) forgotten: Quiet,
+    /// A step that nobody asked for is not made.
+    pub(super) undone: Quiet,
 }
 
 /// A site in numbers.
@@ -94,6 +107,7 @@ impl Site {
             notes: Notes::default(),
             limits: Limits::default(),
             last_report: None,
+            lines: Arc::default(),
         }
     }
 
@@ -113,6 +127,7 @@ impl Site {
         *self = Self {
             positions,
             limits: self.limits,
+            lines: Arc::clone(&self.lines),
             ..fresh
         };
     }
@@ -221,6 +236,14 @@ impl Site {
     /// [`Error::NotSynced`].
     pub fn require_synced(&self) -> Result<(), Error> {
         self.sessions.require_synced(&self.name)
+    }
+
+    /// Refuses a session that does not report the site any more.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`].
+    pub fn require_session(&self, id: &SessionId) -> Result<(), Error> {
+        self.sessions.require_current(&self.name, id)
     }
 
     /// Where a watcher begins that knows nothing.

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use ::placement::{ClusterName, HostId, MemberState, Withheld};
 
 use super::{
-    decide::{is_due, report},
+    decide::{is_due, report, withheld},
     existence::is_older,
     staging::{Author, step_entry},
     state::Site,
@@ -65,16 +65,20 @@ impl Site {
     /// Declares a cluster's shape, and decides.
     ///
     /// # Errors
-    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::TooLarge`], [`Error::SiteFull`]; [`Error::Superseded`] when the site has
+    /// [`Error::NotSynced`], [`Error::StaleGeneration`], [`Error::Releasing`], [`Error::Invalid`] when it wants more than a status has room
+    /// for, [`Error::TooLarge`], [`Error::SiteFull`]; [`Error::Superseded`] when the site has
     /// the `SIPCluster` that the record is of, and not the one with this uid; [`Error::ClusterGone`] when it had that one.
     pub fn apply(&mut self, apply: Apply, author: &Author<'_>, permit: Permit) -> Result<Outcome, Error> {
         self.require_synced()?;
         let record = self.declared(apply)?;
+        let before = self.claims.get(&record.cluster).map(|known| &known.spec);
+        let members = record.spec.require_members(before, "spec");
+        members.map_err(|violation| Error::Invalid(vec![violation]))?;
         self.existence.declare(&record.id(), author.now);
         let cluster = record.cluster.clone();
         let room = self.room(&cluster, permit.largest());
         let record = self.settled(record, room, author.now);
-        let decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        let decided = self.decide_without(withheld(&record), &record, room, author.now);
         let has_room = room.require_growth(&record, &decided).map_err(Error::from);
         let has_room = has_room.and_then(|()| self.require_room_for_record(&decided));
         let stored = has_room.and_then(|()| self.store(decided, author, permit));
@@ -243,9 +247,11 @@ impl Site {
         }
         let room = self.room(cluster, permit.largest());
         let record = self.settled(Record::clone(known), room, author.now);
-        let mut decided = self.decide_without(Withheld::NOTHING, &record, room, author.now);
+        let mut decided = self.decide_without(withheld(&record), &record, room, author.now);
         if let Err(error) = room.require_growth(&record, &decided) {
-            tracing::warn!(site = self.name, %cluster, %error, "it does not grow");
+            if let Some(withheld) = self.lines.growth.line() {
+                tracing::warn!(site = self.name, %cluster, %error, withheld, "it does not grow");
+            }
             decided = self.decide_without(Withheld::GROWTH, &record, room, author.now);
         }
         self.store_alone(decided, author, permit);
@@ -257,12 +263,15 @@ impl Site {
             return None;
         }
         let mut record = Record::clone(self.claims.get(cluster)?);
-        tracing::warn!(
-            site = self.name,
-            %cluster,
-            uid = record.uid,
-            "the site has no such SIPCluster; what was claimed for it is released"
-        );
+        if let Some(withheld) = self.lines.forgotten.line() {
+            tracing::warn!(
+                site = self.name,
+                %cluster,
+                uid = record.uid,
+                withheld,
+                "the site has no such SIPCluster; what was claimed for it is released"
+            );
+        }
         self.existence.set_missing(cluster);
         begin_release(&mut record, ReleaseReason::Orphaned);
         let room = self.room(cluster, permit.largest());
@@ -305,9 +314,11 @@ impl Site {
     fn store_alone(&mut self, record: Record, author: &Author<'_>, permit: Permit) -> Option<Outcome> {
         let stored = self.store(record, author, permit);
         stored
-            .inspect_err(
-                |error| tracing::error!(site = self.name, action = author.action, %error, "not done"),
-            )
+            .inspect_err(|error| {
+                if let Some(withheld) = self.lines.undone.line() {
+                    tracing::error!(site = self.name, action = author.action, %error, withheld, "not done");
+                }
+            })
             .ok()
     }
 

@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use proto::{
     inventory::v1::{
-        FindCapacityRequest, FindCapacityResponse, inventory_service_client::InventoryServiceClient,
+        ClusterSpec, FindCapacityRequest, FindCapacityResponse, Role,
+        inventory_service_client::InventoryServiceClient,
     },
-    placement::v1::placement_service_client::PlacementServiceClient,
+    placement::v1::{PlanClusterRequest, placement_service_client::PlacementServiceClient},
 };
 use runtime::{metrics::Metrics, tls::Channel};
 use tokio::task::JoinSet;
 use tonic::{Response, Status};
 
-use crate::fixtures::{Served, agent, apply, reader, spec};
+use crate::fixtures::{Served, agent, apply, cluster, reader, spec};
 
 /// Hosts of the site that is asked about: each of its copies takes one.
 const HOSTS: usize = 1000;
@@ -124,4 +125,49 @@ async fn a_scan_ends_when_its_caller_has_left() {
     let all = u64::from(COPIES) * u64::try_from(QUESTIONS).unwrap();
     println!("{made} of {all} copies were counted");
     assert!(made < all / 2, "{made}");
+}
+
+/// A plan of many roles, which is long in the making.
+fn large_plan() -> PlanClusterRequest {
+    let role = spec(30).roles.remove(0);
+    let roles = (0..32).map(|number| Role {
+        name: format!("Role{number}"),
+        topology_key: String::new(),
+        ..role.clone()
+    });
+    PlanClusterRequest {
+        site: "large".to_owned(),
+        cluster: Some(cluster("planned")),
+        spec: Some(ClusterSpec {
+            roles: roles.collect(),
+            ..ClusterSpec::default()
+        }),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_holds_up_no_change_of_its_site() {
+    let _alone = crate::ALONE.lock().await;
+    let served = Served::start().await;
+    let _large = served.report_hosts("large", HOSTS).await;
+    let mut client = served.placements(&agent("large", "cluster"));
+    let mut planner = served.placements(&reader("planning"));
+    let planned = tokio::spawn(async move {
+        let started = Instant::now();
+        planner.plan_cluster(large_plan()).await.unwrap();
+        started.elapsed()
+    });
+    let mut longest = Duration::ZERO;
+    let mut generation = 0;
+    while !planned.is_finished() {
+        generation += 1;
+        let started = Instant::now();
+        let workers = u32::try_from(generation % 3).unwrap();
+        let change = apply("large", "measured", generation, workers);
+        client.apply_cluster(change).await.unwrap();
+        longest = longest.max(started.elapsed());
+    }
+    let planned = planned.await.unwrap();
+    println!("the plan took {planned:?}, {generation} changes beside it {longest:?} at most");
+    assert!(longest < planned / 2, "{longest:?} beside a plan of {planned:?}");
 }

@@ -14,6 +14,10 @@ use scheduler::{
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest,
+};
 use tonic_types::StatusExt as _;
 
 use crate::{
@@ -104,4 +108,26 @@ async fn large_requests_of_one_identity_are_bounded() {
     send(&other, path, tokio_stream::once(request(Call::GetHost, "a")))
         .await
         .unwrap();
+}
+
+/// More than a rate of 1,000 a second lets through at once.
+const ASKED: usize = 20_000;
+
+#[tokio::test]
+async fn questions_within_a_stream_count_like_calls() {
+    let served = Served::start().await;
+    let question = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut client = ServerReflectionClient::new(served.channel(&agent("b", "curious")));
+    let asked = tokio_stream::iter(vec![question; ASKED]);
+    let mut answers = client.server_reflection_info(asked).await.unwrap().into_inner();
+    let mut answered = 0;
+    // The service ends its answers with its questions, whatever ended those.
+    while let Ok(Some(_)) = answers.message().await {
+        answered += 1;
+    }
+    println!("{answered} of {ASKED} are answered");
+    assert!((1..ASKED).contains(&answered), "{answered}");
 }

@@ -25,4 +25,5 @@ mod releases;
 mod replacement;
 mod sessions;
 mod status_size;
+mod wanted;
 mod watching;

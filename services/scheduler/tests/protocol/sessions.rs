@@ -1,13 +1,17 @@
 //! One reporter per site.
 
+use futures::FutureExt as _;
+use placement::MemberState;
 use proto::inventory::v1 as wire;
 use scheduler::{
+    convert,
     error::Error,
     ledger::{Commit, SitePosition},
+    record::Record,
     site::{KEEPALIVE, SessionId},
 };
 
-use crate::fixtures::{CALLER, SITE, Stage, host};
+use crate::fixtures::{CALLER, SITE, Stage, host, labelled, observed};
 
 async fn report_nothing(stage: &Stage, session: &SessionId) -> Result<(), Error> {
     stage
@@ -192,4 +196,41 @@ async fn a_site_ahead_of_the_ledger_raises_the_epoch() {
     );
     stage.sync(&[host("h1")]).await;
     assert!(stage.apply("one", 1, 1).await.unwrap().revision > seen.revision());
+}
+
+#[tokio::test]
+async fn a_superseded_session_settles_nothing_more() {
+    let stage = Stage::empty();
+    let session = stage.sync_with(&[host("h1")], &[observed("one")], None).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let changes = wire::HostChanges {
+        hosts: vec![labelled("h1", "one")],
+        ..wire::HostChanges::default()
+    };
+    let region = stage.region.clone();
+    let mut reported = Box::pin(region.report(SITE, &session, convert::changes(SITE, changes)));
+    assert!(
+        (&mut reported).now_or_never().is_none(),
+        "it is taken in, and not settled"
+    );
+
+    let newer = stage.open("lease", 2).await.unwrap();
+
+    let refused = reported.await.unwrap_err();
+    assert!(matches!(refused, Error::Superseded { .. }), "{refused}");
+    let state = |record: &Record| record.members.values().next().unwrap().state;
+    assert_eq!(state(&stage.record("one").await.unwrap()), MemberState::Claimed);
+    // The snapshot of the newer one settles it.
+    let id = newer.session().id.clone();
+    let changes = wire::HostChanges {
+        hosts: vec![labelled("h1", "one")],
+        clusters: vec![observed("one")],
+        ..wire::HostChanges::default()
+    };
+    region
+        .report(SITE, &id, convert::changes(SITE, changes))
+        .await
+        .unwrap();
+    region.complete_snapshot(SITE, &id).await.unwrap();
+    assert_eq!(state(&stage.record("one").await.unwrap()), MemberState::Bound);
 }

@@ -22,14 +22,14 @@ const LIMIT: u32 = FULL / 10;
 #[tokio::test]
 async fn a_cluster_does_not_outgrow_its_status() {
     let stage = Stage::empty();
-    let hosts: Vec<_> = (0..2_500).map(|number| host(&format!("h{number:04}"))).collect();
+    let hosts: Vec<_> = (0..2_300).map(|number| host(&format!("h{number:04}"))).collect();
     stage.sync(&hosts).await;
 
-    let refused = stage.apply("huge", 1, 2_500).await.unwrap_err();
+    let refused = stage.apply("huge", 1, 2_300).await.unwrap_err();
     assert!(matches!(refused, Error::TooLarge(_)), "{refused}");
     let text = refused.to_string();
     for part in [
-        "tenant/huge in site \"a\" with 2500 hosts",
+        "tenant/huge in site \"a\" with 2300 hosts",
         "the status of its SIPCluster",
         "at most 1310720",
     ] {
@@ -39,7 +39,7 @@ async fn a_cluster_does_not_outgrow_its_status() {
 
     let placed = stage.apply("huge", 2, FULL).await.unwrap();
     assert_eq!(placed.members.len(), FULL as usize);
-    let refused = stage.apply("huge", 3, 2_500).await.unwrap_err();
+    let refused = stage.apply("huge", 3, 2_300).await.unwrap_err();
     assert!(matches!(refused, Error::TooLarge(_)), "{refused}");
     let shrunk = stage.apply("huge", 4, 1).await.unwrap();
     let releasing = shrunk

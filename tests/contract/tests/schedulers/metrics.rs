@@ -95,7 +95,7 @@ async fn a_scrape_holds_to_the_table_and_tells_the_state() {
     let scheduler = &region.schedulers[leader];
     let reports = region.reported(leader).await;
     scheduler.client.apply("placed", 2).await.unwrap();
-    scheduler.client.apply("large", 10_000).await.unwrap();
+    scheduler.client.apply("large", 2_000).await.unwrap();
 
     let text = scrape(scheduler.health).await;
     let found = samples(&text);

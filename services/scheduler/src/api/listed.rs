@@ -1,0 +1,142 @@
+//! What a page of `ListPlacements` is made of: read under the locks of its sites, and answered once it is durable.
+
+use std::{ops::Bound, sync::Arc};
+
+use ::placement::ClusterName;
+use proto::{inventory::v1 as inventory, placement::v1::ListPlacementsResponse};
+
+use super::page::{self, Listing};
+use crate::{
+    convert,
+    error::Error,
+    record::Record,
+    region::{Region, Resets, SharedSite},
+};
+
+/// Which placements a page has.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// Of this site; empty: of all of them.
+    pub(super) site: String,
+    /// In this namespace; empty: in all of them.
+    pub(super) namespace: String,
+    /// Those after this one.
+    pub(super) after: Option<(String, ClusterName)>,
+}
+
+/// What was found, and the sites that it was read from.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    records: Vec<(String, u64, Arc<Record>)>,
+    states: Vec<inventory::SiteState>,
+    read: Vec<(Arc<SharedSite>, Resets)>,
+}
+
+/// Reads a page and one placement more.
+pub(super) fn read(region: &Region, wanted: &Wanted, size: usize) -> Found {
+    let Wanted {
+        site,
+        namespace,
+        after,
+    } = wanted;
+    let mut found = Found::default();
+    for (name, shared) in region.sites() {
+        let is_wanted = site.is_empty() || *site == name;
+        if !is_wanted || after.as_ref().is_some_and(|(after, _)| name < *after) {
+            continue;
+        }
+        let lower = after.as_ref().filter(|(after, _)| *after == name);
+        let from = lower.map_or(Bound::Unbounded, |(_, cluster)| Bound::Excluded(cluster));
+        let resets = shared.resets();
+        {
+            let locked = shared.read();
+            found.states.push(region.state(&locked).into());
+            let epoch = locked.history().epoch();
+            let records = locked.records().range((from, Bound::Unbounded));
+            let in_namespace = records
+                .map(|(_, record)| record)
+                .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
+            let room = size + 1 - found.records.len();
+            let records = in_namespace.take(room);
+            found
+                .records
+                .extend(records.map(|record| (name.clone(), epoch, Arc::clone(record))));
+        }
+        found.read.push((shared, resets));
+        if found.records.len() > size {
+            break;
+        }
+    }
+    found
+}
+
+impl Found {
+    /// Refuses to tell what was read of a site before it was reset. Other sites do not matter.
+    ///
+    /// # Errors
+    /// [`Error::SiteReset`].
+    pub(super) fn require_kept(&self) -> Result<(), Error> {
+        if self.read.iter().all(|(site, since)| site.resets() == *since) {
+            return Ok(());
+        }
+        Err(Error::SiteReset {
+            cause: "the storage has refused a change of a site".to_owned(),
+        })
+    }
+
+    /// The page.
+    pub(super) fn page(self, listing: &Listing, size: usize) -> ListPlacementsResponse {
+        let placements = self.records.iter().map(|(site, epoch, record)| {
+            let key = (site, &record.cluster);
+            (key, convert::placement(site, *epoch, record))
+        });
+        let page::Entries { entries, next } = page::take(placements, size);
+        let next_page_token = next.map_or_else(String::new, |(site, last)| {
+            listing.token(&[site, last.namespace().as_str(), last.name()])
+        });
+        ListPlacementsResponse {
+            placements: entries,
+            next_page_token,
+            site_states: self.states,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ledger::{Commit, Contents, History, Refusal, commit},
+        policy::Policies,
+    };
+
+    #[test]
+    fn a_page_stands_when_a_site_that_it_is_not_of_is_reset() {
+        let contents = Contents {
+            histories: ["a", "b"]
+                .map(|site| (site.to_owned(), History::default()))
+                .into(),
+            ..Contents::default()
+        };
+        let (committer, _writer) = commit::committer(contents.commit);
+        let region = Region::new(contents.clone(), Policies::new(), committer);
+        let wanted = Wanted {
+            site: "a".to_owned(),
+            namespace: String::new(),
+            after: None,
+        };
+        let found = read(&region, &wanted, 10);
+        let reset = |site| {
+            region.undo().reset(&Refusal {
+                site,
+                commit: Commit::new(1),
+                cause: "it is too large",
+                durable: &contents,
+            })
+        };
+        reset("b");
+        found.require_kept().unwrap();
+        reset("a");
+        assert!(matches!(found.require_kept(), Err(Error::SiteReset { cause: _ })));
+    }
+}
