@@ -27,6 +27,8 @@ const NAME: usize = 300;
 struct Weight {
     /// The record, with all its hosts releasing.
     record: usize,
+    /// What of that is for confirmations that it does not have yet.
+    unconfirmed: usize,
     /// The names of its hosts in an entry of the log.
     hosts: usize,
     /// Its conflicts.
@@ -54,7 +56,8 @@ pub fn require(
         Some(before) if (&before.conflicts, &before.reports) == (&after.conflicts, &after.reports) => 0,
         Some(_) | None => now.conflicts + then.conflicts + now.reports + then.reports,
     };
-    let step = now.record + now.conflicts + now.hosts + freed.sum::<usize>() + told;
+    // A step by which hosts go on under other uids names all of them twice in the log, and confirms none.
+    let step = now.record - now.unconfirmed + now.conflicts + now.hosts + freed.sum::<usize>() + told;
     let leaving = now.record + 2 * now.conflicts + now.reports + now.hosts;
     let once = ONCE + 4 * site.len() + 4 * (after.uid.len() + after.cluster.to_string().len());
     let bytes = once + step.max(leaving);
@@ -130,7 +133,7 @@ pub fn change(change: &Change) -> usize {
             let uid = decision.cluster.as_ref().map_or(0, |cluster| cluster.uid.len());
             // No more than `require` counts for the step: what the entry has once and its reason are counted there.
             let once = 4 * site.len() + 4 * (uid + cluster.to_string().len());
-            once + weight.record + weight.conflicts + sizes::named(decision)
+            once + weight.record - weight.unconfirmed + weight.conflicts + sizes::named(decision)
         }
         Change::Fence {
             site,
@@ -188,6 +191,7 @@ fn weigh(record: &Record) -> Weight {
         .map_or(0, |refusal| sizes::refusal(refusal) + refusal.message.len());
     let mut weight = Weight {
         record: sizes::spec(spec) + refusal + sizes::reports(reports) + 3 * FIELD,
+        unconfirmed: 0,
         hosts: 0,
         conflicts: sizes::reports(conflicts),
         reports: sizes::reports(reports),
@@ -196,6 +200,7 @@ fn weigh(record: &Record) -> Weight {
         let name = host(id);
         // Twice: among those whose release is confirmed, too.
         weight.record += sizes::member(member) + 2 * name;
+        weight.unconfirmed += if member.confirmed { 0 } else { name };
         weight.hosts += name;
     }
     weight

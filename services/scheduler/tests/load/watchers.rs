@@ -129,9 +129,10 @@ async fn a_slow_watcher_costs_little_and_gets_the_newest_state() {
     const CLUSTERS: usize = 3;
     const CHANGES: i64 = 500;
     let stage = Stage::served().await;
-    let large = ["h1", "h2", "h3"].map(|name| Host {
+    let large = [("h1", "192.0.2.1"), ("h2", "192.0.2.2"), ("h3", "192.0.2.3")];
+    let large = large.map(|(name, address)| Host {
         addresses: (0..128)
-            .map(|network| (format!("{network:0>250}"), "192.0.2.1".to_owned()))
+            .map(|network| (format!("{network:0>250}"), address.to_owned()))
             .collect(),
         ..host(name)
     });

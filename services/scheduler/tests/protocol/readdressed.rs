@@ -47,7 +47,7 @@ async fn a_full_cluster_whose_hosts_all_move_can_be_released() {
 
 #[tokio::test]
 async fn as_many_hosts_move_at_once_as_there_is_room() {
-    for change in [readdress, readdress_or_remake] {
+    for change in [readdress, readdress_or_remake, |host| readdress(again(host))] {
         follow_in_portions(readdressed(FULL_IN_ETCD, Some(IN_ETCD), change).await).await;
     }
 }
@@ -119,4 +119,17 @@ async fn readdressed(full: u32, largest: Option<usize>, change: fn(wire::Host) -
     let hosts: Vec<_> = hosts.into_iter().map(change).collect();
     stage.sync_with(&hosts, &[observed("huge")], None).await;
     stage
+}
+
+/// As after `clusterctl move`, or a restore.
+#[tokio::test]
+async fn a_full_cluster_whose_hosts_are_all_remade_goes_on() {
+    let stage = readdressed(FULL_IN_ETCD, Some(IN_ETCD), again).await;
+    let record = stage.record("huge").await.unwrap();
+    let is_new = |id: &placement::HostId| id.uid.as_str().ends_with("-again");
+    assert!(record.members.keys().all(is_new));
+    assert_eq!(live(&record), FULL_IN_ETCD as usize);
+    stage.apply("huge", 1, FULL_IN_ETCD).await.unwrap();
+    let released = stage.release("huge").await.unwrap();
+    assert_eq!(releasing(&released), FULL_IN_ETCD as usize);
 }
