@@ -3,6 +3,7 @@
 //! Every step that changes something goes the same way: reserve a place in the ledger's queue, lock the site, decide
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
+mod clock;
 mod metrics;
 mod policies;
 mod reporting;
@@ -28,6 +29,7 @@ pub use shared::SharedSite;
 pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
+use clock::Clock;
 use shared::aside;
 use turns::Turns;
 
@@ -67,15 +69,6 @@ struct Inner {
     /// Of questions that keep a copy of a site.
     copies: Turns,
     clock: Clock,
-}
-
-/// What time it is.
-struct Clock(Box<dyn Fn() -> SystemTime + Send + Sync>);
-
-impl std::fmt::Debug for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clock").finish_non_exhaustive()
-    }
 }
 
 impl Region {
@@ -126,7 +119,7 @@ impl Region {
             committer,
             turns: Turns::beside_others(),
             copies: Turns::of_copies(),
-            clock: Clock(Box::new(clock)),
+            clock: Clock::new(clock),
         };
         Self {
             inner: Arc::new(inner),
@@ -154,7 +147,7 @@ impl Region {
     }
 
     fn now(&self) -> SystemTime {
-        (self.inner.clock.0)()
+        self.inner.clock.now()
     }
 
     /// Every site, by name.

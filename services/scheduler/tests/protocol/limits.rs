@@ -1,5 +1,11 @@
 //! A site has so much and no more, and what it has too much of is its own fault.
 
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
 use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
@@ -181,4 +187,29 @@ async fn bytes_of_records_are_limited_and_old_ones_shrink() {
     }
     assert_eq!(limit(refused), "record-bytes");
     stage.apply("one", 2, 1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn waiting_for_one_site_holds_up_nothing_else() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let site = stage.region.site(SITE).unwrap();
+    let (locked, is_locked) = mpsc::channel();
+    let (unlock, unlocked) = mpsc::channel::<()>();
+    let held = Arc::clone(&site);
+    let holder = thread::spawn(move || {
+        let _site = held.lock();
+        locked.send(()).unwrap();
+        unlocked.recv().unwrap();
+    });
+    is_locked.recv().unwrap();
+    let waits = tokio::spawn(async move { site.read().hosts().len() });
+    let (tell, told) = mpsc::channel();
+    tokio::spawn(async move { tell.send(()).unwrap() });
+    // Not by the runtime's clock: its only thread may be the one that waits.
+    let others = told.recv_timeout(Duration::from_secs(30));
+    unlock.send(()).unwrap();
+    holder.join().unwrap();
+    others.unwrap();
+    assert_eq!(waits.await.unwrap(), 1);
 }
