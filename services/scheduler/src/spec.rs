@@ -13,6 +13,10 @@ use crate::violation::Violation;
 /// it is as short as can be. A decision takes longer the more hosts are wanted, so what can never be given is refused before it is decided.
 pub const MOST_MEMBERS: u64 = 2_315;
 
+/// The most roles times members that a cluster may want: the work of a decision grows with both, since every host can be tried for each role.
+/// A decision at this bound takes less than a second.
+pub const MOST_CHOICES: u64 = 10_000;
+
 /// What a cluster wants (the default is nothing). Every copy of a record shares it. Only [`crate::convert`] builds others than the
 /// default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,14 +75,20 @@ impl Spec {
         self.0.roles.iter().map(|role| u64::from(role.want)).sum()
     }
 
-    /// Whether it wants more members than a status has room for: an earlier version has taken it. It is not given more than it has.
-    #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        self.wanted() > MOST_MEMBERS
+    /// The most members that a cluster of so many roles may want.
+    fn most_members(&self) -> u64 {
+        let roles = u64::try_from(self.0.roles.len()).unwrap_or(u64::MAX);
+        (MOST_CHOICES / roles.max(1)).min(MOST_MEMBERS)
     }
 
-    /// Refuses a shape that wants more members than a status has room for, and in any role more than the one `before` it. A cluster of an
-    /// earlier version, which has more, can be declared again and shrink.
+    /// Whether it wants more members than a cluster of so many roles may: an earlier version has taken it. It is not given more than it has.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.wanted() > self.most_members()
+    }
+
+    /// Refuses a shape that wants more members than a cluster of so many roles may, and in any role more than the one `before` it. A cluster
+    /// of an earlier version, which has more, can be declared again and shrink.
     ///
     /// # Errors
     /// The roles, which are at `path`.
@@ -91,11 +101,17 @@ impl Spec {
         if !self.is_too_large() || !self.roles().iter().any(grows) {
             return Ok(());
         }
-        let rule = format!(
-            "{} hosts are wanted, of all roles together; at most {MOST_MEMBERS} are allowed, since the status of a \
-             SIPCluster has room for no more: divide the cluster",
-            self.wanted()
-        );
+        let (wanted, most) = (self.wanted(), self.most_members());
+        let why = if most < MOST_MEMBERS {
+            format!(
+                "of {} roles, since roles times hosts are {MOST_CHOICES} at most: divide the cluster, or declare fewer roles",
+                self.0.roles.len()
+            )
+        } else {
+            "since the status of a SIPCluster has room for no more: divide the cluster".to_owned()
+        };
+        let rule =
+            format!("{wanted} hosts are wanted, of all roles together; at most {most} are allowed, {why}");
         Err(Violation::new(format!("{path}.roles"), rule))
     }
 

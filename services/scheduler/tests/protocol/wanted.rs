@@ -33,10 +33,11 @@ async fn what_no_status_can_hold_is_refused_undecided() {
     let stage = Stage::empty();
     stage.sync(&[host("h1"), host("h2"), host("h3")]).await;
     let most = u32::try_from(MOST_MEMBERS).unwrap();
-    for (wanted, sum) in [
-        (spec(most + 1), most + 1),
-        (roles(32, 100), 3_200),
-        (roles(64, 100_000), 6_400_000),
+    for (wanted, sum, most) in [
+        (spec(most + 1), most + 1, most),
+        (roles(4, 600), 2_400, most),
+        (roles(32, 10), 320, 312),
+        (roles(64, 100_000), 6_400_000, 156),
     ] {
         let refused = stage.apply_spec("huge", "uid", 1, wanted).await.unwrap_err();
         let Error::Invalid(violations) = &refused else {
@@ -52,8 +53,10 @@ async fn what_no_status_can_hold_is_refused_undecided() {
         }
     }
     assert!(stage.ledger.load().unwrap().records.is_empty());
-    let waits = stage.apply_spec("huge", "uid", 1, spec(most)).await.unwrap();
-    assert!(waits.refusal.is_some());
+    for (generation, wanted) in [(1, spec(most)), (2, roles(4, 578)), (3, roles(32, 9))] {
+        let waits = stage.apply_spec("huge", "uid", generation, wanted).await.unwrap();
+        assert!(waits.refusal.is_some());
+    }
 }
 
 /// A ledger of an earlier version, in which a cluster has `members` of the hosts that it wants.

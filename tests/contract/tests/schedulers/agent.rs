@@ -8,7 +8,10 @@ use std::{
 };
 
 use api::{BareMetalHost, Cluster, MemberState, SIPCluster};
-use cluster_agent::inventory::{self, Inventory};
+use cluster_agent::{
+    answered::Answered,
+    inventory::{self, Inventory},
+};
 use futures::StreamExt as _;
 use kit::election::Election;
 use kit::{
@@ -51,6 +54,7 @@ impl Reporter {
             scheduler.clone(),
             election,
             inventory.clone(),
+            Answered::default(),
             Vec::new(),
             gate,
             || {},
