@@ -20,16 +20,19 @@ use crate::site::{NONE, Slot, Value, at, slot};
 
 /// How many hosts that are not eligible are considered per role, the first by name.
 const MOST_CONSIDERED: usize = 64;
+/// How many pairs of a role and a reason are tried, each by deciding again: more than a few roles that lack hosts have.
+const MOST_TRIED: usize = 24;
 
 pub(crate) fn find(inputs: &Inputs<'_>, request: &Request, solution: &Solution, tight: &Tight) -> Vec<Help> {
     let missing = solution.missing();
     let mut helps: Vec<Help> = more_hosts::fewest(inputs, solution, tight, &missing)
         .into_iter()
         .collect();
+    let mut tries = MOST_TRIED;
     for (role, missing) in missing.iter().enumerate() {
-        if *missing > 0 && helps.len() + 1 < crate::MAX_HELPS {
+        if *missing > 0 && tries > 0 && helps.len() + 1 < crate::MAX_HELPS {
             let room = crate::MAX_HELPS - 1 - helps.len();
-            helps.extend(make_eligible(inputs, request, solution, role).take(room));
+            helps.extend(make_eligible(inputs, request, solution, role, &mut tries).take(room));
         }
     }
     helps.extend(want_less(inputs, request, solution));
@@ -85,33 +88,39 @@ fn want_less(inputs: &Inputs<'_>, request: &Request, solution: &Solution) -> Opt
 /// How many members a role releases when it wants less.
 type Releases<'a> = dyn Fn(&Account<'_>, &Found) -> usize + 'a;
 
-/// Hosts that fail for one reason only, by reason, where all of them together would do.
+/// Hosts that fail for one reason only, by reason, where all of them together would do. Each reason takes one of the tries that are left.
 fn make_eligible<'a>(
     inputs: &'a Inputs<'_>,
     request: &'a Request,
     solution: &'a Solution,
     role: usize,
+    tries: &mut usize,
 ) -> impl Iterator<Item = Help> + 'a {
     let account = &inputs.accounts.roles[role];
     let by_reason = by_only_reason(inputs, request, role);
-    by_reason.into_iter().filter_map(move |(reasons, hosts)| {
-        let mut demands = solution.demands().to_vec();
-        // They may fit other roles too, and let one of their members be moved first.
-        let roles = inputs.accounts.roles.iter().zip(inputs.filtered);
-        for ((account, filtered), demand) in roles.zip(&mut demands) {
-            let matched = hosts.iter().filter(|host| filtered.matched.contains(at(**host)));
-            matched.for_each(|host| add(inputs, account, demand, *host));
-        }
-        let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
-        let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
-        find_hosts(demands, solution.levels)
-            .is_complete()
-            .then(|| Help::MakeEligible {
-                role: account.role.name.clone(),
-                reasons,
-                hosts: hosts.into_iter().collect(),
-            })
-    })
+    let tried = by_reason.len().min(*tries);
+    *tries -= tried;
+    by_reason
+        .into_iter()
+        .take(tried)
+        .filter_map(move |(reasons, hosts)| {
+            let mut demands = solution.demands().to_vec();
+            // They may fit other roles too, and let one of their members be moved first.
+            let roles = inputs.accounts.roles.iter().zip(inputs.filtered);
+            for ((account, filtered), demand) in roles.zip(&mut demands) {
+                let matched = hosts.iter().filter(|host| filtered.matched.contains(at(**host)));
+                matched.for_each(|host| add(inputs, account, demand, *host));
+            }
+            let name = |host: &Slot| inputs.site.row(*host).map(|row| row.id.name.clone());
+            let hosts: BTreeSet<HostName> = hosts.iter().filter_map(name).collect();
+            find_hosts(demands, solution.levels)
+                .is_complete()
+                .then(|| Help::MakeEligible {
+                    role: account.role.name.clone(),
+                    reasons,
+                    hosts: hosts.into_iter().collect(),
+                })
+        })
 }
 
 /// Addresses in several networks are one reason: one Secret holds them all.
