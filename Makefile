@@ -95,7 +95,7 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	$(call step,simulated network,SOAK_SCHEDULES=$${SOAK_SCHEDULES:-1000} \
 	    $(PROOF) --package sip-contract-tests --test simulation -- --nocapture)
 	$(call step,build,$(CARGO) build --quiet --workspace --bins)
-	$(call step,every call of the agents,SOAK_FAULTS=1 $(PROOF) --package sip-site-tests --test site faults::matrix -- --nocapture)
+	$(call step,every call of the agents,SOAK_FAULTS=1 $(PROOF) --package sip-site-tests --test site faults:: -- --nocapture)
 	$(call step,claims that race with releases,SOAK_CLAIMS=$${SOAK_CLAIMS:-1000} \
 	    $(PROOF) --package sip-site-tests --test site capm3::race -- --nocapture --test-threads 1)
 	$(call step,fifty changes of a load balancer,SOAK_CHANGES=$${SOAK_CHANGES:-50} \

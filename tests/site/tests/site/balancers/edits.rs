@@ -29,7 +29,7 @@ const LAST_PORT: u16 = 31_659;
 const MOST_WORKERS: u32 = 3;
 /// Kinds of edits.
 const KINDS: u8 = 9;
-const SHORT: u64 = 16;
+const SHORT: u64 = 10;
 /// For how long nobody may write at rest, after nobody has written for a moment.
 const REST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 const PAUSE: Duration = Duration::from_millis(100);

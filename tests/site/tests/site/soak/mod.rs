@@ -39,6 +39,10 @@ const SCENARIO: &str = "soak";
 /// Words of an API server that keeps node ports for a Service whose maker was killed before it was made. Nobody but itself frees
 /// them: it looks every three minutes, and believes it when it has seen it three times.
 const LEFT_BEHIND: &str = "provided port is already allocated";
+/// What a cluster says of a member whose host was deleted around the time when the ledger was lost. The scheduler does not know any more
+/// whether the host was paused for a move of Cluster API's objects, so it waits for it for ten minutes.
+const GONE: &str = "its BareMetalHost is gone";
+/// How long these may take.
 const REPAIRED: Duration = Duration::from_mins(13);
 const CLUSTERS: u16 = 5;
 /// How long members are moved between two storms.
@@ -106,19 +110,22 @@ impl Soak {
     /// Waits until every cluster has been answered for what it asks now, and every promise is held.
     async fn is_settled(&self) {
         let begun = Instant::now();
-        // What is answered only then is only begun when nothing that was left behind is in its way any more.
+        // What is answered only then is only begun when nothing that takes time is in its way any more.
         let mut free = begun;
         loop {
             let clusters = self.stage.clusters(SCENARIO);
             let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
                 .await
                 .unwrap();
-            let mut left_behind = false;
+            let mut takes_time = false;
             for wanted in self.clusters.values() {
                 let object = clusters.get(&wanted.name).await.unwrap();
                 // One that waits for hosts too says only that.
                 let balancers = wait::condition(&object, "LoadBalancerReady");
-                left_behind |= balancers.is_some_and(|(_, _, message)| message.contains(LEFT_BEHIND));
+                takes_time |= balancers.is_some_and(|(_, _, message)| message.contains(LEFT_BEHIND));
+                let ready = wait::condition(&object, "Ready");
+                let is_gone = ready.is_some_and(|(_, _, message)| message.contains(GONE));
+                takes_time |= is_gone && self.happened.contains_key(&Happening::LedgerLost);
                 let refused =
                     wait::condition(&object, "Ready").is_some_and(|(_, reason, _)| reason == "Unschedulable");
                 if refused && self.fits(&object).await {
@@ -138,7 +145,7 @@ impl Soak {
             if broken.is_empty() {
                 return;
             }
-            if left_behind && begun.elapsed() < REPAIRED {
+            if takes_time && begun.elapsed() < REPAIRED {
                 free = Instant::now();
             }
             assert!(free.elapsed() < PATIENCE, "{}", broken.join("\n"));
