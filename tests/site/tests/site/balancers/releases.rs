@@ -1,7 +1,7 @@
 //! A host is free only when no pod of any load balancer routes to it. KWOK plays the nodes: a pod runs until it is gone, and
 //! a finalizer keeps one that drains for as long as a test wants.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Service};
 use kube::{
@@ -231,13 +231,36 @@ async fn forbid(stage: &Stage, namespace: &str, what: &str) {
 
 /// How often the load-balancer agent has written the status of a cluster.
 pub(super) fn status_writes(stage: &Stage, cluster: &Cluster) -> usize {
+    statuses_written(stage, cluster).len()
+}
+
+/// The statuses of a cluster that the load-balancer agent has sent.
+fn statuses_written(stage: &Stage, cluster: &Cluster) -> Vec<Value> {
     let written = stage.asked_by_agents().into_iter().filter(|entry| {
         let object = entry.object_ref.clone().unwrap_or_default();
         entry.user.username == user(Agent::LoadBalancer)
             && (&*object.resource, &*object.subresource) == ("sipclusters", "status")
             && (&*object.namespace, &*object.name) == (&*cluster.namespace, &*cluster.name)
     });
-    written.count()
+    written.map(|entry| entry.request_object).collect()
+}
+
+/// Waits until the load-balancer agent has not written the status for a while: the passes after the last change are over.
+pub(super) async fn comes_to_rest(stage: &Stage, cluster: &Cluster) {
+    let begun = Instant::now();
+    let (mut before, mut since) = (status_writes(stage, cluster), begun);
+    while since.elapsed() < STAYS {
+        tokio::time::sleep(5 * PAUSE).await;
+        let written = statuses_written(stage, cluster);
+        if written.len() > before {
+            (before, since) = (written.len(), Instant::now());
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the status is written again and again, at last: {:?}",
+            written.last()
+        );
+    }
 }
 
 #[test]

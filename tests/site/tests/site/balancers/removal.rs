@@ -14,8 +14,8 @@ use tokio::time::{interval, timeout};
 use super::{
     objects,
     releases::{
-        FIRST, PAUSE, SECOND, behind, keep_pods, let_pods_go, nothing_is_given_back, status_writes,
-        until_held,
+        FIRST, PAUSE, SECOND, behind, comes_to_rest, keep_pods, let_pods_go, nothing_is_given_back,
+        status_writes, until_held,
     },
     workers,
 };
@@ -150,9 +150,7 @@ fn a_service_that_may_not_be_deleted_holds_nothing_else() {
             members(object).len() == 2 && Some(*first) == newest_revision(object)
         };
         stage.until(&shop, "report the release", is_done).await;
-        let before = status_writes(stage, &shop);
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        assert_eq!(status_writes(stage, &shop) - before, 0, "status writes at rest");
+        comes_to_rest(stage, &shop).await;
 
         allow(stage, &file).await;
         wait::until_gone(of.services, SECOND, PATIENCE).await.unwrap();
