@@ -113,7 +113,7 @@ fn what_does_not_exist_is_named() {
     let cases = [
         ("run -p sip-api --bin crds -- deploy/crd", None),
         ("test --workspace", None),
-        ("test -p sip-sandbox --test site", None),
+        ("test -p sip-sandbox --test sandbox", None),
         ("tset", Some("cargo has no \"tset\"")),
         ("run -p sip-apis", Some("there is no package \"sip-apis\"")),
         (

@@ -31,7 +31,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "agents/cluster/src/",
         &[
-            &["triggers", "host_events"],
+            &["answered", "triggers", "host_events"],
             &["inventory"],
             &["fence"],
             &["reconcile"],
