@@ -129,8 +129,8 @@ async fn a_scan_ends_when_its_caller_has_left() {
 
 /// A plan of many roles, which is long in the making.
 fn large_plan() -> PlanClusterRequest {
-    let role = spec(30).roles.remove(0);
-    let roles = (0..32).map(|number| Role {
+    let role = spec(156).roles.remove(0);
+    let roles = (0..8).map(|number| Role {
         name: format!("Role{number}"),
         topology_key: String::new(),
         ..role.clone()
