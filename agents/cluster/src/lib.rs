@@ -2,6 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`answered`] | the positions that the scheduler has answered from |
 //! | [`fence`] | when a host that was released is free of late claims, and whether a policy refuses them |
 //! | [`host_events`] | Events on `BareMetalHost`s |
 //! | [`inventory`] | watches `BareMetalHost`s, Secrets and `SIPCluster`s, and reports them to the scheduler |

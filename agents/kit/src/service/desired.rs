@@ -76,21 +76,7 @@ pub(super) fn replaced<'a>(
 
 #[cfg(test)]
 mod tests {
-    use api::conditions::LOAD_BALANCER_READY;
-
-    use super::*;
-    use crate::apply::Manager;
-
-    const BALANCERS: &Identity = &Identity {
-        manager: Manager("test"),
-        condition: LOAD_BALANCER_READY,
-        component: "loadbalancer",
-        name_prefixes: &["loadbalancer-"],
-        sip_prefixes: &["loadbalancer-controlplane-", "loadbalancer-worker-"],
-        children: &[],
-        pod_labels: &[],
-        reports_drained: false,
-    };
+    use super::{super::identity::BALANCERS, *};
 
     #[test]
     fn a_dropped_instance_stays_for_a_new_one_of_its_kind() {

@@ -74,3 +74,16 @@ impl Identity {
         )
     }
 }
+
+/// An agent of load balancers, for tests.
+#[cfg(test)]
+pub(super) const BALANCERS: &Identity = &Identity {
+    manager: crate::apply::Manager("test"),
+    condition: api::conditions::LOAD_BALANCER_READY,
+    component: "loadbalancer",
+    name_prefixes: &["loadbalancer-"],
+    sip_prefixes: &["loadbalancer-controlplane-", "loadbalancer-worker-"],
+    children: &[],
+    pod_labels: &[],
+    reports_drained: false,
+};

@@ -201,22 +201,9 @@ fn is_unowned(service: &Service, cluster: &SIPCluster, identity: &Identity) -> b
 
 #[cfg(test)]
 mod tests {
-    use api::conditions::LOAD_BALANCER_READY;
     use serde_json::{Value, json};
 
-    use super::*;
-    use crate::apply::Manager;
-
-    const BALANCERS: &Identity = &Identity {
-        manager: Manager("test"),
-        condition: LOAD_BALANCER_READY,
-        component: "loadbalancer",
-        name_prefixes: &["loadbalancer-"],
-        sip_prefixes: &["loadbalancer-controlplane-", "loadbalancer-worker-"],
-        children: &[],
-        pod_labels: &[],
-        reports_drained: false,
-    };
+    use super::{super::identity::BALANCERS, *};
 
     fn metadata(namespace: &str, name: &str, owner: Option<&str>) -> Value {
         let owner = owner.map(|uid| {

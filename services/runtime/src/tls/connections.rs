@@ -15,7 +15,7 @@ use crate::quiet::QuietByAddress;
 /// are all one identity.
 const PLAINTEXT_FACTOR: usize = 16;
 
-/// How many times as many connections as one identity all identities of a site have together: whoever has its authority makes as many
+/// How many times as many connections as one identity all identities of a site have together: the owner of its CA makes as many
 /// names as it likes.
 const SITE_FACTOR: usize = 4;
 

@@ -90,7 +90,7 @@ impl Received {
     /// Counts what has arrived.
     fn count(&mut self, data: &Bytes) -> Result<(), Error> {
         let begins = self.framing.take(data)?;
-        // Whoever asks within a stream asks as often as by calls.
+        // A message within a stream counts as a call does.
         if matches!(self.call, Call::Reflection | Call::ReflectionAlpha) {
             self.charge.account().require_rate(begins)?;
         }

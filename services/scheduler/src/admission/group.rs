@@ -37,7 +37,7 @@ impl Group {
     }
 }
 
-/// What the identities of one site have together: whoever has its authority makes as many names as it likes. Identities of other groups
+/// What the identities of one site have together: the owner of its CA makes as many names as it likes. Identities of other groups
 /// are made by the region's authority, and share nothing.
 #[derive(Debug, Default)]
 pub(super) struct Shared {

@@ -91,8 +91,8 @@ impl SharedSite {
     }
 }
 
-/// Does what may take long while another thread goes on with the other tasks of this one: who waits for one site, or decides in it,
-/// stops no other.
+/// Does what may take long while another thread takes over the other tasks of this one, so that waiting for one site, or deciding in it,
+/// delays no other site.
 pub(super) fn aside<T>(work: impl FnOnce() -> T) -> T {
     let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     if matches!(threads, Ok(RuntimeFlavor::MultiThread)) {

@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// Begins for the next who still waits: of the caller whose turn it is. Whoever uses all that it may has none.
+    /// Begins for the next caller in order that still waits. A caller that uses all it may is passed over.
     fn next(&mut self) -> Option<(String, oneshot::Sender<Place>)> {
         for _ in 0..self.order.len() {
             let caller = self.order.pop_front()?;

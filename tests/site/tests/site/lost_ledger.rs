@@ -1,4 +1,4 @@
-//! Ledgers that are lost one after the other: the site goes on with each of them.
+//! A ledger is lost, and then the next one: the site works with each new ledger.
 
 use kube::api::DynamicObject;
 

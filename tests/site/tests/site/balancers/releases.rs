@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::{objects, workers};
 use crate::fixtures::{
-    AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer, user,
+    AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, given_back, on_shared_site, set_consumer,
+    statuses_sent_by,
 };
 
 /// For how long something must not happen that took less than a second when it was wrong.
@@ -231,18 +232,7 @@ async fn forbid(stage: &Stage, namespace: &str, what: &str) {
 
 /// How often the load-balancer agent has written the status of a cluster.
 pub(super) fn status_writes(stage: &Stage, cluster: &Cluster) -> usize {
-    statuses_written(stage, cluster).len()
-}
-
-/// The statuses of a cluster that the load-balancer agent has sent.
-fn statuses_written(stage: &Stage, cluster: &Cluster) -> Vec<Value> {
-    let written = stage.asked_by_agents().into_iter().filter(|entry| {
-        let object = entry.object_ref.clone().unwrap_or_default();
-        entry.user.username == user(Agent::LoadBalancer)
-            && (&*object.resource, &*object.subresource) == ("sipclusters", "status")
-            && (&*object.namespace, &*object.name) == (&*cluster.namespace, &*cluster.name)
-    });
-    written.map(|entry| entry.request_object).collect()
+    statuses_sent_by(Agent::LoadBalancer, stage, cluster).len()
 }
 
 /// Waits until the load-balancer agent has not written the status for a while: the passes after the last change are over.
@@ -251,14 +241,14 @@ pub(super) async fn comes_to_rest(stage: &Stage, cluster: &Cluster) {
     let (mut before, mut since) = (status_writes(stage, cluster), begun);
     while since.elapsed() < STAYS {
         tokio::time::sleep(5 * PAUSE).await;
-        let written = statuses_written(stage, cluster);
-        if written.len() > before {
-            (before, since) = (written.len(), Instant::now());
+        let sent = statuses_sent_by(Agent::LoadBalancer, stage, cluster);
+        if sent.len() > before {
+            (before, since) = (sent.len(), Instant::now());
         }
         assert!(
             begun.elapsed() < PATIENCE,
             "the status is written again and again, at last: {:?}",
-            written.last()
+            sent.last()
         );
     }
 }

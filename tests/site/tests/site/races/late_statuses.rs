@@ -12,20 +12,15 @@ use super::{
 };
 use crate::{
     faults::{ApiProxy, Fault, Injected},
-    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, host, user},
+    fixtures::{Cluster, PATIENCE, Role, Stage, cluster, host, statuses_sent_by},
 };
 
 const STATUS: &str = "sipclusters/status";
 
 /// The answers to statuses that the load-balancer agent wrote, in the order of the answers.
 fn answers(stage: &Stage, cluster: &Cluster) -> Vec<u16> {
-    let written = stage.asked_by_agents().into_iter().filter(|entry| {
-        let object = entry.object_ref.clone().unwrap_or_default();
-        entry.user.username == user(Agent::LoadBalancer)
-            && (&*object.resource, &*object.subresource) == ("sipclusters", "status")
-            && (&*object.namespace, &*object.name) == (&*cluster.namespace, &*cluster.name)
-    });
-    written.map(|entry| entry.response_status.code).collect()
+    let sent = statuses_sent_by(Agent::LoadBalancer, stage, cluster).into_iter();
+    sent.map(|entry| entry.response_status.code).collect()
 }
 
 /// Lets a held status go. Returns what the API server answers.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::on_a_site_with_a_proxy;
 use crate::{
     faults::{ApiProxy, Call, Fault, Injected},
-    fixtures::{Cluster, PATIENCE, Role, Stage, addresses, cluster, host},
+    fixtures::{Cluster, PATIENCE, Role, Stage, addresses, cluster, host, statuses_sent},
 };
 
 /// Short enough to wait for it, long enough for a busy machine.
@@ -70,11 +70,8 @@ fn written(stage: &Stage, cluster: &Cluster) -> Vec<(u16, (u64, u64))> {
         let number = |field: &str| status.pointer(&format!("/status/placement/{field}"))?.as_u64();
         Some((number("epoch")?, number("revision")?))
     };
-    let entries = stage.asked_by_agents().into_iter().filter(|entry| {
-        let object = entry.object_ref.clone().unwrap_or_default();
-        (&*object.resource, &*object.subresource) == ("sipclusters", "status") && object.name == cluster.name
-    });
-    entries
+    statuses_sent(stage, cluster)
+        .into_iter()
         .filter_map(|entry| Some((entry.response_status.code, placement(&entry.request_object)?)))
         .collect()
 }
