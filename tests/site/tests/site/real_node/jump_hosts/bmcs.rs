@@ -1,12 +1,10 @@
 //! A BMC that stops answering is named in the condition of the jump host, until it answers again.
 
-use std::net::Ipv4Addr;
-
 use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use sandbox::{inventory::Host, process::Group, redfish_emulator::RedfishEmulator};
+use sandbox::{process::Group, redfish_emulator::RedfishEmulator};
 use serde_json::json;
 
 use super::{CREDENTIALS, client::Key, on_site, shop};
@@ -25,7 +23,7 @@ fn a_bmc_that_stops_is_named_until_it_answers_again() {
         let mut emulator = RedfishEmulator::start_at(&group, "bmc", here, &[SYSTEM])
             .await
             .unwrap();
-        let host = Host::new(SYSTEM, "jump-bmc-worker", SYSTEM, Ipv4Addr::new(192, 0, 2, 24));
+        let host = scene.host("jump-bmc", "a", "worker");
         stage
             .load(&[host.behind(&emulator.bmc_address(SYSTEM), CREDENTIALS)])
             .await;

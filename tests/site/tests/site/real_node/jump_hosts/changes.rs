@@ -1,7 +1,6 @@
 //! Who may log in to a pod, and keys that come and go in the spec and in Secrets while people work there.
 
 use std::{
-    net::Ipv4Addr,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -44,7 +43,7 @@ fn denied(what: &str, printed: &Printed) {
 fn certificates_log_in_to_the_pod_and_others_are_refused() {
     on_site("jump-logins", async |scene| {
         let (ana, authority, stranger) = (Key::new("ana"), Key::new("authority"), Key::new("stranger"));
-        let host = scene.host("jump-logins", "a", "worker", Ipv4Addr::new(192, 0, 2, 26));
+        let host = scene.host("jump-logins", "a", "worker");
         scene.stage.load(&[host]).await;
         let entry = json!({"nodePort": 31_526, "sshUserCA": [format!("{}\n", authority.public())]});
         let wanted = shop("jump-logins", &ana, &entry).role(Role::Worker, 1);
@@ -137,7 +136,7 @@ async fn until(what: &str, is: impl AsyncFn() -> bool) {
 fn two_hundred_keys_and_a_secret_change_under_sessions() {
     on_site("jump-changes", async |scene| {
         let (ana, last) = (Key::new("ana"), Key::new("last"));
-        let host = scene.host("jump-changes", "a", "worker", Ipv4Addr::new(192, 0, 2, 27));
+        let host = scene.host("jump-changes", "a", "worker");
         scene.stage.load(&[host]).await;
         let secret =
             json!({"metadata": {"name": "node-keys"}, "stringData": {"id_first": Key::new("n").private()}});

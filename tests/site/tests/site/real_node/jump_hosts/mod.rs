@@ -10,7 +10,14 @@ mod replicas;
 mod search;
 mod secrets;
 
-use std::{ops::AsyncFnOnce, sync::Arc};
+use std::{
+    net::Ipv4Addr,
+    ops::AsyncFnOnce,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -49,6 +56,8 @@ const NAME: &str = "jumphost-shop";
 struct Scene {
     stage: Stage,
     emulator: RedfishEmulator,
+    /// The last octet of the address that the next host gets.
+    next_address: AtomicU8,
     _group: Group,
 }
 
@@ -100,12 +109,20 @@ impl Scene {
         Self {
             stage,
             emulator,
+            next_address: AtomicU8::new(1),
             _group: group,
         }
     }
 
-    /// A host of a scenario, behind the emulator if that has a system of its name.
-    fn host(&self, scenario: &str, name: &str, flavor: &str, address: std::net::Ipv4Addr) -> Host {
+    /// A host of a scenario, behind the emulator if that has a system of its name. Nothing answers at its address, which
+    /// no other host shows: a host that shows an address of a cluster's member is eligible to that cluster only.
+    fn host(&self, scenario: &str, name: &str, flavor: &str) -> Host {
+        let last = self.next_address.fetch_add(1, Ordering::Relaxed);
+        self.host_at(scenario, name, flavor, Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    /// The same, at the address of a machine that answers.
+    fn host_at(&self, scenario: &str, name: &str, flavor: &str, address: Ipv4Addr) -> Host {
         let name = format!("{scenario}-{name}");
         let host = Host::new(&name, &format!("{scenario}-{flavor}"), &name, address);
         if SYSTEMS.contains(&&*name) {
@@ -180,7 +197,7 @@ fn ssh_in_the_pod_reaches_a_node_by_its_names() {
         let (ana, node_key) = (Key::new("ana"), Key::new("nodes"));
         let [address, ..] = scene.stage.site.node().unwrap().machines();
         let machine = Machine::start(address, &node_key).await;
-        let host = scene.host("jump-nodes", "w1.rack-a", "worker", address);
+        let host = scene.host_at("jump-nodes", "w1.rack-a", "worker", address);
         scene.stage.load(&[host]).await;
         let keys = json!({
             "metadata": {"name": "node-keys"},
@@ -224,11 +241,9 @@ fn ssh_in_the_pod_reaches_a_node_by_its_names() {
 fn hosts_are_listed_and_restarted_from_the_pod() {
     on_site("jump-power", async |scene| {
         let ana = Key::new("ana");
-        let unreached = std::net::Ipv4Addr::new(192, 0, 2, 21);
-        let next = std::net::Ipv4Addr::new(192, 0, 2, 22);
         let hosts = [
-            scene.host("jump-power", "a", "worker", unreached),
-            scene.host("jump-power", "b", "other", next),
+            scene.host("jump-power", "a", "worker"),
+            scene.host("jump-power", "b", "other"),
         ];
         scene.stage.load(&hosts).await;
         let wanted = shop("jump-power", &ana, &json!({"nodePort": 31_521})).role(Role::Worker, 1);
@@ -282,7 +297,7 @@ fn kubectl_in_the_pod_goes_through_the_load_balancer() {
         let _machine = sandbox::proxy::Proxy::at((address, 6443).into(), api_server)
             .await
             .unwrap();
-        let host = scene.host("jump-kubectl", "cp1", "cp", address);
+        let host = scene.host_at("jump-kubectl", "cp1", "cp", address);
         scene.stage.load(&[host]).await;
         // The API server picks the node port, and an address for the Service.
         let entry = json!({"nodePort": 31_522, "kubeconfigSecret": "shop-kubeconfig"});
@@ -344,8 +359,7 @@ fn kubectl_in_the_pod_goes_through_the_load_balancer() {
 fn a_stock_image_with_sshd_and_the_account_serves_too() {
     on_site("jump-stock", async |scene| {
         let ana = Key::new("ana");
-        let unreached = std::net::Ipv4Addr::new(192, 0, 2, 23);
-        let host = scene.host("jump-stock", "a", "worker", unreached);
+        let host = scene.host("jump-stock", "a", "worker");
         scene.stage.load(&[host]).await;
         let entry = json!({"nodePort": 31_523, "image": STOCK});
         let wanted = shop("jump-stock", &ana, &entry).role(Role::Worker, 1);

@@ -1,6 +1,6 @@
 //! Two pods of one jump host: whichever takes a connection shows the same host key, and serves the same hosts.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -33,7 +33,7 @@ async fn running(pods: &Api<Pod>) -> Vec<String> {
 fn two_pods_are_one_jump_host_also_when_one_is_deleted() {
     on_site("jump-replicas", async |scene| {
         let (ana, stage) = (Key::new("ana"), &scene.stage);
-        let host = scene.host("jump-replicas", "a", "worker", Ipv4Addr::new(192, 0, 2, 28));
+        let host = scene.host("jump-replicas", "a", "worker");
         stage.load(&[host]).await;
         let entry = json!({"nodePort": 31_528, "replicas": 2});
         let wanted = shop("jump-replicas", &ana, &entry).role(Role::Worker, 1);

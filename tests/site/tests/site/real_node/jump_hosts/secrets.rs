@@ -157,8 +157,7 @@ fn named(rules: &[ResourceRule], namespace: &str) -> BTreeSet<ObjectKey> {
 fn no_bmc_credential_is_in_reach_of_the_pod() {
     on_site(SCENARIO, async |scene| {
         let (ana, node_key) = (Key::new("ana-at-the-shop"), Key::new("nodes"));
-        let unreached = std::net::Ipv4Addr::new(192, 0, 2, 24);
-        let host = scene.host(SCENARIO, "a", "worker", unreached);
+        let host = scene.host(SCENARIO, "a", "worker");
         scene.stage.load(&[host]).await;
         let keys = json!({"metadata": {"name": "node-keys"}, "stringData": {"id_nodes": node_key.private()}});
         create_secret(&scene.stage, SCENARIO, keys).await;
