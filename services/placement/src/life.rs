@@ -11,12 +11,12 @@
 //! - the replacement is bound: the old one is released ([`ReleaseReason::Moved`](crate::ReleaseReason::Moved));
 //! - the old one fails: it is released, its replacement is there already;
 //! - the replacement fails: it is released, and the old one waits for another; if both have failed, a bound one stays instead;
-//! - the request is withdrawn: both are ordinary members, and if that is one too many, or if they are in one domain, the claimed one
-//!   goes;
+//! - the request is withdrawn: a new one that is not bound goes, whatever else the role needs; one that is bound is an ordinary member
+//!   beside the old one, and counts as growth;
 //! - the role shrinks and the place is surplus: both go.
 //!
-//! While the old one's host is not in the inventory and has not failed, nobody can say whether its request still
-//! stands: the pair waits.
+//! While the host of one of them is not in the inventory and has not failed, the pair waits: nobody can say whether the
+//! request still stands, or whether the new one will be there.
 
 mod transitions;
 
@@ -106,8 +106,6 @@ pub struct Circumstances {
     pub failed: Option<FailReason>,
     /// A claimed member that is well is kept beside it as its replacement.
     pub paired: bool,
-    /// The move for which it was claimed was withdrawn, so that it replaces nobody any more.
-    pub ordinary: bool,
 }
 
 impl Stage {
@@ -127,15 +125,11 @@ impl Stage {
     /// The stage of a member.
     #[must_use]
     pub fn of_member(member: &Member, circumstances: Circumstances) -> Self {
-        let Circumstances {
-            failed,
-            paired,
-            ordinary,
-        } = circumstances;
+        let Circumstances { failed, paired } = circumstances;
         if !member.is_live() {
             return Self::Releasing;
         }
-        let replaces = member.is_unbound_replacement() && !ordinary;
+        let replaces = member.is_unbound_replacement();
         match failed {
             Some(
                 FailReason::Gone

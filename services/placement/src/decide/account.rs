@@ -245,9 +245,9 @@ impl<'a> Draft<'a> {
                 Circumstances {
                     failed: known.failed,
                     paired: by.is_some(),
-                    ordinary: pairs.ordinary.contains(&known.member.host),
                 },
             );
+            known.is_extra = pairs.extra.contains(&known.member.host);
             match by.filter(|_| !known.stage.counts().place) {
                 Some(by) => {
                     outgoing.insert(by, known);

@@ -19,6 +19,8 @@ pub(crate) struct Known<'a> {
     pub(crate) stage: Stage,
     /// What it still replaces.
     pub(crate) replaces: Option<Replaces>,
+    /// It was claimed beside a member that stays after all, and is bound: it is one place more than the quota has counted.
+    pub(crate) is_extra: bool,
 }
 
 impl<'a> Known<'a> {
@@ -48,10 +50,10 @@ impl<'a> Known<'a> {
                 Circumstances {
                     failed,
                     paired: false,
-                    ordinary: false,
                 },
             ),
             replaces: member.replaces.clone(),
+            is_extra: false,
         }
     }
 
@@ -70,7 +72,7 @@ pub(crate) fn last_known(member: &Member, key: &LabelKey) -> Option<LabelValue> 
 impl Known<'_> {
     /// How its namespace's quota counts it.
     pub(crate) fn quota(&self) -> Quota {
-        if self.member.requested {
+        if self.member.requested || self.is_extra {
             Quota::CountedAsGrowth
         } else {
             self.stage.counts().quota

@@ -15,8 +15,8 @@ pub(crate) struct Pairs {
     pub(crate) outgoing: BTreeMap<HostId, HostId>,
     /// Members whose place another one has: they are released.
     pub(crate) ended: BTreeMap<HostId, ReleaseReason>,
-    /// Claimed members that replace nobody any more: the one in whose place they were claimed is not to be moved.
-    pub(crate) ordinary: BTreeSet<HostId>,
+    /// Bound members whose move was withdrawn before the old one was released: to keep one beside the old one is to grow.
+    pub(crate) extra: BTreeSet<HostId>,
 }
 
 /// How one of a pair is.
@@ -63,14 +63,15 @@ impl Pairs {
             }
             let is_bound = new.member.state != MemberState::Claimed;
             match (condition(new), condition(old)) {
-                // The move is withdrawn: none of them comes for the other, failed or not. Only for that was the domain shared.
-                (_, Condition::Well) if !is_bound && old.domain.is_some() && old.domain == new.domain => {
+                // The move is withdrawn: none of them comes for the other, failed or not. What is not bound goes at once, whoever
+                // else could go or is missing: kept, it would be one more replacement under way, or growth that no quota counted.
+                (_, Condition::Well) if !is_bound => {
                     pairs
                         .ended
                         .insert(new.member.host.clone(), ReleaseReason::Surplus);
                 }
                 (_, Condition::Well) => {
-                    pairs.ordinary.insert(new.member.host.clone());
+                    pairs.extra.insert(new.member.host.clone());
                 }
                 // Once it is bound, the place is its own, and it stays until it is replaced.
                 (Condition::Failed(_), Condition::Failed(reason)) if is_bound => {
@@ -83,7 +84,8 @@ impl Pairs {
                 (_, Condition::Failed(reason)) => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Failed(reason));
                 }
-                (_, Condition::Leaving) if is_bound => {
+                // A new one that nobody sees may never come back.
+                (Condition::Well | Condition::Leaving, Condition::Leaving) if is_bound => {
                     pairs.ended.insert(host.clone(), ReleaseReason::Moved);
                 }
                 (_, Condition::Leaving | Condition::Unknown) => {
@@ -100,8 +102,7 @@ impl Pairs {
         if self.outgoing.get(replaces.host()) == Some(&known.member.host) {
             return Some(replaces.clone());
         }
-        let is_under_way =
-            known.member.state == MemberState::Claimed && !self.ordinary.contains(&known.member.host);
+        let is_under_way = known.member.state == MemberState::Claimed;
         is_under_way.then(|| Replaces::Alone(replaces.host().clone()))
     }
 }

@@ -53,18 +53,8 @@ pub const TRANSITIONS: &[Transition] = &[
         &[Stage::Bound],
         &[Actor::ClusterAgent],
     ),
-    row(
-        &[Stage::Replacement],
-        &[Stage::Claimed, Stage::Leaving],
-        &[Actor::Person, Actor::Site],
-    ),
     row(&[Stage::Replacement], &[Stage::Leaving], &[Actor::ClusterAgent]),
     row(&[Stage::LostReplacement], &[Stage::Lost], &[Actor::ClusterAgent]),
-    row(
-        &[Stage::LostReplacement],
-        &[Stage::Lost],
-        &[Actor::Person, Actor::Site],
-    ),
     row(
         &[Stage::Claimed, Stage::Bound, Stage::Requested],
         &[Stage::Leaving],

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use placement::life::{Actor, Circumstances, Stage, TRANSITIONS, Transition};
-use placement::{FailReason, HostId, MemberState, Replaces};
+use placement::{FailReason, HostId, Replaces};
 
 use crate::event::Event;
 use crate::world::{Mem, Tenant, World};
@@ -46,33 +46,14 @@ fn stage(world: &World, tenant: &Tenant, mem: &Mem) -> Stage {
                 Circumstances {
                     failed: None,
                     paired: false,
-                    ordinary: false,
                 },
             ) != Stage::Releasing
     };
     let circumstances = Circumstances {
         failed: record.failed,
         paired: waits && tenant.members.iter().any(comes),
-        ordinary: replaces_nobody(world, tenant, mem),
     };
     Stage::of_member(record, circumstances)
-}
-
-/// Whether it was claimed beside a member that is not to be moved any more.
-pub(crate) fn replaces_nobody(world: &World, tenant: &Tenant, mem: &Mem) -> bool {
-    let Some(Replaces::Beside(old)) = &mem.record.replaces else {
-        return false;
-    };
-    let is_there = world.site.get(&old.name).is_some_and(|host| host.id == *old);
-    let is_live = |old: &Mem| old.record.state != MemberState::Releasing || old.record.requested;
-    let mut others = tenant.members.iter();
-    others.any(|other| {
-        other.record.host == *old
-            && other.record.role == mem.record.role
-            && is_live(other)
-            && other.record.failed.is_none()
-            && is_there
-    })
 }
 
 /// Who may have made the transitions that follow from an event; None: nobody knows what was before.

@@ -265,29 +265,11 @@ impl World {
         }
     }
 
-    /// A member that was claimed in place of one that stays replaces nobody.
-    fn forget_replacements(&mut self, index: usize) {
-        let world = &*self;
-        let tenant = &world.tenants[index];
-        let ordinary: Vec<HostId> = tenant
-            .members
-            .iter()
-            .filter(|mem| stages::replaces_nobody(world, tenant, mem))
-            .map(|mem| mem.record.host.clone())
-            .collect();
-        for mem in &mut self.tenants[index].members {
-            if ordinary.contains(&mem.record.host) {
-                mem.came_for = None;
-            }
-        }
-    }
-
     fn decide(&mut self, index: usize) -> Result<(), String> {
         self.observe(index);
         if !self.tenants[index].exists {
             return Ok(());
         }
-        self.forget_replacements(index);
         let request = self.request(index);
         let members: Vec<Member> = self.tenants[index]
             .members

@@ -65,14 +65,48 @@ fn a_withdrawn_move_gives_the_claimed_host_back() {
 }
 
 #[test]
-fn a_withdrawn_moves_newcomer_may_stay_if_it_is_needed() {
-    let site = site(hosts(&["b", "c", "a"]));
+fn a_withdrawn_moves_newcomer_fills_no_place_of_growth() {
+    let site = site(hosts(&["b", "c", "a", "d"]));
     let members = [
         member("b", "Worker", "b"),
         member("c", "Worker", "c"),
         member("a", "Worker", "a").state(MemberState::Claimed).beside("b"),
     ];
     let decision = decide(&site, &workers(3), &members);
+    assert_eq!(
+        (released(&decision), taken(&decision)),
+        (vec!["Worker/a".to_owned()], vec!["Worker/d".to_owned()])
+    );
+}
+
+#[test]
+fn a_withdrawn_moves_newcomer_displaces_nobody() {
+    // z was claimed for b, which is well again; c is to be moved too, or has failed.
+    for c in [
+        marked_to_move(host("c").rack("c")),
+        host("c").rack("c").marked_failed(),
+    ] {
+        let site = site([host("b").rack("b"), c, host("z").rack("z")]);
+        let members = [
+            member("b", "Worker", "b"),
+            member("c", "Worker", "c"),
+            member("z", "Worker", "z").state(MemberState::Claimed).beside("b"),
+        ];
+        let decision = decide(&site, &workers(2), &members);
+        assert_eq!(released(&decision), ["Worker/z"]);
+    }
+}
+
+#[test]
+fn a_member_stays_while_its_bound_replacement_is_unseen() {
+    // a, bound beside b, is paused and gone for less than the grace.
+    let site = site([marked_to_move(host("b").rack("b")), host("c").rack("c")]);
+    let members = [
+        member("b", "Worker", "b"),
+        member("c", "Worker", "c"),
+        member("a", "Worker", "a").beside("b"),
+    ];
+    let decision = decide(&site, &workers(2), &members);
     assert_eq!(
         (released(&decision), taken(&decision), kept_hosts(&decision).len()),
         (vec![], vec![], 3)

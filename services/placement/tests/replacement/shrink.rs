@@ -63,6 +63,30 @@ fn a_shrink_that_is_taken_back_respects_the_quota() {
 }
 
 #[test]
+fn a_withdrawn_move_grows_nothing_past_the_quota() {
+    let quotas = [("tenant".parse().expect("a namespace"), 3)].into();
+    let policy = Policy {
+        quotas,
+        ..Policy::default()
+    };
+    // n was claimed for a, which is well again; n is bound or not, and with the other cluster's host the quota is used up.
+    for state in [MemberState::Claimed, MemberState::Bound] {
+        let mut site = site_with(policy.clone(), hosts(&["a", "b", "n", "d"]));
+        let members = [
+            member("a", "Worker", "a"),
+            member("b", "Worker", "b"),
+            member("n", "Worker", "n").state(state).beside("a"),
+        ];
+        hold(&mut site, &members);
+        taken_by_another(&mut site, &["d"]);
+        let decision = decide(&site, &workers(3), &members);
+        assert_eq!(released(&decision), ["Worker/n"], "{state:?}");
+        let kind = decision.refusal.as_ref().map(|refusal| &refusal.kind);
+        assert!(matches!(kind, Some(RefusalKind::Quota { .. })), "{kind:?}");
+    }
+}
+
+#[test]
 fn a_shrink_takes_failed_members_before_those_to_be_moved() {
     let site = site([
         marked_to_move(host("a").rack("a")),

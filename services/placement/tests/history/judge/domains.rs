@@ -20,8 +20,8 @@ pub(super) fn judge(
         .filter(|take| take.role == role.name)
         .collect();
     for new in seen.iter().filter(|new| new.kept) {
-        rule(!shares(seen, new), || {
-            format!("{} shares the domain of one that is not moved any more", new.id())
+        rule(!is_withdrawn(seen, new), || {
+            format!("{} was claimed beside one that is not moved any more", new.id())
         })?;
     }
     let mut used = BTreeSet::new();
@@ -59,15 +59,18 @@ pub(super) fn judge(
     Ok(())
 }
 
-/// Whether a member was claimed beside one in its own domain that is not moved any more.
-pub(super) fn shares(seen: &[Seen<'_>], new: &Seen<'_>) -> bool {
+/// Whether a member was claimed beside one that is not moved any more, and is not bound.
+pub(super) fn is_withdrawn(seen: &[Seen<'_>], new: &Seen<'_>) -> bool {
+    new.is_claimed() && is_extra(seen, new)
+}
+
+/// Whether it was claimed beside one that is not moved any more.
+pub(super) fn is_extra(seen: &[Seen<'_>], new: &Seen<'_>) -> bool {
     let Some(Replaces::Beside(old)) = &new.mem.record.replaces else {
         return false;
     };
-    let mut beside = seen.iter().filter(|other| other.id() == old);
-    new.is_claimed()
-        && new.domain.is_some()
-        && beside.any(|old| old.health == Health::Well && old.domain == new.domain)
+    seen.iter()
+        .any(|other| other.id() == old && other.health == Health::Well)
 }
 
 pub(super) fn is_free(world: &World, role: &Role, host: &Host) -> bool {

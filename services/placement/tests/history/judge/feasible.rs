@@ -1,5 +1,7 @@
 //! What could be taken is taken.
 
+use std::collections::BTreeSet;
+
 use placement::{Decision, Host, HostId, LabelValue, RefusalKind, Replaces, Request, Role, Take};
 
 use super::domains::{is_free, is_occupied};
@@ -47,6 +49,16 @@ impl<'a> OfRole<'a> {
     /// Whether a host is left that could be taken in addition, in the place of a member in this domain or of none.
     fn fits(&self, world: &World, index: usize, decision: &Decision, own: Option<&LabelValue>) -> bool {
         self.left(world, index, decision, own).next().is_some()
+    }
+
+    /// How many hosts could be taken in addition, each in a domain of its own.
+    fn room_to_grow(&self, world: &World, index: usize, decision: &Decision) -> usize {
+        let left = self.left(world, index, decision, None);
+        let Some(key) = &self.role.topology_key else {
+            return left.count();
+        };
+        let domains: BTreeSet<LabelValue> = left.filter_map(|host| host.labels.get(key).cloned()).collect();
+        domains.len()
     }
 
     /// The same with a host of the namespace of `beside`.
@@ -147,9 +159,13 @@ pub(super) fn judge(
         let places = (of.staying().count() + replaced).saturating_sub(pairs);
         let grows = of.takes.iter().any(|take| take.replaces.is_none());
         let lacks = !grows && places < of.role.want as usize;
-        rule(growth != 1 || !lacks || quota || !fits(None), || {
-            format!("{} could grow", of.role.name)
-        })?;
+        // Of one role alone it can be counted: each domain has room for one.
+        let missing = (of.role.want as usize).saturating_sub(places);
+        let alone = lacks && growth == missing;
+        rule(
+            !alone || quota || of.room_to_grow(world, index, decision) < missing,
+            || format!("{} could grow by {missing}", of.role.name),
+        )?;
     }
     Ok(())
 }

@@ -60,8 +60,8 @@ pub(super) fn judge(world: &World, index: usize, request: &Request, refusal: &Re
             }
         }
         let site = site.as_ref().unwrap_or(&world.site);
-        // New hosts, and those that a smaller request needs, may be in racks that the policy cordons.
-        if matches!(help, Help::MakeEligible { .. }) || site.policy().cordoned.is_empty() {
+        // New hosts may be in racks that the policy cordons.
+        if !matches!(help, Help::MoreHosts(_)) || site.policy().cordoned.is_empty() {
             let followed = decide(site, &request, &members).refusal;
             let still = followed.filter(|refusal| refusal.kind == RefusalKind::NoFit);
             rule(still.is_none(), || format!("{help:?} does not help: {still:#?}"))?;

@@ -149,7 +149,7 @@ pub(crate) fn step(
     Ok(())
 }
 
-/// The claimed member that comes for one that is asked to be moved, or that nobody can see.
+/// The member that comes for one that is asked to be moved, or one that came for it where nobody can see one of them.
 fn pairs<'a>(seen: &'a [Seen<'a>]) -> Vec<(&'a Seen<'a>, &'a Seen<'a>)> {
     let mut pairs = Vec::new();
     for new in seen.iter().filter(|new| new.health != Health::Lost) {
@@ -159,7 +159,8 @@ fn pairs<'a>(seen: &'a [Seen<'a>]) -> Vec<(&'a Seen<'a>, &'a Seen<'a>)> {
         let Some(old) = seen.iter().find(|other| other.id() == old) else {
             continue;
         };
-        let waits = old.health == Health::Unknown || old.health == Health::Leaving && new.is_claimed();
+        let comes = new.is_claimed() || new.health == Health::Unknown;
+        let waits = old.health == Health::Unknown || old.health == Health::Leaving && comes;
         if waits {
             pairs.push((old, new));
         }

@@ -1,6 +1,6 @@
 //! The quota of a namespace.
 
-use placement::{Decision, MemberState, Request};
+use placement::{Decision, HostId, MemberState, Replaces, Request};
 
 use super::rule;
 use crate::world::{Mem, World};
@@ -29,6 +29,15 @@ pub(super) fn judge(
         .members
         .iter()
         .filter(|mem| mem.record.requested && decision.keep.iter().any(|keep| keep.host == mem.record.host));
+    // A bound one whose move was withdrawn is one more beside the old one.
+    let is_kept = |host: &HostId| decision.keep.iter().find(|keep| keep.host == *host);
+    let doubled = world.tenants[index].members.iter().filter(|mem| {
+        let stays_alone = is_kept(&mem.record.host).is_some_and(|keep| keep.replaces.is_none());
+        let Some(Replaces::Beside(old)) = &mem.record.replaces else {
+            return false;
+        };
+        stays_alone && is_kept(old).is_some()
+    });
     let swapped = decision.release.iter().filter(|release| {
         world.tenants[index]
             .members
@@ -40,7 +49,7 @@ pub(super) fn judge(
         .iter()
         .filter(|take| take.replaces.is_none())
         .count();
-    let more = grown > 0 || restored.count() > swapped.count();
+    let more = grown > 0 || restored.count() + doubled.count() > swapped.count();
     let wanted: usize = request.roles.iter().map(|role| role.want as usize).sum();
     rule(!more || others + wanted <= *quota as usize, || {
         format!("{others} and {wanted} are more than {quota}")

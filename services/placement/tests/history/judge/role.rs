@@ -41,7 +41,7 @@ pub(super) fn judge(
     let pairs = pairs(seen);
     let surplus: Vec<&Seen<'_>> = seen
         .iter()
-        .filter(|one| one.released == Some(ReleaseReason::Surplus) && !domains::shares(seen, one))
+        .filter(|one| one.released == Some(ReleaseReason::Surplus) && !domains::is_withdrawn(seen, one))
         .collect();
     let is_new = |one: &Seen<'_>| pairs.iter().any(|(_, new)| new.id() == one.id());
     let is_old = |one: &Seen<'_>| pairs.iter().any(|(old, _)| old.id() == one.id());
@@ -94,7 +94,17 @@ pub(super) fn judge(
         decision.refusal.as_ref().map(|refusal| &refusal.kind),
         Some(RefusalKind::Quota { .. })
     );
-    rule(surplus.is_empty() || places == want || quota, || {
+    // What the quota has counted stays, also when it allows no more.
+    let counted = |one: &&Seen<'_>| {
+        let has_place = one.kept || one.released == Some(ReleaseReason::Surplus) || replaced(one);
+        has_place && !is_old(one) && !one.mem.record.requested && !domains::is_extra(seen, one)
+    };
+    let at_least = if quota {
+        want.min(seen.iter().filter(counted).count())
+    } else {
+        want
+    };
+    rule(surplus.is_empty() || places >= at_least, || {
         format!("{places} stay of {want}, and some are surplus")
     })?;
     for one in seen {
@@ -105,7 +115,8 @@ pub(super) fn judge(
             .filter(|new| new.kept || replaced(new) || new.released == Some(ReleaseReason::Surplus));
         match one.released {
             Some(ReleaseReason::Moved) => {
-                let bound = successor.is_some_and(|new| !new.is_claimed() && new.health != Health::Lost);
+                let is_there = |new: &Seen<'_>| matches!(new.health, Health::Well | Health::Leaving);
+                let bound = successor.is_some_and(|new| !new.is_claimed() && is_there(new));
                 rule(bound && one.health == Health::Leaving, || {
                     format!("{} is moved before its replacement is bound", one.id())
                 })?;
