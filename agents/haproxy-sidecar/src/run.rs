@@ -41,7 +41,7 @@ pub struct Args {
     /// Directory shared with HAProxy's container: for haproxy.cfg, and for master.sock, on which HAProxy's master process listens
     #[arg(long, env = "SIP_DIRECTORY", value_name = "PATH")]
     directory: PathBuf,
-    /// Address of the port for probes, /metrics and /config, which returns the configuration that runs (plain HTTP)
+    /// Address of the port for probes, /metrics and /config, which returns the SHA-256 of the configuration that runs (plain HTTP)
     #[arg(long, env = "SIP_LISTEN", value_name = "ADDRESS", default_value = "[::]:8405")]
     listen: SocketAddr,
     /// How long to wait for open connections to a removed member before closing them

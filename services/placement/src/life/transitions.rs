@@ -128,10 +128,10 @@ pub const TRANSITIONS: &[Transition] = &[
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Decision => "decision",
+            Self::Decision => "scheduler",
             Self::ClusterAgent => "cluster agent",
-            Self::Person => "a person",
-            Self::Site => "the site",
+            Self::Person => "person",
+            Self::Site => "host",
         })
     }
 }

@@ -12,7 +12,7 @@ pub struct LimitArgs {
     /// Concurrent changes (such as `ApplyCluster`) of one identity, and as many concurrent short reads
     #[arg(long, env = "SIP_LIMIT_CALLS", value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     limit_calls: u32,
-    /// Concurrent large reads of one identity: lists, `FindCapacity`, `ListDecisions`, `ExportLedger`
+    /// Concurrent large reads of one identity: `ListHosts`, `ListPlacements`, `ListDecisions`, `FindCapacity`, `ExportLedger`
     #[arg(long, env = "SIP_LIMIT_SCANS", value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     limit_scans: u32,
     /// Concurrent watches of one identity

@@ -16,7 +16,7 @@ use crate::fixtures::{
 /// What the ledger says of `h1`, from the point of view of the cluster `one`.
 const LEDGER: [&str; 5] = ["free", "claimed", "bound", "releasing", "other_cluster"];
 /// What `h1` shows.
-const SITE_SHOWS: [&str; 5] = ["unlabelled", "ours", "others", "partial_labels", "uid_gone"];
+const SITE_SHOWS: [&str; 5] = ["unlabelled", "ours", "foreign", "partial_labels", "uid_gone"];
 
 #[test]
 fn the_document_and_the_tests_have_the_same_cells() {
@@ -38,13 +38,15 @@ fn the_document_and_the_tests_have_the_same_cells() {
     let document = include_str!("../../../../../docs/reconciliation.md");
     let table = document
         .lines()
-        .skip_while(|line| !line.starts_with("| Ledger, site |"))
+        .skip_while(|line| !line.starts_with("| Ledger | Site |"))
         .skip(2)
         .take_while(|line| line.starts_with('|'));
-    let cells = table.filter_map(|line| line.strip_prefix("| ")?.split_once(" |"));
-    let cells: Vec<String> = cells
-        .map(|(name, _)| name.replace(", ", "_and_").replace(' ', "_"))
-        .collect();
+    let cells = table.filter_map(|line| {
+        let (ledger, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        let (site, _) = rest.split_once(" | ")?;
+        Some(format!("{ledger}_and_{site}").replace(' ', "_"))
+    });
+    let cells: Vec<String> = cells.collect();
     assert_eq!(cells.len(), expected.len(), "a cell is there twice: {cells:?}");
     assert_eq!(tests, expected, "tests");
     assert_eq!(cells.into_iter().collect::<BTreeSet<_>>(), expected, "document");
@@ -118,7 +120,7 @@ async fn free_and_ours() {
 }
 
 #[tokio::test]
-async fn free_and_others() {
+async fn free_and_foreign() {
     let stage = Stage::empty();
     let orphan = labelled("h1", "gone");
     let session = stage
@@ -207,7 +209,7 @@ async fn other_cluster_and_ours() {
 }
 
 #[tokio::test]
-async fn other_cluster_and_others() {
+async fn other_cluster_and_foreign() {
     let (stage, session) = other_cluster().await;
 
     stage.report(&session, &[labelled("h1", "two")]).await;

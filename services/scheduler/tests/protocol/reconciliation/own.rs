@@ -60,7 +60,7 @@ async fn claimed_and_ours() {
 }
 
 #[tokio::test]
-async fn claimed_and_others() {
+async fn claimed_and_foreign() {
     let (stage, session, _) = claimed().await;
 
     stage.report(&session, &[labelled("h1", "two")]).await;
@@ -126,7 +126,7 @@ async fn bound_and_ours() {
 }
 
 #[tokio::test]
-async fn bound_and_others() {
+async fn bound_and_foreign() {
     let (stage, session, before) = bound().await;
 
     stage.report(&session, &[labelled("h1", "two")]).await;
@@ -221,7 +221,7 @@ async fn releasing_and_ours() {
 }
 
 #[tokio::test]
-async fn releasing_and_others() {
+async fn releasing_and_foreign() {
     let (stage, session, record) = releasing().await;
 
     stage.report(&session, &[labelled("h1", "two")]).await;
