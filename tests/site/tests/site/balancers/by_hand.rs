@@ -22,7 +22,9 @@ async fn patch(stage: &Stage, containing: &str, host: &str, revision: &str) {
     let mut patches = commands.filter_map(|command| Some(command.split_once("'`")?.0));
     let documented = patches.find(|patch| patch.contains(containing)).unwrap();
     let change = documented.replace("REVISION", revision);
-    let arguments = ["patch", "bmh", "-n", "metal", host, "--type", "merge", "-p", &change];
+    let arguments = [
+        "patch", "bmh", "-n", "metal", host, "--type", "merge", "-p", &change,
+    ];
     stage.site.kubectl_ok(&arguments).await.unwrap();
 }
 
