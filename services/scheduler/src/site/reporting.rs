@@ -242,16 +242,20 @@ impl Site {
             .marks
             .judge(&self.name, &host, &self.positions, &mut self.notes);
         host.set_problem(problem);
+        let mut shows_others = true;
         if let Some(before) = self.inventory.hosts().get(&id.name) {
             self.notes.compare(before.facts(), host.facts());
             touched.extend(self.recorded(before.details().named.as_ref()));
+            shows_others = before.details().addresses != host.details().addresses;
         }
         touched.extend(self.recorded(host.details().named.as_ref()));
         touched.extend(self.recorded(self.inventory.holding_cluster(&id)));
         self.inventory.insert(host);
-        // A member has lost an address that this host shows.
-        let routed_by = self.inventory.routed_by(&id.name);
-        touched.extend(routed_by.filter_map(|cluster| self.recorded(Some(cluster))));
+        // A member may have lost an address that this host shows now.
+        if shows_others {
+            let routed_by = self.inventory.routed_by(&id.name);
+            touched.extend(routed_by.filter_map(|cluster| self.recorded(Some(cluster))));
+        }
         self.mark_orphans(&[id]);
     }
 

@@ -17,7 +17,7 @@ use sandbox::authority::Caller;
 use tokio::task::JoinSet;
 
 use crate::{
-    killed::{CLIENTS, SITES, Working, number},
+    killed::{CLIENTS, SITES, Working, number, seed},
     pki::Pki,
 };
 use attack::Attack;
@@ -72,7 +72,7 @@ fn begin(attack: &Arc<Attack>) -> JoinSet<()> {
 
 async fn attacked(storage: Storage) {
     let seconds = number("SOAK_ABUSE_SECONDS", 10);
-    let seed = number("SOAK_SEED", 1);
+    let seed = seed();
     let victims: Vec<String> = (0..SITES).map(|site| format!("site-{site}")).collect();
     let mut sites = victims.clone();
     sites.push(HOSTILE.to_owned());
