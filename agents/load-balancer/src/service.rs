@@ -101,12 +101,11 @@ impl Service for LoadBalancers {
     }
 
     async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Found, Error> {
-        let standing = match &self.sidecar {
-            Some(_) => None,
-            None => {
-                let namespace = scope.cluster.namespace();
-                Some(Standing::read(&self.client, namespace, entry.name()).await?)
-            }
+        let standing = if self.sidecar.is_some() {
+            None
+        } else {
+            let namespace = scope.cluster.namespace();
+            Some(Standing::read(&self.client, namespace, entry.name()).await?)
         };
         let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
         Ok(Found { chosen, standing })
