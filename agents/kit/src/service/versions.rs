@@ -15,11 +15,11 @@ use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 pub(super) struct Versions(Arc<Mutex<Known>>);
 
 /// By name.
-type ByName = HashMap<String, Kept>;
+type ByName = HashMap<String, Recorded>;
 
 /// What is kept of an object.
 #[derive(Debug)]
-struct Kept {
+struct Recorded {
     version: String,
     owned: Option<Owned>,
 }
@@ -44,9 +44,9 @@ impl Versions {
         let mut known = self.known();
         match event {
             Event::Init => known.listing.clear(),
-            Event::InitApply(object) => known.listing.extend(kept(object)),
+            Event::InitApply(object) => known.listing.extend(recorded(object)),
             Event::InitDone => known.objects = mem::take(&mut known.listing),
-            Event::Apply(object) => known.objects.extend(kept(object)),
+            Event::Apply(object) => known.objects.extend(recorded(object)),
             Event::Delete(object) => {
                 known.objects.remove(&object.name_any());
             }
@@ -61,14 +61,14 @@ impl Versions {
     /// The version of the object of a name; `None` if there is none.
     pub(super) fn by_name(&self, name: &str) -> Option<String> {
         let known = self.known();
-        known.objects.get(name).map(|kept| kept.version.clone())
+        known.objects.get(name).map(|recorded| recorded.version.clone())
     }
 
     /// Names of the objects that a cluster owns, each with that of its instance.
     pub(super) fn owned_by(&self, cluster_uid: &str) -> Vec<(String, String)> {
         let known = self.known();
-        let owned = known.objects.iter().filter_map(|(name, kept)| {
-            let owned = kept.owned.as_ref()?;
+        let owned = known.objects.iter().filter_map(|(name, recorded)| {
+            let owned = recorded.owned.as_ref()?;
             (owned.cluster_uid == cluster_uid).then(|| (name.clone(), owned.instance.clone()))
         });
         owned.collect()
@@ -79,7 +79,7 @@ impl Versions {
     }
 }
 
-fn kept(object: &impl Resource) -> Option<(String, Kept)> {
+fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
     let version = version(object)?;
     let mut owners = object.owner_references().iter();
     let owner = owners.find(|owner| owner.kind == "SIPCluster");
@@ -88,7 +88,7 @@ fn kept(object: &impl Resource) -> Option<(String, Kept)> {
         cluster_uid: owner.uid.clone(),
         instance: instance.clone(),
     });
-    Some((object.name_any(), Kept { version, owned }))
+    Some((object.name_any(), Recorded { version, owned }))
 }
 
 /// Changes with the desired state of an object: where objects have a generation, neither their status nor their labels and
