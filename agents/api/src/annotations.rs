@@ -33,6 +33,9 @@ pub const TEMPLATE_IMAGE: &str = "sip.airshipit.org/template-image";
 /// On the `ConfigMap` of a load balancer: epoch and revision of the placement that it was rendered for, as `EPOCH.REVISION`. With it every
 /// claim and every release changes the object, so that a write which was meant for an earlier version is refused.
 pub const PLACEMENT: &str = "sip.airshipit.org/placement";
+/// On the `ConfigMap` of a load balancer without a sidecar: tells its configuration from an equal one before, where another one was in
+/// between. The pods' [`CONFIG_HASH`] has it too.
+pub const CONFIG_MARK: &str = "sip.airshipit.org/config-mark";
 /// On a pod: the Multus networks that it joins, as a JSON list.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// On a pod, by Multus: the networks that it has joined, and its addresses in them.

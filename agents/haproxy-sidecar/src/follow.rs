@@ -102,7 +102,8 @@ pub struct Follower {
     drain: Duration,
     report: watch::Sender<Report<Running>>,
     metrics: Metrics,
-    /// The last configuration that ran.
+    /// The configuration that takes the place of a refused one: the last one that ran, or of which this has reported since that HAProxy
+    /// will start with it.
     good: Option<Arc<Wanted>>,
     settled: Option<Settled>,
     attempt: Option<Attempt>,
@@ -110,7 +111,7 @@ pub struct Follower {
     /// Members that drain, and since when. A restart of this program restarts their time: it may be longer than configured, never shorter.
     leaving: BTreeMap<Member, Instant>,
     /// The configuration that has been in the file while HAProxy did not answer, and since when.
-    unread: Option<(String, Instant)>,
+    unread: Option<(Arc<Wanted>, Instant)>,
     trouble: Option<String>,
 }
 
@@ -175,7 +176,10 @@ impl Follower {
             self.report_running(None, unusable);
             return IDLE;
         };
-        self.unread = self.unread.take().filter(|(digest, _)| digest == wanted.digest());
+        self.unread = self
+            .unread
+            .take()
+            .filter(|(unread, _)| unread.digest() == wanted.digest());
         if self.report.borrow().running.running.as_deref() != Some(wanted.digest()) {
             self.report_running(None, unusable.clone());
         }
@@ -216,13 +220,18 @@ impl Follower {
         }
     }
 
-    fn report_running(&self, running: Option<String>, failed: Option<String>) {
+    fn report_running(&mut self, running: Option<String>, failed: Option<String>) {
         let running = Running { running, failed };
         let lasting = self
             .unread
             .as_ref()
             .filter(|(_, since)| since.elapsed() >= STARTS);
-        let starts_with = lasting.map(|(digest, _)| digest.clone());
+        let lasting = lasting.map(|(unread, _)| Arc::clone(unread));
+        let starts_with = lasting.as_ref().map(|lasting| lasting.digest().to_owned());
+        if lasting.is_some() {
+            // Hosts that are not in it may leave on this report: nothing older may take its place.
+            self.good = lasting;
+        }
         self.report.send_if_modified(|report| {
             let changed = report.running != running || report.starts_with != starts_with;
             if changed {
@@ -240,10 +249,10 @@ impl Follower {
     }
 
     /// Notes that the file holds this configuration and that HAProxy does not answer, so that it reads it when it starts.
-    fn note_unread(&mut self, wanted: &Wanted) {
+    fn note_unread(&mut self, wanted: &Arc<Wanted>) {
         let known = self.unread.as_ref();
-        if known.is_none_or(|(digest, _)| digest != wanted.digest()) {
-            self.unread = Some((wanted.digest().to_owned(), Instant::now()));
+        if known.is_none_or(|(unread, _)| unread.digest() != wanted.digest()) {
+            self.unread = Some((Arc::clone(wanted), Instant::now()));
         }
     }
 

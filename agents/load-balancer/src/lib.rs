@@ -9,18 +9,22 @@
 //! | `balancers` | the entries of both sections, and the members behind each |
 //! | `rendering` | an entry's objects, by the template that was chosen |
 //! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
-//! | `pod_config` | which configuration a pod runs |
-//! | `drain` | whether any pod routes to hosts that leave |
+//! | `pod_config`, `texts` | which configuration a pod runs |
+//! | `drain`, `routing`, `configurations`, `waits` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
 //! | `reachability` | whether any member answers |
 
 mod balancers;
+mod configurations;
 mod drain;
 mod identity;
 mod pod_config;
 mod reachability;
 mod rendering;
+mod routing;
 pub mod run;
 mod service;
 mod template_check;
 mod template_store;
 mod templates;
+mod texts;
+mod waits;

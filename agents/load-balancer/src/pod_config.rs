@@ -19,6 +19,8 @@ use render::load_balancer::{
     running::{CONFIG_PATH, Running, STARTS_WITH_PATH},
 };
 
+use crate::texts;
+
 /// Pods of one cluster that are asked concurrently.
 pub(crate) const AT_ONCE: usize = 16;
 /// When pods that do not run the newest configuration yet are asked again; and when they are slow.
@@ -107,16 +109,17 @@ fn is_live(pod: &Pod) -> bool {
 }
 
 /// Whether one pod follows: its sidecar reports it; without one, a pod runs what it was started with.
-pub(crate) async fn follows_one(pod: Arc<Pod>, digest: &str) -> Follows {
-    let running = if pod_http::port(&pod, REPORT_PORT_NAME).is_some() {
-        reported(&pod).await
+pub(crate) async fn follows_one(pod: Arc<Pod>, configuration: &str) -> Follows {
+    let (running, wanted) = if pod_http::port(&pod, REPORT_PORT_NAME).is_some() {
+        (reported(&pod).await, texts::digest(configuration))
     } else {
-        Running {
+        let running = Running {
             running: pod.annotations().get(annotations::CONFIG_HASH).cloned(),
             failed: None,
-        }
+        };
+        (running, configuration)
     };
-    if running.running.as_deref() == Some(digest) {
+    if running.running.as_deref() == Some(wanted) {
         return Follows::All;
     }
     Follows::Not {

@@ -10,23 +10,34 @@ use api::{
         ready::PROGRESSING,
     },
 };
-use kit::service::{Findings, Kind, Objects, Prepared, Problem, Rendered, Scope, revision};
+use kit::service::{Findings, Kind, Objects, Prepared, Problem, Rendered, Scope};
 use render::load_balancer::{self, Access, Member, Plan, Sidecar};
 
 use crate::{
     balancers::Balancer,
+    configurations,
     templates::{Accepted, Chosen},
+    texts::{self, Standing},
 };
 
 /// Pause after which a template check is observed again.
 const CHECK_AGAIN: Duration = Duration::from_secs(10);
 
-/// The objects of a load balancer. `chosen`: by which template; `None` where the operators have written none.
+/// What rendering a load balancer needs of the API server.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// By which template; `None` where the operators have written none.
+    pub(crate) chosen: Option<Chosen>,
+    /// The configuration that is there; `None` where a sidecar reports which one runs.
+    pub(crate) standing: Option<Standing>,
+}
+
+/// The objects of a load balancer.
 pub(crate) fn render(
     scope: Scope<'_>,
     balancer: &Balancer,
     sidecar: Option<&Sidecar>,
-    chosen: Option<Chosen>,
+    Found { chosen, standing }: Found,
 ) -> Rendered {
     let plan = balancer.plan(scope.cluster, sidecar);
     let (members, without_address) = balancer.members(scope.members);
@@ -41,7 +52,7 @@ pub(crate) fn render(
         .as_ref()
         .is_some_and(|problem| problem.reason != BAD_TEMPLATE);
     Rendered {
-        objects: prepared(objects, scope.observed.placement()),
+        objects: prepared(objects, scope.observed.placement(), standing.as_ref()),
         findings: Findings {
             problems: missing.collect(),
             substitutes: problem.into_iter().collect(),
@@ -90,23 +101,35 @@ fn by_template(
 
 /// `held`: what the status holds. The configuration names its revision even where its text stays: a member may come and leave again before
 /// anybody has written a text with it, and a replica that was leader before may still do so.
-fn prepared(rendered: load_balancer::Objects, held: Option<&Placement>) -> Objects<Prepared> {
+fn prepared(
+    rendered: load_balancer::Objects,
+    held: Option<&Placement>,
+    standing: Option<&Standing>,
+) -> Objects<Prepared> {
     let digest = rendered.config_digest();
+    let mark = standing.and_then(|standing| standing.mark(&digest));
+    let configuration = texts::marked(&digest, mark.as_deref());
     let load_balancer::Objects {
         mut config_map,
-        deployment,
+        mut deployment,
         service,
         budget,
         policy,
         access,
         config: _,
     } = rendered;
-    if let Some(held) = held {
-        let position = format!("{}.{}", held.epoch, revision(held));
+    let position = held.map(|held| (annotations::PLACEMENT, configurations::position(held)));
+    let mark = mark.map(|mark| (annotations::CONFIG_MARK, mark));
+    for (annotation, value) in position.into_iter().chain(mark) {
         let all = config_map.metadata.annotations.get_or_insert_default();
-        all.insert(annotations::PLACEMENT.to_owned(), position);
+        all.insert(annotation.to_owned(), value);
     }
-    let objects = Objects::new(service, deployment, digest)
+    let on_pods = deployment.spec.template.metadata.as_mut();
+    let on_pods = on_pods.and_then(|metadata| metadata.annotations.as_mut());
+    if let Some(hash) = on_pods.and_then(|all| all.get_mut(annotations::CONFIG_HASH)) {
+        hash.clone_from(&configuration);
+    }
+    let objects = Objects::new(service, deployment, configuration)
         .configuration(config_map)
         .guard(policy)
         .guard_or_none(Kind::PodDisruptionBudget, budget);
@@ -116,7 +139,7 @@ fn prepared(rendered: load_balancer::Objects, held: Option<&Placement>) -> Objec
             role,
             binding,
         }) => objects.access(account).access(role).access(binding),
-        None => objects,
+        None => objects.without_access(),
     }
 }
 
@@ -178,8 +201,48 @@ mod tests {
                 Some(end) => assert!(message.ends_with(end), "{message}"),
                 None => assert!(message.is_empty(), "{message}"),
             }
-            let objects: Objects<Prepared> = prepared(objects, None);
+            let objects: Objects<Prepared> = prepared(objects, None, None);
             assert_eq!(objects.name(), "loadbalancer-controlplane-shop");
+        }
+    }
+
+    #[test]
+    fn pods_are_made_for_the_text_and_its_mark() {
+        let cluster = cluster();
+        let plan = Balancer::all(&cluster).remove(0);
+        let hash = |standing: Option<Standing>| {
+            let plan = plan.plan(&cluster, None);
+            let objects = prepared(plan.objects(&[]), None, standing.as_ref());
+            let template = objects.deployment().spec.template.metadata.clone().unwrap();
+            let hash = template.annotations.unwrap()[annotations::CONFIG_HASH].clone();
+            assert_eq!(hash, objects.config_digest());
+            hash
+        };
+        let digest = hash(None);
+        let present = |of: &str, mark: Option<&str>| {
+            Some(Standing::Present {
+                digest: of.to_owned(),
+                mark: mark.map(str::to_owned),
+                version: "9".to_owned(),
+            })
+        };
+        assert_eq!(hash(present(&digest, None)), digest, "the text stays");
+        assert_eq!(hash(present(&digest, Some("7"))), format!("{digest}.7"));
+        assert_eq!(hash(present("another", Some("7"))), format!("{digest}.9"));
+    }
+
+    #[test]
+    fn without_a_sidecar_pods_have_no_rights() {
+        let cluster = cluster();
+        let balancer = Balancer::all(&cluster).remove(0);
+        let sidecar = Sidecar {
+            image: "sidecar:1".parse().unwrap(),
+        };
+        for (sidecar, expected) in [(Some(&sidecar), false), (None, true)] {
+            let objects = prepared(balancer.plan(&cluster, sidecar).objects(&[]), None, None);
+            for kind in [Kind::RoleBinding, Kind::Role, Kind::ServiceAccount] {
+                assert_eq!(objects.without().contains(&kind), expected, "{kind:?}");
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The load balancer as a service of the framework.
 
-use std::convert::Infallible;
+use std::{collections::BTreeSet, convert::Infallible};
 
 use api::{
-    Cluster, ControlPlaneBalancer, Invalid, MadePorts, PortSet, SIPCluster,
+    Cluster, ControlPlaneBalancer, Endpoint, Invalid, PortSet, SIPCluster,
     conditions::load_balancer::NO_REACHABLE_BACKEND,
 };
 use k8s_openapi::api::core::v1::Service as CoreService;
@@ -16,12 +16,14 @@ use render::load_balancer::{API_SERVER_PORT, Sidecar};
 
 use crate::{
     balancers::Balancer,
-    drain,
+    drain::{self, Evidence},
     identity::IDENTITY,
     pod_config::{self, Follows},
     reachability::Unserved,
-    rendering,
-    templates::{Chosen, Templates},
+    rendering::{self, Found},
+    templates::Templates,
+    texts::Standing,
+    waits::Waits,
 };
 
 /// The load balancers of a site's clusters.
@@ -32,6 +34,7 @@ pub(crate) struct LoadBalancers {
     sidecar: Option<Sidecar>,
     templates: Templates,
     unserved: Unserved,
+    waits: Waits,
 }
 
 impl LoadBalancers {
@@ -43,6 +46,7 @@ impl LoadBalancers {
             sidecar,
             templates: Templates::new(watches),
             unserved: Unserved::default(),
+            waits: Waits::default(),
         }
     }
 
@@ -59,13 +63,11 @@ impl LoadBalancers {
 impl Service for LoadBalancers {
     const IDENTITY: &'static Identity = IDENTITY;
     type Entry = Balancer;
-    type Prepared = Option<Chosen>;
+    type Prepared = Found;
 
     fn parse(observed: &Observed<'_>) -> Result<Cluster, Invalid> {
-        let existing = observed.services();
-        let existing = existing.map(|service| (service.name_any(), ports(service)));
-        let existing: MadePorts = existing.collect();
-        Ok(Cluster::parse(observed.object())?.keep_names(&existing))
+        let made = observed.made_ports_by(ports, recorded_ports);
+        Ok(Cluster::parse(observed.object())?.keep_names(&made))
     }
 
     fn entries(cluster: &Cluster) -> Vec<Balancer> {
@@ -98,12 +100,19 @@ impl Service for LoadBalancers {
         }
     }
 
-    async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Option<Chosen>, Error> {
-        self.templates.choose(scope, entry, self.sidecar.as_ref()).await
+    async fn prepare(&self, scope: Scope<'_>, entry: &Balancer) -> Result<Found, Error> {
+        let standing = if self.sidecar.is_some() {
+            None
+        } else {
+            let namespace = scope.cluster.namespace();
+            Some(Standing::read(&self.client, namespace, entry.name()).await?)
+        };
+        let chosen = self.templates.choose(scope, entry, self.sidecar.as_ref()).await?;
+        Ok(Found { chosen, standing })
     }
 
-    fn render(&self, scope: Scope<'_>, entry: &Balancer, chosen: Option<Chosen>) -> Rendered {
-        rendering::render(scope, entry, self.sidecar.as_ref(), chosen)
+    fn render(&self, scope: Scope<'_>, entry: &Balancer, found: Found) -> Rendered {
+        rendering::render(scope, entry, self.sidecar.as_ref(), found)
     }
 
     async fn probe(
@@ -134,7 +143,13 @@ impl Service for LoadBalancers {
     }
 
     async fn drain(&self, observed: &Observed<'_>, desired: &[(String, String)]) -> Drain {
-        drain::drain(&self.client, &self.stores.pods, observed, desired).await
+        let evidence = Evidence {
+            client: &self.client,
+            stores: &self.stores,
+            waits: &self.waits,
+            have_sidecars: self.sidecar.is_some(),
+        };
+        drain::drain(evidence, observed, desired).await
     }
 
     fn forget(&self, cluster: &SIPCluster, name: &str) {
@@ -143,10 +158,20 @@ impl Service for LoadBalancers {
     }
 }
 
-/// The ports that distinguish one load balancer from another of its kind: the port of API servers is that of all.
-fn ports(service: &CoreService) -> std::collections::BTreeSet<u16> {
+/// The ports that distinguish one load balancer from another of its kind.
+fn ports(service: &CoreService) -> BTreeSet<u16> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let numbers = ports.flat_map(|port| [Some(port.port), port.node_port]).flatten();
+    distinguishing(ports.flat_map(|port| [Some(port.port), port.node_port]))
+}
+
+/// The same of an endpoint in the status.
+fn recorded_ports(endpoint: &Endpoint) -> BTreeSet<u16> {
+    distinguishing([endpoint.port, endpoint.node_port])
+}
+
+/// The port of API servers is that of all of their load balancers.
+fn distinguishing(numbers: impl IntoIterator<Item = Option<i32>>) -> BTreeSet<u16> {
+    let numbers = numbers.into_iter().flatten();
     numbers
         .filter_map(|number| u16::try_from(number).ok())
         .filter(|number| *number != API_SERVER_PORT)

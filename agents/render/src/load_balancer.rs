@@ -15,6 +15,7 @@ pub mod template;
 
 pub use crate::running;
 pub use check::Check;
+pub use config::digest as config_digest;
 pub use interface::{
     API_SERVER_PORT, CONFIG_FILE, INTERNAL_PORT_NAME, MASTER_SOCKET, MEMBERS_PATH, MEMBERSHIP_FILE,
     REPORT_PORT_NAME,

@@ -88,6 +88,51 @@ async fn what_a_dead_haproxy_will_start_with_is_reported() {
 }
 
 #[tokio::test]
+async fn what_was_reported_for_its_start_is_never_taken_back() {
+    let mut pod = Pod::empty(LONG);
+    let proxy = mishear(&pod, &[]);
+    let [at_front, a, b] = [0, 1, 2].map(|which| pod.addresses.get(which));
+    pod.member("a", a).await;
+    pod.member("b", b).await;
+    let first = Configuration::new(at_front).with("a", a).with("b", b);
+    pod.want(&first);
+    pod.until("it is written", |report| report.started).await;
+    pod.start_haproxy_with("real.sock", "haproxy.cfg");
+    pod.runs(&first).await;
+    drop(proxy);
+    pod.kill_haproxy();
+
+    let without = first.clone().without("a");
+    let digest = without.digest();
+    pod.want(&without);
+    pod.until("it is in the file", |report| {
+        report.starts_with.as_ref() == Some(&digest)
+    })
+    .await;
+    // It starts with that, and before this is observed another one comes, which it refuses.
+    pod.start_haproxy_with("real.sock", "haproxy.cfg");
+    let deadline = Instant::now() + PATIENCE;
+    while Connection::open(front(&first)).await.is_err() {
+        assert!(Instant::now() < deadline, "{}", pod.log());
+    }
+    pod.want(&without.noting("  no-such-keyword"));
+    while !file(&pod).contains("no-such-keyword") {
+        assert!(Instant::now() < deadline, "{}", file(&pod));
+        tokio::task::yield_now().await;
+    }
+    std::fs::remove_file(pod.socket()).unwrap();
+    let _proxy = mishear(&pod, &[]);
+    pod.until("it is refused", |report| report.running.failed.is_some())
+        .await;
+    let left = file(&pod);
+    assert!(!left.contains("no-such-keyword"), "{left}");
+    assert!(
+        !left.contains("server a "),
+        "a host has left on that report:\n{left}"
+    );
+}
+
+#[tokio::test]
 async fn a_haproxy_that_starts_late_runs_the_newest() {
     let mut pod = Pod::empty(LONG);
     let [at_front, a, b] = [0, 1, 2].map(|which| pod.addresses.get(which));

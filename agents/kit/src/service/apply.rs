@@ -200,7 +200,7 @@ async fn apply_workload(
         Ok(Err(problem)) => return Ok(Err(problem)),
         Err(error) => return refusal("apply what the pods may do", error).map(Err),
     };
-    let (deployment, guards, pruned) = tokio::join!(
+    let (deployment, guards) = tokio::join!(
         apply::<Deployment>(client, manager, objects.deployment()),
         join_all(
             objects
@@ -208,16 +208,7 @@ async fn apply_workload(
                 .iter()
                 .map(|child| async move { (child, ownership::apply_child(site, cluster, child).await) })
         ),
-        try_join_all(
-            objects
-                .without()
-                .iter()
-                .map(|kind| prune(site, cluster, objects, *kind))
-        ),
     );
-    if let Some(problem) = pruned?.into_iter().flatten().next() {
-        return Ok(Err(problem));
-    }
     for (child, applied) in guards {
         match applied {
             Ok(Ok(version)) => versions.push(version),
@@ -225,11 +216,18 @@ async fn apply_workload(
             Err(error) => return refusal(action(child), error).map(Err),
         }
     }
-    versions.extend(objects.without().iter().map(|_| None));
-    match deployment {
-        Ok(deployment) => Ok(Ok((deployment, versions))),
-        Err(error) => refusal("apply the Deployment", error).map(Err),
+    let deployment = match deployment {
+        Ok(deployment) => deployment,
+        Err(error) => return refusal("apply the Deployment", error).map(Err),
+    };
+    // The Deployment before may need them.
+    let unwanted = objects.without().iter();
+    let pruned = try_join_all(unwanted.map(|kind| prune(site, cluster, objects, *kind))).await?;
+    if let Some(problem) = pruned.into_iter().flatten().next() {
+        return Ok(Err(problem));
     }
+    versions.extend(objects.without().iter().map(|_| None));
+    Ok(Ok((deployment, versions)))
 }
 
 /// Whether a Deployment was applied for the cluster of a rendered one: SIP's have no owner.
@@ -247,6 +245,11 @@ async fn prune(
     objects: &Objects<Exposed>,
     kind: Kind,
 ) -> Result<Option<Problem>, Error> {
+    // Nobody but this agent makes accounts and rights for instances, so the watch of its objects shows them.
+    let is_access = matches!(kind, Kind::RoleBinding | Kind::Role | Kind::ServiceAccount);
+    if is_access && !site.stores.shows(objects, kind) {
+        return Ok(None);
+    }
     let name = (&*objects.namespace(), &*objects.name());
     pruning::delete_child(site, cluster, kind, name, Unowned::Sip).await
 }

@@ -41,8 +41,8 @@ pub trait Service: Send + Sync + 'static {
     /// What [`prepare`](Self::prepare) has found for an entry.
     type Prepared: Send;
 
-    /// Checks the spec. Entries without a name keep the names of what exists with their node ports. Override it where other ports
-    /// than those of nodes tell entries from each other.
+    /// Checks the spec. Entries without a name keep the names of what exists with their node ports, or is recorded with them. Override it
+    /// where other ports than those of nodes tell entries from each other.
     ///
     /// # Errors
     /// Everything that is wrong with the spec.

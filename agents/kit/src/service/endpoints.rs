@@ -63,6 +63,12 @@ pub(super) fn instance(endpoint: &Endpoint) -> &str {
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
+/// These endpoints, and those of instances that have none among them.
+pub(super) fn with_new(known: Vec<Endpoint>, mut all: Vec<Endpoint>) -> Vec<Endpoint> {
+    all.retain(|endpoint| !known.iter().any(|known| instance(known) == instance(endpoint)));
+    known.into_iter().chain(all).collect()
+}
+
 /// The address that the site's load balancer gave.
 fn ingress(service: &Service) -> Option<String> {
     let status = service.status.as_ref()?.load_balancer.as_ref()?;
@@ -110,6 +116,20 @@ mod tests {
                 .map(|endpoint| (endpoint.address.as_deref(), endpoint.port.unwrap()));
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn only_endpoints_of_new_instances_are_added() {
+        let named = |names: &[&str]| -> Vec<Endpoint> {
+            let names = names.iter();
+            let endpoint = |name: &&str| Endpoint {
+                name: (*name).to_owned(),
+                ..Endpoint::default()
+            };
+            names.map(endpoint).collect()
+        };
+        let all = with_new(named(&["a:1", "b"]), named(&["a:1", "a:2", "c:1", "c:2"]));
+        assert_eq!(all, named(&["a:1", "b", "c:1", "c:2"]));
     }
 
     #[test]

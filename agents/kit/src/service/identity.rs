@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{conditions::ConditionType, labels};
 
-use super::kinds::Children;
+use super::kinds::{Children, Kind};
 use crate::apply::Manager;
 
 /// What tells one service agent from another.
@@ -21,7 +21,7 @@ pub struct Identity {
     /// Names of the objects that the Airship SIP operator made begin with these; the name of the cluster follows.
     pub sip_prefixes: &'static [&'static str],
     /// The children of an instance besides its Service, in the order in which they are deleted. The Service is made first and
-    /// deleted last: while it exists, what is left of its instance is found.
+    /// deleted last; as long as any of them exists, what is left of the instance is found.
     pub children: &'static [Children],
     /// Labels of pods, besides those that every service has, that the service needs of the watch.
     pub pod_labels: &'static [&'static str],
@@ -34,6 +34,14 @@ impl Identity {
     #[must_use]
     pub fn owns(&self, name: &str) -> bool {
         self.name_prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Whether an object is deleted with an instance, by its kind and name.
+    pub(super) fn is_child(&self, kind: Kind, name: &str, instance: &str) -> bool {
+        let mut children = self.children.iter();
+        self.owns(instance)
+            && children
+                .any(|children| children.kind == kind && name.strip_prefix(instance) == Some(children.suffix))
     }
 
     /// What tells the kinds of this agent's instances from each other, by the name of one: load balancers of API servers from those of

@@ -1,8 +1,12 @@
 //! What exists for a cluster by name, with the node ports by which entries without a name find it.
 
-use api::{MadePorts, SIPCluster};
+use std::collections::BTreeSet;
+
+use api::{Endpoint, MadePorts, SIPCluster};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Resource as _, ResourceExt as _};
+
+use super::endpoints;
 
 /// The instances of a cluster whose names are `owned`, with their node ports: those of its Services, and what the status has recorded
 /// where a Service is missing. `services` may have those of others.
@@ -11,19 +15,22 @@ pub fn made_ports<'a>(
     owned: impl Fn(&str) -> bool,
     services: impl IntoIterator<Item = &'a Service>,
 ) -> MadePorts {
-    let mut made = recorded_ports(object);
+    let mut made = recorded_ports(object, recorded_on_nodes);
     let services = services.into_iter();
     made.extend(
         services
             .filter(|service| service.namespace() == object.namespace() && is_owner(object, service))
-            .map(node_ports),
+            .map(|service| (service.name_any(), node_ports(service))),
     );
     made.retain(|name, _| owned(name));
     made
 }
 
-/// By what the status has recorded. A load balancer of the site may publish another port than that of nodes, which then no entry has.
-pub(super) fn recorded_ports(object: &SIPCluster) -> MadePorts {
+/// By what the status has recorded. `of_endpoint`: those of the ports of an endpoint that count.
+pub(super) fn recorded_ports(
+    object: &SIPCluster,
+    of_endpoint: impl Fn(&Endpoint) -> BTreeSet<u16>,
+) -> MadePorts {
     let mut made = MadePorts::new();
     let Some(status) = &object.status else {
         return made;
@@ -32,18 +39,24 @@ pub(super) fn recorded_ports(object: &SIPCluster) -> MadePorts {
         made.entry(applied.service.clone()).or_default();
     }
     for endpoint in &status.endpoints {
-        let node_port = endpoint.node_port.or(endpoint.port);
-        let node_port = node_port.and_then(|port| u16::try_from(port).ok());
-        made.entry(endpoint.name.clone()).or_default().extend(node_port);
+        let instance = endpoints::instance(endpoint).to_owned();
+        made.entry(instance).or_default().extend(of_endpoint(endpoint));
     }
     made
 }
 
-/// The name of a Service, and its ports on nodes.
-pub(super) fn node_ports(service: &Service) -> (String, std::collections::BTreeSet<u16>) {
+/// The port of an endpoint on nodes. A load balancer of the site may publish another port, which then no entry has.
+pub(super) fn recorded_on_nodes(endpoint: &Endpoint) -> BTreeSet<u16> {
+    let node_port = endpoint.node_port.or(endpoint.port);
+    let node_port = node_port.and_then(|port| u16::try_from(port).ok());
+    node_port.into_iter().collect()
+}
+
+/// The ports of a Service on nodes.
+pub(super) fn node_ports(service: &Service) -> BTreeSet<u16> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let ports = ports.filter_map(|port| u16::try_from(port.node_port?).ok());
-    (service.name_any(), ports.collect())
+    ports.collect()
 }
 
 fn is_owner(object: &SIPCluster, service: &Service) -> bool {
@@ -68,7 +81,7 @@ mod tests {
                 "endpoints": [
                     {"name": "auth-shop", "port": 30_001},
                     {"name": "auth-shop-1", "port": 443, "nodePort": 30_002},
-                    {"name": "auth-shop-2", "port": 30_003},
+                    {"name": "auth-shop-2:30003", "port": 30_003},
                     {"name": "jumphost-shop", "port": 30_009},
                 ],
             },

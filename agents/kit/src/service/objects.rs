@@ -97,6 +97,14 @@ impl Objects<Prepared> {
         self
     }
 
+    /// Without accounts and rights of the pods: those that exist are deleted once the Deployment that does without them is applied.
+    #[must_use]
+    pub fn without_access(mut self) -> Self {
+        self.without
+            .extend([Kind::RoleBinding, Kind::Role, Kind::ServiceAccount]);
+        self
+    }
+
     /// Only the Service, as long as the others cannot be rendered without what it will have, such as its port or address. What is on the
     /// API server of the others stays as it is, so that an instance that runs is not stopped.
     #[must_use]
@@ -217,7 +225,8 @@ impl<State> Objects<State> {
     }
 
     /// Kinds of which the instance has no object.
-    pub(super) fn without(&self) -> &[Kind] {
+    #[must_use]
+    pub fn without(&self) -> &[Kind] {
         &self.without
     }
 

@@ -29,9 +29,12 @@ pub struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// A cluster, with what the watches have shown of its instances.
     pub(super) fn new(object: &'a SIPCluster, identity: &'static Identity, stores: &Stores) -> Self {
-        let deployments = stores.deployments.within(&object.namespace().unwrap_or_default());
+        let namespace = object.namespace().unwrap_or_default();
+        let deployments = stores.deployments.within(&namespace);
         let mut observed = Self::among(object, identity, stores.services.state(), &deployments);
-        let namespace = observed.namespace();
+        let uid = object.uid().unwrap_or_default();
+        let left = stores.instances_with_children(identity, &namespace, &uid);
+        observed.names.extend(left);
         let suffixes = identity.children.iter();
         let suffixes = suffixes.filter(|children| children.kind == Kind::ConfigMap);
         for suffix in suffixes.map(|children| children.suffix) {
@@ -45,8 +48,8 @@ impl<'a> Observed<'a> {
         observed
     }
 
-    /// A Service is made before everything else of its instance, and deleted after it. Of a name that the Airship SIP operator
-    /// used the owner of the Service is not known yet.
+    /// By Services and Deployments: the Airship SIP operator made these too. Of a name that it used the owner of the Service is not
+    /// known yet.
     fn among(
         object: &'a SIPCluster,
         identity: &'static Identity,
@@ -98,12 +101,24 @@ impl<'a> Observed<'a> {
     /// The instances of this agent with their node ports; empty where these are not known.
     #[must_use]
     pub fn made_ports(&self) -> MadePorts {
-        let mut made = made_ports::recorded_ports(self.object);
+        self.made_ports_by(made_ports::node_ports, made_ports::recorded_on_nodes)
+    }
+
+    /// The instances of this agent with the ports that tell them from each other: those of its Services, and what the status has recorded
+    /// where no watch has shown a Service yet. Empty where they are not known.
+    #[must_use]
+    pub fn made_ports_by(
+        &self,
+        of_service: impl Fn(&Service) -> BTreeSet<u16>,
+        of_endpoint: impl Fn(&Endpoint) -> BTreeSet<u16>,
+    ) -> MadePorts {
+        let mut made = made_ports::recorded_ports(self.object, of_endpoint);
         made.retain(|name, _| self.identity.owns(name));
         for name in &self.names {
             made.entry(name.clone()).or_default();
         }
-        made.extend(self.services().map(made_ports::node_ports));
+        let services = self.services();
+        made.extend(services.map(|service| (service.name_any(), of_service(service))));
         made
     }
 
@@ -259,5 +274,40 @@ mod tests {
         );
         assert_eq!(observed.applied().len(), 1);
         assert_eq!(observed.services().count(), 2);
+    }
+
+    #[test]
+    fn recorded_ports_count_until_a_service_is_seen() {
+        let cluster: SIPCluster = serde_json::from_value(json!({
+            "metadata": {"namespace": "tenant", "name": "shop", "uid": "now"}, "spec": {},
+            "status": {
+                "applied": [
+                    {"service": "loadbalancer-worker-shop", "epoch": 1, "revision": 1, "generation": 1},
+                    {"service": "loadbalancer-worker-shop-1", "epoch": 1, "revision": 1, "generation": 1},
+                ],
+                "endpoints": [
+                    {"name": "loadbalancer-worker-shop", "port": 1},
+                    {"name": "loadbalancer-worker-shop-1:2", "port": 2},
+                    {"name": "loadbalancer-worker-shop-1:3", "port": 3, "nodePort": 4},
+                    {"name": "jumphost-shop", "port": 5},
+                ],
+            },
+        }))
+        .unwrap();
+        let seen = vec![service("tenant", "loadbalancer-worker-shop", Some("now"))];
+        let observed = Observed::among(&cluster, BALANCERS, seen, &[]);
+        let made = observed.made_ports_by(
+            |_| [9].into(),
+            |endpoint| {
+                let ports = [endpoint.port, endpoint.node_port].into_iter().flatten();
+                ports.filter_map(|port| u16::try_from(port).ok()).collect()
+            },
+        );
+        let expected: MadePorts = [
+            ("loadbalancer-worker-shop".to_owned(), [9].into()),
+            ("loadbalancer-worker-shop-1".to_owned(), [2, 3, 4].into()),
+        ]
+        .into();
+        assert_eq!(made, expected);
     }
 }

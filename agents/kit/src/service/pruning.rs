@@ -85,8 +85,8 @@ impl Pruned {
     }
 }
 
-/// Deletes the children of an instance in the order of their list, and its Service last: as long as that exists, what is left of
-/// the instance is found. Objects of this name that somebody else owns are not touched; where that is the Service, the cluster's own
+/// Deletes the children of an instance in the order of their list, and its Service last. Whatever is left is found by the next pass, by
+/// the owner. Objects of this name that somebody else owns are not touched; where that is the Service, the cluster's own
 /// children are deleted, and what has no owner is taken for that somebody's. Returns the first deletion that the API server refuses.
 async fn delete(site: &Site, object: &SIPCluster, name: &str) -> Result<Option<Problem>, Error> {
     let namespace = object.namespace().unwrap_or_default();

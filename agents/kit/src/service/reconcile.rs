@@ -16,6 +16,7 @@ use super::{
     context::Context,
     definition::{Scope, Service},
     desired::{Desired, name, validate},
+    endpoints,
     error::Error,
     instances::{self, ExposedInstance, OrUnserved, refused},
     label_priority,
@@ -277,7 +278,8 @@ async fn delete_refused<S: Service>(
 }
 
 /// Reports which instances have this placement, unless that is reported already: hosts get their labels as soon as it is, and pods
-/// take their time. What was reported of this generation's pods stays. Returns whether the status was written.
+/// take their time. What was reported of this generation's pods stays. The ports of a new instance are reported with it: an entry without
+/// a name finds its instance by them. Returns whether the status was written.
 async fn report_exposed<S: Service>(
     context: &Context<S>,
     observed: &Observed<'_>,
@@ -292,7 +294,7 @@ async fn report_exposed<S: Service>(
     }
     let condition = observed.condition();
     if condition.is_some_and(|condition| condition.observed_generation == Some(generation)) {
-        next.endpoints = observed.endpoints();
+        next.endpoints = endpoints::with_new(observed.endpoints(), next.endpoints);
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;
         return Ok(true);
     }

@@ -1,6 +1,9 @@
 //! The objects of the site as the watches of one service agent have them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::SIPCluster;
 use futures::try_join;
@@ -12,6 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store, store::WriterDropped};
 
 use super::{
     by_namespace::{ByNamespace, TenantStore},
+    identity::Identity,
     kinds::{Child, Kind},
     objects::Objects,
     tenant_watches::TenantAccess,
@@ -80,14 +84,21 @@ impl Stores {
         let namespace = objects.namespace();
         let access = objects.access_children().iter();
         let children = access.chain(objects.guard_children());
-        let unwanted = objects
-            .without()
-            .iter()
-            .map(|kind| self.versions(&namespace, *kind)?.get(objects.service()));
+        let unwanted = objects.without().iter();
+        let unwanted = unwanted.map(|kind| self.version_named(objects, *kind));
         children
             .map(|child| self.version(&namespace, child))
             .chain(unwanted)
             .collect()
+    }
+
+    /// Whether a watch shows an object of this kind that has the name of an instance.
+    pub(super) fn shows<State>(&self, objects: &Objects<State>, kind: Kind) -> bool {
+        self.version_named(objects, kind).is_some()
+    }
+
+    fn version_named<State>(&self, objects: &Objects<State>, kind: Kind) -> Option<String> {
+        self.versions(&objects.namespace(), kind)?.get(objects.service())
     }
 
     /// The version of an object, as the watch of the agent's objects shows it.
@@ -98,6 +109,24 @@ impl Stores {
     /// The resource version of a `ConfigMap`, as the watch of the agent's objects shows it.
     pub(super) fn config_map_version(&self, namespace: &str, name: &str) -> Option<String> {
         self.versions(namespace, Kind::ConfigMap)?.by_name(name)
+    }
+
+    /// The instances of which a cluster owns a child in a namespace, as the watches of the agent's objects show it.
+    pub(super) fn instances_with_children(
+        &self,
+        identity: &Identity,
+        namespace: &str,
+        cluster_uid: &str,
+    ) -> BTreeSet<String> {
+        let mut instances = BTreeSet::new();
+        for kind in self.versions.keys() {
+            let versions = self.versions(namespace, *kind);
+            let owned = versions.map(|versions| versions.owned_by(cluster_uid));
+            let children = owned.unwrap_or_default().into_iter();
+            let children = children.filter(|(name, instance)| identity.is_child(*kind, name, instance));
+            instances.extend(children.map(|(_, instance)| instance));
+        }
+        instances
     }
 
     fn versions(&self, namespace: &str, kind: Kind) -> Option<Versions> {

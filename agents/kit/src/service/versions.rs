@@ -1,4 +1,5 @@
-//! Which version there is of the objects of a kind in a namespace, by a watch that keeps nothing else of them: each instance has several.
+//! Which version there is of the objects of a kind in a namespace, and which instance of which cluster they are of, by a watch that keeps
+//! nothing else of them: each instance has several.
 
 use std::{
     collections::HashMap,
@@ -6,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use api::labels;
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 
 /// The versions that a watch of one namespace has shown. Cheap to clone.
@@ -13,7 +15,21 @@ use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 pub(super) struct Versions(Arc<Mutex<Known>>);
 
 /// By name.
-type ByName = HashMap<String, String>;
+type ByName = HashMap<String, Recorded>;
+
+/// What is kept of an object.
+#[derive(Debug)]
+struct Recorded {
+    version: String,
+    owned: Option<Owned>,
+}
+
+/// Whose an object is that a `SIPCluster` owns.
+#[derive(Debug)]
+struct Owned {
+    cluster_uid: String,
+    instance: String,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -28,9 +44,9 @@ impl Versions {
         let mut known = self.known();
         match event {
             Event::Init => known.listing.clear(),
-            Event::InitApply(object) => known.listing.extend(versioned(object)),
+            Event::InitApply(object) => known.listing.extend(recorded(object)),
             Event::InitDone => known.objects = mem::take(&mut known.listing),
-            Event::Apply(object) => known.objects.extend(versioned(object)),
+            Event::Apply(object) => known.objects.extend(recorded(object)),
             Event::Delete(object) => {
                 known.objects.remove(&object.name_any());
             }
@@ -44,7 +60,18 @@ impl Versions {
 
     /// The version of the object of a name; `None` if there is none.
     pub(super) fn by_name(&self, name: &str) -> Option<String> {
-        self.known().objects.get(name).cloned()
+        let known = self.known();
+        known.objects.get(name).map(|recorded| recorded.version.clone())
+    }
+
+    /// Names of the objects that a cluster owns, each with that of its instance.
+    pub(super) fn owned_by(&self, cluster_uid: &str) -> Vec<(String, String)> {
+        let known = self.known();
+        let owned = known.objects.iter().filter_map(|(name, recorded)| {
+            let owned = recorded.owned.as_ref()?;
+            (owned.cluster_uid == cluster_uid).then(|| (name.clone(), owned.instance.clone()))
+        });
+        owned.collect()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -52,8 +79,16 @@ impl Versions {
     }
 }
 
-fn versioned(object: &impl Resource) -> Option<(String, String)> {
-    version(object).map(|version| (object.name_any(), version))
+fn recorded(object: &impl Resource) -> Option<(String, Recorded)> {
+    let version = version(object)?;
+    let mut owners = object.owner_references().iter();
+    let owner = owners.find(|owner| owner.kind == "SIPCluster");
+    let owned = owner.zip(object.labels().get(labels::INSTANCE));
+    let owned = owned.map(|(owner, instance)| Owned {
+        cluster_uid: owner.uid.clone(),
+        instance: instance.clone(),
+    });
+    Some((object.name_any(), Recorded { version, owned }))
 }
 
 /// Changes with the desired state of an object: where objects have a generation, neither their status nor their labels and
@@ -68,6 +103,7 @@ pub(super) fn version(object: &impl Resource) -> Option<String> {
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::ObjectMeta;
+    use serde_json::json;
 
     use super::*;
 
@@ -81,6 +117,31 @@ mod tests {
             },
             ..ConfigMap::default()
         }
+    }
+
+    #[test]
+    fn objects_are_known_by_cluster_and_instance() {
+        let object = |name: &str, kind: &str, instance: Option<&str>| -> ConfigMap {
+            let owner = json!([{"apiVersion": "v1", "kind": kind, "name": "shop", "uid": "now"}]);
+            let metadata = json!({
+                "name": name, "resourceVersion": "7", "ownerReferences": owner,
+                "labels": instance.map(|instance| json!({(labels::INSTANCE): instance})),
+            });
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let versions = Versions::default();
+        for object in [
+            object("lb-keys", "SIPCluster", Some("lb")),
+            object("check", "Job", Some("lb")),
+            object("unlabelled", "SIPCluster", None),
+        ] {
+            versions.observe(&Event::Apply(object));
+        }
+        assert_eq!(
+            versions.owned_by("now"),
+            [("lb-keys".to_owned(), "lb".to_owned())]
+        );
+        assert_eq!(versions.owned_by("before"), []);
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub(super) fn hard_stop_seconds(plan: &Plan<'_>) -> i64 {
 }
 
 /// SHA-256 of a configuration, in hexadecimal digits.
-pub(super) fn digest(config: &str) -> String {
+#[must_use]
+pub fn digest(config: &str) -> String {
     hex::encode(Sha256::digest(config.as_bytes()))
 }
 

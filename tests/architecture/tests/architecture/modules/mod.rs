@@ -41,9 +41,16 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
     (
         "agents/load-balancer/src/",
         &[
-            &["identity", "balancers", "pod_config", "template_store"],
-            &["template_check", "drain", "reachability"],
-            &["templates"],
+            &[
+                "identity",
+                "balancers",
+                "configurations",
+                "texts",
+                "waits",
+                "template_store",
+            ],
+            &["template_check", "pod_config", "routing", "reachability"],
+            &["templates", "drain"],
             &["rendering"],
             &["service"],
             &["run"],

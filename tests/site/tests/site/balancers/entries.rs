@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{Api, ResourceExt as _, api::ListParams};
-use sandbox::inventory::NETWORK;
+use sandbox::{inventory::NETWORK, region::Agent};
 use serde_json::{Value, json};
 
 use super::workers;
-use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
+use crate::{
+    faults::ApiProxy,
+    fixtures::{Cluster, Role, Stage, cluster, on_shared_site},
+};
 
 /// The Services of a scenario's load balancers by their first port: uid, and how often the Deployment's spec has changed.
 async fn made(stage: &Stage, scenario: &str) -> BTreeMap<i32, (String, Option<i64>)> {
@@ -72,6 +75,33 @@ fn entries_without_names_keep_their_objects_by_their_ports() {
         assert_kept(&before, &after);
         assert_eq!(after[&31_324].0, before[&31_323].0);
     });
+}
+
+#[tokio::test]
+async fn a_slow_watch_of_services_moves_no_entry() {
+    let scenario = "slow-services";
+    let mut stage = Stage::start(scenario, &[Agent::Cluster]).await;
+    stage.site.create_tenant_namespace(scenario).await.unwrap();
+    let proxy = ApiProxy::to(&stage.site).await;
+    let config = stage.config(&["metal"]);
+    stage
+        .start_agent_by(Agent::LoadBalancer, &config, proxy.url())
+        .await;
+    stage.agents_are_ready().await;
+    let [first, second] = [31_325, 31_326].map(|port| entry(port, None));
+    let shop = cluster(scenario, "shop")
+        .role(Role::Worker, 0)
+        .with("/services/loadBalancerWorker", json!([first]));
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    proxy.freeze("services");
+    edit(&stage, &shop, &[first, second.clone()]).await;
+    let before = made(&stage, scenario).await;
+    edit(&stage, &shop, std::slice::from_ref(&second)).await;
+    let after = made(&stage, scenario).await;
+    assert_eq!(after.keys().collect::<Vec<_>>(), [&31_326]);
+    assert_kept(&before, &after);
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(crate) mod edits;
 mod entries;
 mod exposure;
 mod former;
+mod frozen;
 mod networks;
 mod pods;
 mod ports;

@@ -1,5 +1,7 @@
 //! The pods: how many, where, with what, and what guards them.
 
+use api::annotations::CONFIG_HASH;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::{ResourceExt as _, runtime::watcher::Config};
 use sandbox::wait;
 use serde_json::{Value, json};
@@ -114,7 +116,34 @@ fn pods_are_restricted_replaced_one_by_one_and_drained() {
         assert!(drain > Some(0) && grace > drain, "{drain:?} {grace:?}");
         let policy = of.policies.get(NAME).await.unwrap();
         assert_eq!(policy.owner_references()[0].name, "shop");
+
+        // A pod may have started with the text in between, so the one that comes back is another one. One that stays is the same.
+        let mut made_for = vec![hash(&deployment)];
+        for fields in [
+            json!({"replicas": 1}),
+            json!({"balance": "leastconn"}),
+            json!({"balance": null}),
+        ] {
+            stage
+                .edit(&shop, change("restricted", "shop", 31_102, &fields))
+                .await;
+            stage.ready(&shop).await;
+            made_for.push(hash(&of.deployments.get(NAME).await.unwrap()));
+        }
+        let [first, scaled, second, again] = &made_for[..] else {
+            panic!("{made_for:?}")
+        };
+        assert_eq!(first, scaled);
+        assert!(second != first && again != first, "{made_for:?}");
+        let text = |hash: &str| hash.split('.').next().map(str::to_owned);
+        assert_eq!(text(again), text(first));
     });
+}
+
+/// What the pods of a Deployment are made for.
+fn hash(deployment: &Deployment) -> String {
+    let template = deployment.spec.template.metadata.clone().unwrap();
+    template.annotations.unwrap()[CONFIG_HASH].clone()
 }
 
 #[test]

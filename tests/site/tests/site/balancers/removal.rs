@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams},
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use sandbox::{region::Agent, wait};
 use serde_json::json;
@@ -181,6 +181,37 @@ fn a_budget_that_may_not_be_deleted_is_reported() {
         stage.ready(&shop).await;
         let of = objects(stage, "kept-budget");
         assert!(of.budgets.get_opt(FIRST).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn what_is_left_of_a_dropped_entry_is_found() {
+    on_shared_site("left-behind", async |stage| {
+        let name = "loadbalancer-worker-shop-web";
+        stage.load(&fleet("left-behind", 3, 0, 1)).await;
+        let entry = json!([workers(31_382, 31_382, &json!({"name": "web"}))]);
+        let shop = behind("left-behind", &[]).with("/services/loadBalancerWorker", entry);
+        stage.create(&shop).await;
+        stage.ready(&shop).await;
+        let file = keep(stage, "left-behind", "configmaps", name).await;
+        stage
+            .edit(&shop, json!({"services": {"loadBalancerWorker": null}}))
+            .await;
+        let of = objects(stage, "left-behind");
+        wait::until_gone(of.deployments, name, PATIENCE).await.unwrap();
+        stage
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "Refused", name)
+            .await;
+        of.services.delete(name, &DeleteParams::default()).await.unwrap();
+
+        comes_to_rest(stage, &shop).await;
+        stage
+            .condition_mentions(&shop, "LoadBalancerReady", "False", "Refused", name)
+            .await;
+        allow(stage, &file).await;
+        let maps: Api<ConfigMap> = Api::namespaced(stage.site.client(), "left-behind");
+        wait::until_gone(maps, name, PATIENCE).await.unwrap();
+        stage.ready(&shop).await;
     });
 }
 

@@ -1,0 +1,98 @@
+//! For which placement the configurations of a cluster's load balancers on the API server were rendered. Whatever starts a pod, it reads
+//! the configuration that is there: one that is older than a release may have the host, even where nothing runs at present.
+
+use std::cmp::Ordering;
+
+use api::{Drained, Placement, annotations, labels};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kit::{load_balancers::belongs_to, service::revision};
+use kube::{ResourceExt as _, core::PartialObjectMeta};
+
+/// What the annotation [`annotations::PLACEMENT`] has for a placement.
+pub(crate) fn position(held: &Placement) -> String {
+    format!("{}.{}", held.epoch, revision(held))
+}
+
+/// The first configuration of a cluster that may have hosts which are released up to `goal`, for people. One that does not say for which
+/// placement it was rendered may.
+pub(crate) fn older(maps: &[PartialObjectMeta<ConfigMap>], cluster: &str, goal: Drained) -> Option<String> {
+    let mut own = maps
+        .iter()
+        .filter(|map| belongs_to(*map, cluster) && !map.labels().contains_key(labels::TEMPLATE_CHECK));
+    let older = own.find(|map| !is_current(map, goal))?;
+    let name = older.name_any();
+    Some(format!(
+        "ConfigMap {name} has an earlier configuration, with which a pod would start, and {name} is no longer asked for or cannot be \
+         changed"
+    ))
+}
+
+fn is_current(map: &PartialObjectMeta<ConfigMap>, goal: Drained) -> bool {
+    let Drained { epoch, revision } = goal;
+    let rendered_for = map.annotations().get(annotations::PLACEMENT);
+    let rendered_for = rendered_for.and_then(|text| {
+        let (epoch, revision) = text.split_once('.')?;
+        Some((epoch.parse::<u64>().ok()?, revision.parse::<u64>().ok()?))
+    });
+    rendered_for.is_some_and(|position| position.cmp(&(epoch, revision)) != Ordering::Less)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn map(labels: &Value, rendered_for: Option<&str>) -> PartialObjectMeta<ConfigMap> {
+        let owner = json!({
+            "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "name": "shop", "uid": "u",
+        });
+        let map = json!({"metadata": {
+            "name": "lb", "labels": labels, "ownerReferences": [owner],
+            "annotations": rendered_for.map(|position| json!({(annotations::PLACEMENT): position})),
+        }});
+        serde_json::from_value(map).unwrap()
+    }
+
+    #[test]
+    fn only_a_configuration_as_new_as_the_release_is_current() {
+        let goal = Drained {
+            epoch: 2,
+            revision: 7,
+        };
+        let none = json!({});
+        for (what, map, is_older) in [
+            ("of the release", map(&none, Some("2.7")), false),
+            ("of a later one", map(&none, Some("2.10")), false),
+            ("of a later epoch", map(&none, Some("3.1")), false),
+            ("of an earlier one", map(&none, Some("2.6")), true),
+            ("of an earlier epoch", map(&none, Some("1.9")), true),
+            ("it does not say of which", map(&none, None), true),
+            ("it says something else", map(&none, Some("2")), true),
+            (
+                "a template is checked",
+                map(&json!({(labels::TEMPLATE_CHECK): "0"}), None),
+                false,
+            ),
+            (
+                "of another cluster",
+                map(&json!({(labels::CLUSTER_NAME): "bank"}), None),
+                false,
+            ),
+        ] {
+            assert_eq!(older(&[map], "shop", goal).is_some(), is_older, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_rendered_for_a_release_is_current() {
+        let member = json!({
+            "namespace": "metal", "name": "h1", "uid": "u", "role": "Worker", "state": "Releasing", "revision": 5,
+        });
+        let held = json!({"epoch": 1, "revision": 9, "generation": 1, "members": [member]});
+        let held: Placement = serde_json::from_value(held).unwrap();
+        let goal = |revision| Drained { epoch: 1, revision };
+        let map = map(&json!({}), Some(&position(&held)));
+        assert!(is_current(&map, goal(5)) && !is_current(&map, goal(6)));
+    }
+}

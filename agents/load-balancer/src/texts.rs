@@ -1,0 +1,115 @@
+//! Which text of a configuration the pods of a load balancer are to run, where they have no sidecar. A pod that starts reads the `ConfigMap`,
+//! which may be ahead of the Deployment: when an earlier text comes back, pods that were made for it may run the one in between. So a text
+//! that comes back is another one, by a mark that is kept on the `ConfigMap` for as long as the text stays.
+
+use api::annotations;
+use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
+use kit::service::Error;
+use kube::{Api, Client, ResourceExt as _};
+use render::load_balancer::{CONFIG_FILE, config_digest};
+
+/// What is on the API server before a configuration is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// No configuration: what was there before is not known, so what is made gets this mark.
+    Absent { mark: String },
+    /// The digest of a text, its mark, and the version of the object.
+    Present {
+        digest: String,
+        mark: Option<String>,
+        version: String,
+    },
+}
+
+impl Standing {
+    /// What the API server has now. The write that follows is made on the condition that it has changed nothing since.
+    pub(crate) async fn read(client: &Client, namespace: &str, name: &str) -> Result<Self, Error> {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        let found = maps.get_opt(name).await;
+        let found = found.map_err(Error::kubernetes("read the configuration"))?;
+        Ok(match found {
+            Some(map) => Self::present(&map),
+            None => Self::Absent {
+                mark: Timestamp::now().as_nanosecond().to_string(),
+            },
+        })
+    }
+
+    fn present(map: &ConfigMap) -> Self {
+        let text = map.data.as_ref().and_then(|data| data.get(CONFIG_FILE));
+        Self::Present {
+            digest: text.map_or_else(String::new, |text| config_digest(text)),
+            mark: map.annotations().get(annotations::CONFIG_MARK).cloned(),
+            version: map.resource_version().unwrap_or_default(),
+        }
+    }
+
+    /// The mark of a text in its place: that of the text that is there if it stays.
+    pub(crate) fn mark(&self, next: &str) -> Option<String> {
+        match self {
+            Self::Absent { mark } => Some(mark.clone()),
+            Self::Present { digest, mark, .. } if digest == next => mark.clone(),
+            Self::Present { version, .. } => Some(version.clone()),
+        }
+    }
+}
+
+/// What pods are to run: the digest of a text, and its mark.
+pub(crate) fn marked(digest: &str, mark: Option<&str>) -> String {
+    mark.map_or_else(|| digest.to_owned(), |mark| format!("{digest}.{mark}"))
+}
+
+/// The digest of the text in what pods are to run.
+pub(crate) fn digest(configuration: &str) -> &str {
+    configuration
+        .split_once('.')
+        .map_or(configuration, |(digest, _mark)| digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn standing(text: &str, mark: &Value, version: &str) -> Standing {
+        let map = json!({
+            "metadata": {"resourceVersion": version, "annotations": {(annotations::CONFIG_MARK): mark}},
+            "data": {(CONFIG_FILE): text},
+        });
+        let mut map: Value = map;
+        if mark.is_null() {
+            map["metadata"]["annotations"] = Value::Null;
+        }
+        Standing::present(&serde_json::from_value(map).unwrap())
+    }
+
+    #[test]
+    fn a_text_that_comes_back_is_another_one() {
+        let [first, second] = ["first\n", "second\n"].map(config_digest);
+        let absent = Standing::Absent {
+            mark: "now".to_owned(),
+        };
+        assert_eq!(absent.mark(&first).as_deref(), Some("now"));
+        let made = standing("first\n", &json!("now"), "7");
+        assert_eq!(made.mark(&first).as_deref(), Some("now"), "it stays");
+        assert_eq!(made.mark(&second).as_deref(), Some("7"));
+        let second_stands = standing("second\n", &json!("7"), "9");
+        assert_eq!(second_stands.mark(&first).as_deref(), Some("9"), "it comes back");
+        let without = standing("first\n", &Value::Null, "5");
+        assert_eq!(
+            without.mark(&first),
+            None,
+            "one of before marks were written stays"
+        );
+        assert_eq!(without.mark(&second).as_deref(), Some("5"));
+    }
+
+    #[test]
+    fn pods_report_the_digest_without_the_mark() {
+        for (mark, configuration) in [(None, "00ff"), (Some("7"), "00ff.7")] {
+            assert_eq!(marked("00ff", mark), configuration);
+            assert_eq!(digest(configuration), "00ff");
+        }
+    }
+}
