@@ -251,7 +251,11 @@ impl Site {
         self.inventory.insert(host);
         // A member has lost an address that this host shows.
         let routed_by = self.inventory.routed_by(&id.name);
-        touched.extend(routed_by.filter_map(|cluster| self.recorded(Some(cluster))));
+        touched.extend(
+            routed_by
+                .into_iter()
+                .filter_map(|cluster| self.recorded(Some(cluster))),
+        );
         self.mark_orphans(&[id]);
     }
 

@@ -12,6 +12,8 @@ use crate::{
 pub(super) const FIELD: usize = 4;
 /// State, revision and ordinal of a member.
 const STATE: usize = 24;
+/// Whether a member is only to be moved.
+const FLAG: usize = 4;
 /// A time.
 const TIME: usize = 24;
 /// The counts of a role in a refusal.
@@ -143,6 +145,7 @@ pub(super) fn member(member: &Member) -> usize {
         addresses,
         bmc_address,
         failed_since: _,
+        move_requested: _,
         unwell_since: _,
         suspended: _,
         replaces,
@@ -162,6 +165,7 @@ pub(super) fn member(member: &Member) -> usize {
         + networks.sum::<usize>()
         + (FIELD + bmc_address.len())
         + 2 * TIME
+        + FLAG
         + REASON
         + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
 }
