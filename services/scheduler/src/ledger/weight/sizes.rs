@@ -12,13 +12,11 @@ use crate::{
 pub(super) const FIELD: usize = 4;
 /// State, revision and ordinal of a member.
 const STATE: usize = 24;
-/// Whether a member is only to be moved.
-const FLAG: usize = 4;
 /// A time.
 const TIME: usize = 24;
 /// The counts of a role in a refusal.
 const COUNTS: usize = 48;
-/// The longest reason for a release.
+/// The longest reason for a release, and whether a member is only to be moved.
 const REASON: usize = 16;
 
 /// A text; one that is empty is not stored.
@@ -165,7 +163,6 @@ pub(super) fn member(member: &Member) -> usize {
         + networks.sum::<usize>()
         + (FIELD + bmc_address.len())
         + 2 * TIME
-        + FLAG
         + REASON
         + replaces.as_ref().map_or(0, |old| FIELD + host(old.host()))
 }
