@@ -149,6 +149,7 @@ pub struct Member {
     pub(crate) revision: u64,
     pub(crate) addresses: BTreeMap<String, IpAddr>,
     pub(crate) failed_since: Option<Timestamp>,
+    pub(crate) move_requested: bool,
     pub(crate) release_reason: Option<String>,
     pub(crate) replaces: Option<HostId>,
 }
@@ -209,10 +210,16 @@ impl Member {
         addresses.all(|(network, address)| self.addresses.get(network) == Some(address))
     }
 
-    /// Since when it is to be replaced: it has failed, or somebody asked to move it off.
+    /// Since when it is to be replaced: it has failed, or somebody asked to move it off. Another time than before: it has failed since.
     #[must_use]
     pub fn failed_since(&self) -> Option<Timestamp> {
         self.failed_since
+    }
+
+    /// Whether it is to be replaced only since somebody asked to move it off: it has not failed.
+    #[must_use]
+    pub fn is_move_requested(&self) -> bool {
+        self.move_requested
     }
 
     /// Why it is releasing: `surplus`, `failed`, `gone`, `deleted` or `orphaned`; absent otherwise.

@@ -273,8 +273,9 @@ impl Display for Ineligible {
             ),
             Self::FormerMember(cluster) => write!(
                 f,
-                "cluster {cluster} has a member of its name or with an address that it shows, so load balancers may route here; it is \
-                 free for others once {cluster} has replaced or released that member, or one of the two hosts has another address"
+                "cluster {cluster} has a member of its name or with an address that it shows, of the machine or of its BMC, so load \
+                 balancers may route here; it is free for others once {cluster} has replaced or released that member, or one of the two \
+                 hosts has another address"
             ),
             Self::Held { cluster, role, state } => {
                 let state = match state {

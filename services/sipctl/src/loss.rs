@@ -14,7 +14,9 @@ use crate::plan::held;
 /// What every cluster of an input would lose if all hosts of a domain were gone, as labels and statuses say who has which.
 #[must_use]
 pub fn losses(input: &Input, domain: &Domain) -> Vec<Loss> {
-    lose_domain(&held(input), domain)
+    let (site, members) = held(input);
+    let clusters = members.iter().map(|(cluster, members)| (cluster, &**members));
+    lose_domain(&site, clusters, domain)
 }
 
 /// A domain from `KEY=VALUE`.
@@ -45,6 +47,7 @@ struct WrittenLoss {
     cluster: String,
     role: String,
     members: u32,
+    failed: u32,
     lost: u32,
     loses_majority: bool,
 }
@@ -74,12 +77,14 @@ fn written(loss: &Loss) -> WrittenLoss {
         cluster,
         role,
         members,
+        failed,
         lost,
     } = loss;
     WrittenLoss {
         cluster: cluster.to_string(),
         role: role.to_string(),
         members: *members,
+        failed: *failed,
         lost: *lost,
         loses_majority: loss.loses_majority(),
     }
@@ -87,17 +92,18 @@ fn written(loss: &Loss) -> WrittenLoss {
 
 fn table(domain: &Domain, losses: &[Loss]) -> String {
     if losses.is_empty() {
-        return format!("No cluster has a member in {domain}.\n");
+        return format!("No cluster has a running member in {domain}.\n");
     }
     let mut table = Table::new();
     table.load_style(UTF8_FULL);
-    table.set_header(["Cluster", "Role", "Members", "Lost", "Majority left"]);
+    table.set_header(["Cluster", "Role", "Members", "Failed", "Lost", "Majority left"]);
     for loss in losses {
         let left = if loss.loses_majority() { "no" } else { "yes" };
         table.add_row([
             loss.cluster.to_string(),
             loss.role.to_string(),
             loss.members.to_string(),
+            loss.failed.to_string(),
             loss.lost.to_string(),
             left.to_owned(),
         ]);

@@ -51,7 +51,11 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
     for member in holding.placement.members() {
         let (host, role) = (member.host(), member.role());
         let known = before.and_then(|before| before.members.iter().find(|known| known.uid == host.uid()));
-        if member.failed_since().is_some() && known.is_none_or(|known| known.failed_since.is_none()) {
+        let since = known.and_then(|known| known.failed_since.as_ref());
+        // A member to be moved that fails has another time since then.
+        if let Some(at) = member.failed_since()
+            && since.is_none_or(|since| since.0 != at)
+        {
             let (list, why) = match cause(member, holding.hosts.get(host.key())) {
                 Cause::Failure(why) => (&mut failed, why),
                 Cause::Request => (&mut moves, "somebody asked to move it off".to_owned()),
@@ -95,9 +99,12 @@ enum Cause {
     Request,
 }
 
-/// What the site shows of a member that is to be replaced. An error is no cause by itself: it lasts for a while before it is one, and a
-/// request that comes first is known first.
+/// Why a member is to be replaced, as the scheduler has decided, and how its host has failed, as far as the site shows it. An error is no cause by
+/// itself: it lasts for a while before it is one.
 fn cause(member: &Member, host: Option<&ObservedHost>) -> Cause {
+    if member.is_move_requested() {
+        return Cause::Request;
+    }
     let host = host.filter(|host| host.id().uid() == member.host().uid());
     let is_claimed = member.state() == MemberState::Claimed;
     Cause::Failure(match host {
@@ -109,9 +116,10 @@ fn cause(member: &Member, host: Option<&ObservedHost>) -> Cause {
         Some(host) if is_claimed && host.is_write_refused() => {
             "the API server refuses every write of it".to_owned()
         }
-        Some(host) if host.is_to_be_replaced() => return Cause::Request,
         Some(host) => match host.error() {
             Some(error) => format!("it has been in error for too long: {error}"),
+            // A scheduler of an earlier version does not say that it is a request.
+            None if host.is_to_be_replaced() => return Cause::Request,
             None => "it has recovered since".to_owned(),
         },
     })
@@ -142,11 +150,12 @@ mod tests {
     }
 
     fn failed(member: placed::Member) -> placed::Member {
+        failed_at(member, 1_800_000_000)
+    }
+
+    fn failed_at(member: placed::Member, seconds: i64) -> placed::Member {
         placed::Member {
-            failed_since: Some(prost_types::Timestamp {
-                seconds: 1_800_000_000,
-                nanos: 0,
-            }),
+            failed_since: Some(prost_types::Timestamp { seconds, nanos: 0 }),
             ..member
         }
     }
@@ -205,7 +214,7 @@ mod tests {
                 json!(""),
             )
         };
-        let in_error = with(host("h1"), "/status/operationalStatus", json!("error"));
+        let in_error = || with(host("h1"), "/status/operationalStatus", json!("error"));
         let requested = (
             "MoveRequested",
             "to be moved: metal/h1 (Worker): somebody asked to move it off",
@@ -214,19 +223,60 @@ mod tests {
             "HostFailed",
             "to be replaced: metal/h1 (Worker): somebody used it before it was handed over",
         );
-        for (object, state, (reason, note)) in [
-            (host("h1"), Bound, requested),
-            (in_error, Bound, requested),
-            (used(host("h1")), Releasing, requested),
-            (used(host("h1")), Claimed, failure),
+        let error = (
+            "HostFailed",
+            "to be replaced: metal/h1 (Worker): it has been in error for too long: ",
+        );
+        for (object, state, is_request, (reason, note)) in [
+            (host("h1"), Bound, true, requested),
+            (in_error(), Bound, true, requested),
+            (in_error(), Bound, false, error),
+            (used(host("h1")), Releasing, true, requested),
+            (used(host("h1")), Claimed, false, failure),
         ] {
+            let next = placed::Member {
+                move_requested: is_request,
+                ..failed(member("h1", state))
+            };
             let events = events(
                 &status_of(&[member("h1", state)]),
-                vec![failed(member("h1", state))],
+                vec![next],
                 vec![asked(object)],
             );
             assert_eq!(events, [(reason, note.to_owned())]);
         }
+    }
+
+    #[test]
+    fn a_member_to_be_moved_that_fails_has_its_event() {
+        let requested = vec![placed::Member {
+            move_requested: true,
+            ..failed(member("h1", Bound))
+        }];
+        let later = failed_at(member("h1", Bound), 1_800_000_060);
+        let asked = |host| {
+            let annotation = "/metadata/annotations/sip.airshipit.org~1replace";
+            with(host, annotation, json!(""))
+        };
+        let marked = "/metadata/annotations/sip.airshipit.org~1failed";
+        let in_error = with(host("h1"), "/status/operationalStatus", json!("error"));
+        for (hosts, why) in [
+            (
+                vec![asked(with(host("h1"), marked, json!("")))],
+                "it is marked as failed",
+            ),
+            (vec![asked(in_error)], "it has been in error for too long: "),
+            (Vec::new(), "its BareMetalHost is gone"),
+        ] {
+            let failed = vec![later.clone()];
+            assert_eq!(
+                events(&status_of(&requested), failed.clone(), hosts.clone()),
+                [("HostFailed", format!("to be replaced: metal/h1 (Worker): {why}"))]
+            );
+            assert_eq!(events(&status_of(&failed), failed, hosts), []);
+        }
+        let hosts = vec![asked(host("h1"))];
+        assert_eq!(events(&status_of(&requested), requested, hosts), []);
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl TryFrom<wire::Member> for Member {
             replaces_alone: _,
             domain_key: _,
             ordinal,
+            move_requested,
         } = wire;
         let host = host_id(host.unwrap_or_default(), "host")?;
         if host.uid().is_empty() {
@@ -115,6 +116,7 @@ impl TryFrom<wire::Member> for Member {
             revision,
             addresses: addresses.collect(),
             failed_since: failed_since.map(time).transpose()?,
+            move_requested,
             release_reason: stated(release_reason),
             replaces: replaces.map(|host| host_id(host, "replaces")).transpose()?,
         })

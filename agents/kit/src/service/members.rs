@@ -108,6 +108,7 @@ pub(super) mod tests {
             revision: 1,
             addresses: BTreeMap::new(),
             failed_since: None,
+            move_requested: false,
             release_reason: None,
             replaces: None,
         }

@@ -171,6 +171,7 @@ fn member(wire: api::Member, confirmed: &BTreeSet<HostId>, spec: &Spec) -> Resul
         addresses: convert::addresses(&wire.addresses),
         bmc_address: wire.bmc_address,
         failed_since: convert::time(wire.failed_since),
+        move_requested: wire.move_requested,
         unwell_since: convert::time(wire.unwell_since),
         suspended: wire.suspended,
         replaces: replaces.map(if wire.replaces_alone {
@@ -248,6 +249,7 @@ mod tests {
                             nanos: seconds,
                         }),
                         suspended: revision % 2 == 0,
+                        move_requested: revision % 7 == 0,
                         replaces_alone: revision % 3 == 0,
                         domain_key: if revision % 5 == 0 {
                             String::new()

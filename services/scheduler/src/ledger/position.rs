@@ -216,6 +216,12 @@ impl History {
             .is_some_and(|lost| lost.after < revision && revision <= lost.before)
     }
 
+    /// Whether a ledger that is lost may know more of a claim or release of this revision than this one.
+    #[must_use]
+    pub fn is_before_loss(&self, revision: u64) -> bool {
+        self.lost.is_some_and(|lost| revision <= lost.before)
+    }
+
     /// The history that goes on above what was shown, from `commit` on.
     #[must_use]
     pub fn raise(&self, shown: SitePosition, cause: Cause, commit: Commit) -> Self {
@@ -373,5 +379,8 @@ mod tests {
         assert_eq!(later, [false, false, true, true, false]);
         let repaired = known.raise(SitePosition::new(1, 50), Cause::Repair, Commit(30));
         assert!(!repaired.is_lost(40));
+        let is_before = |history: History| [0, 20, 51, 52].map(|at| history.is_before_loss(at));
+        assert_eq!(is_before(lost), [true, true, true, false]);
+        assert_eq!([is_before(known), is_before(repaired)], [[false; 4]; 2]);
     }
 }

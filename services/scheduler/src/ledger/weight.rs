@@ -255,6 +255,7 @@ mod tests {
             addresses,
             bmc_address: text(rng, 200),
             failed_since: Some(SystemTime::now()),
+            move_requested: true,
             unwell_since: Some(SystemTime::now()),
             suspended: true,
             replaces: None,

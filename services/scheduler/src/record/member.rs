@@ -24,8 +24,10 @@ pub struct Member {
     pub addresses: BTreeMap<NetworkId, IpAddr>,
     /// BMC address as last known.
     pub bmc_address: String,
-    /// Since when it counts as failed.
+    /// Since when it counts as failed, or is to be moved off.
     pub failed_since: Option<SystemTime>,
+    /// It is to be replaced only since somebody asked to move it off: it has not failed.
+    pub move_requested: bool,
     /// Since when its host has been in error, or gone, where that makes it fail only after a time.
     pub unwell_since: Option<SystemTime>,
     /// Its host was paused or detached when it was observed last: metal3 was told to leave it alone.
@@ -51,6 +53,7 @@ impl Member {
             addresses: BTreeMap::new(),
             bmc_address: String::new(),
             failed_since: None,
+            move_requested: false,
             unwell_since: None,
             suspended: false,
             replaces: None,

@@ -7,6 +7,7 @@ use ::placement::{ClusterName, Holder, HostId};
 use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
+    machines::Identity,
 };
 use crate::{
     ledger::weight,
@@ -118,6 +119,7 @@ impl Claims {
                 known.state == member.state
                     && known.role == member.role
                     && known.addresses == member.addresses
+                    && known.bmc_address == member.bmc_address
             };
             if known.is_some_and(is_same) {
                 continue;
@@ -127,7 +129,8 @@ impl Claims {
                 role: member.role.clone(),
                 state: member.state,
             };
-            inventory.hold(id, holder, &member.addresses);
+            let known = Identity::new(&member.addresses, &member.bmc_address);
+            inventory.hold(id, holder, known);
         }
         self.records.extend(record.map(|record| (name.clone(), record)));
         Replaced { before, freed }

@@ -14,7 +14,9 @@ use crate::record::{Member, Record};
 /// move`, or a restore, deletes the objects of hosts and makes them again under new uids.
 pub const MISSING_LIMIT: Duration = Duration::from_mins(10);
 
-/// Takes in how a member's host is: since when it is unwell, and since when it has failed.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Takes in how a member's host is: since when it is unwell, and since when it has failed or is to be moved.
 pub(super) fn observe(
     view: View<'_>,
     id: &HostId,
@@ -37,8 +39,15 @@ pub(super) fn observe(
         }
     };
     member.unwell_since = unwell.then(|| since.or(member.unwell_since).unwrap_or(now));
-    let failed = role.is_some_and(|role| failure(view, id, member, role, now).is_some());
-    member.failed_since = failed.then(|| member.failed_since.unwrap_or(now));
+    let reason = role.and_then(|role| failure(view, id, member, role, now));
+    let is_request = reason == Some(FailReason::MoveRequested);
+    member.failed_since = reason.map(|_| match member.failed_since {
+        None => now,
+        // Agents know a failure after a request by its time, and statuses have whole seconds.
+        Some(since) if member.move_requested && !is_request => now.max(since + SECOND),
+        Some(since) => since,
+    });
+    member.move_requested = is_request;
 }
 
 /// Why a member must be replaced, as its record has it.
@@ -89,7 +98,8 @@ fn failing(view: View<'_>) -> impl Iterator<Item = (&Record, SystemTime)> {
         members.filter_map(move |(id, member)| {
             // First of all, since it says no for nearly all of them.
             let since = member.unwell_since?;
-            if member.failed_since.is_some() || !is_observed(view, &record.cluster, id, member) {
+            let has_failed = member.failed_since.is_some() && !member.move_requested;
+            if has_failed || !is_observed(view, &record.cluster, id, member) {
                 return None;
             }
             let role = record.spec.roles().iter().find(|role| role.name == member.role)?;

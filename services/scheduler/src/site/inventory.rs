@@ -5,9 +5,9 @@ use std::{
     net::IpAddr,
 };
 
-use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, NetworkId, Policy};
+use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
-use super::machines::{Addresses, Machines};
+use super::machines::{Identity, Machines};
 use crate::observed::Host;
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
@@ -92,12 +92,14 @@ impl Inventory {
                 .insert(id.clone());
         }
         self.model.upsert(host.facts().clone());
-        let before = self.hosts.get(&id.name).map(|host| &host.details().addresses);
-        self.machines.show(&id.name, before, &host.details().addresses);
+        let before = self.hosts.get(&id.name).map(identity);
+        let now = identity(&host);
+        let mut affected = self.machines.show(&id.name, before.as_ref(), Some(&now));
         self.bytes += host.bytes();
         let before = self.hosts.insert(id.name.clone(), host);
         self.bytes -= before.as_ref().map_or(0, Host::bytes);
-        self.set_former(&BTreeSet::from([id.name]));
+        affected.insert(id.name);
+        self.set_former(&affected);
     }
 
     /// Removes the host of this name; who holds it still does.
@@ -106,9 +108,9 @@ impl Inventory {
         self.model.remove(name);
         let host = self.hosts.remove(name)?;
         self.bytes -= host.bytes();
-        let before = &host.details().addresses;
-        self.machines.show(name, Some(before), &Addresses::new());
-        self.set_former(&BTreeSet::from([name.clone()]));
+        let mut affected = self.machines.show(name, Some(&identity(&host)), None);
+        affected.insert(name.clone());
+        self.set_former(&affected);
         if self.holding_cluster(host.id()).is_some() {
             self.left.insert(host.id().clone(), host.facts().labels.clone());
         }
@@ -118,16 +120,19 @@ impl Inventory {
     /// Tells the model of these hosts whose member's machine each may be.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.routed_by(name).cloned().collect();
+            let clusters = self.routed_by(name).into_iter().cloned().collect();
             self.model.set_former(name, clusters);
         }
     }
 
     /// The clusters with a member whose machine the host of this name may be, and which is not that host itself: their load balancers
     /// may route to it.
-    pub(super) fn routed_by<'a>(&'a self, name: &'a HostName) -> impl Iterator<Item = &'a ClusterName> {
-        let host = self.hosts.get(name).into_iter();
-        host.flat_map(|host| self.machines.clusters(host.id(), &host.details().addresses))
+    pub(super) fn routed_by(&self, name: &HostName) -> BTreeSet<&ClusterName> {
+        let Some(host) = self.hosts.get(name) else {
+            return BTreeSet::new();
+        };
+        let is_there = |id: &HostId| self.reported(id).is_some();
+        self.machines.clusters(host.id(), &identity(host), is_there)
     }
 
     /// The members of a cluster that are gone and whose machine the host of this name may be.
@@ -135,21 +140,14 @@ impl Inventory {
         let Some(host) = self.hosts.get(name) else {
             return BTreeSet::new();
         };
-        let mut members = self
-            .machines
-            .members(host.id(), &host.details().addresses, cluster);
+        let mut members = self.machines.members(host.id(), &identity(host), cluster);
         members.retain(|id| self.reported(id).is_none());
         members
     }
 
     /// Whether another host than this shows an address.
-    pub(super) fn is_shown_elsewhere(&self, id: &HostId, network: &NetworkId, address: IpAddr) -> bool {
-        let shows = |name: &HostName| {
-            let host = self.hosts.get(name);
-            host.is_some_and(|host| host.details().addresses.get(network) == Some(&address))
-        };
-        let mut others = self.machines.showing(address).filter(|name| **name != id.name);
-        others.any(shows)
+    pub(super) fn is_shown_elsewhere(&self, id: &HostId, address: IpAddr) -> bool {
+        self.machines.showing(address).any(|name| *name != id.name)
     }
 
     fn unindex(&mut self, name: &HostName) {
@@ -195,14 +193,14 @@ impl Inventory {
         self.holding_cluster(id).filter(|cluster| *cluster != ours)
     }
 
-    /// Says who holds a host, and which addresses load balancers may have of it.
-    pub(super) fn hold(&mut self, id: &HostId, holder: Holder, addresses: &Addresses) {
+    /// Says who holds a host, and what the record says of its machine: load balancers may have these addresses of it.
+    pub(super) fn hold(&mut self, id: &HostId, holder: Holder, known: Identity) {
         let affected = match &holder {
             Holder::Cluster {
                 cluster,
                 role: _,
                 state: _,
-            } => self.machines.hold(id, cluster, addresses),
+            } => self.machines.hold(id, cluster, known),
             Holder::Orphaned => BTreeSet::new(),
         };
         self.model.hold(id, holder);
@@ -226,6 +224,12 @@ impl Inventory {
             (None, false) | (Some(Holder::Orphaned), true) | (Some(Holder::Cluster { .. }), _) => {}
         }
     }
+}
+
+/// What a host shows of which machine it is.
+pub(super) fn identity(host: &Host) -> Identity {
+    let details = host.details();
+    Identity::new(&details.addresses, &details.bmc_address)
 }
 
 #[cfg(test)]
@@ -289,7 +293,7 @@ mod tests {
     fn a_holder_outlives_the_host_and_is_no_orphan() {
         let mut inventory = Inventory::new(Policy::default());
         inventory.insert(host("u", None));
-        inventory.hold(&id("u"), held(), &Addresses::new());
+        inventory.hold(&id("u"), held(), Identity::default());
         inventory.remove(&id("u").name);
         inventory.set_orphaned(&id("u"), true);
         assert_eq!(inventory.holder(&id("u")), Some(&held()));

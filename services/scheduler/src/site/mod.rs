@@ -8,6 +8,7 @@
 //! `failures`. The steps that change a site are in `steps`, `reporting` and `repair`; each is the order in which the parts are
 //! called.
 
+mod bmc;
 mod bounds;
 mod changes;
 mod claims;

@@ -53,7 +53,7 @@ fn moved(view: View<'_>, record: &Record) -> Vec<(HostId, Addresses)> {
         let is_left = |network: &NetworkId, address: IpAddr| match now.get(network) {
             Some(now) => *now != address,
             // A member that is releasing gives it up with the rest.
-            None => stays && view.inventory.is_shown_elsewhere(id, network, address),
+            None => stays && view.inventory.is_shown_elsewhere(id, address),
         };
         let before = member.addresses.iter();
         let left: Addresses = before

@@ -17,6 +17,7 @@ impl Site {
         let mut missing = self
             .inventory
             .routed_by(&id.name)
+            .into_iter()
             .filter(|cluster| is_missing(cluster));
         missing.find_map(|cluster| {
             let released = self.inventory.former(&id.name, cluster);

@@ -159,6 +159,11 @@ impl Positions {
         }
     }
 
+    /// Whether a ledger that is lost may know more of a claim or release of this revision than this one.
+    pub(super) fn is_before_loss(&self, revision: u64) -> bool {
+        self.history.is_before_loss(revision)
+    }
+
     /// Why a ledger has not issued what the site shows, unless an operator has it believed.
     pub(super) fn loss(&self) -> Cause {
         if self.is_raised() {

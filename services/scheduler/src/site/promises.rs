@@ -10,7 +10,12 @@ use std::{
 
 use ::placement::{ClusterName, Holder, HostId, MemberState, Replaces, RoleName, Uid};
 
-use super::{claims::Claims, existence::Existence, inventory::Inventory, positions::Positions};
+use super::{
+    claims::Claims,
+    existence::Existence,
+    inventory::{Inventory, identity},
+    positions::Positions,
+};
 use crate::{
     observed::{Cluster, Labels, Member},
     record::{Record, ReleaseReason},
@@ -152,10 +157,8 @@ impl Promises {
                 state: promise.state,
             };
             // Of a host that is gone its name is known, and no address.
-            let addresses = inventory
-                .reported(&id)
-                .map(|host| host.details().addresses.clone());
-            inventory.hold(&id, holder, &addresses.unwrap_or_default());
+            let known = inventory.reported(&id).map(identity);
+            inventory.hold(&id, holder, known.unwrap_or_default());
         }
         self.held.entry(name.clone()).or_default().insert(id, promise);
     }

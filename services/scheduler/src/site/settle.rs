@@ -58,9 +58,10 @@ fn is_free(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &mut Memb
     if let Some(host) = host {
         refresh(member, host);
     }
-    // Nobody is left to confirm what a ledger that is lost knew as released.
-    let abandoned =
-        view.existence.is_missing(cluster) && member.release_reason != Some(ReleaseReason::Orphaned);
+    // It may have been confirmed to a ledger that is lost. Any other release of a SIPCluster that is gone is confirmed by its agent.
+    let abandoned = view.existence.is_missing(cluster)
+        && member.release_reason != Some(ReleaseReason::Orphaned)
+        && view.positions.is_before_loss(member.revision);
     let presumed_confirmed = abandoned || view.promises.wants(id, cluster);
     let observed = host.map(|host| {
         let mut mark = view.positions.mark(host.release_mark());

@@ -255,6 +255,7 @@ fn record(rng: &mut StdRng, cluster: ClusterName, revision: u64) -> Record {
             addresses: BTreeMap::new(),
             bmc_address: "redfish://192.0.2.1/redfish/v1/Systems/1".repeat(rng.random_range(0..5)),
             failed_since: None,
+            move_requested: false,
             unwell_since: None,
             suspended: false,
             replaces: None,

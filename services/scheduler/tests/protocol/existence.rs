@@ -130,6 +130,34 @@ async fn a_sipcluster_missing_in_a_late_snapshot_is_declared_later() {
     stage.apply("one", 1, 1).await.unwrap();
 }
 
+/// Somebody removes the finalizer of a `SIPCluster` while its host is being released. A claim of Cluster API may be on its way still.
+#[tokio::test]
+async fn a_release_of_no_sipcluster_waits_for_its_confirmation() {
+    for shrinks in [false, true] {
+        let stage = Stage::empty();
+        let clusters = [observed("one"), observed("two")];
+        let session = stage.sync_with(&[host("h1")], &clusters, None).await;
+        stage.apply("one", 1, 1).await.unwrap();
+        let releasing = if shrinks {
+            stage.apply("one", 2, 0).await.unwrap()
+        } else {
+            stage.release("one").await.unwrap()
+        };
+        stage.report_cluster_gone(&session, "one", "uid").await;
+        let marked = released("h1", releasing.revision);
+
+        stage.report(&session, std::slice::from_ref(&marked)).await;
+        assert_eq!(stage.why_not("h1"), ["held"]);
+        let stage = stage.restart();
+        stage.sync_with(&[marked], &clusters[1..], None).await;
+        assert_eq!(stage.why_not("h1"), ["held"], "the ledger is not lost");
+        assert_eq!(members(&stage.apply("two", 1, 1).await.unwrap()), []);
+
+        stage.confirm(&releasing).await;
+        assert_eq!(stage.why_not("h1"), [""; 0]);
+    }
+}
+
 #[tokio::test]
 async fn a_declaration_after_a_restart_is_undone_if_never_reported() {
     let (stage, _) = gone().await;

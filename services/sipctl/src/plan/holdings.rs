@@ -93,6 +93,11 @@ impl Holdings {
         self.members.get(cluster).map_or(&[], Vec::as_slice)
     }
 
+    /// The members of every cluster.
+    pub(super) fn into_members(self) -> BTreeMap<ClusterName, Vec<Member>> {
+        self.members
+    }
+
     fn by_labels(&mut self, input: &Input, host: &Host, site: &mut Site) {
         match &host.sip_labels {
             SipLabels::None => {}
@@ -156,6 +161,8 @@ impl Holdings {
             replaces: replaces(input, declared, claim),
         };
         let observed = input.hosts.get(host).map(|observed| &observed.host);
+        let mut roles = declared.request.iter().flat_map(|request| &request.roles);
+        let wanted = roles.find(|wanted| wanted.name == *role);
         if let Some(observed) = observed.filter(|observed| is_of(claim, observed, input)) {
             match (&observed.sip_labels, state) {
                 (
@@ -172,7 +179,10 @@ impl Holdings {
                         MemberState::Releasing => OddityKind::Releasing,
                         MemberState::Claimed | MemberState::Bound => OddityKind::NotLabelled,
                     };
-                    self.add(cluster, member(observed.id.clone(), None), site);
+                    let mut member = member(observed.id.clone(), None);
+                    // How long it has been in error is not in the input.
+                    member.failed = wanted.and_then(|role| placement::failure(site, role, &member, None));
+                    self.add(cluster, member, site);
                     self.odd(cluster, host, role, kind);
                 }
                 (SipLabels::None | SipLabels::Partial | SipLabels::Complete { .. }, _) => {

@@ -4,8 +4,13 @@ mod grid;
 mod holdings;
 mod remarks;
 
+use std::collections::BTreeMap;
+
 use placement::whatif::Priority;
-use placement::{ClusterName, Decision, Holder, MemberState, Request, Site, decide};
+use placement::{
+    ClusterName, Decision, Holder, HostId, Member, MemberState, ReleaseReason, Request, RoleName, Site,
+    decide, reports_without_decision,
+};
 
 pub use grid::{Cell, Change, Grid, Row, WhyNot};
 use holdings::Holdings;
@@ -71,7 +76,8 @@ impl Plan {
 
 /// Decides every cluster: replacements first, then growth, then new clusters; within each by creation time (unknown ones
 /// last), then by name. Each sees what the earlier ones take; what they release frees neither host nor domain, since
-/// nobody has confirmed it yet. Pure, and the same for the same documents in whatever order they came.
+/// nobody has confirmed it yet, but counts for no quota any more. Surplus members and those of deleted clusters are released before
+/// anything is taken: they wait for nobody. Pure, and the same for the same documents in whatever order they came.
 #[must_use]
 pub fn plan(input: &Input) -> Plan {
     let (mut site, holdings) = read(input);
@@ -82,6 +88,10 @@ pub fn plan(input: &Input) -> Plan {
         let remarks = || remarks::collect(input, declared, &holdings, &Decision::default());
         match &declared.request {
             _ if declared.deleting => {
+                for member in members {
+                    let (host, role) = (&member.host, &member.role);
+                    hold(&mut site, &declared.name, host, role, MemberState::Releasing);
+                }
                 let whole = report::released_whole(&declared.name, &declared.roles, members, remarks());
                 clusters.push(planned(input, declared, whole));
             }
@@ -100,14 +110,18 @@ pub fn plan(input: &Input) -> Plan {
         }
     }
     turns.sort_by(|(a, _, _), (b, _, _)| a.cmp(b));
+    for (_, declared, request) in &turns {
+        release_surplus(&mut site, request, holdings.members(&declared.name));
+    }
     for (_, declared, request) in turns {
-        let decision = decide(&site, &request, holdings.members(&declared.name));
+        let members = holdings.members(&declared.name);
+        let decision = decide(&site, &request, members);
         let remarks = remarks::collect(input, declared, &holdings, &decision);
         let report = report::cluster(&declared.name, &request.roles, &decision, remarks);
         let mut planned = planned(input, declared, report);
         planned.grid.explain(&site, &request, &planned.report);
         clusters.push(planned);
-        claim(&mut site, &declared.name, &decision);
+        record(&mut site, &declared.name, members, &decision);
     }
     clusters.sort_by(|a, b| a.report.cluster.cmp(&b.report.cluster));
     Plan { clusters }
@@ -119,9 +133,10 @@ pub(crate) fn strays(input: &Input) -> Vec<report::Remark> {
     holdings.strays.iter().map(remarks::about_stray).collect()
 }
 
-/// The site of an input, with who holds which host.
-pub(crate) fn held(input: &Input) -> Site {
-    read(input).0
+/// The site of an input, and the members of each cluster.
+pub(crate) fn held(input: &Input) -> (Site, BTreeMap<ClusterName, Vec<Member>>) {
+    let (site, holdings) = read(input);
+    (site, holdings.into_members())
 }
 
 fn read(input: &Input) -> (Site, Holdings) {
@@ -147,13 +162,49 @@ fn checkable(input: &Input, request: &Request) -> Request {
     request
 }
 
-fn claim(site: &mut Site, cluster: &ClusterName, decision: &Decision) {
-    for taken in &decision.take {
-        let holder = Holder::Cluster {
-            cluster: cluster.clone(),
-            role: taken.role.clone(),
-            state: MemberState::Claimed,
-        };
-        site.hold(&taken.host, holder);
+/// Records the members that a cluster gives back whatever hosts there are. Only quotas depend on it.
+fn release_surplus(site: &mut Site, request: &Request, members: &[Member]) {
+    if site.policy().quotas.is_empty() || reports_without_decision(site, request, members).is_some() {
+        return;
     }
+    for released in decide(site, request, members).release {
+        let waits = match released.reason {
+            ReleaseReason::Surplus | ReleaseReason::Moved => false,
+            // It may be replaced, and by whom is decided in its turn.
+            ReleaseReason::Failed(_) => true,
+        };
+        if !waits {
+            let (host, role) = (&released.host, &released.role);
+            hold(site, &request.cluster, host, role, MemberState::Releasing);
+        }
+    }
+}
+
+/// Records a decision as the scheduler does.
+fn record(site: &mut Site, cluster: &ClusterName, members: &[Member], decision: &Decision) {
+    for taken in &decision.take {
+        hold(site, cluster, &taken.host, &taken.role, MemberState::Claimed);
+    }
+    for released in &decision.release {
+        hold(
+            site,
+            cluster,
+            &released.host,
+            &released.role,
+            MemberState::Releasing,
+        );
+    }
+    let requested = members.iter().filter(|member| member.requested);
+    for member in requested.filter(|member| decision.keep.iter().any(|kept| kept.host == member.host)) {
+        hold(site, cluster, &member.host, &member.role, MemberState::Bound);
+    }
+}
+
+fn hold(site: &mut Site, cluster: &ClusterName, host: &HostId, role: &RoleName, state: MemberState) {
+    let holder = Holder::Cluster {
+        cluster: cluster.clone(),
+        role: role.clone(),
+        state,
+    };
+    site.hold(host, holder);
 }

@@ -142,6 +142,19 @@ fn hosts_in_a_status_are_members_before_their_labels() {
             changes: vec!["=Worker b@r2"],
         },
         Case {
+            name: "claimed, and used before it had its labels",
+            objects: vec![
+                host("a", "r1"),
+                host("b", "r2").set(
+                    "/spec/consumerRef",
+                    json!({"kind": "Metal3Machine", "namespace": "lab", "name": "m"}),
+                ),
+                cluster("c", &[("Worker", 1)]).claims("b", "Worker", "Claimed"),
+            ],
+            outcome: Outcome::Placed,
+            changes: vec!["+Worker a@r1", "-Worker b failed"],
+        },
+        Case {
             name: "releasing, and its rack is used until it is free",
             objects: vec![
                 worker("a", "r1"),

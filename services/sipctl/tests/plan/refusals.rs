@@ -64,6 +64,70 @@ fn a_quota_of_the_policy_refuses() {
     );
 }
 
+/// Of two clusters in one quota of five hosts: how the one called `b` comes out, which wants a third. `a` and its members are given.
+fn beside(a: &[serde_json::Value], created: &str) -> Outcome {
+    let b = [
+        host("b1", "r4").member_of("b", "Worker"),
+        host("b2", "r5").member_of("b", "Worker"),
+        host("free", "r6"),
+        cluster("b", &[("Worker", 3)]).set("/metadata/creationTimestamp", created),
+    ];
+    let policy: Policy = serde_json::from_value(json!({"quotas": {"lab": 5}})).unwrap();
+    let report = plan(&read_with(&[a, &b].concat(), policy).unwrap()).report();
+    let b = report
+        .clusters
+        .into_iter()
+        .find(|cluster| cluster.cluster == "lab/b");
+    b.unwrap().outcome
+}
+
+const MADE: &str = "2026-01-02T00:00:00Z";
+const BEFORE: &str = "2026-01-01T00:00:00Z";
+const AFTER: &str = "2026-01-03T00:00:00Z";
+
+fn three_of_a(of_a: serde_json::Value) -> [serde_json::Value; 4] {
+    let worker = |name: &str, rack: &str| host(name, rack).member_of("a", "Worker");
+    [
+        worker("a1", "r1"),
+        worker("a2", "r2"),
+        worker("a3", "r3"),
+        of_a.set("/metadata/creationTimestamp", MADE),
+    ]
+}
+
+#[test]
+fn what_is_released_counts_for_no_quota() {
+    let shrinks = three_of_a(cluster("a", &[("Worker", 2)]));
+    assert_eq!(beside(&shrinks, AFTER), Outcome::Placed);
+    assert_eq!(
+        beside(&shrinks, BEFORE),
+        Outcome::Placed,
+        "shrinking waits for nobody"
+    );
+    let ends = three_of_a(cluster("a", &[("Worker", 3)])).map(|object| {
+        if object["kind"] == "SIPCluster" {
+            object.set("/metadata/deletionTimestamp", AFTER)
+        } else {
+            object
+        }
+    });
+    assert_eq!(beside(&ends, AFTER), Outcome::Placed, "it is deleted");
+    let stays = three_of_a(cluster("a", &[("Worker", 3)]));
+    assert_eq!(beside(&stays, AFTER), Outcome::Refused);
+}
+
+#[test]
+fn a_requested_member_that_stays_counts_for_the_quota() {
+    let used = json!({"kind": "Metal3Machine", "namespace": "lab", "name": "m"});
+    let surplus = json!([
+        {"namespace": "lab", "name": "a3", "role": "Worker", "state": "Releasing", "releaseReason": "surplus"},
+    ]);
+    let mut wanted_again =
+        three_of_a(cluster("a", &[("Worker", 3)]).set("/status/placement/members", surplus));
+    wanted_again[2] = wanted_again[2].take().set("/spec/consumerRef", used);
+    assert_eq!(beside(&wanted_again, AFTER), Outcome::Refused);
+}
+
 #[test]
 fn a_cordoned_domain_refuses_claims_and_is_reported() {
     let cordon = json!({"cordoned": [{"key": "example.org/rack", "value": "r1"}]});

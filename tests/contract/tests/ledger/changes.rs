@@ -144,6 +144,7 @@ pub(crate) fn record(name: &str, revision: u64, hosts: usize) -> Record {
             addresses: BTreeMap::new(),
             bmc_address: format!("redfish://192.0.2.{}/redfish/v1/Systems/1", index % 256),
             failed_since: None,
+            move_requested: false,
             unwell_since: None,
             suspended: false,
             replaces: None,

@@ -68,7 +68,7 @@ impl Hash for Held {
         (refusal, reports, conflicts).hash(state);
         for (id, member) in members {
             (id, member.state as u8, member.revision, member.confirmed).hash(state);
-            (member.failed_since, &member.replaces).hash(state);
+            (member.failed_since, member.move_requested, &member.replaces).hash(state);
             (member.unwell_since, member.suspended, &member.addresses).hash(state);
         }
     }

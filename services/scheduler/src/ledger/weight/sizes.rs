@@ -16,7 +16,7 @@ const STATE: usize = 24;
 const TIME: usize = 24;
 /// The counts of a role in a refusal.
 const COUNTS: usize = 48;
-/// The longest reason for a release.
+/// The longest reason for a release, and whether a member is only to be moved.
 const REASON: usize = 16;
 
 /// A text; one that is empty is not stored.
@@ -143,6 +143,7 @@ pub(super) fn member(member: &Member) -> usize {
         addresses,
         bmc_address,
         failed_since: _,
+        move_requested: _,
         unwell_since: _,
         suspended: _,
         replaces,

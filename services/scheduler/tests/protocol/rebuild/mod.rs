@@ -224,6 +224,26 @@ async fn a_host_released_after_the_backup_needs_its_release_mark() {
     }
 }
 
+/// A release was confirmed to a ledger that is lost, and its `SIPCluster` has gone since.
+#[tokio::test]
+async fn a_release_confirmed_after_the_backup_ends() {
+    let stage = Stage::empty();
+    let clusters = [observed("one"), observed("two")];
+    let session = stage.sync_with(&[host("h1")], &clusters, None).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let releasing = stage.release("one").await.unwrap();
+    let contents = stage.ledger.load().unwrap();
+    let marked = released("h1", releasing.revision);
+    stage.report(&session, std::slice::from_ref(&marked)).await;
+    stage.confirm(&releasing).await;
+    let later = stage.apply("two", 1, 0).await.unwrap();
+    let clusters = [with_status(&later, 1)];
+
+    let stage = Stage::on(restored(&contents));
+    stage.sync_with(&[marked], &clusters, seen(&clusters)).await;
+    assert_eq!(stage.why_not("h1"), [""; 0]);
+}
+
 #[tokio::test]
 async fn hosts_claimed_after_the_backup_are_read_back() {
     let stage = Stage::empty();

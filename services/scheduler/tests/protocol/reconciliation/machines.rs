@@ -1,13 +1,13 @@
 //! Which machine a host is: hosts that are made again, renamed, or get another address. Load balancers route to addresses.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use placement::MemberState::{self, Bound, Claimed, Releasing};
 use proto::inventory::v1 as wire;
 use scheduler::record::Record;
 
 use super::{bound, other_cluster};
-use crate::fixtures::{Stage, again, host, labelled, members, observed, released};
+use crate::fixtures::{Stage, again, host, labelled, members, observed, released, spec};
 
 /// uid, state, number and addresses of every member.
 fn places(record: &Record) -> Vec<(&str, MemberState, Option<u32>, Vec<IpAddr>)> {
@@ -60,7 +60,10 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
     assert_eq!(stage.why_not("h2"), ["former-member"]);
     assert_eq!(members(&stage.apply("one", 2, 1).await.unwrap()), []);
     stage.report(&session, &[renamed("other")]).await;
-    assert!(!stage.why_not("h2").contains(&"former-member"), "another network");
+    assert!(
+        stage.why_not("h2").contains(&"former-member"),
+        "load balancers connect to an address, whatever its network is called"
+    );
     stage.report(&session, &[renamed("oam")]).await;
     assert_eq!(stage.why_not("h2"), ["former-member"]);
 
@@ -73,6 +76,84 @@ async fn a_machine_is_known_by_its_address_under_another_name() {
     assert_eq!(stage.why_not("h2"), ["former-member"], "its host is back");
     stage.report(&session, &[host("h2")]).await;
     assert_eq!(stage.why_not("h2"), [""; 0], "it has an address of its own");
+}
+
+/// A host behind a BMC.
+fn behind(host: wire::Host, bmc_address: &str) -> wire::Host {
+    wire::Host {
+        bmc_address: bmc_address.to_owned(),
+        ..host
+    }
+}
+
+/// Declares a cluster that needs no network.
+async fn without_networks(stage: &Stage, name: &str, generation: i64) -> Arc<Record> {
+    let spec = wire::ClusterSpec {
+        network_ids: Vec::new(),
+        ..spec(1)
+    };
+    stage.apply_spec(name, "uid", generation, spec).await.unwrap()
+}
+
+const BMC: &str = "redfish+https://192.0.2.1/redfish/v1/Systems/1";
+/// The same, as another driver has it.
+const SAME_BMC: &str = "idrac-virtualmedia://192.0.2.1:443/redfish/v1/Systems/1/";
+
+/// A host is made again under another name, and its Secret with addresses comes later.
+#[tokio::test]
+async fn a_machine_is_known_by_its_bmc_under_another_name() {
+    let (stage, session) = other_cluster().await;
+    let is_former = |stage: &Stage, name: &str| stage.why_not(name).contains(&"former-member");
+    let renamed = |bmc| silent(behind(host("h2"), bmc));
+    stage.report(&session, &[behind(host("h1"), BMC)]).await;
+
+    stage.report_gone(&session, &["h1"]).await;
+    stage.report(&session, &[renamed(SAME_BMC)]).await;
+    assert!(is_former(&stage, "h2"));
+    let one = without_networks(&stage, "one", 2).await;
+    assert_eq!(members(&one), []);
+    stage
+        .report(&session, &[renamed("redfish://192.0.2.1/redfish/v1/Systems/2")])
+        .await;
+    assert!(!is_former(&stage, "h2"), "another machine behind that BMC");
+    stage.report(&session, &[renamed("")]).await;
+    assert!(!is_former(&stage, "h2"), "nobody knows");
+
+    let stage = stage.restart();
+    let clusters = [observed("one"), observed("two")];
+    let session = stage.sync_with(&[renamed(SAME_BMC)], &clusters, None).await;
+    assert!(is_former(&stage, "h2"), "it is in the ledger");
+    stage.report(&session, &[behind(host("h1"), BMC)]).await;
+    assert!(!is_former(&stage, "h2"), "the machine has its host");
+    stage.report_gone(&session, &["h1"]).await;
+    assert!(is_former(&stage, "h2"));
+
+    let two = stage.release("two").await.unwrap();
+    assert!(is_former(&stage, "h2"), "it is not confirmed");
+    assert!(stage.confirm(&two).await.is_none());
+    assert!(!is_former(&stage, "h2"));
+}
+
+/// A BMC's address that hosts share by mistake is no reason to keep them from everybody else.
+#[tokio::test]
+async fn a_bmc_that_two_hosts_show_tells_no_machine() {
+    let (stage, session) = other_cluster().await;
+    let is_former = |name: &str| stage.why_not(name).contains(&"former-member");
+    let sharing = |name: &str| behind(host(name), BMC);
+    stage.report(&session, &["h1", "h2", "h3"].map(sharing)).await;
+    assert!(!is_former("h2") && !is_former("h3"));
+
+    stage.report_gone(&session, &["h1"]).await;
+    assert!(!is_former("h2") && !is_former("h3"));
+    let one = without_networks(&stage, "one", 2).await;
+    assert_eq!(members(&one), [("h2".to_owned(), Claimed)]);
+
+    stage.report(&session, &[host("h2")]).await;
+    assert!(is_former("h3"), "it is the only one now");
+    stage.report(&session, &[sharing("h4")]).await;
+    assert!(!is_former("h3") && !is_former("h4"));
+    stage.report_gone(&session, &["h3"]).await;
+    assert!(is_former("h4"));
 }
 
 /// Two hosts are deleted and made again with each other's machines: `h1` shows the labels of its cluster.
