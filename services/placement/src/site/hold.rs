@@ -37,6 +37,11 @@ impl Site {
         }
     }
 
+    /// The clusters that are recorded for a host of this name.
+    pub fn former_clusters(&self, name: &HostName) -> impl Iterator<Item = &ClusterName> {
+        self.former.get(name).into_iter().flatten()
+    }
+
     /// Another cluster than `ours` with a member whose machine the host of this name may be.
     #[must_use]
     pub fn former_holder(&self, name: &HostName, ours: &ClusterName) -> Option<&ClusterName> {

@@ -7,7 +7,7 @@ use std::{
 
 use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
-use super::machines::{Identity, Machines};
+use super::machines::{self, Identity, Machines};
 use crate::observed::Host;
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
@@ -117,22 +117,32 @@ impl Inventory {
         Some(host)
     }
 
-    /// Tells the model of these hosts whose member's machine each may be.
+    /// Tells the model of these hosts whose member's machine each may be: of many clusters some, so that many hosts at one address,
+    /// each of another cluster, take no more memory than others.
     fn set_former(&mut self, names: &BTreeSet<HostName>) {
         for name in names {
-            let clusters = self.routed_by(name).into_iter().cloned().collect();
+            let clusters = self.routed_by(name, machines::CLUSTERS);
+            let clusters = clusters.into_iter().cloned().collect();
             self.model.set_former(name, clusters);
         }
     }
 
-    /// The clusters with a member whose machine the host of this name may be, and which is not that host itself: their load balancers
-    /// may route to it.
-    pub(super) fn routed_by(&self, name: &HostName) -> BTreeSet<&ClusterName> {
+    /// At most so many of the clusters with a member whose machine the host of this name may be, and which is not that host itself: their
+    /// load balancers may route to it.
+    pub(super) fn routed_by(&self, name: &HostName, most: usize) -> BTreeSet<&ClusterName> {
+        let mut found = BTreeSet::new();
         let Some(host) = self.hosts.get(name) else {
-            return BTreeSet::new();
+            return found;
         };
         let is_there = |id: &HostId| self.reported(id).is_some();
-        self.machines.clusters(host.id(), &identity(host), is_there)
+        let shows = identity(host);
+        for cluster in self.machines.clusters(host.id(), &shows, is_there) {
+            found.insert(cluster);
+            if found.len() >= most {
+                break;
+            }
+        }
+        found
     }
 
     /// The members of a cluster that are gone and whose machine the host of this name may be.
@@ -234,10 +244,10 @@ pub(super) fn identity(host: &Host) -> Identity {
 
 #[cfg(test)]
 mod tests {
-    use ::placement::{MemberState, RoleName, SipLabels, Uid};
+    use ::placement::{MemberState, NetworkId, RoleName, SipLabels, Uid};
 
     use super::*;
-    use crate::observed::Details;
+    use crate::{observed::Details, site::machines::Addresses};
 
     fn id(uid: &str) -> HostId {
         HostId {
@@ -316,5 +326,83 @@ mod tests {
             inventory.hosts()[&id("u").name].facts().sip_labels,
             SipLabels::None
         );
+    }
+
+    const SHARED: &str = "192.0.2.1";
+
+    fn name(number: usize) -> HostName {
+        HostName::new("metal", format!("h{number}")).unwrap()
+    }
+
+    fn at(number: usize, addresses: &[&str]) -> (HostId, Addresses) {
+        let id = HostId {
+            name: name(number),
+            uid: Uid::new("u").unwrap(),
+        };
+        let addresses = addresses.iter().enumerate().map(|(network, address)| {
+            let network = NetworkId::new(format!("n{network}")).unwrap();
+            (network, address.parse().unwrap())
+        });
+        (id, addresses.collect())
+    }
+
+    fn shown(number: usize, addresses: &[&str]) -> Host {
+        let (id, addresses) = at(number, addresses);
+        let details = Details {
+            addresses,
+            ..Details::default()
+        };
+        Host::new(::placement::Host::available(id), details)
+    }
+
+    fn held_by(number: usize) -> Holder {
+        Holder::Cluster {
+            cluster: cluster(&format!("c{number}")),
+            role: RoleName::new("Worker").unwrap(),
+            state: MemberState::Bound,
+        }
+    }
+
+    #[test]
+    fn hosts_and_clusters_at_one_address_make_no_product() {
+        const MANY: usize = 500;
+        let mut inventory = Inventory::new(Policy::default());
+        for number in 0..MANY {
+            inventory.insert(shown(number, &[SHARED]));
+        }
+        for number in 0..MANY {
+            let (id, addresses) = at(number, &[SHARED]);
+            inventory.hold(&id, held_by(number), Identity::new(&addresses, ""));
+        }
+        let clusters = (0..MANY).map(|number| inventory.model().former_clusters(&name(number)).count());
+        assert_eq!(clusters.max(), Some(2));
+    }
+
+    proptest::proptest! {
+        /// Some of the clusters at an address are enough to know whether a host is for no other cluster than one.
+        #[test]
+        fn former_clusters_are_known_after_any_order_of_changes(
+            steps in proptest::collection::vec((0..4_usize, 0..5_usize, 0..5_usize, 0..4_usize), 1..60),
+        ) {
+            const ADDRESSES: [&[&str]; 4] = [&[], &[SHARED], &["192.0.2.2"], &[SHARED, "192.0.2.2"]];
+            let mut inventory = Inventory::new(Policy::default());
+            for (what, host, holder, addresses) in steps {
+                let (id, known) = at(host, ADDRESSES[addresses]);
+                match what {
+                    0 => inventory.insert(shown(host, ADDRESSES[addresses])),
+                    1 => drop(inventory.remove(&id.name)),
+                    2 => inventory.hold(&id, held_by(holder), Identity::new(&known, "")),
+                    _ => inventory.unhold(&id),
+                }
+                for (host, ours) in (0..5).flat_map(|host| (0..6).map(move |ours| (host, ours))) {
+                    let ours = cluster(&format!("c{ours}"));
+                    let all = inventory.routed_by(&name(host), usize::MAX);
+                    proptest::prop_assert_eq!(
+                        inventory.model().former_holder(&name(host), &ours).is_some(),
+                        all.into_iter().any(|cluster| *cluster != ours)
+                    );
+                }
+            }
+        }
     }
 }

@@ -59,6 +59,10 @@ pub(super) struct Machines {
 /// many hosts show one address by mistake. So many hosts that show one BMC do, too.
 const MATTER: usize = 2;
 
+/// Whether a host is for no other cluster than one is known from two clusters, whichever they are. The third makes a difference to the
+/// host of a member of one of them.
+pub(super) const CLUSTERS: usize = 2;
+
 impl Machines {
     /// Notes what a host shows in place of what it showed before; `None`: it is not there. Returns the other hosts for which that may
     /// make a difference.
@@ -130,7 +134,7 @@ impl Machines {
             let at = self.at.entry(*address).or_default();
             let members = at.entry(cluster.clone()).or_default();
             members.insert(id.clone());
-            if members.len() <= MATTER {
+            if members.len() <= MATTER && at.len() <= CLUSTERS + 1 {
                 affected.extend(self.showing(*address).cloned());
             }
         }
@@ -188,26 +192,25 @@ impl Machines {
         affected
     }
 
-    /// The clusters with a member whose machine this host may be, which shows this, and which is not that member itself. `is_there`: the
-    /// host of a member is reported.
-    pub(super) fn clusters(
-        &self,
+    /// The clusters with a member whose machine this host may be, which shows this, and which is not that member itself; one may come
+    /// several times. `is_there`: the host of a member is reported.
+    pub(super) fn clusters<'a>(
+        &'a self,
         host: &HostId,
         shows: &Identity,
         is_there: impl Fn(&HostId) -> bool,
-    ) -> BTreeSet<&ClusterName> {
+    ) -> impl Iterator<Item = &'a ClusterName> {
         let named = self.members.get(&host.name).into_iter().flatten();
         let named = named.filter(|(uid, _)| **uid != host.uid);
         let at = shows.addresses.iter().filter_map(|address| self.at.get(address));
         let at = at
             .flatten()
             .filter(|(_, members)| members.len() > 1 || !members.contains(host));
-        let behind = self.behind(shows).filter(|(id, _)| !is_there(id));
+        let behind = self.behind(shows).filter(move |(id, _)| !is_there(id));
         named
             .map(|(_, member)| &member.cluster)
             .chain(at.map(|(cluster, _)| cluster))
             .chain(behind.map(|(_, cluster)| cluster))
-            .collect()
     }
 
     /// The members of a cluster whose machine this host may be, which shows this.
@@ -228,7 +231,10 @@ impl Machines {
     }
 
     /// The members behind the BMC that a host shows, if no other host shows it.
-    fn behind(&self, shows: &Identity) -> impl Iterator<Item = (&HostId, &ClusterName)> {
+    fn behind<'a>(
+        &'a self,
+        shows: &Identity,
+    ) -> impl Iterator<Item = (&'a HostId, &'a ClusterName)> + use<'a> {
         let bmc = shows.bmc.as_ref().filter(|bmc| self.only(bmc).is_some());
         bmc.and_then(|bmc| self.behind.get(bmc)).into_iter().flatten()
     }

@@ -16,7 +16,7 @@ impl Site {
         let is_missing = |cluster: &ClusterName| self.existence.is_missing(cluster);
         let mut missing = self
             .inventory
-            .routed_by(&id.name)
+            .routed_by(&id.name, usize::MAX)
             .into_iter()
             .filter(|cluster| is_missing(cluster));
         missing.find_map(|cluster| {

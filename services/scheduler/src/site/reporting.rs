@@ -253,7 +253,8 @@ impl Site {
         self.inventory.insert(host);
         // A member may have lost an address that this host shows now.
         if shows_others {
-            let routed_by = self.inventory.routed_by(&id.name);
+            let routed_by = self.inventory.routed_by(&id.name, usize::MAX);
+            let routed_by = routed_by.into_iter();
             touched.extend(routed_by.filter_map(|cluster| self.recorded(Some(cluster))));
         }
         self.mark_orphans(&[id]);
