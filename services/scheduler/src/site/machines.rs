@@ -79,11 +79,10 @@ impl Machines {
         self.shown
             .extend(addresses.map(|address| (*address, Some(name.clone()))));
         let mut affected = BTreeSet::new();
-        let bmc = |shown: Option<&Identity>| shown?.bmc.clone();
-        let bmcs = (bmc(before), bmc(now));
-        if bmcs.0 != bmcs.1 {
-            affected.extend(bmcs.0.map(|bmc| self.hide_bmc(name, bmc)).into_iter().flatten());
-            affected.extend(bmcs.1.map(|bmc| self.show_bmc(name, bmc)).into_iter().flatten());
+        let [left, come] = [before, now].map(|shown| shown.and_then(|shown| shown.bmc.as_ref()));
+        if left != come {
+            affected.extend(left.into_iter().flat_map(|bmc| self.hide_bmc(name, bmc)));
+            affected.extend(come.into_iter().flat_map(|bmc| self.show_bmc(name, bmc.clone())));
         }
         if before.is_none() || now.is_none() {
             let members = self.members.get(name).into_iter().flatten();
@@ -99,14 +98,14 @@ impl Machines {
         few(names)
     }
 
-    fn hide_bmc(&mut self, name: &HostName, bmc: Bmc) -> BTreeSet<HostName> {
-        let Some(names) = self.shown_behind.get_mut(&bmc) else {
+    fn hide_bmc(&mut self, name: &HostName, bmc: &Bmc) -> BTreeSet<HostName> {
+        let Some(names) = self.shown_behind.get_mut(bmc) else {
             return BTreeSet::new();
         };
         names.remove(name);
         let left = few(names);
         if names.is_empty() {
-            self.shown_behind.remove(&bmc);
+            self.shown_behind.remove(bmc);
         }
         left
     }

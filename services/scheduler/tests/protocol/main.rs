@@ -15,6 +15,7 @@ mod fixtures;
 mod history;
 mod limits;
 mod marks;
+mod move_requests;
 mod names;
 mod positions;
 mod readdressed;

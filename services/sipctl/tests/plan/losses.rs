@@ -79,8 +79,8 @@ fn controller(name: &str, rack: &str) -> Value {
     host(name, rack).member_of("c", "ControlPlane")
 }
 
-/// What is said of the only role: members, failed, lost, and whether the majority goes.
-fn said(members: u32, failed: u32, lost: u32, loses_majority: bool) -> (Option<i32>, Value) {
+/// The loss of the only role, and the exit code: members, failed, lost, and whether the majority goes.
+fn outcome(members: u32, failed: u32, lost: u32, loses_majority: bool) -> (Option<i32>, Value) {
     let loss = json!({
         "cluster": "lab/c", "role": "ControlPlane", "members": members, "failed": failed, "lost": lost,
         "losesMajority": loses_majority,
@@ -95,11 +95,14 @@ fn members_that_have_failed_survive_no_outage() {
         controller("a", "r1").annotated(FAILED),
         cluster("c", &[("ControlPlane", 3)]),
     ];
-    assert_eq!(lost(&[rest().as_slice(), &marked].concat()), said(3, 1, 1, true));
+    assert_eq!(
+        lost(&[rest().as_slice(), &marked].concat()),
+        outcome(3, 1, 1, true)
+    );
 
     let bound = ["a", "b", "c"].map(|name| (name, "Bound", json!({})));
     let gone = [in_status(&bound)];
-    assert_eq!(lost(&[rest().as_slice(), &gone].concat()), said(3, 1, 1, true));
+    assert_eq!(lost(&[rest().as_slice(), &gone].concat()), outcome(3, 1, 1, true));
 }
 
 #[test]
@@ -113,8 +116,8 @@ fn claims_that_are_not_bound_survive_no_outage() {
             in_status(&members.map(|(name, state)| (name, state, json!({})))),
         ]
     };
-    assert_eq!(lost(&claimed("r4")), said(2, 0, 1, true));
-    assert_eq!(lost(&claimed("r2")), said(2, 0, 1, true));
+    assert_eq!(lost(&claimed("r4")), outcome(2, 0, 1, true));
+    assert_eq!(lost(&claimed("r2")), outcome(2, 0, 1, true));
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn of_a_pair_only_the_one_that_serves_is_counted() {
         ]
     };
     let unbound = lost(&moving(host("n", "r2")));
-    assert_eq!(unbound, said(3, 0, 1, false), "a serves until n is bound");
+    assert_eq!(unbound, outcome(3, 0, 1, false), "a serves until n is bound");
     let bound = lost(&moving(controller("n", "r4")));
     assert_eq!(bound, (Some(0), json!([])), "n has the place of a");
 }
@@ -156,5 +159,5 @@ fn a_member_whose_release_is_requested_still_runs() {
         controller("c", "r1").set("/spec/consumerRef", used),
         in_status(&members),
     ];
-    assert_eq!(lost(&objects), said(3, 0, 1, false));
+    assert_eq!(lost(&objects), outcome(3, 0, 1, false));
 }
