@@ -346,7 +346,7 @@ mod tests {
         (id, addresses.collect())
     }
 
-    fn shown(number: usize, addresses: &[&str]) -> Host {
+    fn host_at(number: usize, addresses: &[&str]) -> Host {
         let (id, addresses) = at(number, addresses);
         let details = Details {
             addresses,
@@ -368,7 +368,7 @@ mod tests {
         const MANY: usize = 500;
         let mut inventory = Inventory::new(Policy::default());
         for number in 0..MANY {
-            inventory.insert(shown(number, &[SHARED]));
+            inventory.insert(host_at(number, &[SHARED]));
         }
         for number in 0..MANY {
             let (id, addresses) = at(number, &[SHARED]);
@@ -389,7 +389,7 @@ mod tests {
             for (what, host, holder, addresses) in steps {
                 let (id, known) = at(host, ADDRESSES[addresses]);
                 match what {
-                    0 => inventory.insert(shown(host, ADDRESSES[addresses])),
+                    0 => inventory.insert(host_at(host, ADDRESSES[addresses])),
                     1 => drop(inventory.remove(&id.name)),
                     2 => inventory.hold(&id, held_by(holder), Identity::new(&known, "")),
                     _ => inventory.unhold(&id),
