@@ -6,6 +6,7 @@
 mod clock;
 mod metrics;
 mod policies;
+mod reading;
 mod reporting;
 mod resets;
 mod retries;
@@ -206,8 +207,13 @@ impl Region {
     }
 
     /// Makes a decision under the site's lock.
-    fn decide<T>(&self, site: &SharedSite, action: &'static str, decide: impl FnOnce(&mut Site) -> T) -> T {
-        let mut site = site.lock();
+    async fn decide<T>(
+        &self,
+        site: &SharedSite,
+        action: &'static str,
+        decide: impl FnOnce(&mut Site) -> T,
+    ) -> T {
+        let mut site = site.changing().await;
         self.inner
             .committer
             .metrics()
@@ -215,13 +221,19 @@ impl Region {
     }
 
     /// The same where it may take long.
-    fn decide_aside<T>(
+    async fn decide_aside<T>(
         &self,
         site: &SharedSite,
         action: &'static str,
         decide: impl FnOnce(&mut Site) -> T,
     ) -> T {
-        aside(|| self.decide(site, action, decide))
+        let mut site = site.changing().await;
+        aside(|| {
+            self.inner
+                .committer
+                .metrics()
+                .decide(action, || decide(&mut site))
+        })
     }
 
     /// A place in the ledger's queue for a caller who still waits for the answer.
@@ -241,7 +253,7 @@ impl Region {
         let Outcome { record, commit } = outcome;
         let durable = self.inner.committer.durable(commit).await?;
         // Not that of a raise which is staged and not durable.
-        let epoch = site.read().position(durable).epoch();
+        let epoch = site.position(durable).epoch();
         site.require_kept(since, commit)?;
         Ok(DurablePlacement { record, epoch })
     }
@@ -261,8 +273,10 @@ impl Region {
         };
         let outcome = if apply.spec.wanted() > FEW {
             self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
+                .await
         } else {
             self.decide(&site, author.action, |site| site.apply(apply, &author, permit))
+                .await
         }?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
@@ -287,9 +301,11 @@ impl Region {
             action: "release",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.release(cluster, uid, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.release(cluster, uid, &author, permit)
+            })
+            .await?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -314,9 +330,11 @@ impl Region {
             action: "confirm",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.confirm(cluster, uid, released, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.confirm(cluster, uid, released, &author, permit)
+            })
+            .await?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -339,9 +357,11 @@ impl Region {
             action: "release-orphan",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.release_orphan(host, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.release_orphan(host, &author, permit)
+            })
+            .await?;
         self.durable(&site, since, outcome).await
     }
 
@@ -369,7 +389,7 @@ impl Region {
         let shared = self.site(site)?;
         let since = shared.resets();
         if let Some(asked) = at_least {
-            let history = *shared.read().history();
+            let history = shared.history();
             let reached = history.at(self.inner.committer.staged());
             if asked.epoch() > reached.epoch() || asked.revision() > reached.revision() {
                 return Err(Error::Superseded {
@@ -386,7 +406,7 @@ impl Region {
             what: format!("cluster {cluster} in site {site:?}"),
         };
         let (record, staged, state) = {
-            let site = shared.read();
+            let site = shared.reading().await;
             let record = site.record(cluster).cloned();
             let record = record.filter(|record| uid.is_empty() || uid == record.uid);
             let commit = record
@@ -417,7 +437,10 @@ impl Region {
             action: "repair",
             now: self.now(),
         };
-        let repaired = shared.lock().repair(dry_run, &author, permit)?;
+        let repaired = {
+            let mut site = shared.changing().await;
+            aside(|| site.repair(dry_run, &author, permit))
+        }?;
         shared.retry.notify_one();
         self.inner.committer.durable(repaired.commit).await?;
         shared.require_kept(since, repaired.commit)?;

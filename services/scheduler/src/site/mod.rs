@@ -51,5 +51,6 @@ pub use repair::Repaired;
 pub use session::{KEEPALIVE, Session, SessionId};
 pub use settle::MISSING_UID;
 pub use staging::Author;
+pub(crate) use state::Outline;
 pub use state::{Site, Summary};
 pub use steps::{Apply, Outcome};

@@ -13,7 +13,7 @@ use super::{
     limits::Limits,
     marks::Marks,
     notes::Notes,
-    positions::Positions,
+    positions::{Histories, Positions},
     promises::{Known, Promises},
     session::{SessionId, Sessions},
     view::View,
@@ -53,11 +53,16 @@ pub(super) struct Lines {
     pub(super) undone: Quiet,
 }
 
+/// What is told of a site beside its decisions, as its last change has left it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outline {
+    pub(crate) summary: Summary,
+    pub(crate) histories: Histories,
+}
+
 /// A site in numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Its name.
-    pub name: String,
     /// Whether its snapshot is complete and its stream is up.
     pub synced: bool,
     /// Hosts that it reports.
@@ -202,7 +207,7 @@ impl Site {
     /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
     #[must_use]
     pub fn position(&self, durable: Commit) -> SitePosition {
-        self.positions.durable(durable)
+        self.positions.histories().durable(durable)
     }
 
     /// The highest revision that this ledger has issued to the site.
@@ -221,13 +226,19 @@ impl Site {
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
-            name: self.name.clone(),
             synced: self.sessions.synced(),
             hosts: self.hosts().len(),
-            held_hosts: self.records().values().map(|record| record.members.len()).sum(),
+            held_hosts: self.claims.members(),
             clusters: self.records().len(),
             last_report: self.last_report,
         }
+    }
+
+    /// Puts what is told of it beside its decisions in the place of what was told before.
+    pub(crate) fn outline(&self, outline: &mut Outline) {
+        let Outline { summary, histories } = outline;
+        *summary = self.summary();
+        histories.clone_from(self.positions.histories());
     }
 
     /// Refuses while the site's state is not fully known.

@@ -142,6 +142,7 @@ pub(crate) struct Served {
     pub(crate) authority: Authority,
     /// Of the stages of changes, and of decisions that change nothing.
     pub(crate) metrics: Metrics,
+    pub(crate) region: Region,
     _serving: JoinSet<()>,
     reports: Vec<Streaming<ReportHostsResponse>>,
 }
@@ -166,7 +167,7 @@ impl Served {
         let (args, metrics) = (authority.server(), TlsMetrics::registered(&Metrics::default()));
         let (listener, _) = Listener::bind(any, &args, &realm(), &metrics).await.unwrap();
         let address = listener.address();
-        let (_, standing) = watch::channel(Standing::Serving(Term::new(region, ledger, None)));
+        let (_, standing) = watch::channel(Standing::Serving(Term::new(region.clone(), ledger, None)));
         let server = grpc_server().add_routes(routes(Terms::new(standing)));
         let mut serving = JoinSet::new();
         serving.spawn(async move { server.serve_with_incoming(listener.incoming()).await.unwrap() });
@@ -174,6 +175,7 @@ impl Served {
             address,
             authority,
             metrics: stages,
+            region,
             _serving: serving,
             reports: Vec::new(),
         };

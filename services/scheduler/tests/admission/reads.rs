@@ -1,10 +1,14 @@
 //! Questions that need a core for long: what others' calls take beside them, and when they end.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use proto::{
     inventory::v1::{
-        ClusterSpec, FindCapacityRequest, FindCapacityResponse, Role,
+        ClusterSpec, FindCapacityRequest, FindCapacityResponse, ListHostsRequest, ListSitesRequest, Role,
         inventory_service_client::InventoryServiceClient,
     },
     placement::v1::{PlanClusterRequest, placement_service_client::PlacementServiceClient},
@@ -170,4 +174,55 @@ async fn a_plan_holds_up_no_change_of_its_site() {
     let planned = planned.await.unwrap();
     println!("the plan took {planned:?}, {generation} changes beside it {longest:?} at most");
     assert!(longest < planned / 2, "{longest:?} beside a plan of {planned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_about_other_sites_pass_one_at_work() {
+    let served = Served::start().await;
+    let _b = served.report("b").await;
+    let site = served.region.site("a").unwrap();
+    let (locked, is_locked) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let work = thread::spawn(move || {
+        let _site = site.lock();
+        locked.send(()).unwrap();
+        let _ = ended.recv();
+    });
+    is_locked.recv().unwrap();
+
+    // As many as one identity may have under way wait for the site that is at work.
+    let waiting = served.channel(&reader("waiting"));
+    let hosts = |site: &str| ListHostsRequest {
+        site: site.to_owned(),
+        ..ListHostsRequest::default()
+    };
+    let mut asked = JoinSet::new();
+    for _ in 0..QUESTIONS {
+        let (mut client, of) = (InventoryServiceClient::new(waiting.clone()), hosts("a"));
+        asked.spawn(async move { client.list_hosts(of).await });
+    }
+    let mut client = InventoryServiceClient::new(served.channel(&reader("asking")));
+    let patience = Duration::from_secs(20);
+    let sites = tokio::time::timeout(patience, client.list_sites(ListSitesRequest::default())).await;
+    let of_b = tokio::time::timeout(patience, client.list_hosts(hosts("b"))).await;
+    let capacity = tokio::time::timeout(patience, client.find_capacity(question())).await;
+    drop(end);
+    work.join().unwrap();
+
+    let sites = sites.unwrap().unwrap().into_inner().sites;
+    assert_eq!(sites.len(), 2);
+    assert!(
+        sites.iter().all(|site| site.synced && site.hosts == 3),
+        "{sites:?}"
+    );
+    let of_b = of_b.expect("ListHosts of another site waits for a turn").unwrap();
+    assert_eq!(of_b.into_inner().hosts.len(), 3);
+    let capacity = capacity
+        .expect("FindCapacity waits for the site")
+        .unwrap()
+        .into_inner();
+    assert_eq!((capacity.sites.len(), &*capacity.unsynced[0].site), (1, "a"));
+    while let Some(listed) = asked.join_next().await {
+        assert_eq!(listed.unwrap().unwrap().into_inner().hosts.len(), 3);
+    }
 }
