@@ -7,6 +7,7 @@ use scheduler::{
     ledger::{
         Ledger,
         etcd::{Pace, Place},
+        weight,
     },
     term::{Backend as _, Elected},
 };
@@ -109,6 +110,34 @@ fn compaction_drops_old_revisions_and_no_record() {
     drop(ledger);
     let again = cluster.open(&place, cluster.elect(&place, "two:1")).unwrap();
     assert_eq!(again.load().unwrap(), model.contents());
+}
+
+#[test]
+fn one_clusters_edits_do_not_fill_etcd() {
+    // Together half as much again as etcd has room for.
+    const HOSTS: usize = 5_000;
+    const EDITS: usize = 500;
+    let cluster = Cluster::with_flags(&[("--quota-backend-bytes", "268435456")]);
+    let place = cluster.place("/full");
+    let elected = cluster.elect(&place, "one:1");
+    let ledger = cluster.open(&place, elected).unwrap();
+    let compacting = place.clone();
+    let task = cluster
+        .runtime
+        .spawn(async move { match compacting.compact_history(Pace::default()).await {} });
+    let mut model = Model::new();
+    let mut bytes = 0;
+    for _ in 0..EDITS {
+        let change = put(&model, "one", Some(HOSTS));
+        bytes += weight::change(&change);
+        ledger.commit(std::slice::from_ref(&change)).unwrap();
+        model.take(&change);
+    }
+    let status = cluster.runtime.block_on(place.client().status()).unwrap();
+    println!("{bytes} bytes were written, etcd has {}", status.db_size());
+    assert!(bytes > 3 * (128 << 20), "{bytes}");
+    assert_eq!(ledger.load().unwrap(), model.contents());
+    task.abort();
 }
 
 #[test]
