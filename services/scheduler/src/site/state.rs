@@ -51,6 +51,8 @@ pub(super) struct Lines {
     pub(super) forgotten: Quiet,
     /// A step that nobody asked for is not made.
     pub(super) undone: Quiet,
+    /// A host is held for a cluster whose status names it.
+    pub(super) promised: Quiet,
 }
 
 /// What is told of a site beside its decisions, as its last change has left it.
@@ -290,6 +292,7 @@ impl Site {
             existence: &self.existence,
             claims: &self.claims,
             positions: &self.positions,
+            lines: &self.lines,
         };
         (&mut self.promises, known, &mut self.inventory)
     }
@@ -332,13 +335,26 @@ impl Site {
     }
 
     /// Holds what a cluster's status promises, after one of the two has changed.
-    pub(super) fn renew_promises(&mut self, name: &ClusterName) {
+    fn renew_promises(&mut self, name: &ClusterName) {
+        let freed = self.take_promises(name);
+        self.hold_promises(&freed);
+    }
+
+    /// Takes in that a cluster's status has changed. What it promises is held by [`hold_promises`](Self::hold_promises), which is
+    /// given the hosts that this returns.
+    pub(super) fn take_promises(&mut self, name: &ClusterName) -> Vec<HostId> {
         if !self.sessions.synced() {
-            return self.withdraw_promises(name);
+            return self.promises.withdraw(name, &self.claims, &mut self.inventory);
         }
         let (promises, known, inventory) = self.promising();
-        let freed = promises.renew(name, known, inventory);
-        self.mark_orphans(&freed);
+        promises.renew(name, known, inventory)
+    }
+
+    /// Holds what statuses promise that have changed, before anything is decided. `freed`: hosts that nobody holds since they have.
+    pub(super) fn hold_promises(&mut self, freed: &[HostId]) {
+        let (promises, known, inventory) = self.promising();
+        promises.hold_due(known, inventory);
+        self.mark_orphans(freed);
     }
 
     /// Lets go of what is held for a cluster but for what its record holds.
