@@ -181,7 +181,7 @@ impl Inventory {
                 });
                 continue;
             }
-            let begun: Result<_, Error> = region.read(&caller, &shared, begin).await?;
+            let begun: Result<_, Error> = region.read_copying(&caller, &shared, begin).await?;
             let (mut count, revision) = match begun {
                 Ok(begun) => begun,
                 Err(error) => {

@@ -92,11 +92,14 @@ impl Placements {
                 Ok((site.plan(&cluster, spec, SystemTime::now())?, region.state(site)))
             }
         };
-        let (question, state) = region.read(&caller, &shared, ask).await??;
+        // One caller has one copy of a site at once, however many plans it asks for.
+        let copy = region.copy(&caller).await?;
+        let (question, state) = region.read_copying(&caller, &shared, ask).await??;
         let metrics = region.committer().metrics().clone();
         region
             .compute(&caller, move || {
                 let decision = metrics.decide("plan", || question.decide());
+                drop((question, copy));
                 convert::plan(&decision, state)
             })
             .await

@@ -4,6 +4,8 @@
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
 mod clock;
+mod copies;
+mod deciding;
 mod metrics;
 mod policies;
 mod reading;
@@ -36,11 +38,7 @@ use turns::Turns;
 
 use crate::{
     error::Error,
-    ledger::{
-        Commit, Contents, History, SitePosition,
-        commit::{Committer, Permit, Stopped},
-    },
-    load,
+    ledger::{Commit, Contents, History, SitePosition, commit::Committer},
     policy::{self, Policies},
     record::Record,
     site::{Apply, Author, Limits, Outcome, Repaired, Site},
@@ -199,48 +197,6 @@ impl Region {
             Arc::new(SharedSite::new(site))
         };
         Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
-    }
-
-    /// A place in the ledger's queue, for a change of this site. Nothing may be waited for before the change is staged.
-    async fn reserve(&self, site: &SharedSite) -> Result<Permit, Stopped> {
-        self.inner.committer.reserve_within(&site.share).await
-    }
-
-    /// Makes a decision under the site's lock.
-    async fn decide<T>(
-        &self,
-        site: &SharedSite,
-        action: &'static str,
-        decide: impl FnOnce(&mut Site) -> T,
-    ) -> T {
-        let mut site = site.changing().await;
-        self.inner
-            .committer
-            .metrics()
-            .decide(action, || decide(&mut site))
-    }
-
-    /// The same where it may take long.
-    async fn decide_aside<T>(
-        &self,
-        site: &SharedSite,
-        action: &'static str,
-        decide: impl FnOnce(&mut Site) -> T,
-    ) -> T {
-        let mut site = site.changing().await;
-        aside(|| {
-            self.inner
-                .committer
-                .metrics()
-                .decide(action, || decide(&mut site))
-        })
-    }
-
-    /// A place in the ledger's queue for a caller who still waits for the answer.
-    async fn reserve_in_time(&self, site: &SharedSite) -> Result<Permit, Error> {
-        let permit = self.reserve(site).await?;
-        load::require_time()?;
-        Ok(permit)
     }
 
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.

@@ -1,6 +1,6 @@
 //! Large reads of a site: in turn, and without a turn while they wait for its lock.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::{
     Region,
@@ -38,5 +38,26 @@ impl Region {
         // Somebody changes it again and again.
         let site = site.reading().await;
         Ok(aside(|| slice(&site)))
+    }
+
+    /// The same for a slice that copies the hosts of the site: for a part of the time at most.
+    pub(crate) async fn read_copying<T, F>(
+        &self,
+        caller: &str,
+        site: &Arc<SharedSite>,
+        slice: F,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Site) -> T + Send + 'static,
+    {
+        site.copies.due().await;
+        let timed = move |site: &Site| {
+            let begun = Instant::now();
+            (slice(site), begun.elapsed())
+        };
+        let (read, took) = self.read(caller, site, timed).await?;
+        site.copies.made(took);
+        Ok(read)
     }
 }

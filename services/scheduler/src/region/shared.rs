@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    copies::Copies,
     metrics::Counts,
     resets::{Latest, Resets, State},
 };
@@ -35,6 +36,7 @@ pub struct SharedSite {
     /// The first in the queue may find the lock free.
     freed: Notify,
     counts: Mutex<Arc<Counts>>,
+    pub(super) copies: Copies,
     /// Of the ledger's queue.
     pub(super) share: Share,
     pub(super) retry: Notify,
@@ -115,6 +117,7 @@ impl SharedSite {
             queue: Semaphore::new(1),
             freed: Notify::new(),
             counts: Mutex::default(),
+            copies: Copies::default(),
             share: Share::default(),
             retry: Notify::new(),
             faults: Quiet::default(),

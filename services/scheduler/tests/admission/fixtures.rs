@@ -211,7 +211,7 @@ impl Served {
         self.report_hosts(site, 3).await
     }
 
-    /// The same with so many hosts, in one message.
+    /// The same with so many hosts.
     pub(crate) async fn report_hosts(&self, site: &str, hosts: usize) -> Streaming<ReportHostsResponse> {
         let hello = Message::Hello(Hello {
             site: site.to_owned(),
@@ -219,11 +219,15 @@ impl Served {
             lease_transitions: 1,
             highest_seen: None,
         });
-        let changes = Message::Changes(inventory::HostChanges {
-            hosts: (1..=hosts).map(|number| host(&format!("h{number}"))).collect(),
-            ..inventory::HostChanges::default()
+        let hosts: Vec<_> = (1..=hosts).map(|number| host(&format!("h{number}"))).collect();
+        let changes = hosts.chunks(1000).map(|hosts| {
+            Message::Changes(inventory::HostChanges {
+                hosts: hosts.to_vec(),
+                ..inventory::HostChanges::default()
+            })
         });
-        let messages = [hello, changes, Message::SnapshotEnd(SnapshotEnd {})].into_iter();
+        let end = Message::SnapshotEnd(SnapshotEnd {});
+        let messages = [hello].into_iter().chain(changes).chain([end]);
         let requests: Vec<_> = messages
             .zip(1..)
             .map(|(message, sequence)| ReportHostsRequest {
@@ -231,10 +235,11 @@ impl Served {
                 message: Some(message),
             })
             .collect();
+        let last = requests.len() as u64;
         let open = tokio_stream::iter(requests).chain(tokio_stream::pending());
         let mut client = InventoryServiceClient::new(self.channel(&agent(site, "cluster")));
         let mut answers = client.report_hosts(open).await.unwrap().into_inner();
-        while answers.next().await.unwrap().unwrap().acknowledged < 3 {}
+        while answers.next().await.unwrap().unwrap().acknowledged < last {}
         answers
     }
 }

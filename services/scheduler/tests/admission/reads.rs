@@ -8,8 +8,8 @@ use std::{
 
 use proto::{
     inventory::v1::{
-        ClusterSpec, FindCapacityRequest, FindCapacityResponse, ListHostsRequest, ListSitesRequest, Role,
-        inventory_service_client::InventoryServiceClient,
+        ClusterSpec, FindCapacityRequest, FindCapacityResponse, LabelSelector, ListHostsRequest,
+        ListSitesRequest, Role, inventory_service_client::InventoryServiceClient,
     },
     placement::v1::{PlanClusterRequest, placement_service_client::PlacementServiceClient},
 };
@@ -44,13 +44,17 @@ async fn find_capacity(channel: Channel) -> Result<Response<FindCapacityResponse
         .await
 }
 
-/// The median of so many changes, one after the other.
+/// The median of so many changes of site `b`, one after the other.
 async fn median(client: &mut PlacementServiceClient<Channel>, round: i64) -> Duration {
+    median_of(client, "b", round).await
+}
+
+async fn median_of(client: &mut PlacementServiceClient<Channel>, site: &str, round: i64) -> Duration {
     let mut took = Vec::new();
     for generation in round * CALLS + 1..=(round + 1) * CALLS {
         let started = Instant::now();
         let workers = u32::try_from(generation % 3).unwrap();
-        let change = apply("b", "measured", generation, workers);
+        let change = apply(site, "measured", generation, workers);
         client.apply_cluster(change).await.unwrap();
         took.push(started.elapsed());
     }
@@ -225,4 +229,50 @@ async fn questions_about_other_sites_pass_one_at_work() {
     while let Some(listed) = asked.join_next().await {
         assert_eq!(listed.unwrap().unwrap().into_inner().hosts.len(), 3);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_find_nothing_hold_up_no_change_of_their_site() {
+    const MANY: usize = 20_000;
+    let _alone = crate::ALONE.lock().await;
+    let served = Served::start().await;
+    let _large = served.report_hosts("large", MANY).await;
+    let mut client = served.placements(&agent("large", "cluster"));
+    median_of(&mut client, "large", 0).await;
+    let nobody = ListHostsRequest {
+        site: "large".to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: [("rack".to_owned(), "of-nobody".to_owned())].into(),
+            ..LabelSelector::default()
+        }),
+        ..ListHostsRequest::default()
+    };
+    let mut figures = Vec::new();
+    for round in 0..ROUNDS {
+        let quiet = median_of(&mut client, "large", 2 * round + 1).await;
+        let channel = served.channel(&reader("looking"));
+        let mut asked = JoinSet::new();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..QUESTIONS {
+            let (channel, nobody, tell) = (channel.clone(), nobody.clone(), tell.clone());
+            asked.spawn(async move {
+                let mut client = InventoryServiceClient::new(channel);
+                loop {
+                    let found = client.list_hosts(nobody.clone()).await.unwrap().into_inner();
+                    assert_eq!((found.hosts.len(), &*found.next_page_token), (0, ""));
+                    let _ = tell.send(());
+                }
+            });
+        }
+        // They are at work, not on their way.
+        told.recv().await.unwrap();
+        let beside = median_of(&mut client, "large", 2 * round + 2).await;
+        asked.shutdown().await;
+        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} lists");
+        if beside < 4 * quiet + Duration::from_millis(10) {
+            return;
+        }
+        figures.push((quiet, beside));
+    }
+    panic!("quiet, and beside {QUESTIONS} lists that find nothing: {figures:?}");
 }

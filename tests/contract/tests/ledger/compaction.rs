@@ -7,7 +7,6 @@ use scheduler::{
     ledger::{
         Ledger,
         etcd::{Pace, Place},
-        weight,
     },
     term::{Backend as _, Elected},
 };
@@ -114,10 +113,10 @@ fn compaction_drops_old_revisions_and_no_record() {
 
 #[test]
 fn one_clusters_edits_do_not_fill_etcd() {
-    // Together half as much again as etcd has room for.
     const HOSTS: usize = 5_000;
     const EDITS: usize = 500;
-    let cluster = Cluster::with_flags(&[("--quota-backend-bytes", "268435456")]);
+    const QUOTA: usize = 192 << 20;
+    let cluster = Cluster::with_flags(&[("--quota-backend-bytes", &QUOTA.to_string())]);
     let place = cluster.place("/full");
     let elected = cluster.elect(&place, "one:1");
     let ledger = cluster.open(&place, elected).unwrap();
@@ -126,16 +125,23 @@ fn one_clusters_edits_do_not_fill_etcd() {
         .runtime
         .spawn(async move { match compacting.compact_history(Pace::default()).await {} });
     let mut model = Model::new();
-    let mut bytes = 0;
-    for _ in 0..EDITS {
+    for number in 0..EDITS {
         let change = put(&model, "one", Some(HOSTS));
-        bytes += weight::change(&change);
-        ledger.commit(std::slice::from_ref(&change)).unwrap();
+        let written = ledger.commit(std::slice::from_ref(&change));
+        written.unwrap_or_else(|error| panic!("edit {number}: {error:?}"));
         model.take(&change);
     }
-    let status = cluster.runtime.block_on(place.client().status()).unwrap();
-    println!("{bytes} bytes were written, etcd has {}", status.db_size());
-    assert!(bytes > 3 * (128 << 20), "{bytes}");
+    let (status, stored) = cluster.runtime.block_on(async {
+        let options = GetOptions::new().with_prefix();
+        let mut client = place.client();
+        let records = client.get("/full/records/", Some(options)).await.unwrap();
+        (
+            client.status().await.unwrap(),
+            records.kvs()[0].value().len() * EDITS,
+        )
+    });
+    println!("{stored} bytes were stored, etcd has {}", status.db_size());
+    assert!(stored > QUOTA, "{stored}");
     assert_eq!(ledger.load().unwrap(), model.contents());
     task.abort();
 }
