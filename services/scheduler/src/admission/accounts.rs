@@ -182,7 +182,7 @@ impl Account {
             self.buffered.load(Ordering::Relaxed),
             self.shared.buffered.load(Ordering::Relaxed),
         )?;
-        let taken = |places: &AllPlaces| Arc::clone(places.of(kind)).try_acquire_owned();
+        let taken = |places: &AllPlaces| Arc::clone(places.semaphore(kind)).try_acquire_owned();
         let refused = |most: usize, whose: &str| {
             let why = format!("{most} calls of this kind of {whose} are under way");
             self.refuse(Limit::Places(kind), why, SOON)

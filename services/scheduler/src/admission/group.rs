@@ -82,7 +82,7 @@ impl AllPlaces {
         }
     }
 
-    pub(super) fn of(&self, kind: Places) -> &Arc<Semaphore> {
+    pub(super) fn semaphore(&self, kind: Places) -> &Arc<Semaphore> {
         match kind {
             Places::Writes => &self.writes,
             Places::Reads => &self.reads,

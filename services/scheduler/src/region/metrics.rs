@@ -88,7 +88,7 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Of this site. What this takes grows with what is held and with records, not with hosts.
-    pub(super) fn of(site: &Site) -> Self {
+    pub(super) fn found(site: &Site) -> Self {
         let mut counts = Self::default();
         let mut held = 0;
         for (_, holder) in site.model().holders().filter(|(id, _)| site.model().contains(id)) {

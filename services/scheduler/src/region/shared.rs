@@ -130,7 +130,7 @@ impl SharedSite {
     pub(super) async fn changing(&self) -> Changing<'_> {
         let _first = self.queue.acquire().await;
         loop {
-            if let Some(site) = self.take() {
+            if let Some(site) = self.exclusive() {
                 return site;
             }
             // What was told since it was looked for is not missed.
@@ -142,7 +142,7 @@ impl SharedSite {
     pub(crate) async fn reading(&self) -> Reading<'_> {
         let _first = self.queue.acquire().await;
         loop {
-            if let Some(site) = self.look() {
+            if let Some(site) = self.shared() {
                 return site;
             }
             self.freed.notified().await;
@@ -152,19 +152,19 @@ impl SharedSite {
     /// Locks the site for a change, unless somebody else has it or waits for it.
     pub(super) fn try_changing(&self) -> Option<Changing<'_>> {
         let _first = self.queue.try_acquire().ok()?;
-        self.take()
+        self.exclusive()
     }
 
     /// Locks the site for reading, unless somebody changes it or waits for it.
     pub(crate) fn try_reading(&self) -> Option<Reading<'_>> {
         let _first = self.queue.try_acquire().ok()?;
-        self.look()
+        self.shared()
     }
 
     /// Locks the site for a change, and keeps a thread until it has it: for threads that do nothing else. Never hold it across an
     /// await.
     pub fn lock(&self) -> Changing<'_> {
-        self.take().unwrap_or_else(|| {
+        self.exclusive().unwrap_or_else(|| {
             let site = aside(|| self.state.write().unwrap_or_else(PoisonError::into_inner));
             self.changed(site)
         })
@@ -172,13 +172,13 @@ impl SharedSite {
 
     /// The same for reading, together with other readers.
     pub fn read(&self) -> Reading<'_> {
-        self.look().unwrap_or_else(|| {
+        self.shared().unwrap_or_else(|| {
             let site = aside(|| self.state.read().unwrap_or_else(PoisonError::into_inner));
             self.looked_at(site)
         })
     }
 
-    fn take(&self) -> Option<Changing<'_>> {
+    fn exclusive(&self) -> Option<Changing<'_>> {
         let site = match self.state.try_write() {
             Ok(site) => site,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -187,7 +187,7 @@ impl SharedSite {
         Some(self.changed(site))
     }
 
-    fn look(&self) -> Option<Reading<'_>> {
+    fn shared(&self) -> Option<Reading<'_>> {
         let site = match self.state.try_read() {
             Ok(site) => site,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -231,7 +231,7 @@ impl SharedSite {
 
     /// What there is of it for its metrics; while somebody changes it, as they were found last.
     pub(super) fn counts(&self) -> Arc<Counts> {
-        let found = self.try_reading().map(|site| Arc::new(Counts::of(&site)));
+        let found = self.try_reading().map(|site| Arc::new(Counts::found(&site)));
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = found {
             *counts = found;

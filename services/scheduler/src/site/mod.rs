@@ -20,6 +20,7 @@ mod fitting;
 mod freed;
 mod inventory;
 mod limits;
+mod lines;
 mod machines;
 mod marks;
 mod moved;

@@ -13,7 +13,7 @@ use std::{
 use ::placement::{ClusterName, Holder, HostId, MemberState, Replaces, RoleName, Uid};
 
 use self::status::Status;
-use super::{claims::Claims, existence::Existence, inventory::Inventory, positions::Positions, state::Lines};
+use super::{claims::Claims, existence::Existence, inventory::Inventory, lines::Lines, positions::Positions};
 use crate::{
     observed::{Cluster, Labels, Member},
     record::{Record, ReleaseReason},

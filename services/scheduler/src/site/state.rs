@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use ::placement::{ClusterName, Holder, HostId, HostName, Policy, SipLabels};
-use runtime::quiet::Quiet;
 
 use super::{
     changes::{Changed, Cursor},
@@ -11,6 +10,7 @@ use super::{
     existence::Existence,
     inventory::Inventory,
     limits::Limits,
+    lines::Lines,
     marks::Marks,
     notes::Notes,
     positions::{Histories, Positions},
@@ -40,19 +40,6 @@ pub struct Site {
     pub(super) limits: Limits,
     pub(super) last_report: Option<SystemTime>,
     pub(super) lines: Arc<Lines>,
-}
-
-/// How often each kind of line is logged: they come as often as the site's agents and tenants like.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    /// A cluster does not grow.
-    pub(super) growth: Quiet,
-    /// What was claimed for no `SIPCluster` is released.
-    pub(super) forgotten: Quiet,
-    /// A step that nobody asked for is not made.
-    pub(super) undone: Quiet,
-    /// A host is held for a cluster whose status names it.
-    pub(super) promised: Quiet,
 }
 
 /// What is told of a site beside its decisions, as its last change has left it.

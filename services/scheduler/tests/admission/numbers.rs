@@ -292,7 +292,7 @@ async fn reported(served: &Served, site: &str, number: &Number, value: i128) -> 
     Answered { taken, ended }
 }
 
-async fn asked(channel: &Channel, call: Call, (number, value): (&Number, i128), name: &str) -> Answered {
+async fn called(channel: &Channel, call: Call, (number, value): (&Number, i128), name: &str) -> Answered {
     let named = match call {
         Call::ApplyCluster => ApplyClusterRequest {
             cluster: Some(cluster(name)),
@@ -363,8 +363,8 @@ async fn no_value_of_a_number_concerns_another_site() {
                 let answered = async {
                     match (call, call.descriptor().who) {
                         (Call::ReportHosts, _) => reported(&served, &site, &number, value).await,
-                        (_, Who::ClusterAgent) => asked(&reporter, call, (&number, value), &site).await,
-                        _ => asked(&person, call, (&number, value), &site).await,
+                        (_, Who::ClusterAgent) => called(&reporter, call, (&number, value), &site).await,
+                        _ => called(&person, call, (&number, value), &site).await,
                     }
                 };
                 let Answered { taken, ended } = tokio::time::timeout(PATIENCE, answered)
