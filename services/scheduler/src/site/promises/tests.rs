@@ -129,19 +129,17 @@ fn a_status_of_this_epoch_promises_nothing() {
     assert_eq!(stage.inventory.holder(&id()), None);
 }
 
-#[test]
-fn a_status_of_many_members_takes_no_time_squared() {
-    const MEMBERS: usize = 10_000;
+/// How long it takes to hold what one status of so many members promises, each of which replaces a member that is gone.
+fn renewed(members: usize) -> Duration {
     let named = |name: String| HostName::new("metal", &name).unwrap();
     let mut forged = cluster("one", MemberState::Claimed, 1);
     let first = forged.members[0].clone();
-    forged.members = (0..MEMBERS)
+    forged.members = (0..members)
         .map(|number| Member {
             host: HostId {
                 name: named(format!("h-{number}")),
                 uid: Uid::new("u").unwrap(),
             },
-            // Nobody has that name.
             replaces: Some(Replaced {
                 name: named(format!("gone-{number}")),
                 uid: None,
@@ -153,12 +151,19 @@ fn a_status_of_many_members_takes_no_time_squared() {
     let begun = Instant::now();
     stage.renew();
     let took = begun.elapsed();
-    println!("{took:?}");
     assert_eq!(
         stage.promises.held(&name("one")).map(BTreeMap::len),
-        Some(MEMBERS)
+        Some(members)
     );
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    took
+}
+
+#[test]
+fn a_status_of_many_members_takes_no_time_squared() {
+    // Compared with each other they would take most of a minute.
+    let took = renewed(40_000);
+    println!("{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
