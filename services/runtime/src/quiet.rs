@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
+use crate::connection_slots::network;
+
 /// Lines that may come at once.
 const BURST: NonZeroU32 = NonZeroU32::new(32).unwrap();
 /// Lines a second after that.
@@ -48,7 +50,7 @@ const ADDRESSES: usize = 1024;
 /// An address without a line for so long has all of its burst again, so it needs no counting.
 const REST: Duration = Duration::from_mins(1);
 
-/// How often one kind of line may be logged about each address. A flood from some withholds no line about others, as long as
+/// How often one kind of line may be logged about each address, or each IPv6 network of 64 bits. A flood from some withholds no line about others, as long as
 /// these are among the first 1,024 of a minute; all further addresses together are one.
 #[derive(Debug, Default)]
 pub struct QuietByAddress {
@@ -60,7 +62,7 @@ impl QuietByAddress {
     /// Whether the line about this address is to be logged, and how many before it were not.
     #[must_use]
     pub fn line(&self, address: IpAddr) -> Option<u64> {
-        let now = Instant::now();
+        let (now, address) = (Instant::now(), network(address));
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if addresses.len() >= ADDRESSES && !addresses.contains_key(&address) {
             addresses.retain(|_, (last, _)| now.duration_since(*last) < REST);
@@ -93,6 +95,15 @@ mod tests {
         }
         assert_eq!(quiet.addresses.lock().unwrap().len(), ADDRESSES);
         assert_eq!(quiet.line(address(2)), Some(0));
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one() {
+        let quiet = QuietByAddress::default();
+        let address = |number: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, number]);
+        let logged = (0..1000).filter_map(|number| quiet.line(address(number))).count();
+        assert!((32..40).contains(&logged), "{logged}");
+        assert_eq!(quiet.line([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1].into()), Some(0));
     }
 
     #[test]

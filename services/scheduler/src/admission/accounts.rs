@@ -14,9 +14,9 @@ use governor::{
     clock::{Clock as _, DefaultClock},
 };
 use runtime::{quiet::Quiet, tls::PeerIdentity};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::group::{Group, Shared, limiter};
+use super::group::{AllPlaces, Group, Shared, limiter, site_places};
 use super::limit::Limit;
 use super::limits::Limits;
 use crate::{call::Places, error::Error};
@@ -46,18 +46,28 @@ pub(super) struct Accounts {
 pub(super) struct Account {
     identity: PeerIdentity,
     limits: Limits,
-    writes: Arc<Semaphore>,
-    reads: Arc<Semaphore>,
-    scans: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
-    reports: Arc<Semaphore>,
-    probes: Arc<Semaphore>,
+    places: AllPlaces,
     buffered: AtomicUsize,
     rate: Option<DefaultDirectRateLimiter>,
     shared: Arc<Shared>,
     denials: DefaultDirectRateLimiter,
     /// How often its refusals are logged.
     pub(super) log: Quiet,
+}
+
+/// A place for a call, of its identity and of its site, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    _own: OwnedSemaphorePermit,
+    _shared: Option<OwnedSemaphorePermit>,
+}
+
+/// There are too many identities of one group at work.
+#[derive(Debug)]
+pub(super) struct Crowded {
+    pub(super) error: Error,
+    /// What the group has together.
+    pub(super) shared: Arc<Shared>,
 }
 
 /// Bytes that are kept for an identity, until this is dropped.
@@ -79,8 +89,8 @@ impl Accounts {
     /// The account of an identity.
     ///
     /// # Errors
-    /// [`Error::Limited`] when too many others of its group are at work.
-    pub(super) fn account(&self, identity: &PeerIdentity) -> Result<Arc<Account>, Error> {
+    /// [`Crowded`] when too many others of its group are at work.
+    pub(super) fn account(&self, identity: &PeerIdentity) -> Result<Arc<Account>, Box<Crowded>> {
         let group = Group::new(identity);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = || Arc::new(Shared::new(&group, &self.limits));
@@ -96,12 +106,11 @@ impl Accounts {
             accounts.retain(|_, account| Arc::strong_count(account) > 1);
         }
         if accounts.len() >= self.limits.identities {
-            return Err(limited(
-                identity,
-                Limit::Identities,
-                format!("{} others of its kind are served", accounts.len()),
-                LATER,
-            ));
+            let why = format!("{} others of its kind are served", accounts.len());
+            return Err(Box::new(Crowded {
+                error: limited(identity, Limit::Identities, why, LATER),
+                shared: Arc::clone(shared),
+            }));
         }
         let limits = match identity {
             PeerIdentity::Verified(_) => &self.limits,
@@ -125,14 +134,8 @@ fn limited(identity: &PeerIdentity, limit: Limit, why: String, again: Duration) 
 
 impl Account {
     fn new(identity: PeerIdentity, limits: Limits, shared: Arc<Shared>) -> Self {
-        let places = |kind| Arc::new(Semaphore::new(limits.places(kind)));
         Self {
-            writes: places(Places::Writes),
-            reads: places(Places::Reads),
-            scans: places(Places::Scans),
-            watches: places(Places::Watches),
-            reports: places(Places::Reports),
-            probes: places(Places::Probes),
+            places: AllPlaces::new(|kind| limits.places(kind)),
             buffered: AtomicUsize::new(0),
             rate: limits.rate.map(limiter),
             shared,
@@ -156,40 +159,40 @@ impl Account {
     /// # Errors
     /// [`Error::Limited`] when there were too many.
     pub(super) fn denied(&self) -> Result<(), Error> {
-        self.denials.check().map_err(|until| {
-            let wait = until.wait_time_from(DefaultClock::default().now());
-            let why = format!(
-                "it makes more than {} calls a second that it may not make",
-                self.limits.denials
-            );
-            self.refuse(Limit::Denials, why, wait.max(SOON))
-        })
+        let own = (&self.denials, self.limits.denials, "it makes");
+        let shared = self.shared.denials.as_ref();
+        let shared = shared.map(|(most, denials)| (denials, *most, "all agents of its site together make"));
+        for (denials, most, who) in [own].into_iter().chain(shared) {
+            denials.check().map_err(|until| {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                let why = format!("{who} more than {most} calls a second that may not be made");
+                self.refuse(Limit::Denials, why, wait.max(SOON))
+            })?;
+        }
+        Ok(())
     }
 
     /// A place for a call.
     ///
     /// # Errors
     /// [`Error::Limited`].
-    pub(super) fn enter(&self, kind: Places) -> Result<OwnedSemaphorePermit, Error> {
+    pub(super) fn enter(&self, kind: Places) -> Result<Place, Error> {
         self.require_rate(1)?;
         self.require_buffer(
             self.buffered.load(Ordering::Relaxed),
             self.shared.buffered.load(Ordering::Relaxed),
         )?;
-        let places = match kind {
-            Places::Writes => &self.writes,
-            Places::Reads => &self.reads,
-            Places::Scans => &self.scans,
-            Places::Watches => &self.watches,
-            Places::Reports => &self.reports,
-            Places::Probes => &self.probes,
-        };
-        Arc::clone(places).try_acquire_owned().map_err(|_| {
-            let why = format!(
-                "{} of its calls of this kind are under way",
-                self.limits.places(kind)
-            );
+        let taken = |places: &AllPlaces| Arc::clone(places.semaphore(kind)).try_acquire_owned();
+        let refused = |most: usize, whose: &str| {
+            let why = format!("{most} calls of this kind of {whose} are under way");
             self.refuse(Limit::Places(kind), why, SOON)
+        };
+        let own = taken(&self.places).map_err(|_| refused(self.limits.places(kind), "it"))?;
+        let shared = self.shared.places.as_ref().map(taken).transpose();
+        let most = || site_places(&self.limits, kind);
+        Ok(Place {
+            _own: own,
+            _shared: shared.map_err(|_| refused(most(), "all agents of its site"))?,
         })
     }
 
@@ -389,6 +392,30 @@ mod tests {
     }
 
     #[test]
+    fn names_of_one_site_share_places_and_denials() {
+        let accounts = Accounts::new(Limits::of_each_kind(2));
+        let of = |site: &str, number: usize| accounts.account(&agent(site, &format!("n{number}"))).unwrap();
+        let watches: Vec<_> = (0..64)
+            .flat_map(|number| [of("a", number), of("a", number)])
+            .map(|account| (account.enter(Places::Watches), account))
+            .collect();
+        let taken = watches.iter().filter(|(place, _)| place.is_ok()).count();
+        assert_eq!(taken, 8, "four times what one has");
+        let refused = watches[127].0.as_ref().unwrap_err();
+        assert_eq!(limit(refused), Limit::Places(Places::Watches));
+        assert!(refused.to_string().contains("agents of its site"), "{refused}");
+        assert!(of("b", 0).enter(Places::Watches).is_ok());
+        drop(watches);
+        assert!(of("a", 0).enter(Places::Watches).is_ok());
+
+        let denials = (0..64).flat_map(|number| [number; 30]);
+        let audited = denials.filter(|number| of("a", *number).denied().is_ok()).count();
+        // Four times twenty, twice as many at once, and what comes meanwhile.
+        assert!((160..240).contains(&audited), "{audited}");
+        assert!(of("b", 0).denied().is_ok());
+    }
+
+    #[test]
     fn idle_identities_make_room_and_busy_ones_stay() {
         let limits = Limits {
             identities: 2,
@@ -398,7 +425,7 @@ mod tests {
         let busy = accounts.account(&agent("a", "one")).unwrap();
         accounts.account(&agent("a", "two")).unwrap();
         let another = accounts.account(&agent("a", "three")).unwrap();
-        let refused = accounts.account(&agent("a", "four")).unwrap_err();
+        let refused = accounts.account(&agent("a", "four")).unwrap_err().error;
         assert_eq!(limit(&refused), Limit::Identities);
         accounts.account(&agent("b", "one")).unwrap();
         drop((busy, another));

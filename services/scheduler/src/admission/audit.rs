@@ -10,11 +10,11 @@ use std::sync::{
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use runtime::{telemetry::AUDIT, tls::Peer};
+use runtime::{quiet::Quiet, telemetry::AUDIT, tls::Peer};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::{accounts::Account, metrics::CallMetrics};
+use super::{accounts::Account, group::Shared, metrics::CallMetrics};
 use crate::{
     call::{Call, Descriptor, Effect},
     error::Error,
@@ -24,6 +24,8 @@ use crate::{
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest description of an object: callers choose its parts.
 const OBJECT: usize = 512;
+/// Longest path of a method that does not exist, in answers and in the log.
+const PATH: usize = 128;
 
 /// What a call is about, filled in by whoever reads its request. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -46,12 +48,90 @@ fn request_id() -> String {
     format!("{}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Counts a call that a limit refuses, and logs it now and then.
+fn shed(call: &'static str, error: &Error, log: &Quiet, metrics: &CallMetrics) {
+    let Error::Limited {
+        identity,
+        limit,
+        why,
+        again: _,
+    } = error
+    else {
+        return;
+    };
+    metrics.shed(call, limit.name());
+    if let Some(withheld) = log.line() {
+        let limit = limit.name();
+        tracing::warn!(identity, call, limit, why, withheld, "a call is refused");
+    }
+}
+
+/// A call of a method that does not exist.
+#[derive(Debug)]
+pub(super) struct Refused<'a> {
+    metrics: &'a CallMetrics,
+    id: String,
+}
+
+/// Stands for every method that does not exist: callers could make any number of names.
+const UNKNOWN: &str = "unknown";
+
+impl<'a> Refused<'a> {
+    pub(super) fn new(metrics: &'a CallMetrics) -> Self {
+        Self {
+            metrics,
+            id: request_id(),
+        }
+    }
+
+    /// There is no such method.
+    pub(super) fn denied(&self, path: &str, peer: Option<&Peer>) -> Response {
+        self.metrics.denied(UNKNOWN);
+        let path: String = path.chars().take(PATH).collect();
+        let status = Status::from(Error::UnknownMethod { path: path.clone() });
+        tracing::info!(
+            target: AUDIT,
+            identity = peer.map_or_else(|| "none".to_owned(), Peer::to_string),
+            address = peer.map(|peer| peer.address().to_string()).unwrap_or_default(),
+            call = UNKNOWN,
+            object = path,
+            outcome = name(status.code()),
+            why = status.message(),
+            request_id = self.id,
+            millis = 0_u64,
+            "denied",
+        );
+        self.named(status)
+    }
+
+    /// Its caller is at a limit.
+    pub(super) fn limited(&self, error: Error, log: &Quiet) -> Response {
+        self.metrics.denied(UNKNOWN);
+        shed(UNKNOWN, &error, log, self.metrics);
+        self.named(Status::from(error))
+    }
+
+    fn named(&self, status: Status) -> Response {
+        with_id(status.into_http::<Body>(), &self.id)
+    }
+}
+
+/// An answer, with the id of its call.
+fn with_id<B>(mut answer: Response<B>, id: &str) -> Response<B> {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        answer.headers_mut().insert(REQUEST_ID, id);
+    }
+    answer
+}
+
 /// What becomes of a call. Dropping it says that its caller has gone.
 #[derive(Debug)]
 pub(super) struct Record {
     call: Call,
     peer: Option<Peer>,
     account: Option<Arc<Account>>,
+    /// What its caller's group has together, if that has no room for its caller.
+    crowd: Option<Arc<Shared>>,
     metrics: CallMetrics,
     id: String,
     trail: Trail,
@@ -68,6 +148,7 @@ impl Record {
             call,
             peer,
             account: None,
+            crowd: None,
             metrics,
             id: request_id(),
             trail: Trail::default(),
@@ -82,25 +163,21 @@ impl Record {
         self.account = Some(Arc::clone(account));
     }
 
+    /// Its caller has no account: there are too many of its group.
+    pub(super) fn set_crowd(&mut self, crowd: Arc<Shared>) {
+        self.crowd = Some(crowd);
+    }
+
     pub(super) fn trail(&self) -> Trail {
         self.trail.clone()
     }
 
     /// The call is answered by this error.
     pub(super) fn refused(mut self, error: Error) -> Response {
-        if let Error::Limited {
-            identity,
-            limit,
-            why,
-            again: _,
-        } = &error
-        {
-            self.metrics.shed(self.call.name(), limit.name());
-            let quiet = self.account.as_ref().map(|account| account.log.line());
-            if let Some(withheld) = quiet.unwrap_or(Some(0)) {
-                let (call, limit) = (self.call.name(), limit.name());
-                tracing::warn!(identity, call, limit, why, withheld, "a call is refused");
-            }
+        let own = self.account.as_ref().map(|account| &account.log);
+        let log = own.or(self.crowd.as_ref().map(|crowd| &crowd.log));
+        if let Some(log) = log {
+            shed(self.call.name(), &error, log, &self.metrics);
         }
         // Nothing was done, and a flood of such calls is not to fill the log.
         self.shed = matches!(error, Error::Limited { .. });
@@ -148,11 +225,8 @@ impl Record {
     }
 
     /// The answer, with the id of the call.
-    pub(super) fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
-        if let Ok(id) = HeaderValue::from_str(&self.id) {
-            answer.headers_mut().insert(REQUEST_ID, id);
-        }
-        answer
+    pub(super) fn named<B>(&self, answer: Response<B>) -> Response<B> {
+        with_id(answer, &self.id)
     }
 
     /// The call has ended with this status.

@@ -9,14 +9,11 @@ use std::{
 use axum::{BoxError, body::Body};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use prost::bytes::Bytes;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Sleep, sleep},
-};
+use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 
 use super::{
-    accounts::{Account, Charge},
+    accounts::{Account, Charge, Place},
     audit::Record,
     framing::Framing,
     metrics::CallMetrics,
@@ -29,13 +26,13 @@ pub(super) struct Guard(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
-    _place: OwnedSemaphorePermit,
+    _place: Place,
     account: Arc<Account>,
     request: Arc<Charge>,
 }
 
 impl Guard {
-    pub(super) fn new(place: OwnedSemaphorePermit, account: &Arc<Account>) -> Self {
+    pub(super) fn new(place: Place, account: &Arc<Account>) -> Self {
         Self(Arc::new(Held {
             _place: place,
             request: Arc::new(account.charge()),

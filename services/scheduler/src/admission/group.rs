@@ -1,17 +1,23 @@
 //! Whose identities are counted together, and what they have together.
 
-use std::{num::NonZeroU32, sync::atomic::AtomicUsize};
+use std::{
+    num::NonZeroU32,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use runtime::{
     identity::{Caller, Name},
+    quiet::Quiet,
     tls::PeerIdentity,
 };
+use tokio::sync::Semaphore;
 
 use super::limits::Limits;
+use crate::call::Places;
 
 /// How many times as much as one identity all identities of a site have together.
-const SITE_FACTOR: u32 = 4;
+pub(super) const SITE_FACTOR: u32 = 4;
 
 /// Whose identities are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +51,47 @@ pub(super) struct Shared {
     pub(super) buffer: Option<usize>,
     pub(super) buffered: AtomicUsize,
     pub(super) rate: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
+    pub(super) denials: Option<(NonZeroU32, DefaultDirectRateLimiter)>,
+    pub(super) places: Option<AllPlaces>,
+    /// How often it is logged that there are too many identities.
+    pub(super) log: Quiet,
+}
+
+/// Places for calls of each kind.
+#[derive(Debug)]
+pub(super) struct AllPlaces {
+    writes: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    scans: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    reports: Arc<Semaphore>,
+    probes: Arc<Semaphore>,
+}
+
+impl AllPlaces {
+    /// So many of each kind.
+    pub(super) fn new(count: impl Fn(Places) -> usize) -> Self {
+        let places = |kind| Arc::new(Semaphore::new(count(kind).min(Semaphore::MAX_PERMITS)));
+        Self {
+            writes: places(Places::Writes),
+            reads: places(Places::Reads),
+            scans: places(Places::Scans),
+            watches: places(Places::Watches),
+            reports: places(Places::Reports),
+            probes: places(Places::Probes),
+        }
+    }
+
+    pub(super) fn semaphore(&self, kind: Places) -> &Arc<Semaphore> {
+        match kind {
+            Places::Writes => &self.writes,
+            Places::Reads => &self.reads,
+            Places::Scans => &self.scans,
+            Places::Watches => &self.watches,
+            Places::Reports => &self.reports,
+            Places::Probes => &self.probes,
+        }
+    }
 }
 
 impl Shared {
@@ -54,12 +101,21 @@ impl Shared {
         };
         let times = NonZeroU32::MIN.saturating_add(SITE_FACTOR - 1);
         let rate = limits.rate.map(|rate| rate.saturating_mul(times));
+        let denials = limits.denials.saturating_mul(times);
         Self {
+            denials: Some((denials, limiter(denials))),
+            places: Some(AllPlaces::new(|kind| site_places(limits, kind))),
+            log: Quiet::default(),
             buffer: Some(limits.buffer.saturating_mul(SITE_FACTOR as usize)),
             buffered: AtomicUsize::new(0),
             rate: rate.map(|rate| (rate, limiter(rate))),
         }
     }
+}
+
+/// Places of one kind that all identities of a site have together.
+pub(super) fn site_places(limits: &Limits, kind: Places) -> usize {
+    limits.places(kind).saturating_mul(SITE_FACTOR as usize)
 }
 
 /// So many calls a second, and twice as many at once.

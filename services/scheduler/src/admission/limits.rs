@@ -139,6 +139,12 @@ impl Limits {
         }
     }
 
+    /// The same, for so many identities of each kind, for tests.
+    #[must_use]
+    pub fn identities(self, identities: usize) -> Self {
+        Self { identities, ..self }
+    }
+
     /// The same, with another time for messages to arrive.
     #[must_use]
     pub fn arrival(self, arrival: Duration) -> Self {

@@ -9,7 +9,7 @@
 //!
 //! | what | answer |
 //! |---|---|
-//! | a method without descriptor | `UNIMPLEMENTED` |
+//! | a method without descriptor | `UNIMPLEMENTED`, audited |
 //! | a call that its identity may not make | `PERMISSION_DENIED` (`FORBIDDEN`), audited |
 //! | more than a limit of its identity | `RESOURCE_EXHAUSTED` (`OVERLOADED`) at once: which limit, whose, and when to try again |
 //! | a message larger than its method takes | `OUT_OF_RANGE` (`MESSAGE_TOO_LARGE`) by its head, and what to do instead |
@@ -39,9 +39,9 @@ use runtime::tls::Peer;
 use tokio::time::Instant;
 use tonic::{Status, service::Routes};
 
-use accounts::{Account, Accounts};
-use audit::Record;
+use accounts::{Account, Accounts, Crowded};
 pub(crate) use audit::Trail;
+use audit::{Record, Refused};
 pub use limit::Limit;
 pub use limits::{LimitArgs, Limits};
 pub use metrics::CallMetrics;
@@ -123,9 +123,7 @@ impl Admission {
         let path = request.uri().path();
         let peer = request.extensions().get::<Peer>();
         let Some(call) = Call::at(path) else {
-            metrics.denied("unknown");
-            let path = path.chars().take(128).collect();
-            return Err(Box::new(refusal(Error::UnknownMethod { path })));
+            return Err(Box::new(self.unknown(path, peer)));
         };
         let mut record = Record::new(call, peer.cloned(), metrics.clone());
         let Some(peer) = peer else {
@@ -133,7 +131,11 @@ impl Admission {
         };
         let account = match accounts.account(peer.identity()) {
             Ok(account) => account,
-            Err(error) => return Err(Box::new(record.refused(error))),
+            Err(crowded) => {
+                let Crowded { error, shared } = *crowded;
+                record.set_crowd(shared);
+                return Err(Box::new(record.refused(error)));
+            }
         };
         record.set_account(&account);
         if let Err(error) = authorize(peer, call, &account) {
@@ -157,6 +159,26 @@ impl Admission {
                 guard: bodies::Guard::new(place, &account),
             }),
             Err(error) => Err(Box::new(record.refused(error))),
+        }
+    }
+}
+
+impl Admission {
+    /// The answer to a call of a method that does not exist: within the rate of its caller, and audited like other calls that it may
+    /// not make.
+    fn unknown(&self, path: &str, peer: Option<&Peer>) -> Response {
+        let Inner { accounts, metrics } = &*self.0;
+        let refused = Refused::new(metrics);
+        let Some(peer) = peer else {
+            return refused.denied(path, None);
+        };
+        let account = match accounts.account(peer.identity()) {
+            Ok(account) => account,
+            Err(crowded) => return refused.limited(crowded.error, &crowded.shared.log),
+        };
+        match account.require_rate(1).and_then(|()| account.denied()) {
+            Ok(()) => refused.denied(path, Some(peer)),
+            Err(error) => refused.limited(error, &account.log),
         }
     }
 }
@@ -193,8 +215,4 @@ pub(crate) fn authorize_site(peer: Option<&Peer>, call: Call, site: Option<&str>
         call: call.name(),
         site: Some(site.map_or_else(|| "every site".to_owned(), |site| format!("site {site:?}"))),
     })
-}
-
-fn refusal(error: Error) -> Response {
-    Status::from(error).into_http::<Body>()
 }

@@ -45,21 +45,6 @@ pub(super) struct Authorized<T> {
     terms: Terms,
 }
 
-impl<T: Send + 'static> Authorized<T> {
-    /// Answers a question that needs a core for long when it is its caller's turn, off the async threads.
-    ///
-    /// # Errors
-    /// When there is no region; what `answer` returns.
-    pub(super) async fn in_turn<R: Send + 'static>(
-        self,
-        answer: impl FnOnce(Self) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
-        let region = self.terms.region()?;
-        let caller = self.caller.clone();
-        region.compute(&caller, move || answer(self)).await?
-    }
-}
-
 impl<T> Authorized<T> {
     /// The request, parsed: what waits for a turn is valid, and no larger than it has to be.
     ///

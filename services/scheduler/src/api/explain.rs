@@ -13,6 +13,7 @@ use super::{
 use crate::{
     convert,
     error::Error,
+    site::Site,
     violation::{LISTED, Violation},
 };
 
@@ -71,8 +72,8 @@ impl Explain {
 ///
 /// # Errors
 /// [`Error::NotFound`].
-pub(super) fn answer(authorized: Authorized<Explain>) -> Result<ExplainHostResponse, Error> {
-    let (request, _, terms) = authorized.into_parts();
+pub(super) async fn answer(authorized: Authorized<Explain>) -> Result<ExplainHostResponse, Error> {
+    let (request, caller, terms) = authorized.into_parts();
     let Explain {
         site,
         host,
@@ -81,16 +82,22 @@ pub(super) fn answer(authorized: Authorized<Explain>) -> Result<ExplainHostRespo
     } = request;
     let region = terms.region()?;
     let shared = region.site(&site)?;
-    let site = shared.read();
-    if !site.hosts().contains_key(&host) {
-        return Err(not_found(&host, site.name()));
-    }
     let request = ::placement::Request {
         cluster: capacity::probe(host.namespace(), 0)?,
         roles: Vec::new(),
         networks,
     };
-    let reasons = ::placement::explain(site.model(), &request, &role, &host);
+    let explain = {
+        let region = region.clone();
+        move |site: &Site| {
+            if !site.hosts().contains_key(&host) {
+                return Err(not_found(&host, site.name()));
+            }
+            let reasons = ::placement::explain(site.model(), &request, &role, &host);
+            Ok((reasons, region.state(site)))
+        }
+    };
+    let (reasons, state) = region.read(&caller, &shared, explain).await??;
     let reasons = reasons
         .into_iter()
         .map(|reason| Ineligibility {
@@ -100,6 +107,6 @@ pub(super) fn answer(authorized: Authorized<Explain>) -> Result<ExplainHostRespo
         .collect();
     Ok(ExplainHostResponse {
         reasons,
-        site_state: Some(region.state(&site).into()),
+        site_state: Some(state.into()),
     })
 }

@@ -1,22 +1,24 @@
 //! `sip.inventory.v1.InventoryService`.
 
-use std::{ops::Bound, pin::Pin};
+use std::{ops::Bound, pin::Pin, time::Duration};
 
-use ::placement::{Holder, HostName, Namespace, Selector};
+use ::placement::{HostName, Namespace};
 use futures::Stream;
 use proto::inventory::v1::{
     self as wire, ExplainHostRequest, ExplainHostResponse, FindCapacityRequest, FindCapacityResponse,
-    GetHostRequest, GetHostResponse, HostRecord, ListHostsRequest, ListHostsResponse, ListSitesRequest,
+    GetHostRequest, GetHostResponse, ListHostsRequest, ListHostsResponse, ListSitesRequest,
     ListSitesResponse, RepairSiteRequest, RepairSiteResponse, ReportHostsRequest, ReportHostsResponse,
     ResetSiteFenceRequest, ResetSiteFenceResponse, SiteCapacity, UnsyncedSite,
     inventory_service_server::InventoryService,
 };
+use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     authorizer::{Authorized, Authorizer},
     capacity::{Count, Counted},
     explain::{self, Explain},
+    hosts::{Walk, Walked, host_record},
     page::{self, Listing},
     reports,
 };
@@ -26,7 +28,7 @@ use crate::{
     error::Error,
     ledger::Fence,
     load,
-    region::SiteState,
+    region::{Region, SharedSite},
     site::{Repaired, Site, Summary},
     term::Terms,
     violation::Violation,
@@ -34,6 +36,9 @@ use crate::{
 
 /// Most copies of a cluster that are counted in a site.
 const COPIES: u32 = 1000;
+
+/// How long a question about all sites waits for one that is at work.
+const BUSY: Duration = Duration::from_secs(2);
 
 /// The service on a region, while there is a term.
 #[derive(Clone, Debug)]
@@ -50,8 +55,8 @@ impl Inventory {
         }
     }
 
-    fn list(authorized: Authorized<ListHostsRequest>) -> Result<ListHostsResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+    async fn list(authorized: Authorized<ListHostsRequest>) -> Result<ListHostsResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let ListHostsRequest {
             site,
             label_selector,
@@ -80,23 +85,23 @@ impl Inventory {
         };
         let region = terms.region()?;
         let shared = region.site(&site)?;
-        let site = shared.read();
-        let selected = |name: &HostName| match (&selector, site.model().get(name)) {
-            (None, _) => true,
-            (Some(selector), Some(host)) => Selector::matches(selector, &host.labels),
-            (Some(_), None) => false,
+        let mut walk = Walk::new(from, selector, size);
+        let (page, state) = loop {
+            let region_of_slice = region.clone();
+            let slice = move |site: &Site| (walk.advance(site), region_of_slice.state(site));
+            match region.read(&caller, &shared, slice).await? {
+                (Walked::More(more), _) => walk = more,
+                (Walked::All(page), state) => break (page, state),
+            }
         };
-        let range = site.hosts().range((from, Bound::Unbounded));
-        let names = range.map(|(name, _)| name).filter(|name| selected(name));
-        let records = names.filter_map(|name| Some((name, host_record(&site, name)?)));
-        let page::Entries { entries, next } = page::take(records, size);
+        let page::Entries { entries, next } = page;
         let next_page_token = next.map_or_else(String::new, |last| {
             listing.token(&[last.namespace().as_str(), last.name()])
         });
         Ok(ListHostsResponse {
             hosts: entries,
             next_page_token,
-            site_state: Some(region.state(&site).into()),
+            site_state: Some(state.into()),
         })
     }
 
@@ -124,10 +129,7 @@ impl Inventory {
         Ok(ListSitesResponse {
             sites: found
                 .iter()
-                .map(|(_, site)| {
-                    let site = site.read();
-                    summary(site.summary(), &region.state(&site))
-                })
+                .map(|(name, site)| summary(&region, name, site))
                 .collect(),
             next_page_token,
         })
@@ -159,17 +161,27 @@ impl Inventory {
             let _copy = region.copy(&caller).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
-                move || {
-                    let locked = shared.read();
+                move |locked: &Site| {
                     locked.require_synced()?;
-                    let revision = region.state(&locked).position.into();
+                    let revision = region.state(locked).position.into();
                     Ok((
                         Count::new(locked.model().clone(), spec, namespace, most),
                         revision,
                     ))
                 }
             };
-            let begun: Result<_, Error> = region.compute(&caller, begin).await?;
+            let free = timeout(BUSY, async { drop(shared.reading().await) }).await;
+            if free.is_err() {
+                unsynced.push(UnsyncedSite {
+                    site: name,
+                    reason: format!(
+                        "its own changes have taken all of its time for {} s",
+                        BUSY.as_secs()
+                    ),
+                });
+                continue;
+            }
+            let begun: Result<_, Error> = region.read_copying(&caller, &shared, begin).await?;
             let (mut count, revision) = match begun {
                 Ok(begun) => begun,
                 Err(error) => {
@@ -197,12 +209,12 @@ impl Inventory {
         Ok(FindCapacityResponse { sites, unsynced })
     }
 
-    fn get(authorized: Authorized<GetHostRequest>) -> Result<GetHostResponse, Error> {
+    async fn get(authorized: Authorized<GetHostRequest>) -> Result<GetHostResponse, Error> {
         let (request, _, terms) = authorized.into_parts();
         let name = host_name(&request.namespace, &request.name, "name")?;
         let region = terms.region()?;
         let shared = region.site(&request.site)?;
-        let site = shared.read();
+        let site = shared.reading().await;
         let host = host_record(&site, &name).ok_or_else(|| not_found(&name, site.name()))?;
         Ok(GetHostResponse {
             host: Some(host),
@@ -211,42 +223,23 @@ impl Inventory {
     }
 }
 
-fn host_record(site: &Site, name: &HostName) -> Option<HostRecord> {
-    let host = site.hosts().get(name)?;
-    let holder = match site.holder(host.id()) {
-        Some(Holder::Cluster { cluster, role, state }) => Some(wire::Holder {
-            cluster: site
-                .record(cluster)
-                .map(|record| convert::cluster_ref(&record.id())),
-            role: role.to_string(),
-            state: convert::state(*state).into(),
-        }),
-        Some(Holder::Orphaned) | None => None,
-    };
-    Some(HostRecord {
-        host: Some(convert::host(host)),
-        holder,
-    })
-}
-
-fn summary(summary: Summary, state: &SiteState) -> wire::Site {
+fn summary(region: &Region, name: &str, site: &SharedSite) -> wire::Site {
     let Summary {
-        name,
         synced,
         hosts,
         held_hosts,
         clusters,
         last_report,
-    } = summary;
+    } = site.summary();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     wire::Site {
-        name,
+        name: name.to_owned(),
         synced,
         hosts: count(hosts),
         held_hosts: count(held_hosts),
         clusters: count(clusters),
         last_report: last_report.map(Into::into),
-        revision: Some(state.position.into()),
+        revision: Some(site.position(region.committer().last_durable()).into()),
     }
 }
 
@@ -282,11 +275,13 @@ impl InventoryService for Inventory {
         request: Request<ListHostsRequest>,
     ) -> Result<Response<ListHostsResponse>, Status> {
         let authorized = self.authorizer.authorize(request)?;
-        Ok(Response::new(authorized.in_turn(Self::list).await?))
+        Ok(Response::new(Self::list(authorized).await?))
     }
 
     async fn get_host(&self, request: Request<GetHostRequest>) -> Result<Response<GetHostResponse>, Status> {
-        Ok(Response::new(Self::get(self.authorizer.authorize(request)?)?))
+        Ok(Response::new(
+            Self::get(self.authorizer.authorize(request)?).await?,
+        ))
     }
 
     async fn list_sites(
@@ -309,7 +304,7 @@ impl InventoryService for Inventory {
         request: Request<ExplainHostRequest>,
     ) -> Result<Response<ExplainHostResponse>, Status> {
         let authorized = self.authorizer.authorize(request)?.parsed(Explain::parse)?;
-        Ok(Response::new(authorized.in_turn(explain::answer).await?))
+        Ok(Response::new(explain::answer(authorized).await?))
     }
 
     async fn reset_site_fence(

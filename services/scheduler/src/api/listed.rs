@@ -11,6 +11,7 @@ use crate::{
     error::Error,
     record::Record,
     region::{Region, Resets, SharedSite},
+    site::Site,
 };
 
 /// Which placements a page has.
@@ -33,7 +34,15 @@ pub(super) struct Found {
 }
 
 /// Reads a page and one placement more.
-pub(super) fn read(region: &Region, wanted: &Wanted, size: usize) -> Found {
+///
+/// # Errors
+/// [`Error::Stopped`](crate::error::Error::Stopped) when the process ends.
+pub(super) async fn read(
+    region: &Region,
+    caller: &str,
+    wanted: &Wanted,
+    size: usize,
+) -> Result<Found, Error> {
     let Wanted {
         site,
         namespace,
@@ -48,26 +57,29 @@ pub(super) fn read(region: &Region, wanted: &Wanted, size: usize) -> Found {
         let lower = after.as_ref().filter(|(after, _)| *after == name);
         let from = lower.map_or(Bound::Unbounded, |(_, cluster)| Bound::Excluded(cluster));
         let resets = shared.resets();
-        {
-            let locked = shared.read();
-            found.states.push(region.state(&locked).into());
-            let epoch = locked.history().epoch();
+        let from = from.cloned();
+        let (namespace, of_slice) = (namespace.clone(), region.clone());
+        let room = size + 1 - found.records.len();
+        let slice = move |locked: &Site| {
             let records = locked.records().range((from, Bound::Unbounded));
             let in_namespace = records
                 .map(|(_, record)| record)
                 .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
-            let room = size + 1 - found.records.len();
-            let records = in_namespace.take(room);
-            found
-                .records
-                .extend(records.map(|record| (name.clone(), epoch, Arc::clone(record))));
-        }
+            let records: Vec<_> = in_namespace.take(room).map(Arc::clone).collect();
+            (records, locked.history().epoch(), of_slice.state(locked))
+        };
+        let (records, epoch, state) = region.read(caller, &shared, slice).await?;
+        found.states.push(state.into());
+        let records = records.into_iter();
+        found
+            .records
+            .extend(records.map(|record| (name.clone(), epoch, record)));
         found.read.push((shared, resets));
         if found.records.len() > size {
             break;
         }
     }
-    found
+    Ok(found)
 }
 
 impl Found {
@@ -110,8 +122,8 @@ mod tests {
         policy::Policies,
     };
 
-    #[test]
-    fn a_page_stands_when_a_site_that_it_is_not_of_is_reset() {
+    #[tokio::test]
+    async fn a_page_stands_when_a_site_that_it_is_not_of_is_reset() {
         let contents = Contents {
             histories: ["a", "b"]
                 .map(|site| (site.to_owned(), History::default()))
@@ -125,7 +137,7 @@ mod tests {
             namespace: String::new(),
             after: None,
         };
-        let found = read(&region, &wanted, 10);
+        let found = read(&region, "reader/one", &wanted, 10).await.unwrap();
         let reset = |site| {
             region.undo().reset(&Refusal {
                 site,

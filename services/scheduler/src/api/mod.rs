@@ -3,6 +3,7 @@
 mod authorizer;
 mod capacity;
 mod explain;
+mod hosts;
 mod inventory;
 mod ledger;
 mod listed;

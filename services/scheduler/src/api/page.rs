@@ -24,18 +24,55 @@ pub(crate) struct Entries<K, M> {
     pub(crate) next: Option<K>,
 }
 
-/// The first page of these: at most `size` entries, and no more than fit in 2 MiB but for the one that comes over it.
-pub(crate) fn take<K, M: Message>(all: impl IntoIterator<Item = (K, M)>, size: usize) -> Entries<K, M> {
-    let (mut entries, mut last, mut bytes) = (Vec::new(), None, 0);
-    for (key, entry) in all {
-        if entries.len() >= size || bytes >= BYTES {
-            return Entries { entries, next: last };
+/// A page that is being filled: at most `size` entries, and no more than fit in 2 MiB but for the one that comes over it.
+#[derive(Debug)]
+pub(crate) struct Filling<K, M> {
+    size: usize,
+    bytes: usize,
+    entries: Vec<M>,
+    last: Option<K>,
+}
+
+impl<K, M: Message> Filling<K, M> {
+    pub(crate) fn new(size: usize) -> Self {
+        Self {
+            size,
+            bytes: 0,
+            entries: Vec::new(),
+            last: None,
         }
-        bytes += entry.encoded_len();
-        entries.push(entry);
-        last = Some(key);
     }
-    Entries { entries, next: None }
+
+    /// Whether it takes no further entry.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= self.size || self.bytes >= BYTES
+    }
+
+    pub(crate) fn push(&mut self, key: K, entry: M) {
+        self.bytes += entry.encoded_len();
+        self.entries.push(entry);
+        self.last = Some(key);
+    }
+
+    /// The page. `more`: there are entries after it.
+    pub(crate) fn end(self, more: bool) -> Entries<K, M> {
+        Entries {
+            entries: self.entries,
+            next: self.last.filter(|_| more),
+        }
+    }
+}
+
+/// The first page of these.
+pub(crate) fn take<K, M: Message>(all: impl IntoIterator<Item = (K, M)>, size: usize) -> Entries<K, M> {
+    let mut page = Filling::new(size);
+    for (key, entry) in all {
+        if page.is_full() {
+            return page.end(true);
+        }
+        page.push(key, entry);
+    }
+    page.end(false)
 }
 
 /// How many entries the caller gets: 0 means 100, more than 1,000 means 1,000.

@@ -29,7 +29,7 @@ use crate::{
     ledger::{Commit, Page},
     load,
     region::DurablePlacement,
-    site::Apply,
+    site::{Apply, Site},
     spec::Spec,
     term::Terms,
     violation::Violation,
@@ -72,27 +72,37 @@ impl Placements {
         })
     }
 
-    fn plan(authorized: Authorized<Plan>) -> Result<PlanClusterResponse, Error> {
-        let (request, _, terms) = authorized.into_parts();
+    async fn plan(authorized: Authorized<Plan>) -> Result<PlanClusterResponse, Error> {
+        let (request, caller, terms) = authorized.into_parts();
         let Plan { site, cluster, spec } = request;
         let region = terms.region()?;
         let shared = region.site(&site)?;
         // It may take long, so the site is not locked meanwhile.
-        let (question, state) = {
-            let site = shared.read();
-            site.require_synced()?;
-            let spec = match (spec, site.record(&cluster)) {
-                (Some(spec), _) => spec,
-                (None, Some(record)) => record.spec.clone(),
-                (None, None) => {
-                    return Err(invalid("spec", format!("is missing, and {cluster} is not known")));
-                }
-            };
-            (site.plan(&cluster, spec, SystemTime::now())?, region.state(&site))
+        let ask = {
+            let region = region.clone();
+            move |site: &Site| {
+                site.require_synced()?;
+                let spec = match (spec, site.record(&cluster)) {
+                    (Some(spec), _) => spec,
+                    (None, Some(record)) => record.spec.clone(),
+                    (None, None) => {
+                        return Err(invalid("spec", format!("is missing, and {cluster} is not known")));
+                    }
+                };
+                Ok((site.plan(&cluster, spec, SystemTime::now())?, region.state(site)))
+            }
         };
-        let metrics = region.committer().metrics();
-        let decision = metrics.decide("plan", || question.decide());
-        Ok(convert::plan(&decision, state))
+        // One caller has one copy of a site at once, however many plans it asks for.
+        let copy = region.copy(&caller).await?;
+        let (question, state) = region.read_copying(&caller, &shared, ask).await??;
+        let metrics = region.committer().metrics().clone();
+        region
+            .compute(&caller, move || {
+                let decision = metrics.decide("plan", || question.decide());
+                drop((question, copy));
+                convert::plan(&decision, state)
+            })
+            .await
     }
 
     async fn get(authorized: Authorized<GetPlacementRequest>) -> Result<GetPlacementResponse, Error> {
@@ -138,17 +148,12 @@ impl Placements {
             None => None,
         };
         let region = terms.durable()?;
-        let (reads, wanted) = (
-            region.clone(),
-            listed::Wanted {
-                site,
-                namespace,
-                after,
-            },
-        );
-        let found = region
-            .compute(&caller, move || listed::read(&reads, &wanted, size))
-            .await?;
+        let wanted = listed::Wanted {
+            site,
+            namespace,
+            after,
+        };
+        let found = listed::read(&region, &caller, &wanted, size).await?;
         // Of all that is staged: what is not found may be gone only since a change that is not durable yet.
         let newest = region.committer().staged();
         region.committer().durable(newest).await?;
@@ -315,7 +320,7 @@ impl PlacementService for Placements {
         request: Request<PlanClusterRequest>,
     ) -> Result<Response<PlanClusterResponse>, Status> {
         let authorized = self.authorizer.authorize(request)?.parsed(Plan::parse)?;
-        Ok(Response::new(authorized.in_turn(Self::plan).await?))
+        Ok(Response::new(Self::plan(authorized).await?))
     }
 
     async fn get_placement(

@@ -74,7 +74,7 @@ fn acknowledge(
     faults: &[site::HostFault],
 ) -> Result<ReportHostsResponse, Error> {
     let durable = *region.committer().watch().borrow();
-    let position = region.site(site)?.read().position(durable);
+    let position = region.site(site)?.position(durable);
     Ok(ReportHostsResponse {
         acknowledged: sequence,
         session: session.as_str().to_owned(),

@@ -1,4 +1,5 @@
-//! `WatchPlacements`: the newest state of each cluster that changed, at the watcher's own pace.
+//! `WatchPlacements`: the newest state of each cluster that changed, at the watcher's own pace. A watcher wakes for changes of its own
+//! site, and for those of no other.
 //!
 //! Nothing is queued for a watcher. It has a cursor; when the connection has room for another event, the next changes
 //! after the cursor are read. A slow watcher sees fewer states in between, never a gap, and costs no memory: changes that are read
@@ -29,6 +30,8 @@ struct Watcher {
     name: String,
     site: Arc<SharedSite>,
     durable: watch::Receiver<Commit>,
+    /// Something of the site is stored, or is not going to be.
+    stored: watch::Receiver<()>,
     ending: CancellationToken,
     cursor: Cursor,
     /// Read in this epoch and not sent yet.
@@ -49,21 +52,23 @@ pub(super) fn stream(
     resume: Option<SitePosition>,
 ) -> Result<impl Stream<Item = Result<WatchPlacementsResponse, Status>> + Send + use<>, Error> {
     let site = region.site(name)?;
+    let stored = site.stored();
     let durable = region.committer().watch();
-    let here = site.read().position(*durable.borrow());
+    let here = site.position(*durable.borrow());
     let resumed = resume.filter(|at| at.epoch() == here.epoch() && at.revision() <= here.revision());
     let mut watcher = Watcher {
         name: name.to_owned(),
         cursor: Cursor::resume(resumed.unwrap_or_default().revision()),
         site,
         durable,
+        stored,
         ending: region.committer().ending().clone(),
         ready: VecDeque::new(),
         reset: None,
         sent: None,
     };
     if resumed.is_none() {
-        watcher.reset(here);
+        watcher.reset = Some(SitePosition::new(here.epoch(), 0));
     }
     Ok(futures::stream::unfold(watcher, |mut watcher| async move {
         let event = watcher
@@ -75,28 +80,26 @@ pub(super) fn stream(
 }
 
 impl Watcher {
-    fn reset(&mut self, here: SitePosition) {
-        self.cursor = self.site.read().beginning();
-        self.ready.clear();
-        self.reset = Some(SitePosition::new(here.epoch(), 0));
-    }
-
     async fn next(&mut self) -> Result<WatchPlacementsResponse, Stopped> {
         loop {
             if let Some(at) = self.reset.take() {
+                self.cursor = self.site.reading().await.beginning();
+                self.ready.clear();
                 return Ok(event(at, Event::Reset(Reset {})));
             }
             if let Some((epoch, change)) = self.ready.pop_front() {
                 return Ok(self.event(epoch, change));
             }
-            let durable = *self.durable.borrow_and_update();
+            // Before what is durable is looked at: a change that comes meanwhile wakes it at once.
+            self.stored.borrow_and_update();
+            let durable = *self.durable.borrow();
             let (here, changes) = {
-                let site = self.site.read();
+                let site = self.site.reading().await;
                 let here = site.position(durable);
                 (here, site.changes(self.cursor, here.revision(), READ))
             };
             match changes {
-                None => self.reset(here),
+                None => self.reset = Some(SitePosition::new(here.epoch(), 0)),
                 Some(changes) if changes.is_empty() => {
                     self.cursor.advance(here.revision());
                     if self.sent.is_none_or(|sent| sent < here.revision())
@@ -104,7 +107,7 @@ impl Watcher {
                     {
                         return Ok(event(here, Event::Synced(Synced {})));
                     }
-                    let changed = self.ending.run_until_cancelled(self.durable.changed()).await;
+                    let changed = self.ending.run_until_cancelled(self.stored.changed()).await;
                     changed.ok_or(Stopped)?.map_err(|_| Stopped)?;
                 }
                 Some(changes) => {
@@ -137,5 +140,73 @@ fn event(at: SitePosition, event: Event) -> WatchPlacementsResponse {
     WatchPlacementsResponse {
         revision: Some(at.into()),
         event: Some(event),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Poll, Wake, Waker},
+    };
+
+    use futures::StreamExt as _;
+
+    use super::*;
+    use crate::{
+        ledger::{Contents, Fence, Ledger as _, commit, redb::Redb},
+        policy::Policies,
+    };
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watcher_wakes_for_its_own_site_only() {
+        let ledger = Redb::in_memory().unwrap();
+        let mut durable: Contents = ledger.load().unwrap();
+        let (committer, mut writer) = commit::committer(durable.commit);
+        let region = Region::new(durable.clone(), Policies::new(), committer);
+        let mut report = async |site: &str, transitions: i64| {
+            let fence = Fence {
+                lease: "lease".to_owned(),
+                transitions,
+            };
+            let opened = region.open_session(site, &fence, None, "site/a/agent/cluster");
+            let stored = async {
+                let batch = writer.receive().await.unwrap();
+                writer
+                    .store(&ledger, batch, &mut durable, &|_| Commit::MAX)
+                    .unwrap();
+            };
+            tokio::join!(opened, stored).0.unwrap()
+        };
+        let _a = report("a", 1).await;
+        let _b = report("b", 1).await;
+
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut events = Box::pin(stream(&region, "a", None).unwrap());
+        let mut told = 0;
+        while let Poll::Ready(Some(event)) = events.poll_next_unpin(&mut context) {
+            event.unwrap();
+            told += 1;
+        }
+        assert_eq!(told, 2, "that it begins anew, and that this is all");
+        woken.0.store(0, Ordering::Relaxed);
+        for transitions in 2..10 {
+            report("b", transitions).await;
+        }
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0, "for another site");
+        report("a", 2).await;
+        assert!(woken.0.load(Ordering::Relaxed) > 0);
+        assert!(events.poll_next_unpin(&mut context).is_pending());
     }
 }

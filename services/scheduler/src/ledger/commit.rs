@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Change, Commit, Contents, Error, Ledger, StageMetrics, TooLarge,
     refusal::{Refusal, substitute},
-    share::{Charge, SHARE, Share},
+    share::{Charge, SHARE, Share, UnderWay},
     waiting::{Notifier, Waiting, waiting},
     weight,
 };
@@ -53,6 +53,8 @@ pub struct Permit {
     place: mpsc::OwnedPermit<Staged>,
     /// Whose share its bytes are taken from.
     share: Option<Share>,
+    /// Until it is staged.
+    _under_way: Option<UnderWay>,
     staged: Arc<Mutex<Commit>>,
     durable: watch::Receiver<Commit>,
     largest: Option<usize>,
@@ -155,15 +157,17 @@ impl Committer {
             durable: self.durable.clone(),
             largest: self.largest,
             share: None,
+            _under_way: None,
         })
     }
 
-    /// Waits for a place in the queue within a site's share. Between this and staging nothing may be waited for: so what is staged
-    /// beyond the share is one change for each other thread at most.
+    /// Waits for a place in the queue within a site's share. Of each site a few changes at most have a place and are not staged: so
+    /// many may be staged beyond its share, and so many places wait for its lock, however many callers change it.
     ///
     /// # Errors
     /// [`Stopped`] when the writer has ended.
     pub async fn reserve_within(&self, share: &Share) -> Result<Permit, Stopped> {
+        let under_way = share.under_way().await.ok_or(Stopped)?;
         let _in_order = share.in_order().await;
         loop {
             if !share.is_full() {
@@ -171,6 +175,7 @@ impl Committer {
                 if !share.is_full() {
                     return Ok(Permit {
                         share: Some(share.clone()),
+                        _under_way: Some(under_way),
                         ..permit
                     });
                 }

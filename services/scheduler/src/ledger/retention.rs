@@ -14,8 +14,12 @@ use std::{
 use prost::Message as _;
 use proto::placement::v1 as api;
 
-/// Entries that one commit removes at most, besides one for each that it adds: the log shrinks, and no commit takes long.
+/// Entries that one commit removes besides one for each that it adds: the log shrinks.
 pub(crate) const STEP: usize = 32;
+/// Bytes that one commit removes besides those that it adds.
+const STEP_BYTES: u64 = 64 << 10;
+/// Entries that one commit removes at most, so that none takes long: as many small ones as it takes to make room for large ones.
+const MOST: usize = 16 << 10;
 /// Entries that one commit looks at to find the oldest of a site whose share is full.
 pub(crate) const SCAN: usize = 512;
 /// Slots of time in the age that entries may have: how exact it is.
@@ -36,6 +40,42 @@ impl Default for Retention {
             age: Duration::from_hours(90 * 24),
             bytes: 64 << 20,
         }
+    }
+}
+
+/// What one commit may still remove: more than it adds, by number and by bytes, whatever the size of what it adds and of what it
+/// removes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removal {
+    entries: usize,
+    bytes: u64,
+    most: usize,
+}
+
+impl Removal {
+    /// For a commit that adds so many entries of so many bytes together.
+    pub(crate) fn beside(entries: usize, bytes: u64) -> Self {
+        Self {
+            entries: entries + STEP,
+            bytes: bytes + STEP_BYTES,
+            most: MOST,
+        }
+    }
+
+    /// How many more entries it may remove, if these are of no size.
+    pub(crate) fn entries(&self) -> usize {
+        if self.entries > 0 || self.bytes > 0 {
+            self.most
+        } else {
+            0
+        }
+    }
+
+    /// It removes one of this size.
+    pub(crate) fn count(&mut self, size: u64) {
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(size);
+        self.most = self.most.saturating_sub(1);
     }
 }
 
@@ -195,13 +235,13 @@ impl Shares {
         }
     }
 
-    /// A site whose share is full.
+    /// The site that has the most beyond its share.
     pub(crate) fn full(&self) -> Option<&str> {
-        let mut full = self
+        let full = self
             .bytes
             .iter()
             .filter(|(_, bytes)| **bytes > self.retention.bytes);
-        full.next().map(|(site, _)| &**site)
+        full.max_by_key(|(_, bytes)| **bytes).map(|(site, _)| &**site)
     }
 
     /// The oldest entry of a site: commit and size; `None` as long as it was not looked for.

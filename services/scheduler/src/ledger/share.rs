@@ -6,22 +6,47 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// Bytes that one site may have staged. What is staged at the same moment by other threads may come on top.
 pub(super) const SHARE: usize = 8 << 20;
+
+/// Changes of one site that have a place in the queue and are not staged yet: they wait for the site's lock. The queue's other places
+/// are for other sites.
+const UNDER_WAY: usize = 4;
 
 /// The share of one site. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Share(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     staged: AtomicUsize,
     /// Something of it is durable.
     freed: Notify,
     /// Who may stage next: one after the other.
     turn: Mutex<()>,
+    under_way: Arc<Semaphore>,
+    /// Told of each change that has left the queue.
+    stored: watch::Sender<()>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            staged: AtomicUsize::new(0),
+            freed: Notify::new(),
+            turn: Mutex::new(()),
+            under_way: Arc::new(Semaphore::new(UNDER_WAY)),
+            stored: watch::Sender::new(()),
+        }
+    }
+}
+
+/// One of the changes of a site that are under way, until this is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Bytes that are staged, until this is dropped.
@@ -32,6 +57,17 @@ pub(super) struct Charge {
 }
 
 impl Share {
+    /// Waits until another change of the site may be under way: in the order in which they come. `None`: never again.
+    pub(super) async fn under_way(&self) -> Option<UnderWay> {
+        let permit = Arc::clone(&self.0.under_way).acquire_owned().await;
+        permit.ok().map(|permit| UnderWay { _permit: permit })
+    }
+
+    /// How to learn of changes of the site that are durable now, or are refused.
+    pub(crate) fn stored(&self) -> watch::Receiver<()> {
+        self.0.stored.subscribe()
+    }
+
     /// The turn of who waits longest.
     pub(super) async fn in_order(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
@@ -61,8 +97,11 @@ impl Drop for Charge {
             staged,
             freed,
             turn: _,
+            under_way: _,
+            stored,
         } = &*self.share.0;
         staged.fetch_sub(self.bytes, Ordering::AcqRel);
         freed.notify_one();
+        stored.send_replace(());
     }
 }

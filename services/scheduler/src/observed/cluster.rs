@@ -9,6 +9,9 @@ use crate::{
     record::{ClusterId, ReleaseReason},
 };
 
+/// About how many bytes it takes that a host is held for a cluster whose status names it.
+const PROMISED: usize = 512;
+
 /// A `SIPCluster` as it was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
@@ -85,7 +88,7 @@ impl Cluster {
         &self.members
     }
 
-    /// About how many bytes it takes here.
+    /// About how many bytes it takes here, with what is kept of each host that its status may promise it.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let name = |host: &HostName| host.namespace().as_str().len() + host.name().len();
@@ -94,7 +97,11 @@ impl Cluster {
                 .replaces
                 .as_ref()
                 .map_or(0, |replaced| name(&replaced.name));
-            size_of::<Member>() + name(&member.host.name) + member.host.uid.as_str().len() + replaces
+            size_of::<Member>()
+                + PROMISED
+                + name(&member.host.name)
+                + member.host.uid.as_str().len()
+                + replaces
         });
         size_of::<Self>() + self.id.uid.len() + self.id.name.to_string().len() + members.sum::<usize>()
     }

@@ -1,4 +1,4 @@
-//! Metrics of sites, computed at each scrape.
+//! Metrics of sites, computed at each scrape. No scrape waits for a site that is at work.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,10 @@ use prometheus_client::{
 };
 
 use super::Region;
-use crate::{metrics as table, site::Site};
+use crate::{
+    metrics as table,
+    site::{Site, Summary},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BySite {
@@ -55,8 +58,8 @@ struct Sample {
 /// When they fail to encode themselves.
 pub(crate) fn encode(region: &Region, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let sample = Sample::default();
-    for (_, site) in region.sites() {
-        sample.add(&site.read());
+    for (name, site) in region.sites() {
+        sample.add(&name, &site.summary(), &site.counts());
     }
     let Sample {
         synced,
@@ -74,49 +77,70 @@ pub(crate) fn encode(region: &Region, encoder: &mut DescriptorEncoder<'_>) -> fm
     table::CONFLICTS.encode(encoder, conflicts)
 }
 
-impl Sample {
-    fn add(&self, site: &Site) {
-        let name = || site.name().to_owned();
-        let by_site = BySite { site: name() };
-        let synced = site.require_synced().is_ok();
-        self.synced.get_or_create(&by_site).set(synced.into());
-        if let Some(time) = site.summary().last_report {
-            self.last_report.get_or_create(&by_site).set(seconds(time));
-        }
-        // Those that are held are fewer than hosts: what this takes does not grow with the site.
-        let mut hosts: BTreeMap<&'static str, i64> = BTreeMap::new();
+/// What there is of a site.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    hosts: BTreeMap<&'static str, i64>,
+    pending: BTreeMap<String, i64>,
+    oldest_pending: Option<SystemTime>,
+    conflicts: BTreeMap<String, i64>,
+}
+
+impl Counts {
+    /// Of this site. What this takes grows with what is held and with records, not with hosts.
+    pub(super) fn found(site: &Site) -> Self {
+        let mut counts = Self::default();
         let mut held = 0;
         for (_, holder) in site.model().holders().filter(|(id, _)| site.model().contains(id)) {
-            *hosts.entry(state(holder)).or_default() += 1;
+            *counts.hosts.entry(state(holder)).or_default() += 1;
             held += 1;
         }
         let all = i64::try_from(site.hosts().len()).unwrap_or(i64::MAX);
-        hosts.insert("free", all - held);
+        counts.hosts.insert("free", all - held);
+        for record in site.records().values() {
+            if let Some(refusal) = &record.refusal {
+                *counts.pending.entry(refusal.kind.to_string()).or_default() += 1;
+            }
+            for conflict in &record.conflicts {
+                *counts.conflicts.entry(conflict.kind.to_string()).or_default() += 1;
+            }
+        }
+        let pending = site.records().values().filter(|record| record.refusal.is_some());
+        counts.oldest_pending = pending.filter_map(|record| record.created).min();
+        counts
+    }
+}
+
+impl Sample {
+    fn add(&self, name: &str, summary: &Summary, counts: &Counts) {
+        let name = || name.to_owned();
+        let by_site = BySite { site: name() };
+        self.synced.get_or_create(&by_site).set(summary.synced.into());
+        if let Some(time) = summary.last_report {
+            self.last_report.get_or_create(&by_site).set(seconds(time));
+        }
         // A state without hosts is 0, not absent.
         for state in ["free", "claimed", "bound", "releasing", "orphaned"] {
-            let count = hosts.remove(state).unwrap_or_default();
+            let count = counts.hosts.get(state).copied().unwrap_or_default();
             self.hosts
                 .get_or_create(&ByState { site: name(), state })
                 .set(count);
         }
-        for record in site.records().values() {
-            if let Some(refusal) = &record.refusal {
-                let by = ByReason {
-                    site: name(),
-                    reason: refusal.kind.to_string(),
-                };
-                self.pending.get_or_create(&by).inc();
-            }
-            for conflict in &record.conflicts {
-                let by = ByKind {
-                    site: name(),
-                    kind: conflict.kind.to_string(),
-                };
-                self.conflicts.get_or_create(&by).inc();
-            }
+        for (reason, count) in &counts.pending {
+            let by = ByReason {
+                site: name(),
+                reason: reason.clone(),
+            };
+            self.pending.get_or_create(&by).set(*count);
         }
-        let pending = site.records().values().filter(|record| record.refusal.is_some());
-        if let Some(created) = pending.filter_map(|record| record.created).min() {
+        for (kind, count) in &counts.conflicts {
+            let by = ByKind {
+                site: name(),
+                kind: kind.clone(),
+            };
+            self.conflicts.get_or_create(&by).set(*count);
+        }
+        if let Some(created) = counts.oldest_pending {
             self.oldest_pending.get_or_create(&by_site).set(seconds(created));
         }
     }

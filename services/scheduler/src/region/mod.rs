@@ -4,8 +4,11 @@
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
 mod clock;
+mod copies;
+mod deciding;
 mod metrics;
 mod policies;
+mod reading;
 mod reporting;
 mod resets;
 mod retries;
@@ -35,11 +38,7 @@ use turns::Turns;
 
 use crate::{
     error::Error,
-    ledger::{
-        Commit, Contents, History, SitePosition,
-        commit::{Committer, Permit, Stopped},
-    },
-    load,
+    ledger::{Commit, Contents, History, SitePosition, commit::Committer},
     policy::{self, Policies},
     record::Record,
     site::{Apply, Author, Limits, Outcome, Repaired, Site},
@@ -200,37 +199,6 @@ impl Region {
         Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
     }
 
-    /// A place in the ledger's queue, for a change of this site. Nothing may be waited for before the change is staged.
-    async fn reserve(&self, site: &SharedSite) -> Result<Permit, Stopped> {
-        self.inner.committer.reserve_within(&site.share).await
-    }
-
-    /// Makes a decision under the site's lock.
-    fn decide<T>(&self, site: &SharedSite, action: &'static str, decide: impl FnOnce(&mut Site) -> T) -> T {
-        let mut site = site.lock();
-        self.inner
-            .committer
-            .metrics()
-            .decide(action, || decide(&mut site))
-    }
-
-    /// The same where it may take long.
-    fn decide_aside<T>(
-        &self,
-        site: &SharedSite,
-        action: &'static str,
-        decide: impl FnOnce(&mut Site) -> T,
-    ) -> T {
-        aside(|| self.decide(site, action, decide))
-    }
-
-    /// A place in the ledger's queue for a caller who still waits for the answer.
-    async fn reserve_in_time(&self, site: &SharedSite) -> Result<Permit, Error> {
-        let permit = self.reserve(site).await?;
-        load::require_time()?;
-        Ok(permit)
-    }
-
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.
     async fn durable(
         &self,
@@ -241,7 +209,7 @@ impl Region {
         let Outcome { record, commit } = outcome;
         let durable = self.inner.committer.durable(commit).await?;
         // Not that of a raise which is staged and not durable.
-        let epoch = site.read().position(durable).epoch();
+        let epoch = site.position(durable).epoch();
         site.require_kept(since, commit)?;
         Ok(DurablePlacement { record, epoch })
     }
@@ -261,8 +229,10 @@ impl Region {
         };
         let outcome = if apply.spec.wanted() > FEW {
             self.decide_aside(&site, author.action, |site| site.apply(apply, &author, permit))
+                .await
         } else {
             self.decide(&site, author.action, |site| site.apply(apply, &author, permit))
+                .await
         }?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
@@ -287,9 +257,11 @@ impl Region {
             action: "release",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.release(cluster, uid, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.release(cluster, uid, &author, permit)
+            })
+            .await?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -314,9 +286,11 @@ impl Region {
             action: "confirm",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.confirm(cluster, uid, released, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.confirm(cluster, uid, released, &author, permit)
+            })
+            .await?;
         site.retry.notify_one();
         self.durable(&site, since, outcome).await
     }
@@ -339,9 +313,11 @@ impl Region {
             action: "release-orphan",
             now: self.now(),
         };
-        let outcome = self.decide(&site, author.action, |site| {
-            site.release_orphan(host, &author, permit)
-        })?;
+        let outcome = self
+            .decide(&site, author.action, |site| {
+                site.release_orphan(host, &author, permit)
+            })
+            .await?;
         self.durable(&site, since, outcome).await
     }
 
@@ -369,7 +345,7 @@ impl Region {
         let shared = self.site(site)?;
         let since = shared.resets();
         if let Some(asked) = at_least {
-            let history = *shared.read().history();
+            let history = shared.history();
             let reached = history.at(self.inner.committer.staged());
             if asked.epoch() > reached.epoch() || asked.revision() > reached.revision() {
                 return Err(Error::Superseded {
@@ -386,7 +362,7 @@ impl Region {
             what: format!("cluster {cluster} in site {site:?}"),
         };
         let (record, staged, state) = {
-            let site = shared.read();
+            let site = shared.reading().await;
             let record = site.record(cluster).cloned();
             let record = record.filter(|record| uid.is_empty() || uid == record.uid);
             let commit = record
@@ -417,7 +393,10 @@ impl Region {
             action: "repair",
             now: self.now(),
         };
-        let repaired = shared.lock().repair(dry_run, &author, permit)?;
+        let repaired = {
+            let mut site = shared.changing().await;
+            aside(|| site.repair(dry_run, &author, permit))
+        }?;
         shared.retry.notify_one();
         self.inner.committer.durable(repaired.commit).await?;
         shared.require_kept(since, repaired.commit)?;

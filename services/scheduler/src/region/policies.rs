@@ -1,11 +1,14 @@
 //! Sites decide by the policies of their files as they are now.
 
-use std::{future, sync::PoisonError};
+use std::{
+    future,
+    sync::{Arc, PoisonError},
+};
 
 use placement::Policy;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
-use super::{Region, SELF};
+use super::{Region, SELF, shared::SharedSite};
 use crate::{
     ledger::commit::Stopped,
     policy::{self, Policies},
@@ -42,20 +45,34 @@ impl Region {
             .policies
             .write()
             .unwrap_or_else(PoisonError::into_inner) = policies;
+        // Beside each other: nobody waits for a site that is at work.
+        let mut following = JoinSet::new();
         for (name, site) in self.sites() {
-            let author = || Author {
-                caller: SELF,
-                action: "policy",
-                now: self.now(),
-            };
-            let permit = self.reserve(&site).await?;
-            let clusters = site.lock().set_policy(self.policy_of(&name), &author(), permit);
-            for cluster in clusters {
-                let permit = self.reserve(&site).await?;
-                site.lock().settle(&cluster, &author(), permit);
-            }
-            site.retry.notify_one();
+            following.spawn(self.clone().follow_policy(name, site));
         }
+        while let Some(followed) = following.join_next().await {
+            followed.unwrap_or(Err(Stopped))?;
+        }
+        Ok(())
+    }
+
+    /// A site decides by its policy of now.
+    async fn follow_policy(self, name: String, site: Arc<SharedSite>) -> Result<(), Stopped> {
+        let author = || Author {
+            caller: SELF,
+            action: "policy",
+            now: self.now(),
+        };
+        let permit = self.reserve(&site).await?;
+        let clusters = {
+            let mut site = site.changing().await;
+            site.set_policy(self.policy_of(&name), &author(), permit)
+        };
+        for cluster in clusters {
+            let permit = self.reserve(&site).await?;
+            site.changing().await.settle(&cluster, &author(), permit);
+        }
+        site.retry.notify_one();
         Ok(())
     }
 }

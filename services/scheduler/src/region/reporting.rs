@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 
 use placement::ClusterName;
 use runtime::identity::Name;
+use tokio::runtime::Handle;
 
-use super::{Region, SELF, shared::SharedSite};
+use super::{
+    Region, SELF,
+    shared::{SharedSite, aside},
+};
 use crate::{
     error::Error,
     ledger::{Fence, SitePosition},
@@ -40,7 +44,7 @@ impl Region {
             action: "fence",
             now: self.now(),
         };
-        let (session, mut commit) = shared.lock().open_session(fence, &author, permit)?;
+        let (session, mut commit) = shared.changing().await.open_session(fence, &author, permit)?;
         let reporter = Reporter {
             region: self.clone(),
             site: site.to_owned(),
@@ -52,7 +56,8 @@ impl Region {
                 action: "raise",
                 ..author
             };
-            commit = commit.max(shared.lock().seen(seen, &author, permit)?);
+            let raised = shared.changing().await.seen(seen, &author, permit)?;
+            commit = commit.max(raised);
         }
         self.inner.committer.durable(commit).await?;
         shared.require_kept(since, commit)?;
@@ -72,7 +77,7 @@ impl Region {
             action: "reset-fence",
             now: self.now(),
         };
-        let reset = shared.lock().reset_fence(&author, permit)?;
+        let reset = shared.changing().await.reset_fence(&author, permit)?;
         match reset {
             Some((fence, commit)) => {
                 self.inner.committer.durable(commit).await?;
@@ -115,7 +120,7 @@ impl Region {
                 }
             }
             {
-                let mut site = shared.lock();
+                let mut site = shared.changing().await;
                 touched.append(&mut site.report(session, slice, self.now())?);
                 faults.append(&mut site.take_faults());
             }
@@ -139,19 +144,32 @@ impl Region {
             action: "raise",
             now: self.now(),
         };
-        let touched = shared.lock().complete_snapshot(session, &author, permit)?;
+        let touched = {
+            let mut site = shared.changing().await;
+            aside(|| site.complete_snapshot(session, &author, permit))
+        }?;
         self.settle(&shared, session, touched).await?;
         if let Some(withheld) = shared.reporters.line() {
-            let hosts = shared.read().hosts().len();
+            let hosts = shared.summary().hosts;
             tracing::info!(site, hosts, withheld, "the site is synced");
         }
         Ok(())
     }
 
+    /// Ends a session; when its site is at work, as soon as it is not.
     fn close_session(&self, site: &str, session: &SessionId) {
-        if let Ok(shared) = self.site(site) {
-            shared.lock().close_session(session, self.now());
+        let Ok(shared) = self.site(site) else { return };
+        let now = self.now();
+        if let Some(mut site) = shared.try_changing() {
+            site.close_session(session, now);
+            return;
         }
+        let Ok(runtime) = Handle::try_current() else {
+            shared.lock().close_session(session, now);
+            return;
+        };
+        let session = session.clone();
+        runtime.spawn(async move { shared.changing().await.close_session(&session, now) });
     }
 
     /// Settles what a report has touched, as long as its session is current: the snapshot of a newer one settles every record.
@@ -161,7 +179,7 @@ impl Region {
         session: &SessionId,
         touched: BTreeSet<ClusterName>,
     ) -> Result<(), Error> {
-        let notes = shared.lock().take_notes();
+        let notes = shared.changing().await.take_notes();
         for note in notes {
             let permit = self.reserve(shared).await?;
             let author = Author {
@@ -169,7 +187,7 @@ impl Region {
                 action: "observe",
                 now: self.now(),
             };
-            shared.lock().log(note, &author, permit);
+            shared.changing().await.log(note, &author, permit);
         }
         for cluster in touched {
             let permit = self.reserve(shared).await?;
@@ -178,7 +196,7 @@ impl Region {
                 action: "observe",
                 now: self.now(),
             };
-            let mut site = shared.lock();
+            let mut site = shared.changing().await;
             site.require_session(session)?;
             site.settle(&cluster, &author, permit);
         }

@@ -47,7 +47,7 @@ impl Region {
     async fn awaken(&self, site: &SharedSite) {
         let now = self.now();
         let next = {
-            let site = site.read();
+            let site = site.reading().await;
             site.next_forgotten(now)
                 .into_iter()
                 .chain(site.next_failure())
@@ -75,7 +75,7 @@ impl Region {
                 self.awaken(&site).await;
             }
             pace.tick().await;
-            let forgotten = site.read().forgotten(self.now());
+            let forgotten = site.reading().await.forgotten(self.now());
             for cluster in forgotten {
                 let permit = self.reserve(&site).await?;
                 let author = Author {
@@ -83,9 +83,9 @@ impl Region {
                     action: "forget",
                     now: self.now(),
                 };
-                site.lock().forget(&cluster, &author, permit);
+                site.changing().await.forget(&cluster, &author, permit);
             }
-            let failed = site.read().failed_meanwhile(self.now());
+            let failed = site.reading().await.failed_meanwhile(self.now());
             for cluster in failed {
                 let permit = self.reserve(&site).await?;
                 let author = Author {
@@ -93,10 +93,10 @@ impl Region {
                     action: "observe",
                     now: self.now(),
                 };
-                site.lock().settle(&cluster, &author, permit);
+                site.changing().await.settle(&cluster, &author, permit);
             }
             if order.is_empty() {
-                order = site.read().waiting(self.now()).into();
+                order = site.reading().await.waiting(self.now()).into();
             }
             let mut decided = Duration::ZERO;
             while decided < DECIDING
@@ -109,7 +109,8 @@ impl Region {
                     now: self.now(),
                 };
                 let begun = Instant::now();
-                self.decide_aside(&site, author.action, |site| site.retry(&cluster, &author, permit));
+                self.decide_aside(&site, author.action, |site| site.retry(&cluster, &author, permit))
+                    .await;
                 decided += begun.elapsed();
                 tokio::task::yield_now().await;
             }

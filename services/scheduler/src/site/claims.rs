@@ -20,6 +20,8 @@ pub(super) struct Claims {
     records: BTreeMap<ClusterName, Arc<Record>>,
     /// Of all records, by their weight.
     bytes: usize,
+    /// Members of all records.
+    members: usize,
     changes: Changes,
 }
 
@@ -38,6 +40,7 @@ impl Claims {
         Self {
             records: BTreeMap::new(),
             bytes: 0,
+            members: 0,
             changes: Changes::new(horizon),
         }
     }
@@ -49,6 +52,11 @@ impl Claims {
 
     pub(super) fn get(&self, name: &ClusterName) -> Option<&Arc<Record>> {
         self.records.get(name)
+    }
+
+    /// How many members all records have.
+    pub(super) fn members(&self) -> usize {
+        self.members
     }
 
     /// Bytes of all records, with `after` in the place of the one of its cluster.
@@ -103,6 +111,9 @@ impl Claims {
         let before = self.records.remove(name);
         self.bytes -= before.as_deref().map_or(0, weight::record);
         self.bytes += record.as_deref().map_or(0, weight::record);
+        let members = |record: Option<&Record>| record.map_or(0, |record| record.members.len());
+        self.members += members(record.as_deref());
+        self.members -= members(before.as_deref());
         let stays = |id: &HostId| {
             record
                 .as_ref()

@@ -14,12 +14,56 @@ use crate::ledger::{
     position::{Cause, LIMIT},
 };
 
+/// How a site's revisions are numbered now, and how they were as long as that may not be durable.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    now: History,
+    /// Those before it, the oldest first: of each, the raise to the next may not be durable.
+    earlier: Vec<History>,
+}
+
+impl Clone for Histories {
+    fn clone(&self) -> Self {
+        Self {
+            now: self.now,
+            earlier: self.earlier.clone(),
+        }
+    }
+
+    /// Without allocation: this is done after each change of a site.
+    fn clone_from(&mut self, source: &Self) {
+        self.now = source.now;
+        self.earlier.clone_from(&source.earlier);
+    }
+}
+
+impl Histories {
+    /// From the last staged change on.
+    pub(crate) fn now(&self) -> &History {
+        &self.now
+    }
+
+    /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
+    pub(crate) fn durable(&self, durable: Commit) -> SitePosition {
+        let earlier = self.earlier.iter();
+        let mut histories = earlier.chain([&self.now]).rev();
+        let known = histories.find(|history| history.raised() <= durable);
+        known.unwrap_or(&self.now).at(durable)
+    }
+
+    /// Puts a history in the place of the one before, which counts until the raise is durable.
+    fn replace(&mut self, history: History, durable: Commit) {
+        self.earlier.push(std::mem::replace(&mut self.now, history));
+        let superseded = self.earlier.iter().skip(1);
+        let superseded = superseded.take_while(|later| later.raised() <= durable).count();
+        self.earlier.drain(..superseded);
+    }
+}
+
 /// How a site's revisions are numbered, which of them are issued, and which ledger knew of them.
 #[derive(Clone, Debug)]
 pub(super) struct Positions {
-    history: History,
-    /// Histories before it, the oldest first: of each, the raise to the next may not be durable.
-    earlier: Vec<History>,
+    histories: Histories,
     /// Highest revision that this ledger has issued to the site.
     issued: u64,
     /// What the ledger knew of its position when it was opened.
@@ -54,8 +98,10 @@ impl Positions {
     /// The positions of a site whose ledger has issued revisions up to `issued`.
     pub(super) fn new(history: History, issued: u64) -> Self {
         Self {
-            history,
-            earlier: Vec::new(),
+            histories: Histories {
+                now: history,
+                earlier: Vec::new(),
+            },
             issued,
             opened: Opened {
                 known: issued,
@@ -77,15 +123,12 @@ impl Positions {
 
     /// How the site's revisions are numbered from the last staged change on.
     pub(super) fn history(&self) -> &History {
-        &self.history
+        self.histories.now()
     }
 
-    /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
-    pub(super) fn durable(&self, durable: Commit) -> SitePosition {
-        let earlier = self.earlier.iter();
-        let mut histories = earlier.chain([&self.history]).rev();
-        let known = histories.find(|history| history.raised() <= durable);
-        known.unwrap_or(&self.history).at(durable)
+    /// The same, and how they were numbered before.
+    pub(super) fn histories(&self) -> &Histories {
+        &self.histories
     }
 
     /// The highest revision that this ledger has issued to the site.
@@ -119,8 +162,8 @@ impl Positions {
 
     /// Takes in that a snapshot is complete.
     pub(super) fn complete(&mut self) {
-        self.whole.get_or_insert(self.history.raised());
-        self.synced_epoch = self.history.epoch();
+        self.whole.get_or_insert(self.history().raised());
+        self.synced_epoch = self.history().epoch();
     }
 
     /// The highest revision that a ledger is known to have issued to the site before anything of it was reported, or that
@@ -129,7 +172,7 @@ impl Positions {
         if self.is_whole() {
             self.issued
         } else if self.is_raised() {
-            self.history.at(self.history.raised()).revision()
+            self.history().at(self.history().raised()).revision()
         } else {
             self.opened.known
         }
@@ -137,17 +180,17 @@ impl Positions {
 
     /// Whether the position was raised since the ledger was opened.
     fn is_raised(&self) -> bool {
-        self.history.raised() > self.opened.raised
+        self.history().raised() > self.opened.raised
     }
 
     /// Whether what the site shows can be the position of any ledger.
     pub(super) fn is_possible(&self, shown: SitePosition) -> bool {
-        self.history.is_possible(shown, self.issued)
+        self.history().is_possible(shown, self.issued)
     }
 
     /// Whether the site shows more than the ledger knows.
     pub(super) fn is_beyond(&self, shown: SitePosition) -> bool {
-        shown.epoch() > self.history.epoch() || shown.revision() > self.known()
+        shown.epoch() > self.history().epoch() || shown.revision() > self.known()
     }
 
     /// A release mark of that number.
@@ -155,13 +198,13 @@ impl Positions {
         Mark {
             number,
             issued: number <= self.issued,
-            lost: self.history.is_lost(number),
+            lost: self.history().is_lost(number),
         }
     }
 
     /// Whether a ledger that is lost may know more of a claim or release of this revision than this one.
     pub(super) fn is_before_loss(&self, revision: u64) -> bool {
-        self.history.is_before_loss(revision)
+        self.history().is_before_loss(revision)
     }
 
     /// Why a ledger has not issued what the site shows, unless an operator has it believed.
@@ -186,12 +229,12 @@ impl Positions {
     ) -> Result<Commit, TooLarge> {
         let why = format!(
             "{who} {shown}, and the ledger has issued epoch {} and revisions up to {}: the history goes on above both",
-            self.history.epoch(),
+            self.history().epoch(),
             self.known()
         );
         tracing::warn!(site, caller = author.caller, "{why}");
         let entry = site_entry(site, None, &why, author);
-        let before = self.history;
+        let before = *self.history();
         let durable = permit.durable();
         let mut history = before;
         let commit = permit.stage(|commit| {
@@ -203,17 +246,9 @@ impl Positions {
                 commit,
             }
         })?;
-        self.replace(history, durable);
+        self.histories.replace(history, durable);
         self.issue(history.at(commit).revision());
         Ok(commit)
-    }
-
-    /// Puts a history in the place of the one before, which counts until the raise is durable.
-    fn replace(&mut self, history: History, durable: Commit) {
-        self.earlier.push(std::mem::replace(&mut self.history, history));
-        let superseded = self.earlier.iter().skip(1);
-        let superseded = superseded.take_while(|later| later.raised() <= durable).count();
-        self.earlier.drain(..superseded);
     }
 }
 
@@ -231,11 +266,20 @@ mod tests {
         let mut positions = Positions::new(first, 3);
         let second = raised(first, 100, 4);
         let third = raised(second, 200, 6);
-        positions.replace(second, Commit::new(3));
-        positions.replace(third, Commit::new(3));
-        assert_eq!(positions.durable(Commit::new(3)), SitePosition::new(1, 3));
-        assert_eq!(positions.durable(Commit::new(5)), second.at(Commit::new(5)));
-        assert_eq!(positions.durable(Commit::new(6)), third.at(Commit::new(6)));
+        positions.histories.replace(second, Commit::new(3));
+        positions.histories.replace(third, Commit::new(3));
+        assert_eq!(
+            positions.histories.durable(Commit::new(3)),
+            SitePosition::new(1, 3)
+        );
+        assert_eq!(
+            positions.histories.durable(Commit::new(5)),
+            second.at(Commit::new(5))
+        );
+        assert_eq!(
+            positions.histories.durable(Commit::new(6)),
+            third.at(Commit::new(6))
+        );
     }
 
     #[test]
@@ -243,8 +287,8 @@ mod tests {
         let mut positions = Positions::new(History::default(), 0);
         for commit in 1..100 {
             let next = raised(*positions.history(), commit * 100, commit);
-            positions.replace(next, Commit::new(commit - 1));
-            assert!(positions.earlier.len() <= 2, "{positions:?}");
+            positions.histories.replace(next, Commit::new(commit - 1));
+            assert!(positions.histories.earlier.len() <= 2, "{positions:?}");
         }
     }
 

@@ -3,6 +3,8 @@
 //! A status of an older epoch that is newer than the cluster's record, or has no record, is a promise that this ledger does not know. Until the cluster declares itself and takes them over, its hosts are held for it: labels
 //! win, then claims over releases, then the older `SIPCluster`.
 
+mod status;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
@@ -10,10 +12,12 @@ use std::{
 
 use ::placement::{ClusterName, Holder, HostId, MemberState, Replaces, RoleName, Uid};
 
+use self::status::Status;
 use super::{
     claims::Claims,
     existence::Existence,
     inventory::{Inventory, identity},
+    lines::Lines,
     positions::Positions,
 };
 use crate::{
@@ -44,6 +48,8 @@ pub(super) struct Promises {
     held: BTreeMap<ClusterName, BTreeMap<HostId, Promise>>,
     /// Clusters whose status says what the ledger does not know.
     promising: BTreeSet<ClusterName>,
+    /// Clusters whose status has changed since hosts were held.
+    due: bool,
     /// Hosts that such a status claims and that another cluster's record holds, with the claiming cluster.
     wanted: BTreeMap<HostId, ClusterName>,
 }
@@ -55,6 +61,7 @@ pub(super) struct Known<'a> {
     pub(super) existence: &'a Existence,
     pub(super) claims: &'a Claims,
     pub(super) positions: &'a Positions,
+    pub(super) lines: &'a Lines,
 }
 
 impl Promises {
@@ -84,11 +91,13 @@ impl Promises {
             .filter(|observed| is_promising(known, observed))
             .map(|observed| observed.id().name.clone())
             .collect();
+        self.due = false;
         self.hold_all(known, inventory, true);
         freed
     }
 
-    /// The same for one cluster whose status has changed.
+    /// Takes in that the status of one cluster has changed. What it promises is held by [`hold_due`](Self::hold_due), once for all
+    /// statuses of a report.
     pub(super) fn renew(
         &mut self,
         name: &ClusterName,
@@ -99,9 +108,16 @@ impl Promises {
         let observed = known.existence.get(name);
         if observed.is_some_and(|observed| is_promising(known, observed)) {
             self.promising.insert(name.clone());
-            self.hold_all(known, inventory, false);
+            self.due = true;
         }
         freed
+    }
+
+    /// Holds what statuses promise that have changed.
+    pub(super) fn hold_due(&mut self, known: Known<'_>, inventory: &mut Inventory) {
+        if std::mem::take(&mut self.due) {
+            self.hold_all(known, inventory, false);
+        }
     }
 
     /// Hosts are free that records held: those that are promised are held.
@@ -119,10 +135,11 @@ impl Promises {
             let Some(observed) = known.existence.get(name) else {
                 continue;
             };
+            let status = Status::new(observed);
             let members = observed.members().iter();
             promised.extend(members.filter_map(|member| {
-                let id = current(inventory, observed, member);
-                let promise = promise(known, inventory, observed, (id, member))?;
+                let id = current(inventory, &status, member);
+                let promise = promise(known, inventory, &status, (id, member))?;
                 let rank = rank(&promise, observed);
                 Some((rank, name.clone(), id.clone(), promise))
             }));
@@ -130,14 +147,14 @@ impl Promises {
         promised.sort_by(|a, b| (&a.0, &a.1, &a.2).cmp(&(&b.0, &b.1, &b.2)));
         for (_, name, id, promise) in promised {
             if own || !known.claims.holds(&name, &id) {
-                self.hold(known.site, &name, id, promise, inventory);
+                self.hold(known, &name, id, promise, inventory);
             }
         }
     }
 
     fn hold(
         &mut self,
-        site: &str,
+        known: Known<'_>,
         name: &ClusterName,
         id: HostId,
         promise: Promise,
@@ -150,7 +167,10 @@ impl Promises {
             return;
         }
         if inventory.holding_cluster(&id).is_none() {
-            tracing::info!(site, cluster = %name, host = %id.name, "held for a cluster whose status names it");
+            if let Some(withheld) = known.lines.promised.line() {
+                let site = known.site;
+                tracing::info!(site, cluster = %name, host = %id.name, withheld, "held for a cluster whose status names it");
+            }
             let holder = Holder::Cluster {
                 cluster: name.clone(),
                 role: promise.role.clone(),
@@ -182,7 +202,9 @@ impl Promises {
         inventory: &mut Inventory,
     ) -> Vec<HostId> {
         self.promising.remove(name);
-        self.wanted.retain(|_, by| by != name);
+        if !self.wanted.is_empty() {
+            self.wanted.retain(|_, by| by != name);
+        }
         let mut freed: Vec<HostId> = self.held.remove(name).unwrap_or_default().into_keys().collect();
         freed.retain(|id| !claims.holds(name, id));
         for id in &freed {
@@ -214,14 +236,13 @@ fn is_promising(known: Known<'_>, observed: &Cluster) -> bool {
 
 /// The host of a member that a status names. If it was made again with the cluster's labels while the ledger was lost, the member
 /// goes on as that.
-fn current<'a>(inventory: &'a Inventory, observed: &Cluster, member: &'a Member) -> &'a HostId {
+fn current<'a>(inventory: &'a Inventory, status: &Status<'_>, member: &'a Member) -> &'a HostId {
     let named = &member.host;
     let goes_on = || {
         let now = inventory.incarnation(&named.name)?;
-        let labels = inventory.reported(now)?.labels_for(&observed.id().name);
+        let labels = inventory.reported(now)?.labels_for(&status.observed.id().name);
         let is_ours = labels == Labels::Ours(member.role.as_ref()?);
-        let is_named = observed.members().iter().any(|other| other.host == *now);
-        (is_ours && !is_named).then_some(now)
+        (is_ours && !status.names(now)).then_some(now)
     };
     match inventory.reported(named) {
         Some(_) => named,
@@ -232,13 +253,13 @@ fn current<'a>(inventory: &'a Inventory, observed: &Cluster, member: &'a Member)
 fn promise(
     known: Known<'_>,
     inventory: &Inventory,
-    observed: &Cluster,
+    status: &Status<'_>,
     (id, member): (&HostId, &Member),
 ) -> Option<Promise> {
     let state = member.state?;
     let is_over = match inventory.reported(id) {
         Some(host) => {
-            let labels = host.labels_for(&observed.id().name);
+            let labels = host.labels_for(&status.observed.id().name);
             let released = state == MemberState::Releasing
                 && labels == Labels::None
                 && member.revision > 0
@@ -255,7 +276,7 @@ fn promise(
     Some(Promise {
         role: member.role.clone()?,
         state,
-        replaces: replaces(inventory, observed, member),
+        replaces: replaces(inventory, status, member),
         ordinal: member.ordinal,
         release_reason: member.release_reason,
     })
@@ -263,16 +284,10 @@ fn promise(
 
 /// In whose place a member comes: beside an older one that the status has as a member too, or of one that was released. Its host
 /// may be a member again since: then with a later revision.
-fn replaces(inventory: &Inventory, observed: &Cluster, member: &Member) -> Option<Replaces> {
+fn replaces(inventory: &Inventory, status: &Status<'_>, member: &Member) -> Option<Replaces> {
     let old = member.replaces.as_ref()?;
-    let mut members = observed.members().iter();
-    let beside = members.find(|other| {
-        other.state != Some(MemberState::Releasing)
-            && other.host.name == old.name
-            && other.revision <= member.revision
-    });
-    if let Some(other) = beside {
-        let host = current(inventory, observed, other);
+    if let Some(other) = status.beside(&old.name, member.revision) {
+        let host = current(inventory, status, other);
         return Some(Replaces::Beside(host.clone()));
     }
     let uid = old.uid.clone().or_else(|| Uid::new(GONE).ok())?;
@@ -296,130 +311,4 @@ fn rank(promise: &Promise, observed: &Cluster) -> Rank {
 }
 
 #[cfg(test)]
-mod tests {
-    use ::placement::{HostName, Policy};
-
-    use super::*;
-    use crate::{
-        ledger::{History, SitePosition},
-        observed::{Details, Host},
-        record::ClusterId,
-    };
-
-    /// A site whose ledger was lost: it is in epoch 2, and statuses are of epoch 1.
-    struct Stage {
-        inventory: Inventory,
-        existence: Existence,
-        claims: Claims,
-        positions: Positions,
-        promises: Promises,
-    }
-
-    fn id() -> HostId {
-        HostId {
-            name: HostName::new("metal", "h1").unwrap(),
-            uid: Uid::new("u").unwrap(),
-        }
-    }
-
-    fn name(name: &str) -> ClusterName {
-        ClusterName::new("tenant", name).unwrap()
-    }
-
-    fn cluster(cluster: &str, state: MemberState, created: u64) -> Cluster {
-        Cluster {
-            id: ClusterId {
-                name: name(cluster),
-                uid: cluster.to_owned(),
-            },
-            generation: 1,
-            created: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(created)),
-            deleting: false,
-            position: Some(SitePosition::new(1, 5)),
-            members: vec![Member {
-                host: id(),
-                role: RoleName::new("Worker").ok(),
-                state: Some(state),
-                revision: 3,
-                replaces: None,
-                ordinal: None,
-                release_reason: None,
-            }],
-        }
-    }
-
-    impl Stage {
-        fn new(clusters: impl IntoIterator<Item = Cluster>) -> Self {
-            let mut inventory = Inventory::new(Policy::default());
-            inventory.insert(Host::new(::placement::Host::available(id()), Details::default()));
-            let mut existence = Existence::default();
-            for cluster in clusters {
-                existence.observe(cluster);
-            }
-            let mut positions = Positions::new(History::of_region(2), 0);
-            positions.complete();
-            Self {
-                inventory,
-                existence,
-                claims: Claims::new(0),
-                positions,
-                promises: Promises::default(),
-            }
-        }
-
-        fn renew(&mut self) -> Vec<HostId> {
-            let known = Known {
-                site: "a",
-                existence: &self.existence,
-                claims: &self.claims,
-                positions: &self.positions,
-            };
-            self.promises.renew_all(known, &mut self.inventory)
-        }
-    }
-
-    #[test]
-    fn the_older_cluster_has_the_host() {
-        let claimed = MemberState::Claimed;
-        let mut stage = Stage::new([cluster("one", claimed, 2), cluster("two", claimed, 1)]);
-        stage.renew();
-        assert_eq!(stage.inventory.holding_cluster(&id()), Some(&name("two")));
-        assert!(stage.promises.wants(&id(), &name("two")));
-        assert!(!stage.promises.wants(&id(), &name("one")));
-    }
-
-    #[test]
-    fn a_claim_wins_over_an_older_release() {
-        let mut stage = Stage::new([
-            cluster("one", MemberState::Releasing, 1),
-            cluster("two", MemberState::Claimed, 2),
-        ]);
-        stage.renew();
-        assert_eq!(stage.inventory.holding_cluster(&id()), Some(&name("two")));
-    }
-
-    #[test]
-    fn a_withdrawn_promise_frees_its_host() {
-        let mut stage = Stage::new([cluster("one", MemberState::Bound, 1)]);
-        assert_eq!(stage.renew(), []);
-        assert!(stage.promises.held(&name("one")).is_some());
-        let Stage {
-            inventory,
-            claims,
-            promises,
-            ..
-        } = &mut stage;
-        assert_eq!(promises.withdraw(&name("one"), claims, inventory), [id()]);
-        assert_eq!(inventory.holder(&id()), None);
-    }
-
-    #[test]
-    fn a_status_of_this_epoch_promises_nothing() {
-        let mut stage = Stage::new([Cluster {
-            position: Some(SitePosition::new(2, 5)),
-            ..cluster("one", MemberState::Bound, 1)
-        }]);
-        stage.renew();
-        assert_eq!(stage.inventory.holder(&id()), None);
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use ::placement::{ClusterName, HostName, Policy};
+use ::placement::{ClusterName, HostId, HostName, Policy};
 
 use super::{
     marks::HostFault,
@@ -165,12 +165,14 @@ impl Site {
                 self.remove_host(&deleted.name, &mut touched);
             }
         }
+        let mut freed = Vec::new();
         for cluster in clusters {
-            self.observe_cluster(cluster, time, &mut touched);
+            freed.extend(self.observe_cluster(cluster, time, &mut touched));
         }
         for deleted in deleted_clusters {
             self.delete_cluster(&deleted, time, &mut touched);
         }
+        self.hold_promises(&freed);
         if !self.sessions.synced() {
             // Until the snapshot is complete, what it has not named may exist; its end settles every record.
             touched.clear();
@@ -274,12 +276,21 @@ impl Site {
         cluster.filter(|cluster| self.claims.contains(cluster)).cloned()
     }
 
-    fn observe_cluster(&mut self, cluster: Cluster, now: SystemTime, touched: &mut BTreeSet<ClusterName>) {
+    /// Returns the hosts that nobody holds since its status has changed.
+    fn observe_cluster(
+        &mut self,
+        cluster: Cluster,
+        now: SystemTime,
+        touched: &mut BTreeSet<ClusterName>,
+    ) -> Vec<HostId> {
         let name = cluster.id().name.clone();
-        if self.existence.observe(cluster) {
-            self.renew_promises(&name);
-        }
+        let freed = if self.existence.observe(cluster) {
+            self.take_promises(&name)
+        } else {
+            Vec::new()
+        };
         self.note_existence(&name, now, touched);
+        freed
     }
 
     fn delete_cluster(&mut self, cluster: &ClusterId, now: SystemTime, touched: &mut BTreeSet<ClusterName>) {

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use ::placement::{ClusterName, Holder, HostId, HostName, Policy, SipLabels};
-use runtime::quiet::Quiet;
 
 use super::{
     changes::{Changed, Cursor},
@@ -11,9 +10,10 @@ use super::{
     existence::Existence,
     inventory::Inventory,
     limits::Limits,
+    lines::Lines,
     marks::Marks,
     notes::Notes,
-    positions::Positions,
+    positions::{Histories, Positions},
     promises::{Known, Promises},
     session::{SessionId, Sessions},
     view::View,
@@ -42,22 +42,16 @@ pub struct Site {
     pub(super) lines: Arc<Lines>,
 }
 
-/// How often each kind of line is logged: they come as often as the site's agents and tenants like.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    /// A cluster does not grow.
-    pub(super) growth: Quiet,
-    /// What was claimed for no `SIPCluster` is released.
-    pub(super) forgotten: Quiet,
-    /// A step that nobody asked for is not made.
-    pub(super) undone: Quiet,
+/// What is told of a site beside its decisions, as its last change has left it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outline {
+    pub(crate) summary: Summary,
+    pub(crate) histories: Histories,
 }
 
 /// A site in numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Its name.
-    pub name: String,
     /// Whether its snapshot is complete and its stream is up.
     pub synced: bool,
     /// Hosts that it reports.
@@ -202,7 +196,7 @@ impl Site {
     /// Where the site stands when all up to `durable` is durable. A raise that is staged after that is not part of it.
     #[must_use]
     pub fn position(&self, durable: Commit) -> SitePosition {
-        self.positions.durable(durable)
+        self.positions.histories().durable(durable)
     }
 
     /// The highest revision that this ledger has issued to the site.
@@ -221,13 +215,19 @@ impl Site {
     #[must_use]
     pub fn summary(&self) -> Summary {
         Summary {
-            name: self.name.clone(),
             synced: self.sessions.synced(),
             hosts: self.hosts().len(),
-            held_hosts: self.records().values().map(|record| record.members.len()).sum(),
+            held_hosts: self.claims.members(),
             clusters: self.records().len(),
             last_report: self.last_report,
         }
+    }
+
+    /// Puts what is told of it beside its decisions in the place of what was told before.
+    pub(crate) fn outline(&self, outline: &mut Outline) {
+        let Outline { summary, histories } = outline;
+        *summary = self.summary();
+        histories.clone_from(self.positions.histories());
     }
 
     /// Refuses while the site's state is not fully known.
@@ -279,6 +279,7 @@ impl Site {
             existence: &self.existence,
             claims: &self.claims,
             positions: &self.positions,
+            lines: &self.lines,
         };
         (&mut self.promises, known, &mut self.inventory)
     }
@@ -321,13 +322,26 @@ impl Site {
     }
 
     /// Holds what a cluster's status promises, after one of the two has changed.
-    pub(super) fn renew_promises(&mut self, name: &ClusterName) {
+    fn renew_promises(&mut self, name: &ClusterName) {
+        let freed = self.take_promises(name);
+        self.hold_promises(&freed);
+    }
+
+    /// Takes in that a cluster's status has changed. What it promises is held by [`hold_promises`](Self::hold_promises), which is
+    /// given the hosts that this returns.
+    pub(super) fn take_promises(&mut self, name: &ClusterName) -> Vec<HostId> {
         if !self.sessions.synced() {
-            return self.withdraw_promises(name);
+            return self.promises.withdraw(name, &self.claims, &mut self.inventory);
         }
         let (promises, known, inventory) = self.promising();
-        let freed = promises.renew(name, known, inventory);
-        self.mark_orphans(&freed);
+        promises.renew(name, known, inventory)
+    }
+
+    /// Holds what statuses promise that have changed, before anything is decided. `freed`: hosts that nobody holds since they have.
+    pub(super) fn hold_promises(&mut self, freed: &[HostId]) {
+        let (promises, known, inventory) = self.promising();
+        promises.hold_due(known, inventory);
+        self.mark_orphans(freed);
     }
 
     /// Lets go of what is held for a cluster but for what its record holds.

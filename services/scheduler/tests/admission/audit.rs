@@ -66,6 +66,14 @@ pub(crate) fn audited(identity: &str) -> Vec<String> {
         .collect()
 }
 
+/// The lines about an identity that a limit has refused.
+fn refused(identity: &str) -> usize {
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let about = format!("identity=\"{identity}\"");
+    let lines = log.lines().filter(|line| line.contains("a call is refused"));
+    lines.filter(|line| line.contains(&about)).count()
+}
+
 /// Waits for an audit line about an identity.
 async fn until_audited(identity: &str, says: &str) {
     let begun = Instant::now();
@@ -265,4 +273,75 @@ async fn denials_beyond_the_limit_are_shed_and_all_are_counted() {
     ] {
         assert!(text.contains(&sample), "{sample}: {text}");
     }
+}
+
+/// A scheduler whose calls are counted in the metrics.
+async fn counted(limits: Limits) -> (Served, Metrics) {
+    let metrics = Metrics::default();
+    let calls = CallMetrics::registered(&metrics);
+    let served = Served::with(|terms| server::guarded_routes(&terms, limits, calls).unwrap().1).await;
+    (served, metrics)
+}
+
+#[tokio::test]
+async fn who_finds_no_room_fills_no_log() {
+    const CALLS: usize = 1000;
+    listen();
+    let (served, metrics) = counted(Limits::default().identities(1)).await;
+    let first = served.channel(&reader("first"));
+    let path = Call::HealthWatch.descriptor().path;
+    let open = tokio_stream::once(request(Call::HealthWatch, ""));
+    let mut client = tonic::client::Grpc::new(first.clone());
+    client.ready().await.unwrap();
+    let watch = client
+        .streaming(tonic::Request::new(open), path.parse().unwrap(), crate::raw::Raw)
+        .await
+        .unwrap();
+    let second = served.channel(&reader("second"));
+    let call = Call::ListSites;
+    for _ in 0..CALLS {
+        let one = tokio_stream::once(request(call, ""));
+        let status = send(&second, call.descriptor().path, one).await.unwrap_err();
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.metadata["limit"], "identities");
+    }
+    drop(watch);
+    let lines = refused("reader/second");
+    // Some at once, and one a second.
+    assert!((1..200).contains(&lines), "{lines} lines");
+    let text = metrics.encode().unwrap();
+    let sample =
+        format!("sip_scheduler_calls_shed_total{{method=\"ListSites\",limit=\"identities\"}} {CALLS}\n");
+    assert!(text.contains(&sample), "{text}");
+}
+
+#[tokio::test]
+async fn unknown_methods_are_audited_within_a_rate() {
+    const CALLS: usize = 200;
+    listen();
+    let (served, metrics) = counted(Limits::default()).await;
+    let channel = served.channel(&reader("curious"));
+    let (mut denied, mut shed) = (BTreeSet::new(), 0);
+    for _ in 0..CALLS {
+        let one = tokio_stream::once(Bytes::new());
+        let status = send(&channel, "/sip.inventory.v1.InventoryService/DropTables", one)
+            .await
+            .unwrap_err();
+        match status.code() {
+            Code::Unimplemented => {
+                denied.insert(request_id(&status));
+            }
+            Code::ResourceExhausted => shed += 1,
+            _ => panic!("{status}"),
+        }
+    }
+    assert!(shed > 0 && denied.len() + shed == CALLS, "{shed} shed");
+    let lines = audited("reader/curious");
+    assert_eq!(lines.len(), denied.len(), "one line each");
+    for part in ["DropTables", "outcome=\"UNIMPLEMENTED\"", "denied", "127.0.0.1"] {
+        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    }
+    let text = metrics.encode().unwrap();
+    let sample = format!("sip_scheduler_calls_denied_total{{method=\"unknown\"}} {CALLS}\n");
+    assert!(text.contains(&sample), "{text}");
 }

@@ -142,6 +142,7 @@ pub(crate) struct Served {
     pub(crate) authority: Authority,
     /// Of the stages of changes, and of decisions that change nothing.
     pub(crate) metrics: Metrics,
+    pub(crate) region: Region,
     _serving: JoinSet<()>,
     reports: Vec<Streaming<ReportHostsResponse>>,
 }
@@ -166,7 +167,7 @@ impl Served {
         let (args, metrics) = (authority.server(), TlsMetrics::registered(&Metrics::default()));
         let (listener, _) = Listener::bind(any, &args, &realm(), &metrics).await.unwrap();
         let address = listener.address();
-        let (_, standing) = watch::channel(Standing::Serving(Term::new(region, ledger, None)));
+        let (_, standing) = watch::channel(Standing::Serving(Term::new(region.clone(), ledger, None)));
         let server = grpc_server().add_routes(routes(Terms::new(standing)));
         let mut serving = JoinSet::new();
         serving.spawn(async move { server.serve_with_incoming(listener.incoming()).await.unwrap() });
@@ -174,6 +175,7 @@ impl Served {
             address,
             authority,
             metrics: stages,
+            region,
             _serving: serving,
             reports: Vec::new(),
         };
@@ -209,7 +211,7 @@ impl Served {
         self.report_hosts(site, 3).await
     }
 
-    /// The same with so many hosts, in one message.
+    /// The same with so many hosts.
     pub(crate) async fn report_hosts(&self, site: &str, hosts: usize) -> Streaming<ReportHostsResponse> {
         let hello = Message::Hello(Hello {
             site: site.to_owned(),
@@ -217,11 +219,15 @@ impl Served {
             lease_transitions: 1,
             highest_seen: None,
         });
-        let changes = Message::Changes(inventory::HostChanges {
-            hosts: (1..=hosts).map(|number| host(&format!("h{number}"))).collect(),
-            ..inventory::HostChanges::default()
+        let hosts: Vec<_> = (1..=hosts).map(|number| host(&format!("h{number}"))).collect();
+        let changes = hosts.chunks(1000).map(|hosts| {
+            Message::Changes(inventory::HostChanges {
+                hosts: hosts.to_vec(),
+                ..inventory::HostChanges::default()
+            })
         });
-        let messages = [hello, changes, Message::SnapshotEnd(SnapshotEnd {})].into_iter();
+        let end = Message::SnapshotEnd(SnapshotEnd {});
+        let messages = [hello].into_iter().chain(changes).chain([end]);
         let requests: Vec<_> = messages
             .zip(1..)
             .map(|(message, sequence)| ReportHostsRequest {
@@ -229,10 +235,11 @@ impl Served {
                 message: Some(message),
             })
             .collect();
+        let last = requests.len() as u64;
         let open = tokio_stream::iter(requests).chain(tokio_stream::pending());
         let mut client = InventoryServiceClient::new(self.channel(&agent(site, "cluster")));
         let mut answers = client.report_hosts(open).await.unwrap().into_inner();
-        while answers.next().await.unwrap().unwrap().acknowledged < 3 {}
+        while answers.next().await.unwrap().unwrap().acknowledged < last {}
         answers
     }
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Messages as they are.
 #[derive(Clone, Copy, Default)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl Encoder for Raw {
     type Item = Bytes;
@@ -65,30 +65,33 @@ pub(crate) async fn answer(
     path: &str,
     messages: impl Stream<Item = Bytes> + Send + 'static,
 ) -> Result<(), Status> {
-    answers(channel, path, messages, 1).await
+    answered(channel, path, messages, 1).await.1
 }
 
-/// The same; so many answers have come, or all.
-pub(crate) async fn answers(
+/// The same for so many answers, or all: how many have come, and what the call's end was.
+pub(crate) async fn answered(
     channel: &Channel,
     path: &str,
     messages: impl Stream<Item = Bytes> + Send + 'static,
     count: usize,
-) -> Result<(), Status> {
-    let mut client = Grpc::new(channel.clone());
-    client
-        .ready()
-        .await
-        .map_err(|error| Status::from_error(error.into()))?;
-    let path = path.parse().unwrap();
-    let answer = client.streaming(Request::new(messages), path, Raw).await?;
-    let mut answers = answer.into_inner();
-    for _ in 0..count {
-        if answers.message().await?.is_none() {
-            break;
+) -> (usize, Result<(), Status>) {
+    let mut come = 0;
+    let ended = async {
+        let mut client = Grpc::new(channel.clone());
+        client
+            .ready()
+            .await
+            .map_err(|error| Status::from_error(error.into()))?;
+        let path = path.parse().unwrap();
+        let answer = client.streaming(Request::new(messages), path, Raw).await?;
+        let mut answers = answer.into_inner();
+        while come < count && answers.message().await?.is_some() {
+            come += 1;
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    let ended = ended.await;
+    (come, ended)
 }
 
 /// The same, in time.

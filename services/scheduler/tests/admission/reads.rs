@@ -1,11 +1,15 @@
 //! Questions that need a core for long: what others' calls take beside them, and when they end.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use proto::{
     inventory::v1::{
-        ClusterSpec, FindCapacityRequest, FindCapacityResponse, Role,
-        inventory_service_client::InventoryServiceClient,
+        ClusterSpec, FindCapacityRequest, FindCapacityResponse, LabelSelector, ListHostsRequest,
+        ListSitesRequest, Role, inventory_service_client::InventoryServiceClient,
     },
     placement::v1::{PlanClusterRequest, placement_service_client::PlacementServiceClient},
 };
@@ -40,13 +44,17 @@ async fn find_capacity(channel: Channel) -> Result<Response<FindCapacityResponse
         .await
 }
 
-/// The median of so many changes, one after the other.
+/// The median of so many changes of site `b`, one after the other.
 async fn median(client: &mut PlacementServiceClient<Channel>, round: i64) -> Duration {
+    median_of(client, "b", round).await
+}
+
+async fn median_of(client: &mut PlacementServiceClient<Channel>, site: &str, round: i64) -> Duration {
     let mut took = Vec::new();
     for generation in round * CALLS + 1..=(round + 1) * CALLS {
         let started = Instant::now();
         let workers = u32::try_from(generation % 3).unwrap();
-        let change = apply("b", "measured", generation, workers);
+        let change = apply(site, "measured", generation, workers);
         client.apply_cluster(change).await.unwrap();
         took.push(started.elapsed());
     }
@@ -170,4 +178,101 @@ async fn a_plan_holds_up_no_change_of_its_site() {
     let planned = planned.await.unwrap();
     println!("the plan took {planned:?}, {generation} changes beside it {longest:?} at most");
     assert!(longest < planned / 2, "{longest:?} beside a plan of {planned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_about_other_sites_pass_one_at_work() {
+    let served = Served::start().await;
+    let _b = served.report("b").await;
+    let site = served.region.site("a").unwrap();
+    let (locked, is_locked) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let work = thread::spawn(move || {
+        let _site = site.lock();
+        locked.send(()).unwrap();
+        let _ = ended.recv();
+    });
+    is_locked.recv().unwrap();
+
+    // As many as one identity may have under way wait for the site that is at work.
+    let waiting = served.channel(&reader("waiting"));
+    let hosts = |site: &str| ListHostsRequest {
+        site: site.to_owned(),
+        ..ListHostsRequest::default()
+    };
+    let mut asked = JoinSet::new();
+    for _ in 0..QUESTIONS {
+        let (mut client, of) = (InventoryServiceClient::new(waiting.clone()), hosts("a"));
+        asked.spawn(async move { client.list_hosts(of).await });
+    }
+    let mut client = InventoryServiceClient::new(served.channel(&reader("asking")));
+    let patience = Duration::from_secs(20);
+    let sites = tokio::time::timeout(patience, client.list_sites(ListSitesRequest::default())).await;
+    let of_b = tokio::time::timeout(patience, client.list_hosts(hosts("b"))).await;
+    let capacity = tokio::time::timeout(patience, client.find_capacity(question())).await;
+    drop(end);
+    work.join().unwrap();
+
+    let sites = sites.unwrap().unwrap().into_inner().sites;
+    assert_eq!(sites.len(), 2);
+    assert!(
+        sites.iter().all(|site| site.synced && site.hosts == 3),
+        "{sites:?}"
+    );
+    let of_b = of_b.expect("ListHosts of another site waits for a turn").unwrap();
+    assert_eq!(of_b.into_inner().hosts.len(), 3);
+    let capacity = capacity
+        .expect("FindCapacity waits for the site")
+        .unwrap()
+        .into_inner();
+    assert_eq!((capacity.sites.len(), &*capacity.unsynced[0].site), (1, "a"));
+    while let Some(listed) = asked.join_next().await {
+        assert_eq!(listed.unwrap().unwrap().into_inner().hosts.len(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_find_nothing_hold_up_no_change_of_their_site() {
+    const MANY: usize = 40_000;
+    let _alone = crate::ALONE.lock().await;
+    let served = Served::start().await;
+    let _large = served.report_hosts("large", MANY).await;
+    let mut client = served.placements(&agent("large", "cluster"));
+    median_of(&mut client, "large", 0).await;
+    let nobody = ListHostsRequest {
+        site: "large".to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: [("rack".to_owned(), "of-nobody".to_owned())].into(),
+            ..LabelSelector::default()
+        }),
+        ..ListHostsRequest::default()
+    };
+    let mut figures = Vec::new();
+    for round in 0..ROUNDS {
+        let quiet = median_of(&mut client, "large", 2 * round + 1).await;
+        let channel = served.channel(&reader("looking"));
+        let mut asked = JoinSet::new();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..QUESTIONS {
+            let (channel, nobody, tell) = (channel.clone(), nobody.clone(), tell.clone());
+            asked.spawn(async move {
+                let mut client = InventoryServiceClient::new(channel);
+                loop {
+                    let found = client.list_hosts(nobody.clone()).await.unwrap().into_inner();
+                    assert_eq!((found.hosts.len(), &*found.next_page_token), (0, ""));
+                    let _ = tell.send(());
+                }
+            });
+        }
+        // They are at work, not on their way.
+        told.recv().await.unwrap();
+        let beside = median_of(&mut client, "large", 2 * round + 2).await;
+        asked.shutdown().await;
+        println!("ApplyCluster, median: {quiet:?} quiet, {beside:?} beside {QUESTIONS} lists");
+        if beside < 2 * quiet + Duration::from_millis(10) {
+            return;
+        }
+        figures.push((quiet, beside));
+    }
+    panic!("quiet, and beside {QUESTIONS} lists that find nothing: {figures:?}");
 }

@@ -1,19 +1,24 @@
 //! A site has so much and no more, and what it has too much of is its own fault.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use placement::Policy;
 use proto::inventory::v1 as wire;
 use scheduler::{
     convert,
     error::Error,
+    ledger::Fence,
+    region::SharedSite,
     site::{Limits, SessionId},
 };
+use tokio::task::JoinSet;
 
-use crate::fixtures::{SITE, Stage, host, observed};
+use crate::fixtures::{CALLER, SITE, Stage, cluster, host, observed};
 
 fn limited(limits: Limits) -> Stage {
     let stage = Stage::empty();
@@ -189,27 +194,125 @@ async fn bytes_of_records_are_limited_and_old_ones_shrink() {
     stage.apply("one", 2, 1).await.unwrap();
 }
 
+/// Somebody at work in a site, until this is dropped.
+struct AtWork {
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl AtWork {
+    fn begin(site: &Arc<SharedSite>) -> Self {
+        let (locked, is_locked) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let held = Arc::clone(site);
+        let thread = thread::spawn(move || {
+            let _site = held.lock();
+            locked.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        is_locked.recv().unwrap();
+        Self {
+            end: Some(end),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().map(thread::JoinHandle::join).unwrap().unwrap();
+    }
+}
+
+/// Whether another task runs.
+fn others_run() -> bool {
+    let (tell, told) = mpsc::channel();
+    tokio::spawn(async move { tell.send(()) });
+    // Not by the runtime's clock: its only thread may be the one that waits.
+    told.recv_timeout(Duration::from_secs(30)).is_ok()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn waiting_for_one_site_holds_up_nothing_else() {
     let stage = Stage::empty();
     stage.sync(&[host("h1")]).await;
     let site = stage.region.site(SITE).unwrap();
-    let (locked, is_locked) = mpsc::channel();
-    let (unlock, unlocked) = mpsc::channel::<()>();
-    let held = Arc::clone(&site);
-    let holder = thread::spawn(move || {
-        let _site = held.lock();
-        locked.send(()).unwrap();
-        unlocked.recv().unwrap();
-    });
-    is_locked.recv().unwrap();
+    let work = AtWork::begin(&site);
     let waits = tokio::spawn(async move { site.read().hosts().len() });
-    let (tell, told) = mpsc::channel();
-    tokio::spawn(async move { tell.send(()).unwrap() });
-    // Not by the runtime's clock: its only thread may be the one that waits.
-    let others = told.recv_timeout(Duration::from_secs(30));
-    unlock.send(()).unwrap();
-    holder.join().unwrap();
-    others.unwrap();
+    let others = others_run();
+    drop(work);
+    assert!(others);
     assert_eq!(waits.await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn callers_of_one_site_use_up_no_threads() {
+    // More than a runtime has threads for what blocks.
+    const CALLS: usize = 700;
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    stage.apply("one", 1, 1).await.unwrap();
+    let site = stage.region.site(SITE).unwrap();
+    let work = AtWork::begin(&site);
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let (region, name) = (stage.region.clone(), cluster("one"));
+        calls.spawn(async move {
+            if number % 2 == 0 {
+                region.placement(SITE, &name, "", None).await.map(drop)
+            } else {
+                let released = BTreeMap::new();
+                let confirmed = region.confirm(SITE, &name, "uid-one", &released, CALLER);
+                confirmed.await.map(drop)
+            }
+        });
+    }
+    let others = others_run();
+    let in_queue = stage.region.committer().reserve();
+    let in_queue = tokio::time::timeout(Duration::from_secs(10), in_queue).await;
+    drop(work);
+    assert!(others, "no thread is left for other tasks");
+    assert!(
+        in_queue.is_ok(),
+        "no place in the ledger's queue is left for other sites"
+    );
+    let mut ended = 0;
+    while let Some(call) = calls.join_next().await {
+        let _answered = call.unwrap();
+        ended += 1;
+    }
+    assert_eq!(ended, CALLS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_at_work_holds_up_no_other_sites_policy() {
+    let stage = Stage::empty();
+    stage.sync(&[host("h1")]).await;
+    let fence = Fence {
+        lease: "lease".to_owned(),
+        transitions: 1,
+    };
+    let _other = stage
+        .region
+        .open_session("b", &fence, None, CALLER)
+        .await
+        .unwrap();
+    let other = stage.region.site("b").unwrap();
+    let work = AtWork::begin(&stage.region.site(SITE).unwrap());
+    let policy = Policy {
+        hierarchy: vec!["room".parse().unwrap()],
+        ..Policy::default()
+    };
+    let region = stage.region.clone();
+    let policies = [("*".to_owned(), policy.clone())].into();
+    let following = tokio::spawn(async move { region.set_policies(policies).await });
+    let begun = Instant::now();
+    while *other.read().model().policy() != policy && begun.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let followed = *other.read().model().policy() == policy;
+    drop(work);
+    assert!(followed, "it waits for a site that is at work");
+    following.await.unwrap().unwrap();
 }

@@ -122,6 +122,21 @@ impl Cluster {
         }
     }
 
+    /// One member with these flags too.
+    pub(crate) fn with_flags(flags: &[(&str, &str)]) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let group = Group::new("ledger").unwrap();
+        let members = runtime
+            .block_on(Members::start_with_flags(&group, flags))
+            .unwrap();
+        Self {
+            runtime,
+            endpoints: members.endpoints(),
+            _members: members,
+            _group: group,
+        }
+    }
+
     pub(crate) fn place(&self, prefix: &str) -> Place {
         let args = arguments(prefix);
         self.runtime.block_on(Place::new(&self.endpoints, &args)).unwrap()

@@ -112,6 +112,41 @@ fn compaction_drops_old_revisions_and_no_record() {
 }
 
 #[test]
+fn one_clusters_edits_do_not_fill_etcd() {
+    const HOSTS: usize = 5_000;
+    const EDITS: usize = 500;
+    const QUOTA: usize = 192 << 20;
+    let cluster = Cluster::with_flags(&[("--quota-backend-bytes", &QUOTA.to_string())]);
+    let place = cluster.place("/full");
+    let elected = cluster.elect(&place, "one:1");
+    let ledger = cluster.open(&place, elected).unwrap();
+    let compacting = place.clone();
+    let task = cluster
+        .runtime
+        .spawn(async move { match compacting.compact_history(Pace::default()).await {} });
+    let mut model = Model::new();
+    for number in 0..EDITS {
+        let change = put(&model, "one", Some(HOSTS));
+        let written = ledger.commit(std::slice::from_ref(&change));
+        written.unwrap_or_else(|error| panic!("edit {number}: {error:?}"));
+        model.take(&change);
+    }
+    let (status, stored) = cluster.runtime.block_on(async {
+        let options = GetOptions::new().with_prefix();
+        let mut client = place.client();
+        let records = client.get("/full/records/", Some(options)).await.unwrap();
+        (
+            client.status().await.unwrap(),
+            records.kvs()[0].value().len() * EDITS,
+        )
+    });
+    println!("{stored} bytes were stored, etcd has {}", status.db_size());
+    assert!(stored > QUOTA, "{stored}");
+    assert_eq!(ledger.load().unwrap(), model.contents());
+    task.abort();
+}
+
+#[test]
 fn what_an_operator_has_compacted_is_no_error() {
     let cluster = Cluster::start(1);
     let place = cluster.place("/compacted");

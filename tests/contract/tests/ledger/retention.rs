@@ -94,6 +94,50 @@ pub(crate) fn shares(bed: &dyn Bed) {
     }
 }
 
+/// Bytes of the entries of a site.
+fn bytes_of(ledger: &dyn Ledger, site: &str) -> usize {
+    let log = whole_log(ledger);
+    let entries = in_site(&log, site).into_iter();
+    entries.map(prost::Message::encoded_len).sum()
+}
+
+pub(crate) fn uneven(bed: &dyn Bed) {
+    let retention = Retention {
+        bytes: 200_000,
+        ..Retention::default()
+    };
+    let mut model = Model::new();
+    let ledger = bed.open_retaining(retention);
+    // More entries in a batch than one transaction of etcd has operations.
+    for _ in 0..12 {
+        let batch = batch(&model, 300, |model| sized_in(model, "a", Duration::ZERO, 200));
+        commit(&*ledger, &mut model, &batch);
+    }
+    let bytes = bytes_of(&*ledger, "a");
+    assert!(bytes <= 200_000, "{bytes} bytes are kept of large batches");
+    // Small entries of two sites, one after the other, and then large ones of one of them.
+    let mut small = batch(&model, 300, |model| sized_in(model, "a", Duration::ZERO, 50));
+    for _ in 0..6 {
+        commit(&*ledger, &mut model, &small);
+        let mut number = 0;
+        small = batch(&model, 300, |model| {
+            number += 1;
+            let site = if number % 2 == 0 { "a" } else { "b" };
+            sized_in(model, site, Duration::ZERO, 50)
+        });
+    }
+    let kept = bytes_of(&*ledger, "b");
+    for step in 0..8 {
+        let large = batch(&model, 8, |model| sized_in(model, "a", Duration::ZERO, 20_000));
+        commit(&*ledger, &mut model, &large);
+        let bytes = bytes_of(&*ledger, "a");
+        assert!(bytes <= 200_000, "step {step}: {bytes} bytes are kept");
+    }
+    assert_eq!(bytes_of(&*ledger, "b"), kept, "another site's entries stay");
+    let log = whole_log(&*ledger);
+    assert!(in_site(&model.log, "a").ends_with(&in_site(&log, "a")));
+}
+
 pub(crate) fn jumps(bed: &dyn Bed) {
     let uptime = Uptime::default();
     let ledger = bed.open_with(Retention::default(), uptime.clone());

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use etcd_client::TxnOp;
+use etcd_client::{DeleteOptions, TxnOp};
 use prost::Message as _;
 use proto::ledger::v1 as disk;
 
@@ -56,6 +56,8 @@ pub(super) fn size(key: &str, value: Option<&[u8]>) -> usize {
 pub(super) struct Part {
     /// Values by key; `None` removes.
     pub(super) writes: BTreeMap<String, Option<Vec<u8>>>,
+    /// Spans of the log that it removes: from one commit to another, with it.
+    pub(super) spans: Vec<(Commit, Commit)>,
     /// Its last commit.
     pub(super) last: Commit,
     /// Epoch of every site, until a layout from before version 3 is migrated.
@@ -66,6 +68,27 @@ pub(super) struct Part {
     pub(super) removed: Vec<(String, Commit, u64)>,
     /// Changes of the batch that it stores.
     pub(super) changes: usize,
+}
+
+impl Part {
+    /// Its operations, besides the position.
+    pub(super) fn operations(&self) -> usize {
+        self.writes.len() + self.spans.len()
+    }
+
+    /// Bytes of what it writes.
+    pub(super) fn bytes(&self) -> usize {
+        let writes = self.writes.iter();
+        writes.map(|(key, value)| size(key, value.as_deref())).sum()
+    }
+
+    /// Removes an entry of the log: in one operation with the one before it, as long as they follow each other.
+    pub(super) fn remove(&mut self, commit: Commit) {
+        match self.spans.last_mut() {
+            Some((_, last)) if last.next() == commit => *last = commit,
+            Some(_) | None => self.spans.push((commit, commit)),
+        }
+    }
 }
 
 /// Cuts a batch. A change that is too large for itself is a part nevertheless: [`weight`] has seen to
@@ -135,14 +158,16 @@ pub(super) fn removal(commit: Commit) -> Vec<u8> {
 }
 
 /// The operations of a transaction.
-pub(super) fn operations(writes: &BTreeMap<String, Option<Vec<u8>>>) -> Vec<TxnOp> {
-    writes
-        .iter()
-        .map(|(key, value)| match value {
-            Some(value) => TxnOp::put(&**key, value.clone(), None),
-            None => TxnOp::delete(&**key, None),
-        })
-        .collect()
+pub(super) fn operations(part: &Part, keys: &Keys) -> Vec<TxnOp> {
+    let writes = part.writes.iter().map(|(key, value)| match value {
+        Some(value) => TxnOp::put(&**key, value.clone(), None),
+        None => TxnOp::delete(&**key, None),
+    });
+    let spans = part.spans.iter().map(|(first, last)| {
+        let options = DeleteOptions::new().with_range(keys.decision(last.next()));
+        TxnOp::delete(keys.decision(*first), Some(options))
+    });
+    writes.chain(spans).collect()
 }
 
 /// The bytes of a position, unlike those of every other commit.

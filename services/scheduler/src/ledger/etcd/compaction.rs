@@ -2,14 +2,21 @@
 //!
 //! The ledger needs a value at an earlier revision only while one answer is read, such as an export: what was current at
 //! least [`Pace::keep`] ago is needed by nothing. etcd's own compaction may drop more; then there is nothing to do.
+//!
+//! How fast history grows is up to whoever changes records, and a full etcd ends all terms: so history is bounded by bytes, too.
+//! What this ledger writes is counted, and etcd is asked how full it is. An export that takes longer than so much is written fails,
+//! and is made again.
 
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use etcd_client::{GetOptions, ResponseHeader};
+use runtime::quiet::Quiet;
+use tokio::sync::Notify;
 
 use super::{
     Place,
@@ -28,7 +35,72 @@ pub struct Pace {
     pub every: Duration,
     /// With so many revisions to drop the next one is due at once.
     pub count: i64,
+    /// What was overwritten before so many bytes were written is dropped at once, however young it is.
+    pub bytes: u64,
 }
+
+/// What this process has written.
+#[derive(Debug)]
+pub(super) struct Growth {
+    written: AtomicU64,
+    /// With so much the leader looks at once.
+    look_at: AtomicU64,
+    look: Notify,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Self {
+            written: AtomicU64::new(0),
+            look_at: AtomicU64::new(u64::MAX),
+            look: Notify::new(),
+        }
+    }
+}
+
+impl Growth {
+    /// So many bytes are written.
+    pub(super) fn add(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let written = self
+            .written
+            .fetch_add(bytes, Ordering::Relaxed)
+            .saturating_add(bytes);
+        if written >= self.look_at.load(Ordering::Relaxed) {
+            self.look.notify_one();
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so long, or until so much is written.
+    async fn wait(&self, time: Duration, upto: u64) {
+        self.look_at.store(upto, Ordering::Relaxed);
+        if self.written() < upto {
+            // At whichever is sooner.
+            let _ = tokio::time::timeout(time, self.look.notified()).await;
+        }
+    }
+}
+
+/// How full etcd may be before all that it does not need is dropped, and before people are told; in hundredths of its quota.
+const MUCH: i64 = 50;
+const ALMOST_ALL: i64 = 70;
+/// How full a member of etcd is, in hundredths of its quota.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fullness {
+    /// What is in use.
+    used: i64,
+    /// The whole file: at the quota etcd takes nothing more.
+    file: i64,
+}
+
+/// etcd's quota when none is set and it does not tell it.
+const USUAL_QUOTA: i64 = 2 << 30;
+/// Least time between two looks, when etcd is asked in vain.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -37,6 +109,7 @@ impl Default for Pace {
             keep: Duration::from_mins(15),
             every: Duration::from_hours(1),
             count: 100_000,
+            bytes: 64 << 20,
         }
     }
 }
@@ -48,15 +121,18 @@ struct History {
     observed: VecDeque<(Instant, i64)>,
     compacted: i64,
     at: Instant,
+    /// What was written when so much was written last, and etcd's revision then.
+    mark: (u64, i64),
 }
 
 impl History {
-    fn new(pace: Pace, now: Instant, revision: i64) -> Self {
+    fn new(pace: Pace, now: Instant, revision: i64, written: u64) -> Self {
         Self {
             pace,
             observed: VecDeque::from([(now, revision)]),
             compacted: 0,
             at: now,
+            mark: (written, revision),
         }
     }
 
@@ -79,6 +155,22 @@ impl History {
         (more > 0 && (is_time || is_much)).then_some(upto)
     }
 
+    /// Up to where to compact now that so much is written; `full`: as much as can be.
+    fn grown(&mut self, written: u64, revision: i64, full: bool) -> Option<i64> {
+        let (before, upto) = self.mark;
+        let much = written.saturating_sub(before) >= self.pace.bytes;
+        if much {
+            self.mark = (written, revision);
+        }
+        let upto = if full { revision } else { upto };
+        ((much || full) && upto > self.compacted).then_some(upto)
+    }
+
+    /// With how much written it is time to look again.
+    fn next_mark(&self) -> u64 {
+        self.mark.0.saturating_add(self.pace.bytes)
+    }
+
     fn compacted(&mut self, now: Instant, upto: i64) {
         self.compacted = upto;
         self.at = now;
@@ -88,27 +180,62 @@ impl History {
 impl Place {
     /// Compacts again and again, as a leader does besides. What fails is reported and tried again.
     pub async fn compact_history(&self, pace: Pace) -> Infallible {
-        let mut history: Option<History> = None;
+        let (mut history, filling) = (None, Quiet::default());
         loop {
-            if let Err(error) = self.compact_if_due(&mut history, pace).await {
+            if let Err(error) = self.compact_if_due(&mut history, pace, &filling).await {
                 tracing::warn!(
                     error = error.chain(),
                     "the history of etcd was not compacted and is tried again"
                 );
+                tokio::time::sleep(PAUSE.min(pace.interval)).await;
             }
-            tokio::time::sleep(pace.interval).await;
+            let upto = history.as_ref().map_or(u64::MAX, History::next_mark);
+            self.growth.wait(pace.interval, upto).await;
         }
     }
 
-    async fn compact_if_due(&self, history: &mut Option<History>, pace: Pace) -> Result<(), Error> {
-        let revision = self.revision().await?;
-        let now = Instant::now();
-        let Some(history) = history else {
-            *history = Some(History::new(pace, now, revision));
-            return Ok(());
+    /// How full a member of etcd is.
+    async fn fullness(&self) -> Result<Fullness, Error> {
+        let status = || {
+            let mut maintenance = self.client().maintenance_client();
+            async move { maintenance.status().await }
         };
+        let status = send(REQUEST, "ask etcd how full it is", status).await?;
+        let quota = Some(status.db_size_quota()).filter(|quota| *quota > 0);
+        let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota.unwrap_or(USUAL_QUOTA);
+        Ok(Fullness {
+            used: of_quota(status.raft_used_db_size()),
+            file: of_quota(status.db_size()),
+        })
+    }
+
+    async fn compact_if_due(
+        &self,
+        history: &mut Option<History>,
+        pace: Pace,
+        filling: &Quiet,
+    ) -> Result<(), Error> {
+        // Before its revision is asked for: no more than this is at that revision.
+        let written = self.growth.written();
+        let revision = self.revision().await?;
+        let fullness = self.fullness().await.unwrap_or_else(|error| {
+            tracing::debug!(error = error.chain(), "etcd does not tell how full it is");
+            Fullness::default()
+        });
+        if fullness.file >= ALMOST_ALL
+            && let Some(withheld) = filling.line()
+        {
+            tracing::error!(
+                percent = fullness.file,
+                withheld,
+                "etcd is almost full, and when it is nothing can be placed in any site: raise its --quota-backend-bytes, or run `etcdctl defrag` on one member after the other"
+            );
+        }
+        let now = Instant::now();
+        let history = history.get_or_insert_with(|| History::new(pace, now, revision, written));
         history.observe(now, revision);
-        if let Some(upto) = history.due(now) {
+        let grown = history.grown(written, revision, fullness.used >= MUCH);
+        if let Some(upto) = history.due(now).max(grown) {
             self.compact(upto).await?;
             tracing::debug!(revision = upto, "compacted the history of etcd");
             history.compacted(now, upto);
@@ -158,7 +285,7 @@ mod tests {
     #[test]
     fn each_hour_what_is_old_is_dropped() {
         let begun = Instant::now();
-        let mut history = History::new(Pace::default(), begun, 100);
+        let mut history = History::new(Pace::default(), begun, 100, 0);
         let mut dropped = Vec::new();
         for minute in 1..=130 {
             let now = begun + minutes(minute);
@@ -174,7 +301,7 @@ mod tests {
     #[test]
     fn many_revisions_are_dropped_before_the_hour() {
         let begun = Instant::now();
-        let mut history = History::new(Pace::default(), begun, 1);
+        let mut history = History::new(Pace::default(), begun, 1, 0);
         history.compacted(begun, 1);
         history.observe(begun + minutes(1), 100_001);
         assert_eq!(history.due(begun + minutes(15)), None, "nothing is old");
@@ -182,9 +309,25 @@ mod tests {
     }
 
     #[test]
+    fn what_much_was_written_after_is_dropped_at_once() {
+        let pace = Pace {
+            bytes: 100,
+            ..Pace::default()
+        };
+        let mut history = History::new(pace, Instant::now(), 10, 50);
+        assert_eq!(history.next_mark(), 150);
+        assert_eq!(history.grown(149, 12, false), None);
+        assert_eq!(history.grown(160, 14, false), Some(10));
+        history.compacted(Instant::now(), 10);
+        assert_eq!(history.grown(259, 17, false), None);
+        assert_eq!(history.grown(260, 18, false), Some(14));
+        assert_eq!(history.grown(260, 19, true), Some(19), "etcd is full");
+    }
+
+    #[test]
     fn a_failed_compaction_stays_due() {
         let begun = Instant::now();
-        let mut history = History::new(Pace::default(), begun, 7);
+        let mut history = History::new(Pace::default(), begun, 7, 0);
         for minute in [60, 61] {
             assert_eq!(history.due(begun + minutes(minute)), Some(7));
         }

@@ -15,11 +15,13 @@ use super::{
 use crate::ledger::{
     Commit, Error, Page, Query,
     log::Reading,
-    retention::{SCAN, Shares, site, size},
+    retention::{Removal, SCAN, Shares, site, size},
 };
 
 /// So many entries are added to the log before it is trimmed.
 pub(super) const STEP: usize = 64;
+/// Entries that one transaction removes at most.
+const REMOVED: usize = 4096;
 
 impl Etcd {
     /// Entries sort by commit, and there is one for each: they are read in spans of commits, from the newest. Each
@@ -79,9 +81,9 @@ impl Etcd {
         Ok(Shares::new(clock, bytes, slots))
     }
 
-    /// A transaction's worth of entries that are not to be kept, and slots of time that are over. The log is looked at now and
-    /// then only, since that is a request of its own.
-    pub(super) async fn trimming(&self, shares: &mut Shares) -> Result<Part, Error> {
+    /// A transaction's worth of entries that are not to be kept, and slots of time that are over; `left`: what may be removed. The log
+    /// is looked at now and then only, since that is a request of its own.
+    pub(super) async fn trimming(&self, shares: &mut Shares, left: &mut Removal) -> Result<Part, Error> {
         let keys = &self.place.keys;
         let mut part = Part::default();
         for at in shares.take_past_slots() {
@@ -90,7 +92,7 @@ impl Etcd {
         let most = self.place.limits.operations;
         let too_old = shares.too_old_below();
         if too_old > 0 {
-            let room = most.saturating_sub(part.writes.len());
+            let room = most.saturating_sub(part.operations()).min(left.entries());
             let options = GetOptions::new()
                 .with_range(keys.decision(Commit::new(too_old)))
                 .with_limit(i64::try_from(room.clamp(1, 2 * STEP)).unwrap_or(PAGE));
@@ -100,7 +102,8 @@ impl Etcd {
                 .await?
                 .take_kvs()
             {
-                self.remove(
+                left.count(size(entry.value()));
+                remove(
                     &mut part,
                     shares,
                     (site(entry.value()), number(keys, &entry)?, size(entry.value())),
@@ -108,11 +111,14 @@ impl Etcd {
             }
         }
         let mut looked = false;
-        while part.writes.len() < most
+        while part.operations() < most
+            && part.removed.len() < REMOVED
+            && left.entries() > 0
             && let Some(full) = shares.full().map(str::to_owned)
         {
             if let Some((commit, size)) = shares.oldest(&full) {
-                self.remove(&mut part, shares, (full, Commit::new(commit), size));
+                left.count(size);
+                remove(&mut part, shares, (full, Commit::new(commit), size));
                 continue;
             }
             let Some(from) = shares.look_from().filter(|_| !looked) else {
@@ -136,10 +142,10 @@ impl Etcd {
         }
         Ok(part)
     }
+}
 
-    fn remove(&self, part: &mut Part, shares: &mut Shares, (site, commit, size): (String, Commit, u64)) {
-        shares.removed(&site, commit.number(), size);
-        part.writes.insert(self.place.keys.decision(commit), None);
-        part.removed.push((site, commit, size));
-    }
+fn remove(part: &mut Part, shares: &mut Shares, (site, commit, size): (String, Commit, u64)) {
+    shares.removed(&site, commit.number(), size);
+    part.remove(commit);
+    part.removed.push((site, commit, size));
 }

@@ -42,8 +42,12 @@ use self::{
 };
 use super::{
     Change, Commit, Contents, Error, Ledger, Page, Query, Retention,
-    retention::{Shares, Uptime},
+    retention::{Removal, Shares, Uptime},
 };
+
+/// Transactions that one batch removes entries of the log with at most. One is enough unless a site's log has small entries of one
+/// time between those of others, and large ones come.
+const TRIMMINGS: usize = 64;
 
 /// The ledger of an elected process.
 #[derive(Debug)]
@@ -185,7 +189,7 @@ impl Etcd {
             *bytes = bytes.saturating_sub(*size);
         }
         let position = batch::position(part.last, part.epoch, by_site, clock);
-        let mut operations = batch::operations(&part.writes);
+        let mut operations = batch::operations(part, keys);
         operations.push(TxnOp::put(keys.position(), position.clone(), None));
         if let Some((at, commit)) = slot {
             operations.push(TxnOp::put(keys.slot(at), commit.to_string(), None));
@@ -197,7 +201,9 @@ impl Etcd {
             ])
             .and_then(operations)
             .or_else([TxnOp::get(keys.leader(), None), TxnOp::get(keys.position(), None)]);
+        let bytes = position.len() + part.bytes();
         let after = |at| {
+            self.place.growth.add(bytes);
             self.count(part, slot);
             Written {
                 last: part.last,
@@ -261,18 +267,21 @@ impl Etcd {
 
     async fn submit(&self, batch: &[Change]) -> Result<(), Error> {
         let (keys, limits) = (&self.place.keys, self.place.limits);
-        let mut stored = 0;
+        let (mut stored, mut added) = (0, 0);
         for part in batch::parts(batch, keys, limits) {
             self.append(&part).await.map_err(|error| match error {
                 Error::Refused { stored: _, cause } => Error::Refused { stored, cause },
                 error => error,
             })?;
             stored += part.changes;
+            added += part.added.iter().map(|(_, _, size)| size).sum::<u64>();
         }
-        self.trim().await.map_err(|error| match error {
-            Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
-            error => error,
-        })
+        self.trim(Removal::beside(batch.len(), added))
+            .await
+            .map_err(|error| match error {
+                Error::Refused { stored: _, cause } => Error::storage("remove entries of the log")(cause),
+                error => error,
+            })
     }
 
     /// Writes a part on top of all before.
@@ -296,28 +305,35 @@ impl Etcd {
         }
     }
 
-    /// Removes what is not to be kept of the log, when it is time to look.
-    async fn trim(&self) -> Result<(), Error> {
+    /// Removes what is not to be kept of the log, when it is time to look: so much with as many transactions as it takes.
+    async fn trim(&self, mut left: Removal) -> Result<(), Error> {
         let written = self.written();
         let full = self.log().full().is_some();
         if written.added < STEP && !full {
             return Ok(());
         }
-        // Nobody else uses it meanwhile: there is one writer.
-        let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
-        let mut shares = std::mem::replace(&mut *self.log(), unused);
-        let bytes = shares.bytes().clone();
-        let part = self.trimming(&mut shares).await?;
-        // What is removed is counted once it is.
-        shares.count(bytes);
-        *self.log() = shares;
-        if !part.writes.is_empty() {
+        for _ in 0..TRIMMINGS {
+            // Nobody else uses it meanwhile: there is one writer.
+            let unused = Shares::new(Duration::ZERO, BTreeMap::new(), BTreeMap::new());
+            let mut shares = std::mem::replace(&mut *self.log(), unused);
+            let bytes = shares.bytes().clone();
+            let part = self.trimming(&mut shares, &mut left).await?;
+            // What is removed is counted once it is.
+            shares.count(bytes);
+            *self.log() = shares;
+            if part.operations() == 0 {
+                break;
+            }
+            let goes_on = !part.removed.is_empty() && left.entries() > 0;
             self.append(&Part {
                 last: written.last,
                 epoch: written.epoch,
                 ..part
             })
             .await?;
+            if !goes_on {
+                break;
+            }
         }
         self.written.lock().unwrap_or_else(PoisonError::into_inner).added = 0;
         Ok(())

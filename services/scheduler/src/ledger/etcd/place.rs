@@ -10,6 +10,7 @@ use etcd_client::{Client, GetOptions, KeyValue, KvClient};
 
 use super::{
     batch::Limits,
+    compaction::Growth,
     connect::{self, Certificates, EtcdArgs},
     keys::{self, Keys},
     request::{REQUEST, send},
@@ -29,6 +30,7 @@ pub struct Place {
     endpoints: Arc<[String]>,
     args: Arc<EtcdArgs>,
     link: Arc<Mutex<Link>>,
+    pub(super) growth: Arc<Growth>,
     pub(super) keys: Keys,
     pub(super) limits: Limits,
 }
@@ -60,6 +62,7 @@ impl Place {
             endpoints: endpoints.into(),
             args: Arc::new(args.clone()),
             link: Arc::new(Mutex::new(Link { client, certificates })),
+            growth: Arc::default(),
             keys: Keys::new(&args.etcd_prefix),
             limits: Limits::from(args),
         })

@@ -7,7 +7,7 @@ use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
 use super::tables::META;
 use crate::ledger::{
     Change, Error, codec,
-    retention::{SCAN, STEP, Shares, site, size},
+    retention::{Removal, SCAN, Shares, site, size},
 };
 
 /// Site → bytes of its entries in the log.
@@ -86,15 +86,17 @@ pub(super) fn append(
     let slot = batch
         .first()
         .and_then(|first| shares.due_slot(first.commit().number()));
+    let mut added = 0;
     for change in batch {
         let decision = change.decision();
         let value = codec::encode_decision(decision);
         shares.added(&decision.site, change.commit().number(), size(&value));
+        added += size(&value);
         decisions
             .insert(change.commit().number(), &*value)
             .map_err(Error::storage("write a decision"))?;
     }
-    trim(decisions, batch.len() + STEP, shares)?;
+    trim(decisions, Removal::beside(batch.len(), added), shares)?;
     let mut by_site = transaction.open_table(LOG_BYTES).map_err(failed)?;
     for (site, bytes) in shares.bytes() {
         if before.get(site) != Some(bytes) {
@@ -117,10 +119,9 @@ pub(super) fn append(
     Ok(())
 }
 
-fn trim(decisions: &mut Decisions<'_>, most: usize, shares: &mut Shares) -> Result<(), Error> {
-    let mut left = most;
+fn trim(decisions: &mut Decisions<'_>, mut left: Removal, shares: &mut Shares) -> Result<(), Error> {
     let too_old = shares.too_old_below();
-    while left > 0 {
+    while left.entries() > 0 {
         let oldest = decisions
             .first()
             .map_err(Error::storage("read the oldest decision"))?;
@@ -134,9 +135,9 @@ fn trim(decisions: &mut Decisions<'_>, most: usize, shares: &mut Shares) -> Resu
             .remove(commit)
             .map_err(Error::storage("remove the oldest decision"))?;
         shares.removed(&site, commit, size);
-        left -= 1;
+        left.count(size);
     }
-    while left > 0
+    while left.entries() > 0
         && let Some(full) = shares.full().map(str::to_owned)
     {
         if let Some((commit, size)) = shares.oldest(&full) {
@@ -144,7 +145,7 @@ fn trim(decisions: &mut Decisions<'_>, most: usize, shares: &mut Shares) -> Resu
                 .remove(commit)
                 .map_err(Error::storage("remove a site's oldest decision"))?;
             shares.removed(&full, commit, size);
-            left -= 1;
+            left.count(size);
             continue;
         }
         let Some(from) = shares.look_from() else { break };

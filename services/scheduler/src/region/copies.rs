@@ -1,0 +1,81 @@
+//! How often the hosts of a site are copied for questions: its changes wait meanwhile.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+/// After a copy there is none for so many times as long as it took: changes have the site for most of the time.
+const REST: u32 = 4;
+
+/// When the hosts of a site may be copied next.
+#[derive(Debug, Default)]
+pub(super) struct Copies(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    next: Option<Instant>,
+    /// How long the last one took.
+    took: Duration,
+}
+
+impl Copies {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a copy may be made, which is taken to last as long as the one before.
+    pub(super) async fn due(&self) {
+        loop {
+            let next = {
+                let mut state = self.lock();
+                let now = Instant::now();
+                let Some(next) = state.next.filter(|next| *next > now) else {
+                    state.next = Some(now + state.took * (REST + 1));
+                    return;
+                };
+                next
+            };
+            sleep_until(next).await;
+        }
+    }
+
+    /// A copy is made, which took so long.
+    pub(super) fn made(&self, took: Duration) {
+        let mut state = self.lock();
+        state.took = took;
+        let rested = Instant::now() + took * REST;
+        state.next = state.next.max(Some(rested));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn copies_leave_most_of_the_time_to_changes() {
+        const COPIES: u32 = 20;
+        let copies = Copies::default();
+        let (begun, took) = (Instant::now(), Duration::from_millis(10));
+        for _ in 0..COPIES {
+            copies.due().await;
+            tokio::time::sleep(took).await;
+            copies.made(took);
+        }
+        let all = begun.elapsed();
+        assert!(all >= (COPIES - 1) * took * 5, "{all:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_at_once_copies_one_after_the_other() {
+        let copies = Copies::default();
+        copies.made(Duration::from_millis(10));
+        let begun = Instant::now();
+        tokio::join!(copies.due(), copies.due(), copies.due());
+        let all = begun.elapsed();
+        assert!(all >= Duration::from_millis(40 + 2 * 50), "{all:?}");
+    }
+}

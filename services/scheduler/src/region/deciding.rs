@@ -1,0 +1,56 @@
+//! A decision: a place in the ledger's queue, the site's lock, and the thread that it takes.
+
+use super::{
+    Region,
+    shared::{SharedSite, aside},
+};
+use crate::{
+    error::Error,
+    ledger::commit::{Permit, Stopped},
+    load,
+    site::Site,
+};
+
+impl Region {
+    /// A place in the ledger's queue, for a change of this site. Between this and staging only the site's lock is waited for.
+    pub(super) async fn reserve(&self, site: &SharedSite) -> Result<Permit, Stopped> {
+        self.inner.committer.reserve_within(&site.share).await
+    }
+
+    /// Makes a decision under the site's lock.
+    pub(super) async fn decide<T>(
+        &self,
+        site: &SharedSite,
+        action: &'static str,
+        decide: impl FnOnce(&mut Site) -> T,
+    ) -> T {
+        let mut site = site.changing().await;
+        self.inner
+            .committer
+            .metrics()
+            .decide(action, || decide(&mut site))
+    }
+
+    /// The same where it may take long.
+    pub(super) async fn decide_aside<T>(
+        &self,
+        site: &SharedSite,
+        action: &'static str,
+        decide: impl FnOnce(&mut Site) -> T,
+    ) -> T {
+        let mut site = site.changing().await;
+        aside(|| {
+            self.inner
+                .committer
+                .metrics()
+                .decide(action, || decide(&mut site))
+        })
+    }
+
+    /// A place in the ledger's queue for a caller who still waits for the answer.
+    pub(super) async fn reserve_in_time(&self, site: &SharedSite) -> Result<Permit, Error> {
+        let permit = self.reserve(site).await?;
+        load::require_time()?;
+        Ok(permit)
+    }
+}

@@ -1,0 +1,16 @@
+//! Log lines about a site.
+
+use runtime::quiet::Quiet;
+
+/// How often each kind of line is logged: they come as often as the site's agents and tenants like.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// A cluster does not grow.
+    pub(super) growth: Quiet,
+    /// What was claimed for no `SIPCluster` is released.
+    pub(super) forgotten: Quiet,
+    /// A step that nobody asked for is not made.
+    pub(super) undone: Quiet,
+    /// A host is held for a cluster whose status names it.
+    pub(super) promised: Quiet,
+}

@@ -1,0 +1,57 @@
+//! What is looked for in a status.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use ::placement::{HostId, HostName, MemberState};
+
+use crate::observed::{Cluster, Member};
+
+/// A status, and what is looked for in it: once for each member, of which it may have many thousands.
+pub(super) struct Status<'a> {
+    pub(super) observed: &'a Cluster,
+    hosts: OnceCell<BTreeSet<&'a HostId>>,
+    beside: OnceCell<BTreeMap<&'a HostName, Vec<&'a Member>>>,
+}
+
+impl<'a> Status<'a> {
+    pub(super) fn new(observed: &'a Cluster) -> Self {
+        Self {
+            observed,
+            hosts: OnceCell::new(),
+            beside: OnceCell::new(),
+        }
+    }
+
+    /// Whether it names exactly this host.
+    pub(super) fn names(&self, id: &HostId) -> bool {
+        let members = self.observed.members().iter();
+        let hosts = self
+            .hosts
+            .get_or_init(|| members.map(|member| &member.host).collect());
+        hosts.contains(id)
+    }
+
+    /// The first member on a host of that name that is not released and whose revision is not later.
+    pub(super) fn beside(&self, name: &HostName, revision: u64) -> Option<&'a Member> {
+        let beside = self.beside.get_or_init(|| {
+            let mut beside: BTreeMap<&HostName, Vec<&Member>> = BTreeMap::new();
+            for member in self.observed.members() {
+                if member.state == Some(MemberState::Releasing) {
+                    continue;
+                }
+                let before = beside.entry(&member.host.name).or_default();
+                // Whoever asks for this revision or a later one finds an earlier member first.
+                if before.last().is_none_or(|last| member.revision < last.revision) {
+                    before.push(member);
+                }
+            }
+            beside
+        });
+        let members = beside.get(name)?;
+        let first = members.partition_point(|member| member.revision > revision);
+        members.get(first).copied()
+    }
+}
