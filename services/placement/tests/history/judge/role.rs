@@ -90,20 +90,12 @@ pub(super) fn judge(
     rule(places <= want, || {
         format!("{places} places are kept, {want} are wanted")
     })?;
-    let quota = matches!(
-        decision.refusal.as_ref().map(|refusal| &refusal.kind),
-        Some(RefusalKind::Quota { .. })
-    );
-    // What the quota has counted stays, also when it allows no more.
-    let counted = |one: &&Seen<'_>| {
+    let has_counted_place = |one: &&Seen<'_>| {
         let has_place = one.kept || one.released == Some(ReleaseReason::Surplus) || replaced(one);
         has_place && !is_old(one) && !one.mem.record.requested && !domains::is_extra(seen, one)
     };
-    let at_least = if quota {
-        want.min(seen.iter().filter(counted).count())
-    } else {
-        want
-    };
+    let counted = seen.iter().filter(has_counted_place).count();
+    let at_least = least(want, counted, decision);
     rule(surplus.is_empty() || places >= at_least, || {
         format!("{places} stay of {want}, and some are surplus")
     })?;
@@ -146,6 +138,14 @@ pub(super) fn judge(
     }
     domains::judge(world, index, role, seen, decision)?;
     Ok(want - places)
+}
+
+/// How many stay at least where some are surplus: what the quota has counted, also when it allows no more.
+fn least(want: usize, counted: usize, decision: &Decision) -> usize {
+    match decision.refusal.as_ref().map(|refusal| &refusal.kind) {
+        Some(RefusalKind::Quota { .. }) => want.min(counted),
+        Some(RefusalKind::NoFit | RefusalKind::ReplacementLimit) | None => want,
+    }
 }
 
 /// Nobody who is replaced goes before the replacement is bound: as the simulator remembers it, whatever the ledger has lost.
