@@ -2,9 +2,10 @@
 //!
 //! The ledger records few facts of a member ([`Member`]: how far its claim is, what it was taken for, whether its
 //! release is only requested), and the site shows the rest (the host's marks, its consumer, whether it is there).
-//! [`Stage::of_member`] turns both into one stage, and the decision asks nothing else: what a role has, what a quota and the
-//! limits of replacement count, which domains are in use and in which order members go all come from
-//! [`Stage::counts`]. `docs/replacement.md` has the same table; a test compares the two.
+//! [`Stage::of_member`] turns both into one stage: what a role has, what a quota and the
+//! limits of replacement count, which domains are in use and in which order members go come from
+//! [`Stage::counts`]. The decision sets members that are releasing apart before, and outgoing ones beside their replacements; of these
+//! the rows say what comes of that. `docs/replacement.md` has the same table; a test compares the two.
 //!
 //! Two members are a *pair* while one is asked to be moved and the other was claimed to come in its place: together
 //! they fill one place, that of the replacement. The pair ends when
