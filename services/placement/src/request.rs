@@ -115,6 +115,21 @@ pub enum FailReason {
     MoveRequested,
 }
 
+impl FailReason {
+    /// Whether the member has failed, and is not only to be moved.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::Gone
+            | Self::MarkedFailed
+            | Self::InError
+            | Self::UsedBeforeLabelled
+            | Self::WriteRefused => true,
+            Self::MoveRequested => false,
+        }
+    }
+}
+
 /// Who has a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {

@@ -156,17 +156,7 @@ fn out_of_service<'a>(site: &Site, members: &'a [Member]) -> BTreeSet<&'a HostId
 fn has_failed(site: &Site, member: &Member) -> bool {
     let row = site.slot_of(&member.host).and_then(|slot| site.row(slot));
     let Some(row) = row else { return true };
-    row.is_marked_failed()
-        || match member.failed {
-            Some(
-                FailReason::Gone
-                | FailReason::MarkedFailed
-                | FailReason::InError
-                | FailReason::UsedBeforeLabelled
-                | FailReason::WriteRefused,
-            ) => true,
-            Some(FailReason::MoveRequested) | None => false,
-        }
+    row.is_marked_failed() || member.failed.is_some_and(FailReason::is_failure)
 }
 
 fn is_to_be_moved(site: &Site, member: &Member) -> bool {

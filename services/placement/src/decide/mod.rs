@@ -256,15 +256,10 @@ fn assign_replacements(site: &Site, account: &Account<'_>, found: &Found) -> Vec
 /// What a replacement of this member is taken for.
 fn replaces(known: &Known<'_>) -> Replaces {
     let host = known.member.host.clone();
-    match known.failed {
-        Some(FailReason::MoveRequested) | None => Replaces::Beside(host),
-        Some(
-            FailReason::Gone
-            | FailReason::MarkedFailed
-            | FailReason::InError
-            | FailReason::UsedBeforeLabelled
-            | FailReason::WriteRefused,
-        ) => Replaces::Alone(host),
+    if known.failed.is_some_and(FailReason::is_failure) {
+        Replaces::Alone(host)
+    } else {
+        Replaces::Beside(host)
     }
 }
 

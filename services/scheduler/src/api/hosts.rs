@@ -8,8 +8,8 @@ use proto::inventory::v1::{self as wire, HostRecord};
 use super::page::{Entries, Filling};
 use crate::{convert, site::Site};
 
-/// Hosts that are looked at while the site is locked: many more pass between two pages of a selector that few hosts have.
-const LOOKED: usize = 256;
+/// Hosts that are compared with the selector while the site is locked: many more pass between two pages of a selector that few hosts have.
+const SLICE: usize = 256;
 
 /// Fills a page with the hosts that a selector wants, a slice at a time. Between two slices the site may change.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Walk {
 /// What a slice has found.
 #[derive(Debug)]
 pub(super) enum Walked {
-    /// There are more hosts to look at.
+    /// There are more hosts.
     More(Walk),
     /// The page is full, or there are no more.
     All(Entries<HostName, HostRecord>),
@@ -38,10 +38,10 @@ impl Walk {
         }
     }
 
-    /// Looks at the next hosts.
+    /// Goes on with the next hosts.
     pub(super) fn advance(mut self, site: &Site) -> Walked {
         let mut hosts = site.hosts().range((self.from.clone(), Bound::Unbounded));
-        for _ in 0..LOOKED {
+        for _ in 0..SLICE {
             let Some((name, host)) = hosts.next() else {
                 return Walked::All(self.page.end(false));
             };

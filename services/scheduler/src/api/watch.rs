@@ -90,7 +90,7 @@ impl Watcher {
             if let Some((epoch, change)) = self.ready.pop_front() {
                 return Ok(self.event(epoch, change));
             }
-            // Before what is durable is looked at: a change that comes meanwhile wakes it at once.
+            // Before what is durable is read: a change that comes meanwhile wakes it at once.
             self.stored.borrow_and_update();
             let durable = *self.durable.borrow();
             let (here, changes) = {

@@ -38,13 +38,7 @@ impl Region {
         action: &'static str,
         decide: impl FnOnce(&mut Site) -> T,
     ) -> T {
-        let mut site = site.changing().await;
-        aside(|| {
-            self.inner
-                .committer
-                .metrics()
-                .decide(action, || decide(&mut site))
-        })
+        self.decide(site, action, |site| aside(|| decide(site))).await
     }
 
     /// A place in the ledger's queue for a caller who still waits for the answer.

@@ -174,7 +174,7 @@ impl SharedSite {
     pub fn read(&self) -> Reading<'_> {
         self.shared().unwrap_or_else(|| {
             let site = aside(|| self.state.read().unwrap_or_else(PoisonError::into_inner));
-            self.looked_at(site)
+            self.read_locked(site)
         })
     }
 
@@ -193,7 +193,7 @@ impl SharedSite {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(self.looked_at(site))
+        Some(self.read_locked(site))
     }
 
     fn changed<'a>(&'a self, site: RwLockWriteGuard<'a, Site>) -> Changing<'a> {
@@ -204,7 +204,7 @@ impl SharedSite {
         }
     }
 
-    fn looked_at<'a>(&'a self, site: RwLockReadGuard<'a, Site>) -> Reading<'a> {
+    fn read_locked<'a>(&'a self, site: RwLockReadGuard<'a, Site>) -> Reading<'a> {
         Reading {
             site,
             _freed: Freed(&self.freed),

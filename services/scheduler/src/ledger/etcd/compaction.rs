@@ -43,7 +43,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub(super) struct Growth {
     written: AtomicU64,
-    /// With so much the leader looks at once.
+    /// With so much the leader checks at once whether to compact.
     look_at: AtomicU64,
     look: Notify,
 }

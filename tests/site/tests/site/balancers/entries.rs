@@ -8,10 +8,7 @@ use sandbox::{inventory::NETWORK, region::Agent};
 use serde_json::{Value, json};
 
 use super::workers;
-use crate::{
-    faults::ApiProxy,
-    fixtures::{Cluster, Role, Stage, cluster, on_shared_site},
-};
+use crate::fixtures::{Cluster, Role, Stage, cluster, on_shared_site};
 
 /// The Services of a scenario's load balancers by their first port: uid, and how often the Deployment's spec has changed.
 async fn made(stage: &Stage, scenario: &str) -> BTreeMap<i32, (String, Option<i64>)> {
@@ -82,12 +79,7 @@ async fn a_slow_watch_of_services_moves_no_entry() {
     let scenario = "slow-services";
     let mut stage = Stage::start(scenario, &[Agent::Cluster]).await;
     stage.site.create_tenant_namespace(scenario).await.unwrap();
-    let proxy = ApiProxy::to(&stage.site).await;
-    let config = stage.config(&["metal"]);
-    stage
-        .start_agent_by(Agent::LoadBalancer, &config, proxy.url())
-        .await;
-    stage.agents_are_ready().await;
+    let proxy = stage.start_proxied_balancers().await;
     let [first, second] = [31_325, 31_326].map(|port| entry(port, None));
     let shop = cluster(scenario, "shop")
         .role(Role::Worker, 0)

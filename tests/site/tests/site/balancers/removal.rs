@@ -20,7 +20,7 @@ use super::{
     workers,
 };
 use crate::{
-    faults::{ApiProxy, Call, Fault},
+    faults::{Call, Fault},
     fixtures::{AGENTS, PATIENCE, Stage, fleet, given_back, members, on_shared_site},
 };
 
@@ -237,12 +237,7 @@ fn newest_revision(object: &DynamicObject) -> Option<u64> {
 async fn second_fails(scenario: &str, ports: [u16; 2], fault: Fault, reason: &str) {
     let mut stage = Stage::start(scenario, &[Agent::Cluster]).await;
     stage.site.create_tenant_namespace(scenario).await.unwrap();
-    let proxy = ApiProxy::to(&stage.site).await;
-    let config = stage.config(&["metal"]);
-    stage
-        .start_agent_by(Agent::LoadBalancer, &config, proxy.url())
-        .await;
-    stage.agents_are_ready().await;
+    let proxy = stage.start_proxied_balancers().await;
     stage.load(&fleet(scenario, 3, 0, 1)).await;
     let shop = behind(scenario, &ports);
     stage.create(&shop).await;

@@ -39,12 +39,7 @@ async fn late_answer(stage: &Stage, late: &Injected, cluster: &Cluster) -> u16 {
 #[tokio::test]
 async fn a_late_status_tells_nothing_of_a_new_cluster() {
     let mut stage = Stage::start("site-a", &[Agent::Cluster]).await;
-    let proxy = ApiProxy::to(&stage.site).await;
-    let config = stage.config(&["metal"]);
-    stage
-        .start_agent_by(Agent::LoadBalancer, &config, proxy.url())
-        .await;
-    stage.agents_are_ready().await;
+    let proxy = stage.start_proxied_balancers().await;
     stage.load(&[host("late-new", "cp", "r1", "only")]).await;
     stage.site.create_tenant_namespace("late-new").await.unwrap();
     let late = proxy.inject(patches(STATUS, "late-new"), 0, Fault::HeldBefore);
