@@ -5,6 +5,9 @@ use std::fmt;
 /// How many characters of a value, and how many faults of an object, a message shows. Conditions and Events are bounded.
 const SHOWN_CHARACTERS: usize = 80;
 const SHOWN_FAULTS: usize = 20;
+const PATH: usize = 4 * SHOWN_CHARACTERS;
+/// No rule of ours is as long; some name what the user wrote.
+const RULE: usize = 1_000;
 const ABSENT: &str = "absent";
 
 /// One thing that is wrong with one field.
@@ -18,9 +21,9 @@ pub struct Fault {
 impl Fault {
     pub(crate) fn new(path: &str, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Self {
-            path: escaped(path),
-            value: value.to_string(),
-            rule: rule.to_string(),
+            path: escaped(path, PATH),
+            value: escaped(&value.to_string(), RULE),
+            rule: escaped(&rule.to_string(), RULE),
         }
     }
 
@@ -47,7 +50,7 @@ impl Fault {
         &self.value
     }
 
-    /// The rule that the value breaks, as a phrase that follows it: `must not be negative`.
+    /// The rule that the value breaks, as a phrase that follows it: `must not be negative`. No control characters.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
@@ -71,7 +74,7 @@ impl Invalid {
     /// `object` says kind, namespace and name.
     pub(crate) fn new(object: &str, faults: Vec<Fault>) -> Self {
         Self {
-            object: escaped(object),
+            object: escaped(object, PATH),
             faults,
         }
     }
@@ -103,24 +106,21 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A path or a name in which nobody can hide a line break; also bounded, since map keys of a spec are the user's.
-fn escaped(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(4 * SHOWN_CHARACTERS)
-        .flat_map(|c| {
-            // Quotes are left alone; only what could break a line or a terminal is escaped.
-            let escape = if c.is_control() {
-                Some(c.escape_default())
-            } else {
-                None
-            };
-            let plain = if escape.is_none() { Some(c) } else { None };
-            escape.into_iter().flatten().chain(plain)
-        })
-        .collect();
-    if text.chars().count() > 4 * SHOWN_CHARACTERS {
-        shown.push('…');
+/// A path, a name or a rule that names something, in which nobody can hide a line break or turn the rest of a line around; also
+/// bounded, since map keys of a spec are the user's.
+fn escaped(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for (index, c) in text.chars().enumerate() {
+        if index == most {
+            shown.push('…');
+            break;
+        }
+        // Quotes are left alone.
+        if matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1 {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
     }
     shown
 }
