@@ -106,6 +106,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site balancers::edits -- --nocapture)
 	$(call step,hostile keys and names of jump hosts,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
 	    $(PROOF) --package sip-render --lib jump_host::tests::hostile -- --nocapture)
+	$(call step,hostile names of hosts in load balancers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
+	    $(PROOF) --package sip-render --lib load_balancer::tests::read_back -- --nocapture)
 	$(call step,hostile texts in identity providers,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \
 	    $(PROOF) --package sip-render --test hostile -- --nocapture)
 	$(call step,two sites,SOAK_TWO_SITES=$${SOAK_TWO_SITES:-200} \
@@ -116,8 +118,9 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::sign_in -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
 
-fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, the selectors and the configuration of Dex, FUZZ_SECONDS (600) each
-	@for target in services/sipctl/plan_input services/sipctl/selectors agents/render/dex_config; do \
+fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, selectors, SIPClusters, networkData and the configurations of Dex and HAProxy, FUZZ_SECONDS (600) each
+	@for target in services/sipctl/plan_input services/sipctl/selectors agents/api/sip_cluster agents/api/network_data \
+    agents/render/dex_config agents/render/haproxy_config; do \
 	  started=$$(date +%s); crate=$${target%/*}; target=$${target##*/}; printf '\n== fuzz %s\n' "$$target"; \
 	  (cd "$$crate" && mkdir -p fuzz/corpus/$$target && \
 	    PATH=$$(dirname "$$(../../$(SETUP) --locate | sed -n 's/^cargo-fuzz=//p')"):$$PATH $(CARGO) +nightly fuzz run "$$target" \
@@ -127,9 +130,9 @@ fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, the selectors and the con
 
 lint: setup-checks proto-lint dependencies ## lints the proto files and the dependencies, and checks that no call has changed incompatibly
 
-generate: ## regenerates deploy/crd and docs/conditions.md from the types in agents/api
+generate: ## regenerates deploy/crd, docs/conditions.md and docs/events.md from the types in agents/api
 	$(CARGO) run --quiet --package sip-api --bin crds -- --write deploy/crd
-	$(CARGO) run --quiet --package sip-api --bin conditions -- --write docs/conditions.md
+	$(CARGO) run --quiet --package sip-api --bin pages -- --write docs
 
 images: setup-images ## writes container images of the scheduler, the agents and jump hosts to target/images, without a daemon or a registry
 	$(call step,crates,$(CARGO) fetch --locked --quiet)

@@ -22,6 +22,7 @@ mod tolerant;
 
 pub mod annotations;
 pub mod conditions;
+pub mod events;
 pub mod labels;
 
 pub use bare_metal_host::{
@@ -49,7 +50,9 @@ pub use sip_cluster::{
     NodeSet, OidcClientSpec, PortRangeSpec, ResourcesSpec, SIPCluster, SIPClusterSpec, SecretKeySpec,
     Services, UpstreamOidcSpec, UserSearchSpec,
 };
-pub use status::{Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, SIPClusterStatus};
+pub use status::{
+    Applied, Counts, Drained, Endpoint, Member, MemberState, Placement, RoleCount, SIPClusterStatus, State,
+};
 pub use tolerant::TolerantCluster;
 /// The words that the parsed types are made of; the scheduler has the same.
 pub use vocabulary::{

@@ -34,6 +34,7 @@ pub use auth::{
     status = "SIPClusterStatus",
     derive = "PartialEq",
     derive = "Default",
+    annotation("airshipit.org/status-check", r#"[{"status":"Current","condition":"@.status.state==\"Ready\""},{"status":"InProgress","condition":"@.status.state==\"Progressing\""},{"status":"Failed","condition":"@.status.state==\"Stalled\""}]"#),
     doc = "A tenant's cluster: which bare-metal hosts it holds, and the services that lead to them.",
     printcolumn(
         name = "Ready",

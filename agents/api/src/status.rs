@@ -39,6 +39,44 @@ pub struct SIPClusterStatus {
     /// Members per role, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
+    /// Members per role, for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["role"]))]
+    pub roles: Vec<RoleCount>,
+    /// What the conditions state in one word, for programs that cannot select a condition, such as `airshipctl cluster status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+}
+
+/// What the conditions `Ready` and `Stalled` state together.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum State {
+    /// `Ready` is `True`.
+    Ready,
+    /// `Ready` is not `True`, and that can change without a person.
+    Progressing,
+    /// `Ready` is not `True`, and `Stalled` is `True`.
+    Stalled,
+}
+
+/// The members of one role.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleCount {
+    /// The role.
+    pub role: String,
+    /// How many the spec asks for; 0 for a role that it does not name any more.
+    #[schemars(with = "i64", range(min = 0))]
+    pub wanted: u32,
+    /// Promised by the scheduler and not labelled yet.
+    #[schemars(with = "i64", range(min = 0))]
+    pub claimed: u32,
+    /// Labelled.
+    #[schemars(with = "i64", range(min = 0))]
+    pub bound: u32,
+    /// Being released.
+    #[schemars(with = "i64", range(min = 0))]
+    pub releasing: u32,
 }
 
 /// The placement that the scheduler decided, as last seen by the cluster agent.

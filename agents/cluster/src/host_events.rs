@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use api::{BareMetalHost, SIPCluster};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kit::{
-    events::Events,
+    events::{EventReason, Events},
     placement::{ClusterId, HostId, ObjectKey},
 };
 use kube::Resource;
@@ -22,8 +22,8 @@ pub struct HostEvent {
     pub host: HostId,
     /// The cluster, which the Event names as the related object.
     pub cluster: ClusterId,
-    /// In one word.
-    pub reason: &'static str,
+    /// Why.
+    pub reason: EventReason,
     /// For people.
     pub note: String,
 }
@@ -49,7 +49,7 @@ impl HostEvents {
         if let Err(refused) = self.0.try_send(event) {
             let (mpsc::error::TrySendError::Full(event) | mpsc::error::TrySendError::Closed(event)) = refused;
             let HostEvent { host, reason, .. } = event;
-            tracing::debug!(%host, reason, "an event on a host was dropped: too many wait");
+            tracing::debug!(%host, %reason, "an event on a host was dropped: too many wait");
         }
     }
 }
@@ -69,7 +69,7 @@ impl Publisher {
             } = event;
             let on = reference::<BareMetalHost>(host.key(), host.uid());
             let related = reference::<SIPCluster>(cluster.key(), cluster.uid());
-            events.normal_related(&on, related, reason, &note).await;
+            events.publish(&on, Some(related), reason, &note).await;
         }
         // The process ends: the context held the other end.
         std::future::pending().await
@@ -100,7 +100,7 @@ mod tests {
             events.add(HostEvent {
                 host: HostId::new(key("h1"), "uid-h1"),
                 cluster: ClusterId::new(key("shop"), "uid-shop"),
-                reason: "Labeled",
+                reason: EventReason::Labeled,
                 note: number.to_string(),
             });
         }
@@ -110,7 +110,7 @@ mod tests {
         events.add(HostEvent {
             host: HostId::new(key("h1"), "uid-h1"),
             cluster: ClusterId::new(key("shop"), "uid-shop"),
-            reason: "Labeled",
+            reason: EventReason::Labeled,
             note: String::new(),
         });
     }

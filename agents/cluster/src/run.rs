@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use kit::{
     clusters,
     config::ReservedNetworks,
-    events::Events,
+    events::{EventReason, Events},
     placement::ObjectKey,
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
@@ -160,7 +160,9 @@ async fn checked_namespaces(
         if let Err(dropped) = &checked {
             for cluster in dropped.holders() {
                 let note = format!("the cluster agent does not start: {dropped}");
-                events.warning(cluster, "HostNamespaceDropped", &note).await;
+                events
+                    .publish(cluster, None, EventReason::HostNamespaceDropped, &note)
+                    .await;
             }
         }
         checked

@@ -1,5 +1,7 @@
 //! Kubernetes Events about objects of the site.
 
+pub use api::events::EventReason;
+use api::events::EventType as Type;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
@@ -38,47 +40,27 @@ impl Events {
         }
     }
 
-    /// Publishes an Event of type Normal.
-    pub async fn normal(&self, object: &ObjectReference, reason: &str, note: &str) {
-        self.publish(object, None, EventType::Normal, reason, note).await;
-    }
-
-    /// Publishes an Event of type Normal that names another object too.
-    pub async fn normal_related(
-        &self,
-        object: &ObjectReference,
-        related: ObjectReference,
-        reason: &str,
-        note: &str,
-    ) {
-        self.publish(object, Some(related), EventType::Normal, reason, note)
-            .await;
-    }
-
-    /// Publishes an Event of type Warning: a person may have to act.
-    pub async fn warning(&self, object: &ObjectReference, reason: &str, note: &str) {
-        self.publish(object, None, EventType::Warning, reason, note).await;
-    }
-
-    /// An Event that cannot be written is logged and dropped.
-    async fn publish(
+    /// Publishes an Event on an object, which may name another one too. One that cannot be written is logged and dropped.
+    pub async fn publish(
         &self,
         object: &ObjectReference,
         secondary: Option<ObjectReference>,
-        type_: EventType,
-        reason: &str,
+        reason: EventReason,
         note: &str,
     ) {
         let event = Event {
-            type_,
-            reason: reason.to_owned(),
+            type_: match reason.event_type() {
+                Type::Normal => EventType::Normal,
+                Type::Warning => EventType::Warning,
+            },
+            reason: reason.to_string(),
             note: Some(readable(note, NOTE)),
-            action: reason.to_owned(),
+            action: reason.to_string(),
             secondary,
         };
         if let Err(error) = self.recorder.publish(&event, object).await {
             tracing::warn!(
-                reason,
+                %reason,
                 error = &error as &dyn std::error::Error,
                 "an event could not be written"
             );

@@ -6,6 +6,7 @@ const fn yes(reason: Reason, text: &'static str) -> Meaning {
     Meaning {
         reason,
         status: Status::True,
+        stalls: false,
         text,
     }
 }
@@ -14,7 +15,16 @@ const fn no(reason: Reason, text: &'static str) -> Meaning {
     Meaning {
         reason,
         status: Status::False,
+        stalls: false,
         text,
+    }
+}
+
+/// `False` until a person acts.
+const fn stalls(reason: Reason, text: &'static str) -> Meaning {
+    Meaning {
+        stalls: true,
+        ..no(reason, text)
     }
 }
 
@@ -51,7 +61,7 @@ const SCHEDULED: &[Meaning] = &[
         Reason::Unschedulable,
         "The scheduler refuses the cluster. The message states what is short, where, and what would help.",
     ),
-    no(
+    stalls(
         Reason::InvalidSpec,
         "The spec is not valid; the message lists every fault. What runs is left as it is.",
     ),
@@ -64,7 +74,7 @@ const HOSTS_LABELED: &[Meaning] = &[
         Reason::Waiting,
         "Members wait to be labelled or released; the message names hosts and what each waits for.",
     ),
-    no(
+    stalls(
         Reason::Blocked,
         "A host is not as the placement needs it, for example used by another cluster. A person has to act.",
     ),
@@ -86,15 +96,15 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::Progressing,
         "Work is going on; the message states what is awaited.",
     ),
-    no(
+    stalls(
         Reason::PortConflict,
         "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
     ),
-    no(
+    stalls(
         Reason::NameConflict,
         "An object with the name of one of the agent's objects has another owner.",
     ),
-    no(
+    stalls(
         Reason::OverrideNotAllowed,
         "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
     ),
@@ -105,7 +115,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
     ),
     no(Reason::ImagePull, "A pod's image cannot be pulled."),
     no(Reason::PodsFail, "Pods end or cannot be started."),
-    no(
+    stalls(
         Reason::BadTemplate,
         "The site's template cannot be used. The load balancer still runs with the last one that could.",
     ),
@@ -113,7 +123,7 @@ const LOAD_BALANCER_READY: &[Meaning] = &[
         Reason::NetworkAttachmentMissing,
         "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
     ),
-    no(
+    stalls(
         Reason::NamespaceNotGranted,
         "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
     ),
@@ -142,7 +152,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
         Reason::Progressing,
         "Work is going on; the message states what is awaited.",
     ),
-    no(
+    stalls(
         Reason::InvalidKey,
         "An entry of `sshAuthorizedKeys` or `sshUserCA` cannot be used; the message names it by its index. The others can log in.",
     ),
@@ -150,7 +160,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
         Reason::KeySecretMissing,
         "The Secret of `nodeSSHPrivateKeys` does not exist, or the agent may not read it.",
     ),
-    no(
+    stalls(
         Reason::KeySecretInvalid,
         "The Secret of `nodeSSHPrivateKeys` has a value that is no private key; the message names its key. The others can be used.",
     ),
@@ -158,19 +168,19 @@ const JUMP_HOST_READY: &[Meaning] = &[
         Reason::KubeconfigMissing,
         "The Secret of `kubeconfigSecret` does not exist, has no key `value`, or the agent may not read it.",
     ),
-    no(
+    stalls(
         Reason::HostKeyInvalid,
         "A host key in the jump host's own Secret cannot be used. The agent changes none that is there.",
     ),
-    no(
+    stalls(
         Reason::PortConflict,
         "Another Service uses a node port of the spec, or an older SIPCluster of the same namespace requests it; the message names it.",
     ),
-    no(
+    stalls(
         Reason::NameConflict,
         "An object with the name of one of the agent's objects has another owner.",
     ),
-    no(
+    stalls(
         Reason::OverrideNotAllowed,
         "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
     ),
@@ -188,7 +198,7 @@ const JUMP_HOST_READY: &[Meaning] = &[
         Reason::NetworkAttachmentMissing,
         "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
     ),
-    no(
+    stalls(
         Reason::NamespaceNotGranted,
         "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
     ),
@@ -211,7 +221,7 @@ const AUTH_READY: &[Meaning] = &[
         Reason::Progressing,
         "Work is going on; the message states what is awaited.",
     ),
-    no(
+    stalls(
         Reason::ConnectorMissing,
         "The entry has no connector and no static passwords, so nobody could log in. Nothing is made for it.",
     ),
@@ -219,11 +229,11 @@ const AUTH_READY: &[Meaning] = &[
         Reason::SecretMissing,
         "A Secret that the entry names does not exist or lacks a key. What runs is left as it is.",
     ),
-    no(
+    stalls(
         Reason::SecretInvalid,
         "A Secret that the entry names cannot be used; the message names the rule. What runs is left as it is.",
     ),
-    no(
+    stalls(
         Reason::StorageMissing,
         "The Dex agent runs without its argument `--storage-endpoint`. It creates nothing for the entry.",
     ),
@@ -231,7 +241,7 @@ const AUTH_READY: &[Meaning] = &[
         Reason::StorageUnreachable,
         "The site's storage for identity providers does not answer, or refuses the agent.",
     ),
-    no(
+    stalls(
         Reason::CertificateInvalid,
         "No certificate can be made for the provider, or its CA certificates have no room in `status.endpoints`; the message states why.",
     ),
@@ -239,11 +249,11 @@ const AUTH_READY: &[Meaning] = &[
         Reason::CertificateNotReady,
         "cert-manager has not issued the provider's certificate for all its names, or is not installed. What runs is left as it is.",
     ),
-    no(
+    stalls(
         Reason::ConfigurationInvalid,
         "The configuration of Dex that was made is not read back as it was meant: an error of the agent. What runs is left as it is.",
     ),
-    no(
+    stalls(
         Reason::IssuerUnknown,
         "The entry has none of `hostname`, `clusterIP` and `issuer`, and its Service is not of type LoadBalancer. (While the load balancer has not assigned an address, the reason is `Progressing`.)",
     ),
@@ -264,7 +274,7 @@ const AUTH_READY: &[Meaning] = &[
         "The Secret of `kubeconfigSecret` does not exist or has no key `value`, so the bindings of groups are not applied. The provider \
          runs.",
     ),
-    no(
+    stalls(
         Reason::KubeconfigInvalid,
         "The kubeconfig of `kubeconfigSecret` cannot be used; the message names the rule. The provider runs.",
     ),
@@ -276,15 +286,15 @@ const AUTH_READY: &[Meaning] = &[
         Reason::TenantRefuses,
         "The tenant's API server refuses a binding of a group; the message names it. The others are applied, and the provider runs.",
     ),
-    no(
+    stalls(
         Reason::PortConflict,
         "Another Service uses the node port of the spec, or an older SIPCluster of the same namespace requests it.",
     ),
-    no(
+    stalls(
         Reason::NameConflict,
         "An object with the name of one of the agent's objects has another owner.",
     ),
-    no(
+    stalls(
         Reason::OverrideNotAllowed,
         "`override.service` has something that the site's configuration does not list; the message names it. What runs is left as it is.",
     ),
@@ -295,7 +305,7 @@ const AUTH_READY: &[Meaning] = &[
         Reason::NetworkAttachmentMissing,
         "A `NetworkAttachmentDefinition` does not exist, or a pod has not joined its network.",
     ),
-    no(
+    stalls(
         Reason::NamespaceNotGranted,
         "The agent has no rights in the cluster's namespace. What runs is left as it is; the message states what to apply.",
     ),
@@ -306,7 +316,7 @@ const AUTH_READY: &[Meaning] = &[
 ];
 
 impl ConditionType {
-    /// The reasons that its owner gives.
+    /// The reasons that its owner gives; none for [`ConditionType::Stalled`], which has those of the others.
     #[must_use]
     pub fn reasons(self) -> &'static [Meaning] {
         match self {
@@ -317,7 +327,15 @@ impl ConditionType {
             Self::LoadBalancerReady => LOAD_BALANCER_READY,
             Self::JumpHostReady => JUMP_HOST_READY,
             Self::AuthReady => AUTH_READY,
+            Self::Stalled => &[],
         }
+    }
+
+    /// Whether the condition does not get better until a person acts, by the reason that it has.
+    #[must_use]
+    pub fn stalls(self, reason: Reason) -> bool {
+        let mut reasons = self.reasons().iter();
+        reasons.any(|meaning| meaning.reason == reason && meaning.stalls)
     }
 
     /// The reason that a condition of this type has, by its text.

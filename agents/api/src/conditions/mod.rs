@@ -29,6 +29,8 @@ pub enum ConditionType {
     AuthReady,
     /// See [`SERVICES_SKIPPED`].
     ServicesSkipped,
+    /// See [`STALLED`].
+    Stalled,
 }
 
 /// Every role has the hosts that it asks for.
@@ -39,6 +41,8 @@ pub const HOSTS_LABELED: ConditionType = ConditionType::HostsLabeled;
 pub const READY: ConditionType = ConditionType::Ready;
 /// Sections of the spec whose agent this site does not have.
 pub const SERVICES_SKIPPED: ConditionType = ConditionType::ServicesSkipped;
+/// Nothing changes until a person acts.
+pub const STALLED: ConditionType = ConditionType::Stalled;
 /// Load balancers are as the spec asks.
 pub const LOAD_BALANCER_READY: ConditionType = ConditionType::LoadBalancerReady;
 /// Jump hosts are as the spec asks.
@@ -75,7 +79,7 @@ pub enum Owner {
 
 impl ConditionType {
     /// Every type, in the order of the reference page.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Ready,
         Self::Scheduled,
         Self::HostsLabeled,
@@ -83,6 +87,7 @@ impl ConditionType {
         Self::JumpHostReady,
         Self::AuthReady,
         Self::ServicesSkipped,
+        Self::Stalled,
     ];
 
     /// `type` as it is written.
@@ -96,6 +101,7 @@ impl ConditionType {
             Self::JumpHostReady => "JumpHostReady",
             Self::AuthReady => "AuthReady",
             Self::ServicesSkipped => "ServicesSkipped",
+            Self::Stalled => "Stalled",
         }
     }
 
@@ -103,7 +109,9 @@ impl ConditionType {
     #[must_use]
     pub fn owner(self) -> Owner {
         match self {
-            Self::Ready | Self::Scheduled | Self::HostsLabeled | Self::ServicesSkipped => Owner::Cluster,
+            Self::Ready | Self::Scheduled | Self::HostsLabeled | Self::ServicesSkipped | Self::Stalled => {
+                Owner::Cluster
+            }
             Self::LoadBalancerReady => Owner::LoadBalancer,
             Self::JumpHostReady => Owner::JumpHost,
             Self::AuthReady => Owner::Auth,
@@ -120,7 +128,7 @@ impl ConditionType {
             | Self::LoadBalancerReady
             | Self::JumpHostReady
             | Self::AuthReady => Polarity::Positive,
-            Self::ServicesSkipped => Polarity::Negative,
+            Self::ServicesSkipped | Self::Stalled => Polarity::Negative,
         }
     }
 
@@ -138,6 +146,10 @@ impl ConditionType {
             Self::AuthReady => "Identity providers are as specified.",
             Self::ServicesSkipped => {
                 "The spec has sections whose agent this site does not have; the message names them. They do not hold up `Ready`."
+            }
+            Self::Stalled => {
+                "Nothing changes until a person acts: the reason is that of the condition that the message names, one of those marked \
+                 *stalls* in its table. kstatus, and so Flux and Argo CD, show the cluster as failed."
             }
         }
     }

@@ -9,6 +9,10 @@ const HEAD: &str = "\
 
 Each type has one owner. `observedGeneration` is the generation of the spec that the owner has acted on: an older one states
 nothing about the spec that is there now. Types and reasons keep their names; messages are for people.
+
+`status.state` is `Ready`, `Stalled` or `Progressing`, as the conditions `Ready` and `Stalled` are, for programs that cannot select a
+condition: `airshipctl cluster status` reads it by the annotation `airshipit.org/status-check` of the definition. `status.roles` has the
+numbers of members.
 ";
 
 /// The page, which `docs/conditions.md` holds.
@@ -25,8 +29,14 @@ fn section(kind: ConditionType) -> String {
     };
     let (meaning, owner) = (kind.meaning(), kind.owner());
     let head = format!("\n## `{kind}`\n\n{meaning} {absent} Written by {owner}.\n");
-    let row = |Meaning { reason, status, text }: &Meaning| {
-        format!("| `{reason}` | `{}` | {text} |\n", status.as_str())
+    let row = |Meaning {
+                   reason,
+                   status,
+                   stalls,
+                   text,
+               }: &Meaning| {
+        let stalls = if *stalls { ", *stalls*" } else { "" };
+        format!("| `{reason}` | `{}`{stalls} | {text} |\n", status.as_str())
     };
     let rows = kind.reasons();
     let table = (!rows.is_empty()).then(|| "\n| reason | status | meaning |\n|---|---|---|\n".to_owned());

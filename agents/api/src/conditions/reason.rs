@@ -29,6 +29,8 @@ pub struct Meaning {
     pub reason: Reason,
     /// The status that it comes with.
     pub status: Status,
+    /// Whether only a person can change that: neither time nor another program does, and trying again does not help.
+    pub stalls: bool,
     /// For people, as sentences.
     pub text: &'static str,
 }

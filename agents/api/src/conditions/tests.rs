@@ -42,6 +42,7 @@ fn names_are_those_that_users_know() {
         "JumpHostReady",
         "AuthReady",
         "ServicesSkipped",
+        "Stalled",
     ];
     assert_eq!(types, known);
     let sip = [
@@ -61,4 +62,14 @@ fn a_reason_is_read_by_its_type() {
     assert_eq!(HOSTS_LABELED.reason("Refused"), Some(Reason::Refused));
     assert_eq!(HOSTS_LABELED.reason("Placed"), None);
     assert!("Placed".to_owned() == Reason::Placed);
+}
+
+#[test]
+fn only_a_false_condition_stalls() {
+    let all = ConditionType::ALL.into_iter().flat_map(ConditionType::reasons);
+    let stalling: Vec<_> = all.filter(|meaning| meaning.stalls).collect();
+    assert!(!stalling.is_empty());
+    assert!(stalling.iter().all(|meaning| meaning.status == Status::False));
+    assert!(SCHEDULED.stalls(Reason::InvalidSpec));
+    assert!(!SCHEDULED.stalls(Reason::Unschedulable), "hosts become free");
 }

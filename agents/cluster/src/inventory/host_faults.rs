@@ -9,7 +9,7 @@ use std::{
 
 use api::BareMetalHost;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::events::Events;
+use kit::events::{EventReason, Events};
 use kube::Resource as _;
 use proto::inventory::v1 as wire;
 use tokio::sync::Notify;
@@ -85,7 +85,9 @@ impl HostFaults {
             tokio::time::sleep(SETTLED).await;
             for Faults { host, faults } in self.take().into_values() {
                 let note = faults.join("; ");
-                events.warning(&reference(&host), "InvalidHost", &note).await;
+                events
+                    .publish(&reference(&host), None, EventReason::InvalidHost, &note)
+                    .await;
             }
         }
     }

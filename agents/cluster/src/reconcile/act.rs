@@ -6,6 +6,7 @@ use api::{BareMetalHost, Belongs, ConsumerReference, SIPCluster};
 use futures::{FutureExt as _, StreamExt as _};
 use kit::{
     apply,
+    events::EventReason,
     placement::{ClusterId, ObjectKey},
 };
 use kube::{Api, ResourceExt as _};
@@ -71,7 +72,9 @@ async fn act_on_machine(action: &MachineAction, context: &Context, outcomes: &mu
             return;
         }
         let note = format!("annotation {DELETE} {what}: {}", apply::reason(error));
-        outcomes.events.push(Event::warning("MachineNotAsked", note));
+        outcomes
+            .events
+            .push(Event::new(EventReason::MachineNotAsked, note));
         outcomes.requeue_in(REFUSED);
     };
     match action {
@@ -145,12 +148,19 @@ async fn act_on_hosts(
 fn host_event(action: &HostAction, cluster: &ClusterId) -> Option<HostEvent> {
     let key = cluster.key();
     let (reason, note) = match action.verb() {
-        Verb::Label => ("Labeled", format!("claimed and labelled for SIPCluster {key}")),
-        Verb::Relabel | Verb::RelabelClaimed => {
-            ("Relabeled", format!("labels of SIPCluster {key} are put back"))
-        }
-        Verb::Adopt => ("Adopted", format!("its labels mean SIPCluster {key}")),
-        Verb::Unlabel => ("Released", format!("the labels of SIPCluster {key} are removed")),
+        Verb::Label => (
+            EventReason::Labeled,
+            format!("claimed and labelled for SIPCluster {key}"),
+        ),
+        Verb::Relabel | Verb::RelabelClaimed => (
+            EventReason::Relabeled,
+            format!("labels of SIPCluster {key} are put back"),
+        ),
+        Verb::Adopt => (EventReason::Adopted, format!("its labels mean SIPCluster {key}")),
+        Verb::Unlabel => (
+            EventReason::Released,
+            format!("the labels of SIPCluster {key} are removed"),
+        ),
         Verb::Confirm | Verb::ConfirmGone => return None,
     };
     Some(HostEvent {

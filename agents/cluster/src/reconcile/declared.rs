@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api::{Cluster, Placement};
+use kit::events::EventReason;
 
 use super::{
     advice::is_surplus,
@@ -16,6 +17,7 @@ use super::{
     services,
     status::{self, OwnStatus},
     status_draft::Draft,
+    summary::Tally,
 };
 
 /// Pause after which a Machine that could not be read is read again.
@@ -48,7 +50,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .machines
         .values()
         .filter_map(|machine| match machine {
-            MachineLookup::Unreadable(why) => Some(Event::warning("MachineNotAsked", why)),
+            MachineLookup::Unreadable(why) => Some(Event::new(EventReason::MachineNotAsked, why)),
             MachineLookup::Found(_) => None,
         })
         .collect();
@@ -61,7 +63,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         status: Some(Draft::Declared(OwnStatus {
             findings: findings::all(object, (holding, &members), &gating, &skipped, *now),
             placement: Some(written),
-            counts: Some(status::counts(placement, wanted)),
+            tally: Some(Tally::new(placement, wanted)),
         })),
         events: placement_events::planned(object, holding),
         requeue: findings::answers_due(object, &gating, *now)

@@ -117,7 +117,7 @@ pub(super) fn released(observation: &Observation<'_>) -> Plan {
                 former_release: None,
                 former_since: None,
             }),
-            counts: None,
+            tally: None,
         })),
         requeue: Some(services::ANSWER_WITHIN + Duration::from_secs(1)),
         ..nothing

@@ -39,6 +39,7 @@ mod served_cluster;
 mod services;
 mod status;
 mod status_draft;
+mod summary;
 mod write_probe;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use api::{MemberState, SIPCluster, conditions};
 use kit::{
     conditions::find,
+    events::EventReason,
     placement::{Member, Placement},
 };
 
@@ -33,10 +34,10 @@ fn scheduled(object: &SIPCluster) -> Option<&str> {
 fn about_all(placement: &Placement, scheduled: Option<&str>) -> Option<Event> {
     match placement.refusal() {
         Some(refusal) if scheduled != Some(refusal.message()) => {
-            Some(Event::warning("Unschedulable", refusal.message()))
+            Some(Event::new(EventReason::Unschedulable, refusal.message()))
         }
-        None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Event::normal(
-            "Scheduled",
+        None if scheduled.is_none_or(|before| !before.is_empty()) => Some(Event::new(
+            EventReason::Scheduled,
             format!("{} hosts are held", placement.members().len()),
         )),
         Some(_) | None => None,
@@ -71,19 +72,18 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
             leaving.push(format!("{host} ({role}): {reason}{advice}"));
         }
     }
-    let event = |event: fn(&'static str, String) -> Event, reason, what: &str, list: Vec<String>| {
-        (!list.is_empty()).then(|| event(reason, format!("{what}: {}", named(&list))))
+    let event = |reason, what: &str, list: Vec<String>| {
+        (!list.is_empty()).then(|| Event::new(reason, format!("{what}: {}", named(&list))))
     };
     [
-        event(Event::warning, "HostFailed", "to be replaced", failed),
-        event(Event::normal, "MoveRequested", "to be moved", moves),
+        event(EventReason::HostFailed, "to be replaced", failed),
+        event(EventReason::MoveRequested, "to be moved", moves),
         event(
-            Event::normal,
-            "Replacing",
+            EventReason::Replacing,
             "hosts come in the place of others",
             replacing,
         ),
-        event(Event::normal, "Releasing", "hosts are released", leaving),
+        event(EventReason::Releasing, "hosts are released", leaving),
     ]
     .into_iter()
     .flatten()
@@ -145,7 +145,7 @@ mod tests {
         let events = about_members(&cluster(status), &holding(members, false, hosts));
         events
             .into_iter()
-            .map(|event| (event.reason, event.note))
+            .map(|event| (event.reason.as_str(), event.note))
             .collect()
     }
 

@@ -1,7 +1,7 @@
 //! From what is observed to what is done. Pure: the same observation gives the same plan.
 
 use api::conditions::{self, Reason};
-use kit::{conditions::Finding, placement::ClusterId};
+use kit::{conditions::Finding, events::EventReason, placement::ClusterId};
 
 use super::{
     assessment::Assessment,
@@ -43,7 +43,7 @@ fn invalid(observation: &Observation<'_>, why: &str) -> Plan {
             .collect(),
             ..OwnStatus::default()
         })),
-        events: vec![Event::warning(Reason::InvalidSpec.as_str(), why)],
+        events: vec![Event::new(EventReason::InvalidSpec, why)],
         ..Plan::nothing(ClusterId::for_object(observation.object))
     }
 }

@@ -6,6 +6,7 @@ use api::SIPCluster;
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     apply,
+    events::EventReason,
     metrics::{Outcome, Reconcile},
     placement::ObjectKey,
     scheduler,
@@ -41,7 +42,7 @@ pub(super) async fn report(
     let mut notices = plan.notices;
     for (host, words) in &outcomes.refused {
         let note = format!("BareMetalHost {host} cannot be written: {words}");
-        notices.push(Event::warning("UnableToApplyLabels", note));
+        notices.push(Event::new(EventReason::UnableToApplyLabels, note));
     }
     notices.extend(outcomes.events.iter().cloned());
     publish(notices, object, context).await;
@@ -98,17 +99,8 @@ async fn write(
 
 async fn publish(events: Vec<Event>, object: &SIPCluster, context: &Context) {
     let reference = object.object_ref(&());
-    for Event {
-        warning,
-        reason,
-        note,
-    } in events
-    {
-        if warning {
-            context.events.warning(&reference, reason, &note).await;
-        } else {
-            context.events.normal(&reference, reason, &note).await;
-        }
+    for Event { reason, note } in events {
+        context.events.publish(&reference, None, reason, &note).await;
     }
 }
 
@@ -130,7 +122,7 @@ pub(super) async fn finish(
             "the scheduler cannot be asked, so nothing changes: {}",
             scheduler::reason(status)
         );
-        publish(vec![Event::warning("Stale", note)], object, context).await;
+        publish(vec![Event::new(EventReason::Stale, note)], object, context).await;
     }
     let result = match result {
         // Nothing has failed: the watch delivers what has changed, and that is reconciled then.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::{
-    Counts, Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
+    Member, MemberState, Placement, SIPCluster, SIPClusterStatus,
     conditions::{self, ConditionType},
 };
 use k8s_openapi::{
@@ -15,25 +15,29 @@ use kit::{
     placement::{self as placed, Position},
 };
 
-use super::members::{is_succeeded, rank};
+use super::{
+    members::{is_succeeded, rank},
+    summary::{self, Tally},
+};
 
 /// Condition types that this agent owns.
-const OWN: [ConditionType; 4] = [
+const OWN: [ConditionType; 5] = [
     conditions::SCHEDULED,
     conditions::HOSTS_LABELED,
     conditions::READY,
     conditions::SERVICES_SKIPPED,
+    conditions::STALLED,
 ];
 
 /// What this agent writes to the status of a `SIPCluster`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OwnStatus {
-    /// Conditions of the types that it owns.
+    /// Conditions of the types that it owns, without `Stalled`, which follows from all conditions.
     pub(super) findings: Vec<Finding>,
     /// The placement; `None` leaves the one that is there.
     pub(super) placement: Option<Placement>,
-    /// Members for people; `None` leaves those that are there.
-    pub(super) counts: Option<Counts>,
+    /// How many members there are; `None` leaves what is there.
+    pub(super) tally: Option<Tally>,
 }
 
 /// The status to apply, if it differs from the one that was observed.
@@ -84,15 +88,17 @@ fn owned(object: &SIPCluster) -> SIPClusterStatus {
         ),
         placement: status.placement,
         counts: status.counts,
+        roles: status.roles,
+        state: status.state,
         ..SIPClusterStatus::default()
     }
 }
 
 fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus {
     let OwnStatus {
-        findings,
+        mut findings,
         placement,
-        counts,
+        tally,
     } = own;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation.unwrap_or_default();
@@ -106,6 +112,12 @@ fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus
     } else {
         Some(Time(now))
     };
+    let stalled = summary::stalled(object, &findings);
+    let state = summary::state(&findings, stalled.as_ref());
+    findings.extend(stalled);
+    let (counts, roles) = tally.map_or((before.counts, before.roles), |tally| {
+        (Some(tally.counts), tally.roles)
+    });
     let conditions: Vec<Condition> = findings
         .into_iter()
         .map(|finding| finding.condition(&before.conditions, generation, now))
@@ -117,7 +129,9 @@ fn next(object: &SIPCluster, own: OwnStatus, now: Timestamp) -> SIPClusterStatus
         placement: placement
             .map(|next| since(next, before.placement.as_ref(), now))
             .or(before.placement),
-        counts: counts.or(before.counts),
+        counts,
+        roles,
+        state: Some(state),
         ..SIPClusterStatus::default()
     }
 }
@@ -203,36 +217,6 @@ fn replaced(member: &placed::Member, among: &[placed::Member]) -> Option<String>
     let takes = there || member.state() == MemberState::Claimed;
     takes.then(|| old.to_string())
 }
-
-/// Members bound of members wanted, by role: the control plane, and all others together.
-#[must_use]
-pub(super) fn counts(placed: &placed::Placement, wanted: impl IntoIterator<Item = (String, u32)>) -> Counts {
-    let bound = |control_plane: bool| {
-        let members = placed
-            .members()
-            .iter()
-            .filter(|member| member.state() == MemberState::Bound);
-        members
-            .filter(|member| (member.role() == CONTROL_PLANE) == control_plane)
-            .count()
-    };
-    let (mut control_plane, mut workers) = (None, None);
-    for (role, want) in wanted {
-        let sum = if role == CONTROL_PLANE {
-            &mut control_plane
-        } else {
-            &mut workers
-        };
-        *sum = Some(sum.unwrap_or(0) + u64::from(want));
-    }
-    Counts {
-        control_plane: control_plane.map(|wanted| format!("{}/{wanted}", bound(true))),
-        workers: workers.map(|wanted| format!("{}/{wanted}", bound(false))),
-    }
-}
-
-/// SIP's name of the control plane's role.
-const CONTROL_PLANE: &str = "ControlPlane";
 
 #[cfg(test)]
 mod tests {

@@ -72,7 +72,7 @@ impl Progress {
         OwnStatus {
             findings: deleting(&why, blocked || !outcomes.refused.is_empty()),
             placement: Some(placement),
-            counts: None,
+            tally: None,
         }
     }
 }

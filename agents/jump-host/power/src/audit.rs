@@ -8,7 +8,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kit::events::Events;
+use kit::events::{EventReason, Events};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use runtime::{
     metrics::{Definition, Kind, Metrics},
@@ -234,7 +234,9 @@ impl Audit {
         match outcome {
             Ok(()) => {
                 let note = format!("{did}: {} ({who}).", action.name());
-                self.events.normal(host, "PowerChanged", &note).await;
+                self.events
+                    .publish(host, None, EventReason::PowerChanged, &note)
+                    .await;
             }
             Err(status) => {
                 let note = format!(
@@ -243,7 +245,9 @@ impl Audit {
                     reason(status),
                     status.message()
                 );
-                self.events.warning(host, "PowerChangeFailed", &note).await;
+                self.events
+                    .publish(host, None, EventReason::PowerChangeFailed, &note)
+                    .await;
             }
         }
     }

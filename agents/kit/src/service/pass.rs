@@ -12,7 +12,7 @@ use super::{
     problem::{AVAILABLE, PROGRESSING},
     status::{self, Status},
 };
-use crate::conditions::Finding;
+use crate::{conditions::Finding, events::EventReason};
 
 /// How a pass over a cluster ended.
 pub(super) struct Pass {
@@ -55,7 +55,8 @@ pub(super) async fn write_and_warn<S: Service>(
         && let Some(Finding { reason, message, .. }) = notable
     {
         let object = observed.object().object_ref(&());
-        context.events.warning(&object, reason.as_str(), &message).await;
+        let reason = EventReason::Condition(reason);
+        context.events.publish(&object, None, reason, &message).await;
     }
     Ok(())
 }

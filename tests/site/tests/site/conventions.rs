@@ -1,10 +1,11 @@
 //! What people and tools expect of any Kubernetes API.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use sandbox::region::HOSTS_NAMESPACE;
+use serde_json::Value;
 
 use crate::fixtures::{PATIENCE, Role, Stage, cluster, fleet, held, members, on_shared_site};
 
@@ -79,5 +80,96 @@ fn events_on_a_host_tell_its_life_and_name_the_cluster() {
         stage.delete(&shop).await;
         stage.gone(&shop).await;
         has_reasons(stage, &host, &["Labeled", "Released"]).await;
+    });
+}
+
+/// The status that kstatus computes for an object without rules of its own; Flux, Argo CD and airshipctl use it.
+fn kstatus(object: &Value) -> &'static str {
+    let is = |kind: &str, status: &str| {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let mut own = conditions.filter(|condition| condition["type"] == kind);
+        own.any(|condition| condition["status"] == status)
+    };
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        "Terminating"
+    } else if object["status"]["observedGeneration"] != object["metadata"]["generation"] {
+        "InProgress"
+    } else if is("Stalled", "True") {
+        "Failed"
+    } else if is("Reconciling", "True") || is("Ready", "False") || is("Ready", "Unknown") {
+        "InProgress"
+    } else {
+        "Current"
+    }
+}
+
+#[test]
+fn tools_read_the_state_of_a_cluster() {
+    const SCENARIO: &str = "states";
+    on_shared_site(SCENARIO, async |stage| {
+        stage.load(&fleet(SCENARIO, 1, 1, 1)).await;
+        let fine = cluster(SCENARIO, "fine").role(Role::Worker, 1);
+        let large = cluster(SCENARIO, "large").role(Role::Worker, 3);
+        let invalid = cluster(SCENARIO, "invalid")
+            .role(Role::Worker, 1)
+            .with("/nodes/Worker/count", Value::Null);
+        stage.create(&fine).await;
+        stage.ready(&fine).await;
+        stage.create(&large).await;
+        stage
+            .condition_is(&large, "Scheduled", "False", "Unschedulable")
+            .await;
+        stage.create(&invalid).await;
+        stage
+            .condition_is(&invalid, "Stalled", "True", "InvalidSpec")
+            .await;
+        let expected = BTreeMap::from([
+            ("Current", "fine"),
+            ("InProgress", "large"),
+            ("Failed", "invalid"),
+        ]);
+
+        let all = stage
+            .kubectl(&["get", "sipclusters", "-n", SCENARIO, "-o", "json"])
+            .await;
+        let all: Value = serde_json::from_str(&all).unwrap();
+        let computed = all["items"].as_array().unwrap().iter();
+        let computed: BTreeMap<&str, &str> = computed
+            .map(|object| (kstatus(object), object["metadata"]["name"].as_str().unwrap()))
+            .collect();
+        assert_eq!(computed, expected);
+
+        // airshipctl puts each expression into a filter of a list, as here.
+        let crd = ["get", "crd", "sipclusters.airship.airshipit.org", "-o", "json"];
+        let crd: Value = serde_json::from_str(&stage.kubectl(&crd).await).unwrap();
+        let checks = crd["metadata"]["annotations"]["airshipit.org/status-check"]
+            .as_str()
+            .unwrap();
+        let checks: Vec<BTreeMap<String, String>> = serde_json::from_str(checks).unwrap();
+        assert_eq!(checks.len(), expected.len());
+        for check in checks {
+            let path = format!("jsonpath={{.items[?({})].metadata.name}}", check["condition"]);
+            let matched = stage
+                .kubectl(&["get", "sipclusters", "-n", SCENARIO, "-o", &path])
+                .await;
+            assert_eq!(Some(&&*matched), expected.get(&*check["status"]), "{check:?}");
+        }
+
+        // Alerts and scripts count without parsing text.
+        let path = "jsonpath={.status.roles[?(@.role==\"Worker\")].bound}/{.status.roles[0].wanted}";
+        let counted = stage
+            .kubectl(&["get", "sipcluster", "fine", "-n", SCENARIO, "-o", path])
+            .await;
+        assert_eq!(counted, "1/1");
+
+        // It is no longer stalled once somebody has acted.
+        let amended = cluster(SCENARIO, "invalid").role(Role::Worker, 0);
+        stage.edit(&invalid, amended.spec().clone()).await;
+        let ready = stage.ready(&amended).await;
+        let conditions = ready.data["status"]["conditions"].as_array().unwrap();
+        assert!(
+            conditions.iter().all(|condition| condition["type"] != "Stalled"),
+            "{conditions:?}"
+        );
     });
 }

@@ -247,6 +247,8 @@ impl Site {
                 status.observed_since = change.observed_since;
                 status.placement = change.placement;
                 status.counts = change.counts;
+                status.roles = change.roles;
+                status.state = change.state;
                 status.conditions = change.conditions;
                 wrote = true;
             }

@@ -39,7 +39,7 @@ fn an_invalid_spec_changes_conditions_only() {
     });
     assert!(plan.hosts.is_none() && plan.watched.is_none() && plan.finalizer.is_none());
     let own = plan.status.unwrap().finish(&Outcomes::default());
-    assert_eq!((own.placement, own.counts), (None, None), "they stay");
+    assert_eq!((own.placement, own.tally), (None, None), "they stay");
     let conditions: Vec<_> = own
         .findings
         .iter()

@@ -1,0 +1,7 @@
+//! See `targets`.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::network_data(bytes));

@@ -1,0 +1,26 @@
+//! Writes the reference pages that follow from the types: of conditions and of Events.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Parser;
+
+/// Writes the reference pages as Markdown.
+#[derive(Parser)]
+struct Arguments {
+    /// The directory that they go to, such as `docs`
+    #[arg(long)]
+    write: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Arguments { write } = Arguments::parse();
+    for (name, page) in [
+        ("conditions.md", api::conditions::page()),
+        ("events.md", api::events::page()),
+    ] {
+        let path = write.join(name);
+        std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
