@@ -4,6 +4,7 @@ mod fixtures;
 mod haproxy;
 mod large;
 mod names;
+mod read_back;
 mod running;
 mod sidecar;
 mod takeover;

@@ -13,7 +13,7 @@ use crate::load_balancer::{control_plane, worker};
 const INTERNAL_PORT: u16 = 8404;
 
 /// Ends with the test, however that ends.
-struct Running(Child);
+pub(super) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for Running {
 }
 
 /// Two loopback addresses of this process and test alone, so that the ports on them are free: a member's and our own.
-fn own_addresses(test: u8) -> [Ipv4Addr; 2] {
+pub(super) fn own_addresses(test: u8) -> [Ipv4Addr; 2] {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     [0, 1].map(|which| Ipv4Addr::from([127, (high & 0x0f) | (test << 5) | (which << 4), middle, low]))
 }
@@ -51,7 +51,7 @@ fn serve(listener: TcpListener) -> std::thread::JoinHandle<()> {
     })
 }
 
-fn start(config: &str, directory: &Path) -> (Running, ChildStdout) {
+pub(super) fn start(config: &str, directory: &Path) -> (Running, ChildStdout) {
     let file = directory.join("haproxy.cfg");
     std::fs::write(&file, config).unwrap();
     let mut process = Command::new("haproxy")
@@ -66,7 +66,7 @@ fn start(config: &str, directory: &Path) -> (Running, ChildStdout) {
 }
 
 /// In a site, members are other machines; here a wildcard listener would clash with theirs, and with other tests.
-fn listening_on(front: Ipv4Addr, config: &str) -> String {
+pub(super) fn listening_on(front: Ipv4Addr, config: &str) -> String {
     config
         .replace("bind :::", &format!("bind {front}:"))
         .replace(" v4v6", "")
