@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::body::Incoming;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, exposition};
 use crate::quiet::Quiet;
 use crate::readiness::Readiness;
 use scrapes::Scrapes;
@@ -42,8 +42,6 @@ const HEADERS: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_mins(2);
 /// How long to leave the listener alone when the system is out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Command-line options of the health port.
 #[derive(Debug, Clone, clap::Args)]
@@ -205,9 +203,16 @@ async fn readyz(State(about): State<About>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-async fn metrics(State(about): State<About>) -> Response {
-    match about.scrapes.text().await {
-        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+async fn metrics(State(about): State<About>, headers: HeaderMap) -> Response {
+    let Ok(all) = about.scrapes.all().await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let accept = headers.get_all(header::ACCEPT).into_iter();
+    let mut accept = accept.filter_map(|value| value.to_str().ok());
+    let (kind, body) = if accept.any(exposition::accepts_openmetrics) {
+        (exposition::OPENMETRICS, all.openmetrics)
+    } else {
+        (exposition::TEXT, all.text)
+    };
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }

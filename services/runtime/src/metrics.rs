@@ -1,6 +1,7 @@
 //! The process's metrics, in the `OpenMetrics` text format, and the table of those that every process has.
 
 mod definition;
+pub(crate) mod exposition;
 mod process;
 
 use std::fmt;

@@ -43,8 +43,13 @@ async fn probe(address: SocketAddr) -> String {
 }
 
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    get_as(address, path, "*/*").await
+}
+
+async fn get_as(address: SocketAddr, path: &str, accept: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
@@ -83,6 +88,26 @@ async fn a_request_that_never_ends_is_cut() {
     let mut rest = Vec::new();
     let cut = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut rest)).await;
     assert!(cut.is_ok(), "it is still open");
+}
+
+#[tokio::test]
+async fn a_scraper_gets_the_format_that_it_names() {
+    let (address, _serving) = served().await;
+    for (accept, kind, ends) in [
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8", false),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.3",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            true,
+        ),
+    ] {
+        let answer = get_as(address, "/metrics", accept).await.unwrap();
+        assert!(
+            answer.contains(&format!("content-type: {kind}\r\n")),
+            "{accept}: {answer}"
+        );
+        assert_eq!(answer.ends_with("# EOF\n"), ends, "{accept}: {answer}");
+    }
 }
 
 /// Counts how often it is encoded, which takes a while.

@@ -53,7 +53,7 @@ async fn a_process_is_ready_with_its_gates_and_drains_on_sigterm() {
         metrics.contains("sip_build_info{name=\"test\",version=\"1.2.3\"} 1\n"),
         "{metrics}"
     );
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(metrics.contains("# TYPE sip_build_info gauge\n"), "{metrics}");
     assert_eq!(get(health, "/nothing").await.0, 404);
     assert_eq!(get(health, "/more").await, (200, "more\n".to_owned()));
 

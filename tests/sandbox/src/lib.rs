@@ -33,6 +33,7 @@ pub mod port;
 pub mod process;
 pub mod programs;
 pub mod promises;
+pub mod promtool;
 pub mod proxy;
 pub mod readiness;
 pub mod redfish_emulator;

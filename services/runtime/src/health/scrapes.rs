@@ -1,4 +1,4 @@
-//! The text of all metrics, encoded once for everybody who asks within a second: encoding takes the time of a core, and anybody who
+//! All metrics in both formats, encoded once for everybody who asks within a second: encoding takes the time of a core, and anybody who
 //! reaches the port may ask.
 
 use std::fmt;
@@ -9,9 +9,17 @@ use axum::body::Bytes;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, exposition};
 
-/// How long a text is answered again.
+/// All metrics. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Exposition {
+    pub(super) openmetrics: Bytes,
+    /// In the text format 0.0.4.
+    pub(super) text: Bytes,
+}
+
+/// How long one encoding is answered again.
 const SHARED: Duration = Duration::from_secs(1);
 
 /// Answers scrapes. Cheap to clone.
@@ -25,7 +33,7 @@ pub(super) struct Scrapes {
 struct Encoded {
     at: Instant,
     /// `None`: it failed, which is in the log.
-    text: Option<Bytes>,
+    all: Option<Exposition>,
 }
 
 impl Scrapes {
@@ -36,29 +44,32 @@ impl Scrapes {
         }
     }
 
-    /// All metrics as `OpenMetrics` text, as they were a second ago at most.
+    /// All metrics, as they were a second ago at most.
     ///
     /// # Errors
     /// When they cannot be encoded, which is then in the log.
-    pub(super) async fn text(&self) -> Result<Bytes, fmt::Error> {
+    pub(super) async fn all(&self) -> Result<Exposition, fmt::Error> {
         let mut latest = Arc::clone(&self.latest).lock_owned().await;
-        if let Some(Encoded { at, text }) = &*latest
+        if let Some(Encoded { at, all }) = &*latest
             && at.elapsed() < SHARED
         {
-            return text.clone().ok_or(fmt::Error);
+            return all.clone().ok_or(fmt::Error);
         }
         let metrics = self.metrics.clone();
         // It holds the lock itself: whoever asks and leaves at once begins no second one beside it.
         let encoding = spawn_blocking(move || {
             let encoded = metrics.encode();
-            let text = encoded
+            let all = encoded
                 .inspect_err(|error| tracing::error!(%error, "metrics could not be encoded"))
-                .map(Bytes::from);
+                .map(|openmetrics| Exposition {
+                    text: exposition::text(&openmetrics).into(),
+                    openmetrics: openmetrics.into(),
+                });
             *latest = Some(Encoded {
                 at: Instant::now(),
-                text: text.clone().ok(),
+                all: all.clone().ok(),
             });
-            text
+            all
         });
         encoding.await.map_err(|_| fmt::Error)?
     }

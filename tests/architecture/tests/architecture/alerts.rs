@@ -1,12 +1,15 @@
-//! Alerts name metrics that the programs have.
+//! Alerts name metrics that the programs have, and fire when they should.
 
 use std::collections::BTreeSet;
 
 use regex::Regex;
+use serde_json::Value;
 
 use crate::repository::{assert_none, files_ending, text};
 
 const RULES: &str = "deploy/monitoring/prometheusrule.yaml";
+/// Unit tests of alerts, for promtool.
+const TESTS: &str = "tests/architecture/alerts.yaml";
 
 #[test]
 fn every_metric_of_an_alert_is_registered_by_a_program() {
@@ -32,6 +35,36 @@ fn every_metric_of_an_alert_is_registered_by_a_program() {
             .map(|metric| format!("{RULES}: no program registers {metric}"))
             .collect::<Vec<_>>(),
     );
+}
+
+#[test]
+fn alerts_fire_when_they_should_and_not_before() {
+    let object: Value = serde_saphyr::from_str(&text(RULES).unwrap()).unwrap();
+    let tests = text(TESTS).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let rules = serde_saphyr::to_string(&object["spec"]).unwrap();
+    std::fs::write(directory.path().join("rules.yaml"), rules).unwrap();
+    let file = directory.path().join("tests.yaml");
+    std::fs::write(&file, &tests).unwrap();
+
+    sandbox::promtool::test_rules(&file).unwrap();
+
+    // One case in which it fires, and one in which it does not.
+    let tests: Value = serde_saphyr::from_str(&tests).unwrap();
+    let groups = object["spec"]["groups"].as_array().unwrap().iter();
+    let alerts = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let cases: Vec<&Value> = tests["tests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .collect();
+    for alert in alerts.map(|rule| &rule["alert"]) {
+        let own = || cases.iter().filter(|case| case["alertname"] == *alert);
+        let fires = |case: &&&Value| case.get("exp_alerts").is_some();
+        assert!(own().any(|case| fires(&case)), "{TESTS}: {alert} never fires");
+        assert!(!own().all(|case| fires(&case)), "{TESTS}: {alert} always fires");
+    }
 }
 
 /// Names before a selector.

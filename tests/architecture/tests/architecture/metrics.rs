@@ -93,3 +93,37 @@ fn names_of_metrics_follow_the_conventions() {
     }
     assert_none(&findings);
 }
+
+/// The sections are those of all programs, so this is what promtool finds in any of their scrapes.
+#[test]
+fn promtool_has_nothing_against_any_metric() {
+    let label = Regex::new(r"[a-z_]+").unwrap();
+    let scrape: Vec<String> = rows()
+        .iter()
+        .map(
+            |Row {
+                 name,
+                 labels,
+                 kind,
+                 help,
+             }| {
+                let labels: Vec<_> = label
+                    .find_iter(labels)
+                    .map(|label| format!("{}=\"x\"", label.as_str()))
+                    .collect();
+                let head = |kind: &str| format!("# HELP {name} {help}.\n# TYPE {name} {kind}\n");
+                if kind == "histogram" {
+                    let plain = format!("{{{}}}", labels.join(","));
+                    let bucket = [&labels[..], &["le=\"+Inf\"".to_owned()]].concat().join(",");
+                    return format!(
+                        "{}{name}_bucket{{{bucket}}} 1\n{name}_sum{plain} 1\n{name}_count{plain} 1\n",
+                        head(kind)
+                    );
+                }
+                let kind = if kind == "info" { "gauge" } else { kind };
+                format!("{}{name}{{{}}} 1\n", head(kind), labels.join(","))
+            },
+        )
+        .collect();
+    sandbox::promtool::check_metrics(&scrape.concat()).unwrap();
+}

@@ -98,6 +98,8 @@ async fn a_scrape_holds_to_the_table_and_tells_the_state() {
     scheduler.client.apply("large", 2_000).await.unwrap();
 
     let text = scrape(scheduler.health).await;
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    sandbox::promtool::check_metrics(body).unwrap();
     let found = samples(&text);
 
     for sample in &found {

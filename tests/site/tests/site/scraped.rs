@@ -55,6 +55,7 @@ async fn metrics_count_clusters_and_hosts_without_names() {
     );
     for agent in AGENTS {
         let metrics = stage.metrics_of(agent).await;
+        sandbox::promtool::check_metrics(&metrics).unwrap();
         assert_eq!(samples(&metrics, "sip_agent_is_leader"), [("", 1.0)], "{metrics}");
         for (name, counted) in [
             ("sip_agent_reconciles_total", "{outcome=\"succeeded\"}"),
