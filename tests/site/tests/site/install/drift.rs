@@ -253,6 +253,26 @@ fn programs_take_what_their_manifests_give_them() {
 }
 
 #[test]
+fn objects_name_their_release_and_who_manages_them() {
+    for overlay in OVERLAYS {
+        // What an overlay generates for its site is the site's own.
+        let rendered = Rendered::overlay(overlay);
+        let ours = rendered.0.iter().filter(|object| object["kind"] != "ConfigMap");
+        for object in ours {
+            let labels = &object["metadata"]["labels"];
+            let expected = [
+                ("app.kubernetes.io/part-of", "sip"),
+                ("app.kubernetes.io/managed-by", "kustomize"),
+                ("app.kubernetes.io/version", VERSION),
+            ];
+            for (key, value) in expected {
+                assert_eq!(labels[key], value, "{overlay}: {key} of {object}");
+            }
+        }
+    }
+}
+
+#[test]
 fn agents_give_pods_the_programs_of_their_release() {
     let named = |field: &str, image: &str| {
         let row = IMAGES.iter().find(|row| row.name == image).unwrap();
