@@ -10,6 +10,8 @@ tool = $$($(SETUP) --locate | sed -n 's/^$(1)=//p')
 # What `proto/` must stay compatible with, whatever commits a change has.
 PROTO_BASELINE := proto/baseline.binpb
 
+# What `make upgrade` begins with, such as v0.1.0.
+FROM ?=
 # Where `make push` copies images to, such as registry.example/sip.
 REGISTRY ?=
 # Files with CA certificates (PEM) that programs in images trust besides those of this machine, such as a proxy's.
@@ -48,7 +50,7 @@ endef
 .DEFAULT_GOAL := help
 # Steps use the same cargo target directory and the same two cores.
 .NOTPARALLEL:
-.PHONY: help abuse advisories demo test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
+.PHONY: help abuse advisories demo upgrade test check bench soak soak-site fuzz lint generate images proto-baseline push clean setup setup-bench setup-checks setup-fuzz setup-images fmt clippy proto-lint dependencies unit all-tests
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -117,6 +119,16 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	$(call step,logins while everything is changed,SOAK_LOGINS=$${SOAK_LOGINS:-50} \
 	    $(PROOF) --package sip-site-tests --test site real_node::sign_in -- --nocapture)
 	$(call step,decisions,SOAK=$${SOAK:-10} $(CARGO) test --quiet --package sip-placement --package sip-optimum-tests -- --nocapture)
+
+upgrade: setup-checks ## replaces the programs of the revision FROM with the present ones, in either order, in a site with clusters in place
+	@test -n "$(FROM)" || { echo 'make upgrade FROM=REVISION' >&2; exit 1; }
+	@rm -rf target/upgrade/source && mkdir -p target/upgrade/source
+	@git archive $(FROM) | tar --extract --directory target/upgrade/source
+	$(call step,programs of $(FROM),$(CARGO) build --quiet --locked --workspace --bins \
+	    --manifest-path target/upgrade/source/Cargo.toml --target-dir target/upgrade/build)
+	$(call step,build,$(CARGO) build --quiet --workspace --bins)
+	$(call step,upgrade,SIP_BIN_DIR=$(CURDIR)/target/upgrade/build/debug \
+	    $(PROOF) --package sip-site-tests --test site upgrade:: -- --nocapture)
 
 fuzz: setup-fuzz ## fuzzes the input of `sipctl plan`, selectors, SIPClusters, networkData and the configurations of Dex and HAProxy, FUZZ_SECONDS (600) each
 	@for target in services/sipctl/plan_input services/sipctl/selectors agents/api/sip_cluster agents/api/network_data \

@@ -23,12 +23,21 @@ pub struct Error {
 /// # Errors
 /// When it was not built.
 pub fn path(program: &str) -> Result<PathBuf, Error> {
-    let directories = match std::env::var_os(DIRECTORY_VARIABLE) {
-        Some(directory) => vec![PathBuf::from(directory)],
-        None => std::env::current_exe()
-            .map(|ours| ours.ancestors().skip(1).take(2).map(Path::to_owned).collect())
-            .unwrap_or_default(),
-    };
+    match std::env::var_os(DIRECTORY_VARIABLE) {
+        Some(directory) => find(program, &[PathBuf::from(directory)]),
+        None => built(program),
+    }
+}
+
+/// The same of the present build, whatever `SIP_BIN_DIR` is.
+///
+/// # Errors
+/// When it was not built.
+pub fn built(program: &str) -> Result<PathBuf, Error> {
+    let ours = std::env::current_exe();
+    let directories: Vec<PathBuf> = ours
+        .map(|ours| ours.ancestors().skip(1).take(2).map(Path::to_owned).collect())
+        .unwrap_or_default();
     find(program, &directories)
 }
 

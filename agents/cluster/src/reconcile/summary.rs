@@ -7,11 +7,9 @@ use api::{
     conditions::{self, ConditionType, Reason},
 };
 use kit::{
-    conditions::Finding,
+    conditions::{Finding, find},
     placement::{Member, Placement},
 };
-
-use super::status;
 
 /// SIP's name of the control plane's role.
 const CONTROL_PLANE: &str = "ControlPlane";
@@ -90,11 +88,13 @@ pub(super) fn stalled(object: &SIPCluster, own: &[Finding]) -> Option<Finding> {
         .filter(|finding| finding.status == Some(false))
         .map(|finding| (finding.kind, finding.reason));
     let generation = object.metadata.generation.unwrap_or_default();
+    let status = object.status.as_ref();
+    let there = status.map(|status| &*status.conditions).unwrap_or_default();
     let others = ConditionType::ALL
         .into_iter()
         .filter(|kind| kind.owner() != conditions::STALLED.owner())
         .filter_map(|kind| {
-            let condition = kit::conditions::find(status::conditions(object), kind)?;
+            let condition = find(there, kind)?;
             let is_current = condition.observed_generation == Some(generation);
             let is_false = is_current && condition.status == "False";
             is_false

@@ -5,7 +5,7 @@ use std::fmt;
 
 use ::placement::{ClusterName, HostId, MemberState, RoleName};
 
-use super::{moved, view::View};
+use super::{conflict_kind::ConflictKind as Kind, moved, view::View};
 use crate::{
     ledger::SitePosition,
     observed::{self, Labels},
@@ -25,7 +25,7 @@ pub(super) fn conflicts(view: View<'_>, record: &Record) -> Vec<Report> {
     if view.existence.is_missing(&record.cluster) {
         let why = "there is no SIPCluster of this name in the site, and its hosts are held; an operator may \
                    release each by `sipctl release-orphan`";
-        found.push(report("cluster-missing", None, None, &why));
+        found.push(report(Kind::ClusterMissing, None, None, &why));
     }
     for (id, member) in &record.members {
         found.extend(member_conflict(view, &record.cluster, id, member));
@@ -44,16 +44,16 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
         if view.inventory.incarnation(&id.name).is_some_and(is_there) {
             return None;
         }
-        return conflict("host-missing", &"its BareMetalHost is gone");
+        return conflict(Kind::HostMissing, &"its BareMetalHost is gone");
     };
     match (member.state, host.labels_for(cluster)) {
         (MemberState::Bound, Labels::None) => conflict(
-            "labels-missing",
+            Kind::LabelsMissing,
             &"is bound and has lost its labels; it stays, and they are put back",
         ),
         (MemberState::Releasing, Labels::None) => match &host.facts().consumer {
             Some(consumer) if host.release_mark() >= member.revision => conflict(
-                "used-after-release",
+                Kind::UsedAfterRelease,
                 &format_args!(
                     "is unlabelled and still used by {} {}/{}",
                     consumer.kind, consumer.namespace, consumer.name
@@ -62,21 +62,21 @@ fn member_conflict(view: View<'_>, cluster: &ClusterName, id: &HostId, member: &
             Some(_) | None => None,
         },
         (MemberState::Releasing, Labels::Ours(_)) if member.confirmed => conflict(
-            "labels-back",
+            Kind::LabelsBack,
             &"was confirmed as released, and has the labels again; it is not free",
         ),
         (MemberState::Claimed, Labels::None) | (MemberState::Releasing, Labels::Ours(_)) => None,
         (MemberState::Claimed | MemberState::Bound, Labels::Ours(role)) if *role == member.role => None,
         (MemberState::Claimed | MemberState::Bound, Labels::Ours(role)) => conflict(
-            "labels-of-another-role",
+            Kind::LabelsOfAnotherRole,
             &format_args!("is held as {}, and its labels say {role}", member.role),
         ),
         (_, Labels::Partial) => conflict(
-            "labels-partial",
+            Kind::LabelsPartial,
             &"has some of the labels, or one that is not valid",
         ),
         (_, Labels::Others(other)) => conflict(
-            "labels-of-another",
+            Kind::LabelsOfAnother,
             &format_args!("is held by this cluster, and its labels name {other}"),
         ),
     }
@@ -90,13 +90,13 @@ fn label_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Item
         let labels = view.reported(id)?.labels_for(&record.cluster);
         match (view.inventory.other_holder(id, &record.cluster), labels) {
             (Some(other), _) => Some(report(
-                "held-by-another",
+                Kind::HeldByAnother,
                 Some(id),
                 None,
                 &format_args!("has labels of this cluster, and {other} holds it"),
             )),
             (None, Labels::Partial) => Some(report(
-                "labels-partial",
+                Kind::LabelsPartial,
                 Some(id),
                 None,
                 &"has some labels of this cluster, which does not hold it; it is not free",
@@ -123,7 +123,7 @@ fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Ite
         let claims = member.state != Some(MemberState::Releasing) && !record.members.contains_key(id);
         claims.then(|| {
             report(
-                "promised-to-another",
+                Kind::PromisedToAnother,
                 Some(id),
                 member.role.as_ref(),
                 &format_args!(
@@ -134,14 +134,9 @@ fn status_conflicts<'a>(view: View<'a>, record: &'a Record) -> impl Iterator<Ite
     })
 }
 
-fn report(
-    kind: &'static str,
-    host: Option<&HostId>,
-    role: Option<&RoleName>,
-    why: &dyn fmt::Display,
-) -> Report {
+fn report(kind: Kind, host: Option<&HostId>, role: Option<&RoleName>, why: &dyn fmt::Display) -> Report {
     Report {
-        kind: kind.into(),
+        kind: kind.as_str().into(),
         host: host.map(Into::into),
         role: role.cloned(),
         message: match host {

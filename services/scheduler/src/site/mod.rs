@@ -12,6 +12,7 @@ mod bmc;
 mod bounds;
 mod changes;
 mod claims;
+mod conflict_kind;
 mod conflicts;
 mod decide;
 mod due;

@@ -232,7 +232,17 @@ impl Process {
         self.launch()
     }
 
-    /// The same, by another clock than the system's.
+    /// Ends it as an upgrade does, and starts another file with the same arguments.
+    ///
+    /// # Errors
+    /// When it cannot be ended or started.
+    pub async fn replace(&mut self, binary: PathBuf, grace: Duration) -> Result<(), Error> {
+        self.stop(grace).await?;
+        self.program.run(binary);
+        self.launch()
+    }
+
+    /// Starts it again by another clock than the system's.
     ///
     /// # Errors
     /// As [`Process::restart`].

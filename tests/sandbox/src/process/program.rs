@@ -105,6 +105,11 @@ impl Program {
         &self.binary
     }
 
+    /// Executes another file from now on.
+    pub(super) fn run(&mut self, binary: PathBuf) {
+        self.binary = binary;
+    }
+
     /// As a person would type it, for messages.
     pub(crate) fn line(&self) -> String {
         let mut line = self.binary.display().to_string();

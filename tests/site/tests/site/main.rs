@@ -63,3 +63,4 @@ mod specs;
 mod steady_state;
 mod tables;
 mod two_sites;
+mod upgrade;

@@ -21,7 +21,7 @@ use crate::load_balancer::Member;
 const AT_ONCE: usize = 500;
 
 /// An answer of HAProxy's command line.
-fn ask(socket: &Path, command: &str) -> String {
+fn answer(socket: &Path, command: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut stream = loop {
         match UnixStream::connect(socket) {
@@ -31,9 +31,9 @@ fn ask(socket: &Path, command: &str) -> String {
         std::thread::sleep(Duration::from_millis(10));
     };
     writeln!(stream, "{command}").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// What a running HAProxy knows: its servers with their backends, and its listeners.
@@ -43,7 +43,7 @@ fn known(config: &str, front: Ipv4Addr) -> (BTreeSet<(String, String, SocketAddr
     let global = format!("global\n  stats socket {} level admin\n", socket.display());
     let config = listening_on(front, config).replacen("global\n", &global, 1);
     let (_running, _log) = start(&config, directory.path());
-    let state = ask(&socket, "show servers state");
+    let state = answer(&socket, "show servers state");
     let servers = state.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, backend, _, name, address, ..] = fields[..] else {
@@ -55,7 +55,7 @@ fn known(config: &str, front: Ipv4Addr) -> (BTreeSet<(String, String, SocketAddr
         Some((backend.to_owned(), name.to_owned(), (address, port).into()))
     });
     let servers = servers.collect();
-    let listeners = ask(&socket, "show stat -1 1 -1");
+    let listeners = answer(&socket, "show stat -1 1 -1");
     let listeners = listeners.lines().filter_map(|line| line.split(',').next());
     (servers, listeners.map(str::to_owned).collect())
 }
