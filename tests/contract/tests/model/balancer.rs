@@ -110,23 +110,24 @@ impl State {
         Some(held.filter_map(|member| member.address).collect())
     }
 
-    /// The configuration that an entry would have now: none if the spec does not name it.
-    fn config(&self, cluster: u8, entry: u8) -> Option<Option<BTreeSet<u8>>> {
+    /// Whether an entry has the configuration that it would have now: none if the spec does not name it.
+    fn is_written(&self, cluster: u8, entry: u8) -> Option<bool> {
         let desired = self.desired(cluster)?;
-        Some(Some(desired).filter(|_| self.balancers(cluster).names(entry)))
+        let balancers = self.balancers(cluster);
+        let desired = Some(desired).filter(|_| balancers.names(entry));
+        Some(balancers.entries[usize::from(entry)].config == desired)
     }
 
     /// Whether the agent would write or delete an entry's configuration.
     pub(crate) fn renders(&self, cluster: u8, entry: u8) -> bool {
-        let present = &self.balancers(cluster).entries[usize::from(entry)].config;
-        self.config(cluster, entry)
-            .is_some_and(|config| config != *present)
+        self.is_written(cluster, entry) == Some(false)
     }
 
     /// The agent writes an entry's configuration, or deletes what there is of one that the spec does not name.
     pub(crate) fn render(&mut self, cluster: u8, entry: u8) {
-        if let Some(config) = self.config(cluster, entry) {
-            self.entry(cluster, entry).config = config;
+        if let Some(desired) = self.desired(cluster) {
+            let is_named = self.balancers(cluster).names(entry);
+            self.entry(cluster, entry).config = Some(desired).filter(|_| is_named);
         }
     }
 
@@ -158,7 +159,7 @@ impl State {
         }
         let followed = config.clone().unwrap_or_default() == *running;
         let followed = followed || self.mutation == Some(Mutation::PodsNotAsked);
-        Some(followed && self.config(cluster, entry)? == *config)
+        Some(followed && self.is_written(cluster, entry)?)
     }
 
     /// What the agent would say: up to which release of the status no pod routes to a host that leaves.
