@@ -2,15 +2,13 @@
 //! are killed: nobody is answered by a machine of the other.
 //!
 //! Agents and the scheduler are killed at writes to the API server: before one has arrived, or when the agent has no answer. In the short
-//! form some are, by `SOAK_SEED`. `SOAK_MOVES` is the number of moves of the long form; with `SOAK_MOVE_KILLS` every move is made with a
-//! kill at every write.
+//! form some are, by `SOAK_SEED`. `SOAK_MOVES` is the number of moves of the long form. With `SOAK_MOVE_KILLS` every way of moving is made with
+//! a kill at one of so many writes: with 1 at every write.
 
 mod ground;
 mod kills;
 mod traffic;
 mod ways;
-
-use std::env;
 
 use rand::{SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use sandbox::{node, region::Agent};
@@ -59,14 +57,16 @@ async fn random_kills(ground: &mut Ground) {
     assert!(moves.is_none() || all.rate() >= RATE, "{}", all.rate());
 }
 
-/// Kills the victim at the first write on both ways, at the second one and so on, until there is none any more.
-async fn kills_at_every_write(
+/// Kills the victim at one of the first writes on both ways, and then at every so many further ones, until there is none any more.
+async fn kills_at_writes(
     ground: &mut Ground,
     how: Move,
     (victim, by): (Victim, Agent),
     reached: Reached,
+    step: usize,
 ) {
-    for nth in 0.. {
+    let first = usize::try_from(requested("SOAK_SEED").unwrap_or(0)).unwrap() % step;
+    for nth in (first..).step_by(step) {
         let when = When::At(Write { by, nth, reached });
         let kill = Kill { victim, when, pod: 0 };
         println!("{how:?}, {kill:?}");
@@ -84,10 +84,11 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
         return;
     }
     let mut ground = Box::pin(Ground::start()).await;
-    if env::var_os("SOAK_MOVE_KILLS").is_none() {
+    let Some(step) = requested("SOAK_MOVE_KILLS") else {
         random_kills(&mut ground).await;
         return;
-    }
+    };
+    let step = usize::try_from(step).unwrap();
     let victims = [
         (Victim::Agent(Agent::LoadBalancer), Agent::LoadBalancer),
         (Victim::Agent(Agent::Cluster), Agent::Cluster),
@@ -97,7 +98,7 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
     for how in MOVES {
         for victim in victims {
             for reached in [Reached::No, Reached::Yes] {
-                kills_at_every_write(&mut ground, how, victim, reached).await;
+                kills_at_writes(&mut ground, how, victim, reached, step).await;
             }
         }
     }
