@@ -139,6 +139,7 @@ impl Injected {
 pub(super) fn refusal(code: u16) -> Answer {
     let reason = match code {
         400 => "BadRequest",
+        403 => "Forbidden",
         409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",
