@@ -30,7 +30,7 @@ async fn random_kills(ground: &mut Ground) {
     let mut random = StdRng::seed_from_u64(seed);
     let moves = requested("SOAK_MOVES");
     let mut order = Vec::new();
-    let mut victims = Kills::default();
+    let mut victims = Kills::new();
     let (mut answers, mut time) = (0, std::time::Duration::ZERO);
     for turn in 0..moves.unwrap_or(MOVES.len() as u64) {
         if order.is_empty() {
@@ -83,7 +83,7 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
         println!("not shown here: {why}");
         return;
     }
-    let mut ground = Box::pin(Ground::start()).await;
+    let mut ground = Box::pin(Ground::start(ground::SCENARIO, true)).await;
     let Some(step) = requested("SOAK_MOVE_KILLS") else {
         random_kills(&mut ground).await;
         return;
@@ -101,5 +101,30 @@ async fn no_tenant_is_answered_by_a_machine_of_another() {
                 kills_at_writes(&mut ground, how, victim, reached, step).await;
             }
         }
+    }
+}
+
+/// The agent judges pods of a plain image by what they were made for. Every change starts others, and those of before have half a minute, so
+/// the short form has one move.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_pods_lead_to_no_machine_of_another_tenant() {
+    if let Some(why) = node::obstacle() {
+        println!("not shown here: {why}");
+        return;
+    }
+    let mut ground = Box::pin(Ground::start("moves-plain", false)).await;
+    let seed = requested("SOAK_SEED").unwrap_or(1);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut victims = Kills::of_plain_pods();
+    let moves = if requested("SOAK_MOVES").is_some() {
+        &MOVES[..]
+    } else {
+        &[Move::Shrink]
+    };
+    for how in moves {
+        let killed = [(); 2].map(|()| Some(victims.next(&mut random)));
+        println!("seed {seed}: {how:?}, killed {killed:?}");
+        let (_, came) = Box::pin(ground.round(*how, killed)).await;
+        println!("came to pass: {came:?}");
     }
 }

@@ -76,9 +76,13 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    pub(super) async fn start() -> Self {
-        let mut stage = start_with(SCENARIO, &[]).await;
-        let config = stage.config(&[HOSTS_NAMESPACE]);
+    /// On a site of this name, of which pods may have a sidecar.
+    pub(super) async fn start(site: &str, have_sidecars: bool) -> Self {
+        let mut stage = start_with(site, SCENARIO, &[]).await;
+        let mut config = stage.config(&[HOSTS_NAMESPACE]);
+        if !have_sidecars {
+            config.haproxy_sidecar_image = None;
+        }
         let mut proxies = BTreeMap::new();
         for agent in AGENTS {
             let proxy = ApiProxy::to(&stage.site).await;

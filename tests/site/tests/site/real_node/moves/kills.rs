@@ -29,6 +29,7 @@ pub(super) enum Victim {
     Proxy,
 }
 
+/// The sidecar first, which not all pods have.
 const VICTIMS: [Victim; 5] = [
     Victim::Sidecar,
     Victim::Scheduler,
@@ -76,16 +77,34 @@ pub(super) struct Kill {
 const WRITES: usize = 6;
 
 /// Which kills there are, in random order: none comes again before all have come.
-#[derive(Debug, Default)]
-pub(super) struct Kills(Vec<Victim>);
+#[derive(Debug)]
+pub(super) struct Kills {
+    all: &'static [Victim],
+    left: Vec<Victim>,
+}
 
 impl Kills {
-    pub(super) fn next(&mut self, random: &mut StdRng) -> Kill {
-        if self.0.is_empty() {
-            self.0 = VICTIMS.to_vec();
-            self.0.shuffle(random);
+    pub(super) fn new() -> Self {
+        Self {
+            all: &VICTIMS,
+            left: Vec::new(),
         }
-        let victim = self.0.remove(0);
+    }
+
+    /// Where pods have no sidecar.
+    pub(super) fn of_plain_pods() -> Self {
+        Self {
+            all: &VICTIMS[1..],
+            left: Vec::new(),
+        }
+    }
+
+    pub(super) fn next(&mut self, random: &mut StdRng) -> Kill {
+        if self.left.is_empty() {
+            self.left = self.all.to_vec();
+            self.left.shuffle(random);
+        }
+        let victim = self.left.remove(0);
         let by = match victim {
             Victim::Agent(agent) => Some(agent),
             Victim::Scheduler => AGENTS.choose(random).copied(),
