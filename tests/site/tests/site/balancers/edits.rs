@@ -167,7 +167,7 @@ async fn any_order_of_edits_converges() {
         sidecar: None,
         replicas: 2,
     };
-    edits_converge("edits", form).await;
+    Box::pin(edits_converge("edits", form)).await;
 }
 
 /// Nodes that are none run no sidecar, which could be asked what it follows: so there are no pods, but all else that they need.
@@ -177,5 +177,5 @@ async fn any_order_of_edits_with_sidecars_converges() {
         sidecar: Some("localhost/sip-haproxy-sidecar:1"),
         replicas: 0,
     };
-    edits_converge("edits-sidecar", form).await;
+    Box::pin(edits_converge("edits-sidecar", form)).await;
 }
