@@ -104,6 +104,8 @@ soak: setup-checks ## the long-running tests of the ledger, the protocol and the
 	    $(PROOF) --package sip-site-tests --test site real_node::followed -- --nocapture)
 	$(call step,a host that moves between tenants,SOAK_MOVES=$${SOAK_MOVES:-40} \
 	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
+	$(call step,such moves with kills at writes,SOAK_MOVE_KILLS=$${SOAK_MOVE_KILLS:-9} \
+	    $(PROOF) --package sip-site-tests --test site real_node::moves -- --nocapture)
 	$(call step,edits of load balancers in random order,SOAK_EDITS=$${SOAK_EDITS:-300} \
 	    $(PROOF) --package sip-site-tests --test site balancers::edits -- --nocapture)
 	$(call step,hostile keys and names of jump hosts,SOAK_HOSTILE=$${SOAK_HOSTILE:-100000} \

@@ -2,7 +2,8 @@
 //! not known counts as routing.
 //!
 //! Every pod that belongs to the cluster is asked, whichever load balancer it is of: of one that the spec asks for, of one
-//! that it no longer names, and of one whose changes are refused. So is every configuration that a pod may start with.
+//! that it no longer names, and of one whose changes are refused. So is every configuration that a pod may start with, and every Deployment
+//! that starts pods with what the Airship SIP operator made.
 
 use std::{
     sync::Arc,
@@ -23,6 +24,7 @@ use crate::{
     configurations,
     pod_config::{self, Follows},
     routing::{Desired, Routing, routing},
+    sip_deployments,
     waits::Waits,
 };
 
@@ -124,6 +126,12 @@ async fn blocker(
             }
         }
         Err(error) => return Some(Blocker::unlisted("configurations", &error)),
+    }
+    // Before the pods too: one that is gone by then starts no pod that the list does not have.
+    match sip_deployments::first(client, &namespace, &name).await {
+        Ok(None) => {}
+        Ok(Some(why)) => return Some(Blocker::routes(why)),
+        Err(error) => return Some(Blocker::unlisted("Deployments", &error)),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let listed = match pods.list(&own).await {

@@ -10,7 +10,7 @@
 //! | `rendering` | an entry's objects, by the template that was chosen |
 //! | `templates`, `template_check`, `template_store` | templates of the site's operators: which one is used, whether haproxy accepts it, where accepted ones are stored |
 //! | `pod_config`, `texts` | which configuration a pod runs |
-//! | `drain`, `routing`, `configurations`, `waits` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
+//! | `drain`, `routing`, `configurations`, `sip_deployments`, `waits` | whether any pod routes to hosts that leave, or may start to, and for how long they wait |
 //! | `reachability` | whether any member answers |
 
 mod balancers;
@@ -23,6 +23,7 @@ mod rendering;
 mod routing;
 pub mod run;
 mod service;
+mod sip_deployments;
 mod template_check;
 mod template_store;
 mod templates;

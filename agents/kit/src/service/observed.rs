@@ -56,10 +56,13 @@ impl<'a> Observed<'a> {
         mut services: Vec<Arc<Service>>,
         deployments: &[Arc<Deployment>],
     ) -> Self {
-        services
-            .retain(|service| is_own(&**service, object, identity) || is_unowned(service, object, identity));
+        services.retain(|service| {
+            is_own(&**service, object, identity) || is_unowned(&**service, object, identity)
+        });
         let deployments = deployments.iter();
-        let deployments = deployments.filter(|deployment| is_own(&***deployment, object, identity));
+        let deployments = deployments.filter(|deployment| {
+            is_own(&***deployment, object, identity) || is_unowned(&***deployment, object, identity)
+        });
         let mut names: BTreeSet<String> = services.iter().map(|service| service.name_any()).collect();
         names.extend(deployments.map(|deployment| deployment.name_any()));
         // A watch may not have shown these yet.
@@ -206,12 +209,12 @@ fn is_own(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &Iden
 }
 
 /// Whether the Airship SIP operator may have made it for the cluster.
-fn is_unowned(service: &Service, cluster: &SIPCluster, identity: &Identity) -> bool {
-    let owned = service.owner_references().iter();
+fn is_unowned(object: &impl kube::ResourceExt, cluster: &SIPCluster, identity: &Identity) -> bool {
+    let owned = object.owner_references().iter();
     let mut owned = owned.filter(|owner| owner.kind == "SIPCluster");
-    service.namespace() == cluster.namespace()
+    object.namespace() == cluster.namespace()
         && owned.next().is_none()
-        && identity.is_sip_name(&service.name_any(), &cluster.name_any())
+        && identity.is_sip_name(&object.name_any(), &cluster.name_any())
 }
 
 #[cfg(test)]
@@ -256,17 +259,20 @@ mod tests {
             service("tenant", "loadbalancer-worker-bank", None),
             // As SIP left it.
             service("tenant", "loadbalancer-controlplane-shop", None),
-            service("tenant", "loadbalancer-worker-shop", Some("before")),
+            service("tenant", "loadbalancer-worker-shop-7", Some("before")),
         ];
         let deployments = [
             deployment("loadbalancer-worker-shop-4", Some("now")),
             deployment("loadbalancer-worker-shop-5", None),
+            // As SIP left it, without its Service.
+            deployment("loadbalancer-worker-shop", None),
         ];
         let observed = Observed::among(&cluster, BALANCERS, services, &deployments);
         assert_eq!(
             observed.names().iter().collect::<Vec<_>>(),
             [
                 "loadbalancer-controlplane-shop",
+                "loadbalancer-worker-shop",
                 "loadbalancer-worker-shop-1",
                 "loadbalancer-worker-shop-4",
                 "loadbalancer-worker-shop-6",

@@ -1,5 +1,6 @@
-//! A cluster's load balancer: its configuration on the API server, and the pod that follows it whenever it gets to it. The
-//! agent that writes the configuration reads the scheduler's placement, as `agents/load-balancer` does.
+//! A cluster's load balancers: the configuration of each on the API server, and its pod, which follows that whenever it gets to it. An
+//! edit may drop one of them; its configuration and its pod stay until somebody gets to it. The agent that writes the configurations reads
+//! the scheduler's placement, as `agents/load-balancer` does.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +11,76 @@ use crate::{
     world::{Cluster, Observed},
 };
 
-/// What there is of it.
+/// Load balancers of a cluster, of which an edit may drop the last.
+pub(crate) const ENTRIES: usize = 2;
+
+/// What there is of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Balancer {
-    /// Addresses that the configuration names.
-    config: BTreeSet<u8>,
+struct Entry {
+    /// Addresses that the configuration names, if there is one.
+    config: Option<BTreeSet<u8>>,
     /// Addresses that the pod routes to.
     running: BTreeSet<u8>,
 }
 
-impl Balancer {
+/// What there is of a cluster's load balancers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Balancers {
+    entries: [Entry; ENTRIES],
+    /// Whether the spec names the last one.
+    names_last: bool,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            config: None,
+            running: BTreeSet::new(),
+        }
+    }
+}
+
+impl Balancers {
     pub(crate) const fn new() -> Self {
         Self {
-            config: BTreeSet::new(),
-            running: BTreeSet::new(),
+            entries: [const { Entry::new() }; ENTRIES],
+            names_last: true,
         }
     }
 
     /// Whether a pod routes anywhere.
-    pub(crate) fn routes(&self) -> bool {
-        !self.running.is_empty()
+    pub(crate) fn route(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.running.is_empty())
     }
 
     /// Whether a pod routes to an address.
-    pub(crate) fn routes_to(&self, address: u8) -> bool {
-        self.running.contains(&address)
+    pub(crate) fn route_to(&self, address: u8) -> bool {
+        self.entries.iter().any(|entry| entry.running.contains(&address))
+    }
+
+    /// Addresses that pods route to.
+    fn running(&self) -> impl Iterator<Item = u8> {
+        self.entries.iter().flat_map(|entry| &entry.running).copied()
+    }
+
+    /// Whether the spec names the last one.
+    pub(crate) fn name_last(&self) -> bool {
+        self.names_last
+    }
+
+    /// A spec that names the last one, or does not.
+    pub(crate) fn set_last(&mut self, named: bool) {
+        self.names_last = named;
+    }
+
+    /// Whether anything is left of one that the spec does not name.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        let [.., Entry { config, running }] = &self.entries;
+        !self.names_last && (config.is_some() || !running.is_empty())
+    }
+
+    fn names(&self, entry: u8) -> bool {
+        self.names_last || usize::from(entry) + 1 < ENTRIES
     }
 }
 
@@ -43,8 +89,12 @@ impl State {
         self.world.now.clusters[usize::from(cluster)].as_ref()
     }
 
-    fn balancer(&self, cluster: u8) -> &Balancer {
+    fn balancers(&self, cluster: u8) -> &Balancers {
         &self.world.balancers[usize::from(cluster)]
+    }
+
+    fn entry(&mut self, cluster: u8, entry: u8) -> &mut Entry {
+        &mut self.world.balancers[usize::from(cluster)].entries[usize::from(entry)]
     }
 
     /// The addresses that a configuration would name now: of those that the status holds, and the scheduler does not take away.
@@ -60,50 +110,71 @@ impl State {
         Some(held.filter_map(|member| member.address).collect())
     }
 
-    /// Whether the agent would write another configuration.
-    pub(crate) fn renders(&self, cluster: u8) -> bool {
-        let desired = self.desired(cluster);
-        desired.is_some_and(|desired| desired != self.balancer(cluster).config)
+    /// Whether an entry has the configuration that it would have now: none if the spec does not name it.
+    fn is_written(&self, cluster: u8, entry: u8) -> Option<bool> {
+        let desired = self.desired(cluster)?;
+        let balancers = self.balancers(cluster);
+        let desired = Some(desired).filter(|_| balancers.names(entry));
+        Some(balancers.entries[usize::from(entry)].config == desired)
     }
 
-    /// The agent writes the configuration.
-    pub(crate) fn render(&mut self, cluster: u8) {
+    /// Whether the agent would write or delete an entry's configuration.
+    pub(crate) fn renders(&self, cluster: u8, entry: u8) -> bool {
+        self.is_written(cluster, entry) == Some(false)
+    }
+
+    /// The agent writes an entry's configuration, or deletes what there is of one that the spec does not name.
+    pub(crate) fn render(&mut self, cluster: u8, entry: u8) {
         if let Some(desired) = self.desired(cluster) {
-            self.world.balancers[usize::from(cluster)].config = desired;
+            let is_named = self.balancers(cluster).names(entry);
+            self.entry(cluster, entry).config = Some(desired).filter(|_| is_named);
         }
     }
 
-    /// Whether the pod is behind: of a `SIPCluster` that is gone it ends.
-    pub(crate) fn lags(&self, cluster: u8) -> bool {
-        let Balancer { config, running } = self.balancer(cluster);
-        match self.cluster(cluster) {
-            Some(_) => config != running,
+    /// Whether an entry's pod is behind: without a configuration, or a `SIPCluster`, it ends.
+    pub(crate) fn lags(&self, cluster: u8, entry: u8) -> bool {
+        let Entry { config, running } = &self.balancers(cluster).entries[usize::from(entry)];
+        match config.as_ref().filter(|_| self.cluster(cluster).is_some()) {
+            Some(config) => config != running,
             None => !running.is_empty(),
         }
     }
 
     /// The pod follows its configuration, or ends.
-    pub(crate) fn follow(&mut self, cluster: u8) {
+    pub(crate) fn follow(&mut self, cluster: u8, entry: u8) {
         let gone = self.cluster(cluster).is_none();
-        let balancer = &mut self.world.balancers[usize::from(cluster)];
+        let entry = self.entry(cluster, entry);
         if gone {
-            *balancer = Balancer::new();
+            *entry = Entry::new();
         } else {
-            balancer.running.clone_from(&balancer.config);
+            entry.running = entry.config.clone().unwrap_or_default();
         }
     }
 
-    /// What the agent would say: up to which release of the status the pod routes to no host that leaves.
+    /// Whether no pod of an entry routes to hosts that leave, and none starts with a configuration that has them.
+    fn is_current(&self, cluster: u8, entry: u8) -> Option<bool> {
+        let Entry { config, running } = &self.balancers(cluster).entries[usize::from(entry)];
+        if !self.balancers(cluster).names(entry) && self.mutation == Some(Mutation::OnlyNamedAsked) {
+            return Some(true);
+        }
+        let followed = config.clone().unwrap_or_default() == *running;
+        let followed = followed || self.mutation == Some(Mutation::PodsNotAsked);
+        Some(followed && self.is_written(cluster, entry)?)
+    }
+
+    /// What the agent would say: up to which release of the status no pod routes to a host that leaves.
     fn drained(&self, cluster: u8) -> Option<u64> {
         let there = self.cluster(cluster)?;
         let status = there.status.as_ref()?;
         let leaves = status.former_release.is_some() || status.members.iter().any(|member| member.releasing);
         let claims = status.members.iter().map(|member| member.revision);
         let revision = claims.chain(status.former_release).max().filter(|_| leaves)?;
-        let Balancer { config, running } = self.balancer(cluster);
-        let follows = config == running || self.mutation == Some(Mutation::PodsNotAsked);
-        let follows = follows && self.desired(cluster)? == *config;
-        (follows && there.drained != Some(revision)).then_some(revision)
+        for entry in (0u8..).take(ENTRIES) {
+            if !self.is_current(cluster, entry)? {
+                return None;
+            }
+        }
+        (there.drained != Some(revision)).then_some(revision)
     }
 
     /// Whether the agent has something to say.
@@ -111,7 +182,7 @@ impl State {
         self.drained(cluster).is_some()
     }
 
-    /// The agent says that the pod routes to no host that leaves.
+    /// The agent says that no pod routes to a host that leaves.
     pub(crate) fn drain(&mut self, cluster: u8) {
         let drained = self.drained(cluster);
         if let (Some(revision), Some(there)) = (drained, &mut self.world.now.clusters[usize::from(cluster)]) {
@@ -121,11 +192,11 @@ impl State {
 
     /// Whether a pod routes to an address that its cluster does not hold any more: whichever host has it now is not its own.
     pub(crate) fn routes_to_free_hosts(&self) -> bool {
-        (0u8..).zip(&self.world.balancers).any(|(cluster, balancer)| {
+        (0u8..).zip(&self.world.balancers).any(|(cluster, balancers)| {
             let record = self.ledger.records.get(&cluster);
             let members = record.into_iter().flat_map(Held::members);
             let held: BTreeSet<u8> = members.filter_map(|member| member.address).collect();
-            !balancer.running.is_subset(&held)
+            balancers.running().any(|address| !held.contains(&address))
         })
     }
 
@@ -135,7 +206,7 @@ impl State {
         let address = host.and_then(|host| host.address);
         let mut balancers = (0u8..).zip(&self.world.balancers);
         address.is_some_and(|address| {
-            balancers.any(|(other, balancer)| other != cluster && balancer.routes_to(address))
+            balancers.any(|(other, balancers)| other != cluster && balancers.route_to(address))
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     agent::Deed,
+    balancer::{Balancers, ENTRIES},
     ledger::Held,
     protocol::{Action, Again, Spent, State},
     world::{CLUSTERS, HostKey},
@@ -51,10 +52,12 @@ fn without_balancers(state: &mut State, agent: u8) {
     }
 }
 
-/// A load balancer follows what the status says, and its agent says so.
+/// A cluster's load balancers follow what the status says, and their agent says so.
 fn balance(state: &mut State, cluster: u8) {
-    state.step(Action::Render(cluster));
-    state.step(Action::Follow(cluster));
+    for entry in (0u8..).take(ENTRIES) {
+        state.step(Action::Render(cluster, entry));
+        state.step(Action::Follow(cluster, entry));
+    }
     state.step(Action::Drain(cluster));
 }
 
@@ -117,6 +120,9 @@ fn settled(state: &State) -> Result<(), &'static str> {
     }
     if world.clusters.iter().flatten().any(|cluster| cluster.deleting) {
         return Err("a cluster that is deleted is still there");
+    }
+    if state.world.balancers.iter().any(Balancers::has_leftovers) {
+        return Err("what no spec names is still there");
     }
     let mut held = [0; CLUSTERS];
     let mut free = [0; CLUSTERS];
@@ -226,7 +232,15 @@ pub(crate) fn beginnings() -> Vec<State> {
         }
     }
 
-    let mut beginnings = vec![fresh, placed, remade, leaving, late, standing, stripped];
+    // One edit drops a load balancer and releases a host. The other load balancer follows; nobody has got to the dropped one yet.
+    let mut dropping = placed.clone();
+    dropping.step(Action::Name(0, false));
+    dropping.step(Action::Scale(0, 1));
+    without_balancers(&mut dropping, 1);
+    dropping.step(Action::Render(0, 0));
+    dropping.step(Action::Follow(0, 0));
+
+    let mut beginnings = vec![fresh, placed, remade, leaving, late, standing, stripped, dropping];
     for state in &mut beginnings {
         state.spent = Spent::default();
     }

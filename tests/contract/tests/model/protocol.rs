@@ -7,6 +7,7 @@ use stateright::{Model, Property};
 
 use crate::{
     agent::{Agent, Deed},
+    balancer::ENTRIES,
     fair,
     ledger::{Held, Ledger, Staged},
     messages::{Answer, Ask, Request},
@@ -108,10 +109,10 @@ pub(crate) enum Action {
     Act(u8, u8, HostKey, Deed),
     /// An agent reads the placement of a cluster that it does not see.
     Find(u8, u8),
-    /// The load-balancer agent writes a cluster's configuration.
-    Render(u8),
-    /// A pod follows its configuration, or ends with its cluster.
-    Follow(u8),
+    /// The load-balancer agent writes the configuration of one of a cluster's load balancers, or deletes it.
+    Render(u8, u8),
+    /// The pod of one of them follows its configuration, or ends.
+    Follow(u8, u8),
     /// The load-balancer agent says that no pod routes to hosts that leave.
     Drain(u8),
     /// The next change is on disk.
@@ -121,6 +122,8 @@ pub(crate) enum Action {
     /// The scheduler compares the next of the records with what was reported.
     Settle,
     Scale(u8, u32),
+    /// An edit of a spec drops the last load balancer, or names it again.
+    Name(u8, bool),
     Delete(u8),
     /// Somebody takes the finalizers off a cluster that is being deleted.
     Strip(u8),
@@ -213,16 +216,16 @@ impl State {
             Action::Find(agent, cluster) => {
                 if let Some(held) = self.ledger.records.get(&cluster) {
                     let (uid, placement) = held.placement(self.ledger.history.epoch());
-                    let podless = !self.world.balancers[usize::from(cluster)].routes()
+                    let podless = !self.world.balancers[usize::from(cluster)].route()
                         || self.mutation == Some(Mutation::PodsOfGoneClusters);
                     self.agents[usize::from(agent)].find(cluster, uid, placement, podless);
                 }
             }
-            Action::Render(cluster) => self.render(cluster),
-            Action::Follow(cluster) => {
-                let routed = self.world.balancers[usize::from(cluster)].routes();
-                self.follow(cluster);
-                if routed && !self.world.balancers[usize::from(cluster)].routes() {
+            Action::Render(cluster, entry) => self.render(cluster, entry),
+            Action::Follow(cluster, entry) => {
+                let routed = self.world.balancers[usize::from(cluster)].route();
+                self.follow(cluster, entry);
+                if routed && !self.world.balancers[usize::from(cluster)].route() {
                     self.seen.insert(5);
                 }
             }
@@ -241,6 +244,7 @@ impl State {
             Action::Retry(cluster) => self.scheduler.retry(cluster),
             Action::Settle => self.scheduler.settle(),
             action @ (Action::Scale(..)
+            | Action::Name(..)
             | Action::Delete(_)
             | Action::Strip(_)
             | Action::Make(_)
@@ -388,11 +392,13 @@ impl Model for Protocol {
             actions.push(Action::Crash);
         }
         for cluster in (0u8..).take(CLUSTERS) {
-            if state.renders(cluster) {
-                actions.push(Action::Render(cluster));
-            }
-            if state.lags(cluster) {
-                actions.push(Action::Follow(cluster));
+            for entry in (0u8..).take(ENTRIES) {
+                if state.renders(cluster, entry) {
+                    actions.push(Action::Render(cluster, entry));
+                }
+                if state.lags(cluster, entry) {
+                    actions.push(Action::Follow(cluster, entry));
+                }
             }
             if state.drains(cluster) {
                 actions.push(Action::Drain(cluster));

@@ -20,6 +20,8 @@ impl State {
             actions.push(Action::Delete(cluster));
             let wants = (0..=2).filter(|want| *want != there.want);
             actions.extend(wants.map(|want| Action::Scale(cluster, want)));
+            let named = self.world.balancers[usize::from(cluster)].name_last();
+            actions.push(Action::Name(cluster, !named));
         }
     }
 
@@ -54,6 +56,10 @@ impl State {
                     cluster.generation += 1;
                     cluster.want = want;
                 }
+            }
+            Action::Name(cluster, named) => {
+                self.spent.wishes += 1;
+                self.world.balancers[usize::from(cluster)].set_last(named);
             }
             Action::Delete(cluster) => {
                 self.spent.wishes += 1;

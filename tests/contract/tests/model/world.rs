@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use crate::balancer::Balancer;
+use crate::balancer::Balancers;
 
 use kit::placement::{ClusterId, ObjectKey};
 use placement::ClusterName;
@@ -104,7 +104,7 @@ pub(crate) struct Observed {
 pub(crate) struct World {
     pub(crate) now: Observed,
     /// By the cluster's name: what is made for one outlives it for a while.
-    pub(crate) balancers: [Balancer; CLUSTERS],
+    pub(crate) balancers: [Balancers; CLUSTERS],
     /// uids that clusters of a name have had.
     uids: [u8; CLUSTERS],
     /// The last `resourceVersion` that was given out.
@@ -139,7 +139,7 @@ impl World {
                 hosts: std::array::from_fn(|index| Some(host(index))),
                 clusters: wants.map(|want| Some(Cluster::new(0, want))),
             },
-            balancers: [const { Balancer::new() }; CLUSTERS],
+            balancers: [const { Balancers::new() }; CLUSTERS],
             uids: [0; CLUSTERS],
             version: 0,
         }

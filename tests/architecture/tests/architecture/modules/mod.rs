@@ -45,6 +45,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
                 "identity",
                 "balancers",
                 "configurations",
+                "sip_deployments",
                 "texts",
                 "waits",
                 "template_store",

@@ -9,11 +9,15 @@ use kube::{
     api::{DynamicObject, ObjectMeta, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
-use sandbox::wait;
+use sandbox::{region::Agent, wait};
 use serde_json::{Value, json};
 
-use super::{balanced, objects};
-use crate::fixtures::{PATIENCE, Stage, on_shared_site};
+use super::{
+    balanced, objects,
+    releases::{FIRST, nothing_is_given_back, until_held},
+    workers,
+};
+use crate::fixtures::{AGENTS, PATIENCE, Role, Stage, cluster, fleet, on_shared_site};
 
 const NAME: &str = "loadbalancer-controlplane-shop";
 
@@ -62,8 +66,14 @@ fn made_by_sip() -> [(Value, &'static str); 3] {
 }
 
 /// Makes an object under the name by which SIP's process is known to the API server.
-async fn make(stage: &Stage, namespace: &str, mut object: Value, plural: &str) {
-    object["metadata"]["name"] = json!(NAME);
+async fn make(stage: &Stage, namespace: &str, object: Value, plural: &str) {
+    make_named(NAME, stage, namespace, object, plural).await;
+}
+
+/// The same of another load balancer.
+async fn make_named(name: &str, stage: &Stage, namespace: &str, object: Value, plural: &str) {
+    let mut object: Value = serde_json::from_str(&object.to_string().replace(NAME, name)).unwrap();
+    object["metadata"]["name"] = json!(name);
     object["metadata"]["namespace"] = json!(namespace);
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let types = object.types.clone().unwrap();
@@ -181,4 +191,44 @@ fn sips_objects_are_taken_over_without_a_gap() {
             is_ours(metadata);
         }
     });
+}
+
+/// The entry that would take it over is refused. Nobody knows which hosts its pods would read from SIP's Secret. It goes with the entry.
+#[tokio::test]
+async fn hosts_wait_for_a_deployment_of_sips_without_pods() {
+    const SCENARIO: &str = "sips-left";
+    let mut stage = Stage::start(SCENARIO, &AGENTS).await;
+    stage.site.create_tenant_namespace(SCENARIO).await.unwrap();
+    stage.load(&fleet(SCENARIO, 3, 0, 1)).await;
+    let shop = cluster(SCENARIO, "shop").role(Role::Worker, 3);
+    stage.create(&shop).await;
+    stage.ready(&shop).await;
+
+    stage.agent(Agent::LoadBalancer).kill9().await.unwrap();
+    let [_, _, (mut deployment, plural)] = made_by_sip();
+    deployment["spec"]["replicas"] = json!(0);
+    make_named(FIRST, &stage, SCENARIO, deployment, plural).await;
+    let of = objects(&stage, SCENARIO);
+    let theirs = json!({
+        "metadata": {"name": "theirs"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31_156}]},
+    });
+    let theirs = serde_json::from_value(theirs).unwrap();
+    of.services.create(&PostParams::default(), &theirs).await.unwrap();
+    let one_edit = json!({
+        "nodes": {"Worker": {"count": {"active": 2}}},
+        "services": {"loadBalancerWorker": [workers(31_156, 31_156, &json!({}))]},
+    });
+    stage.edit(&shop, one_edit).await;
+    stage.agent(Agent::LoadBalancer).restart().await.unwrap();
+    stage
+        .condition_is(&shop, "LoadBalancerReady", "False", "PortConflict")
+        .await;
+    nothing_is_given_back(&stage, SCENARIO, 3).await;
+
+    stage
+        .edit(&shop, json!({"services": {"loadBalancerWorker": null}}))
+        .await;
+    until_held(&stage, SCENARIO, 2).await;
+    stage.ready(&shop).await;
+    assert!(of.deployments.get_opt(FIRST).await.unwrap().is_none());
 }

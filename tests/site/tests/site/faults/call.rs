@@ -51,6 +51,12 @@ impl Call {
         }
     }
 
+    /// Whether it writes what an agent has to write: Leases and Events come at any time, and reviews change nothing.
+    pub(crate) fn is_write(&self) -> bool {
+        let writes = ["post", "put", "patch", "delete"].contains(&&*self.verb);
+        writes && !["leases", "events"].contains(&&*self.resource) && !self.resource.ends_with("reviews")
+    }
+
     /// Whether it is about a scenario: its namespace, or one of its hosts.
     pub(crate) fn is_of(&self, scenario: &str) -> bool {
         self.namespace == scenario

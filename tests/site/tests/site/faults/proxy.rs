@@ -8,6 +8,7 @@ use std::{
     convert::Infallible,
     error::Error,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -146,6 +147,18 @@ impl ApiProxy {
     pub(crate) fn freeze(&self, resource: &str) {
         self.way.frozen.send_modify(|frozen| {
             frozen.insert(resource.to_owned());
+        });
+    }
+
+    /// Holds it back for so long.
+    pub(crate) fn freeze_for(&self, resource: &str, time: Duration) {
+        self.freeze(resource);
+        let (frozen, resource) = (self.way.frozen.clone(), resource.to_owned());
+        self.way.calls.lock().unwrap().spawn(async move {
+            tokio::time::sleep(time).await;
+            frozen.send_modify(|frozen| {
+                frozen.remove(&resource);
+            });
         });
     }
 

@@ -109,6 +109,13 @@ impl Injected {
         done.unwrap().unwrap().taken > 0
     }
 
+    /// Waits until it has been done, for as long as that takes.
+    pub(crate) async fn comes(&self) {
+        let mut seen = self.0.subscribe();
+        // It fails only when nothing can be done any more.
+        let _ = seen.wait_for(|state| state.done > 0).await;
+    }
+
     /// Waits until it has been done.
     pub(crate) async fn happens(&self) {
         let mut seen = self.0.subscribe();
@@ -132,6 +139,7 @@ impl Injected {
 pub(super) fn refusal(code: u16) -> Answer {
     let reason = match code {
         400 => "BadRequest",
+        403 => "Forbidden",
         409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",

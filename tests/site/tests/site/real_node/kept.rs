@@ -150,6 +150,9 @@ async fn an_entry_that_no_edit_changes_loses_no_connection() {
         entries: 3,
         ports: PORTS,
         control_planes: false,
+        images: &["haproxy:2.8"],
+        made_again: false,
+        replicas: 2,
     };
     let mut wishes = Wishes::new(seed, most);
     let clusters = NAMESPACES.map(|namespace| cluster(namespace, "shop").role(Role::Worker, 1));

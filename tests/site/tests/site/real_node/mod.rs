@@ -104,10 +104,15 @@ async fn start(scenario: &str) -> Stage {
 
 /// A site whose node is real, and a namespace that enforces restricted pods.
 async fn start_empty(scenario: &str) -> Stage {
+    start_with(scenario, scenario, &AGENTS).await
+}
+
+/// The same, of this name and with these agents.
+async fn start_with(site: &str, scenario: &str, agents: &[Agent]) -> Stage {
     let haproxy = Image::new("haproxy:2.8", node::system_program("haproxy").unwrap());
-    let site = Site::builder(scenario).nodes(Nodes::Real).image(haproxy);
+    let site = Site::builder(site).nodes(Nodes::Real).image(haproxy);
     let region = Arc::new(Region::start("north").await.unwrap());
-    let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], &AGENTS).await;
+    let stage = Stage::start_with(region, site, &[HOSTS_NAMESPACE], agents).await;
     stage.site.create_tenant_namespace(scenario).await.unwrap();
     stage
         .kubectl(&[

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
@@ -19,11 +20,19 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::{MissedTickBehavior, timeout},
 };
 
 use crate::fixtures::members;
 
+/// Between two requests of a client that makes a connection for each of them.
 pub(super) const PAUSE: Duration = Duration::from_millis(2);
+/// A client that keeps its connection sends so many requests at once, at this interval, and then makes a new connection.
+const BURST: usize = 16;
+const INTERVAL: Duration = Duration::from_millis(10);
+const BURSTS: usize = 50;
+/// A client gives up a request that is not answered in this time.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whose machine each address is: whoever has provisioned it answers there.
 pub(super) type Tenants = Arc<Mutex<BTreeMap<Ipv4Addr, String>>>;
@@ -40,12 +49,12 @@ pub(super) async fn listen(address: Ipv4Addr, port: u16, tenants: Tenants) -> Jo
             };
             let tenants = Arc::clone(&tenants);
             sessions.spawn(async move {
-                let mut byte = [0];
+                let mut requests = [0; BURST];
                 // A health check hangs up at once, which is its right.
-                while stream.read_exact(&mut byte).await.is_ok() {
+                while let Ok(count @ 1..) = stream.read(&mut requests).await {
                     let tenant = tenants.lock().unwrap().get(&address).cloned();
                     let line = format!("{address} {}\n", tenant.unwrap_or_default());
-                    if stream.write_all(line.as_bytes()).await.is_err() {
+                    if stream.write_all(line.repeat(count).as_bytes()).await.is_err() {
                         return;
                     }
                 }
@@ -90,6 +99,17 @@ impl Seen {
     /// How many right answers there were.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there were so many.
+    pub(super) async fn until(&self, answers: u64) {
+        let many = async {
+            while self.answers() < answers {
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        let many = timeout(crate::fixtures::PATIENCE, many).await;
+        assert!(many.is_ok(), "{} answers show nothing", self.answers());
     }
 
     /// The wrong ones.
@@ -163,31 +183,62 @@ impl Tenant {
         self.holds(address)
     }
 
-    /// Asks a port of the tenant's, one connection for each request.
-    pub(super) async fn send_requests(self, seen: Arc<Seen>, at: SocketAddr) {
+    async fn judge(&self, seen: &Seen, at: SocketAddr, answer: &str) {
+        if self.is_own(answer).await {
+            seen.answers.fetch_add(1, Ordering::Relaxed);
+        } else {
+            seen.wrong.lock().unwrap().push(format!("{at}: {answer}"));
+        }
+    }
+
+    /// Sends requests to a port of the tenant's for as long as it runs: some clients make a connection for each, others keep theirs.
+    pub(super) async fn send_requests(self, seen: Arc<Seen>, at: SocketAddr, keeps: bool) {
         loop {
             // A load balancer may be gone, or have no member.
-            if let Ok(answer) = request(at).await {
-                if self.is_own(&answer).await {
-                    seen.answers.fetch_add(1, Ordering::Relaxed);
-                } else {
-                    seen.wrong.lock().unwrap().push(format!("{at}: {answer}"));
-                }
-            }
+            let _ = if keeps {
+                self.keep_connection(&seen, at).await
+            } else {
+                self.one_request(&seen, at).await
+            };
             tokio::time::sleep(PAUSE).await;
         }
     }
+
+    async fn one_request(&self, seen: &Seen, at: SocketAddr) -> io::Result<()> {
+        let mut stream = connect(at).await?;
+        stream.write_all(b"?").await?;
+        let answer = answer(&mut stream).await?;
+        self.judge(seen, at, &answer).await;
+        Ok(())
+    }
+
+    async fn keep_connection(&self, seen: &Seen, at: SocketAddr) -> io::Result<()> {
+        let mut stream = connect(at).await?;
+        let mut pace = tokio::time::interval(INTERVAL);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for _ in 0..BURSTS {
+            pace.tick().await;
+            stream.write_all(&[b'?'; BURST]).await?;
+            for _ in 0..BURST {
+                let answer = answer(&mut stream).await?;
+                self.judge(seen, at, &answer).await;
+            }
+        }
+        Ok(())
+    }
 }
 
-async fn request(at: SocketAddr) -> std::io::Result<String> {
-    let asked = async {
-        let mut stream = BufReader::new(TcpStream::connect(at).await?);
-        stream.write_all(b"?").await?;
-        let mut line = String::new();
-        if stream.read_line(&mut line).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim_end_matches('\n').to_owned())
-    };
-    tokio::time::timeout(Duration::from_secs(2), asked).await?
+async fn connect(at: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = timeout(PATIENCE, TcpStream::connect(at)).await??;
+    // The second burst of a connection would wait for the acknowledgement of the first one.
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
+}
+
+async fn answer(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut line = String::new();
+    match timeout(PATIENCE, stream.read_line(&mut line)).await?? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(line.trim_end_matches('\n').to_owned()),
+    }
 }

@@ -1,0 +1,64 @@
+//! Deployments that the Airship SIP operator made and that were not taken over, such as one whose entry is refused. They may start pods at
+//! any time, which read what that operator has written of hosts.
+
+use api::labels;
+use k8s_openapi::api::apps::v1::Deployment;
+use kit::load_balancers::{SIP_PREFIXES, is_of_sip};
+use kube::{Api, Client};
+
+/// The first one of a cluster, for people.
+///
+/// # Errors
+/// What the API server answers: what there is is not known then.
+pub(crate) async fn first(client: &Client, namespace: &str, cluster: &str) -> kube::Result<Option<String>> {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    for prefix in SIP_PREFIXES {
+        let name = format!("{prefix}{cluster}");
+        let found = deployments.get_opt(&name).await?;
+        if found.is_some_and(|found| starts_pods_of_sip(&found, cluster)) {
+            return Ok(Some(format!(
+                "Deployment {name} of the Airship SIP operator was not taken over, and its pods start with what that operator made"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether its pods are load balancers of the cluster, and not as this agent makes them.
+fn starts_pods_of_sip(deployment: &Deployment, cluster: &str) -> bool {
+    let pods = deployment.spec.template.metadata.as_ref();
+    let on_pods = pods.and_then(|metadata| metadata.labels.as_ref());
+    on_pods.is_some_and(|on_pods| {
+        let instance = on_pods.get(labels::INSTANCE);
+        let is_ours = on_pods.contains_key(labels::CLUSTER_NAME);
+        !is_ours && instance.is_some_and(|instance| is_of_sip(instance, cluster))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_deployments_with_sips_pods_are_sips() {
+        let instance = "loadbalancer-worker-shop";
+        for (what, on_pods, expected) in [
+            ("SIP's", json!({(labels::INSTANCE): instance}), true),
+            (
+                "taken over",
+                json!({(labels::INSTANCE): instance, (labels::CLUSTER_NAME): "shop"}),
+                false,
+            ),
+            ("of others", json!({"app": "theirs"}), false),
+            ("of others without labels", Value::Null, false),
+        ] {
+            let deployment = json!({"spec": {
+                "selector": {}, "template": {"metadata": {"labels": on_pods}},
+            }});
+            let deployment = serde_json::from_value(deployment).unwrap();
+            assert_eq!(starts_pods_of_sip(&deployment, "shop"), expected, "{what}");
+        }
+    }
+}
