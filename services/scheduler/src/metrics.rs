@@ -121,6 +121,13 @@ pub const SITE_LAST_REPORT: Definition = Definition {
     labels: &["site"],
     help: "Time of the site's last report, in seconds since 1970; absent before the first one to this process",
 };
+/// About how much memory a site takes, in bytes: what it reports, and its records.
+pub const SITE_MEMORY: Definition = Definition {
+    name: "sip_scheduler_site_memory_bytes",
+    kind: Kind::Gauge,
+    labels: &["site", "contents"],
+    help: "About how much memory a site takes, in bytes, by contents: inventory, which it reports, or records",
+};
 /// Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not.
 pub const HOSTS: Definition = Definition {
     name: "sip_scheduler_hosts",
@@ -151,7 +158,7 @@ pub const CONFLICTS: Definition = Definition {
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 21] = [
+pub const DEFINITIONS: [&Definition; 22] = [
     &CALLS,
     &CALLS_IN_PROGRESS,
     &CALLS_DENIED,
@@ -169,6 +176,7 @@ pub const DEFINITIONS: [&Definition; 21] = [
     &BACKUPS_FAILED,
     &SITE_SYNCED,
     &SITE_LAST_REPORT,
+    &SITE_MEMORY,
     &HOSTS,
     &PENDING,
     &OLDEST_PENDING,

@@ -7,6 +7,7 @@ use vocabulary::LabelValue;
 
 use super::rank::Ranks;
 use super::set::{Set, Slot, at};
+use super::size;
 
 /// A number of a value in its [`Column`]; given again after no host has the value.
 pub(crate) type Value = u32;
@@ -14,11 +15,16 @@ pub(crate) type Value = u32;
 /// No value.
 pub(crate) const NONE: Value = Value::MAX;
 
+/// Bytes of a value.
+pub(super) const ENTRY: usize = size_of::<Entry>();
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
     numbers: BTreeMap<LabelValue, Value>,
     values: Vec<Entry>,
     unused: Vec<Value>,
+    /// Bytes of the texts of values.
+    texts: usize,
     exists: Set,
     not_empty: Set,
     /// The value of each slot, while many hosts have the key; rare keys look into the host's own labels.
@@ -85,6 +91,11 @@ impl Column {
             .count()
     }
 
+    /// About how many bytes it takes, without the hosts in its sets.
+    pub(crate) fn bytes(&self) -> usize {
+        size::of_column(self.values.len(), self.texts)
+    }
+
     /// One more than the greatest number of a value.
     pub(crate) fn width(&self) -> usize {
         self.values.len()
@@ -126,6 +137,7 @@ impl Column {
             entry.hosts.remove(host, ranks);
             if entry.hosts.is_empty() {
                 self.numbers.remove(&entry.text);
+                self.texts -= size::text(entry.text.as_str().len());
                 *entry = Entry::default();
                 self.unused.push(value);
             }
@@ -136,6 +148,7 @@ impl Column {
     }
 
     fn new_value(&mut self, text: &LabelValue) -> Value {
+        self.texts += size::text(text.as_str().len());
         let entry = Entry {
             text: text.clone(),
             hosts: Set::default(),

@@ -22,8 +22,8 @@ pub(crate) struct Row {
     operational: OperationalStatus,
     flags: Flags,
     pub(crate) consumer: Option<Box<Consumer>>,
-    problem: Option<Box<str>>,
-    sip_labels: Option<Box<SipLabels>>,
+    pub(super) problem: Option<Box<str>>,
+    pub(super) sip_labels: Option<Box<SipLabels>>,
 }
 
 #[derive(Debug, Clone, Copy)]

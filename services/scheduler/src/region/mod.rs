@@ -12,6 +12,7 @@ mod reading;
 mod reporting;
 mod resets;
 mod retries;
+mod room;
 mod shared;
 mod turns;
 mod undo;
@@ -33,6 +34,7 @@ pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
 use clock::Clock;
+use room::Room;
 use shared::aside;
 use turns::Turns;
 
@@ -41,7 +43,7 @@ use crate::{
     ledger::{Commit, Contents, History, SitePosition, commit::Committer},
     policy::{self, Policies},
     record::Record,
-    site::{Apply, Author, Limits, Outcome, Repaired, Site},
+    site::{Apply, Author, Limit, Limits, Outcome, Repaired, Site},
 };
 
 /// Name in the audit log of steps that no caller asked for.
@@ -67,6 +69,8 @@ struct Inner {
     turns: Turns,
     /// Of questions that keep a copy of a site.
     copies: Turns,
+    /// And the memory for them.
+    room: Room,
     clock: Clock,
 }
 
@@ -118,6 +122,7 @@ impl Region {
             committer,
             turns: Turns::beside_others(),
             copies: Turns::of_copies(),
+            room: Room::default(),
             clock: Clock::new(clock),
         };
         Self {
@@ -179,8 +184,12 @@ impl Region {
         })
     }
 
-    fn site_or_new(&self, name: &str) -> Arc<SharedSite> {
+    /// The site, or a new one while there are fewer than the region may have: so each of them has memory whatever the others report.
+    fn site_or_new(&self, name: &str) -> Result<Arc<SharedSite>, Error> {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
+        if !sites.contains_key(name) {
+            Limit::Sites.require(name, sites.len() + 1, self.limits().sites)?;
+        }
         let new = || {
             let policy = self.policy_of(name);
             let history = History::default();
@@ -196,7 +205,7 @@ impl Region {
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };
-        Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
+        Ok(Arc::clone(sites.entry(name.to_owned()).or_insert_with(new)))
     }
 
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.

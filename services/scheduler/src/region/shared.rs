@@ -219,6 +219,11 @@ impl SharedSite {
         lock(&self.outline).summary
     }
 
+    /// About how many bytes a copy of its hosts takes.
+    pub(super) fn copy_bytes(&self) -> usize {
+        lock(&self.outline).copy
+    }
+
     /// How to learn of changes of it that are durable now, or are refused.
     pub(crate) fn stored(&self) -> watch::Receiver<()> {
         self.share.stored()

@@ -159,6 +159,23 @@ async fn bytes_of_the_inventory_are_limited() {
 }
 
 #[tokio::test]
+async fn a_new_site_takes_no_memory_of_the_others() {
+    let stage = limited(Limits {
+        sites: 1,
+        ..Limits::default()
+    });
+    let _reporter = stage.open("lease", 1).await.unwrap();
+    let fence = Fence::parse("lease".to_owned(), 1).unwrap();
+    let refused = stage.region.open_session("b", &fence, None, CALLER).await;
+    match refused {
+        Err(Error::SiteFull { site, limit, why: _ }) => assert_eq!((&*site, limit), ("b", "sites")),
+        other => panic!("{other:?}"),
+    }
+    // The one that is there goes on.
+    stage.open("lease", 2).await.unwrap();
+}
+
+#[tokio::test]
 async fn new_clusters_are_refused_at_the_limit_and_old_ones_shrink() {
     let stage = limited(Limits {
         clusters: 2,
