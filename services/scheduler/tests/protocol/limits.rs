@@ -128,7 +128,7 @@ async fn renamed_hosts_fit_in_the_place_of_those_before() {
 #[tokio::test]
 async fn bytes_of_the_inventory_are_limited() {
     let stage = limited(Limits {
-        inventory: 64 << 10,
+        inventory: 96 << 10,
         ..Limits::default()
     });
     let reporter = stage.open("lease", 1).await.unwrap();
