@@ -58,6 +58,13 @@ pub const BATCH: Definition = Definition {
     labels: &[],
     help: "Changes in one batch",
 };
+/// Panics of the scheduler's own work for a site.
+pub const SITE_PANICS: Definition = Definition {
+    name: "sip_scheduler_site_panics_total",
+    kind: Kind::Counter,
+    labels: &["site", "work"],
+    help: "Panics of the scheduler's own work for a site, which is tried again",
+};
 /// 1 while this process may write the ledger, otherwise 0.
 pub const LEADER: Definition = Definition {
     name: "sip_scheduler_is_leader",
@@ -158,7 +165,7 @@ pub const CONFLICTS: Definition = Definition {
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 22] = [
+pub const DEFINITIONS: [&Definition; 23] = [
     &CALLS,
     &CALLS_IN_PROGRESS,
     &CALLS_DENIED,
@@ -167,6 +174,7 @@ pub const DEFINITIONS: [&Definition; 22] = [
     &DECISION,
     &COMMIT,
     &BATCH,
+    &SITE_PANICS,
     &LEADER,
     &TERMS,
     &LEADER_CHANGES,

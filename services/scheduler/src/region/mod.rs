@@ -4,6 +4,7 @@
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
 mod clock;
+mod contained;
 mod copies;
 mod deciding;
 mod metrics;
