@@ -93,6 +93,20 @@ pub const LEDGER_BYTES: Definition = Definition {
     labels: &[],
     help: "Size of the ledger's file, in bytes; absent on etcd, which reports its own size",
 };
+/// Size of the database of the ledger's etcd, in bytes.
+pub const ETCD_BYTES: Definition = Definition {
+    name: "sip_scheduler_ledger_etcd_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Size of the database of the ledger's etcd, in bytes, as a member says; absent on a file, and where this process does not lead",
+};
+/// Size at which the ledger's etcd takes nothing more, in bytes.
+pub const ETCD_QUOTA: Definition = Definition {
+    name: "sip_scheduler_ledger_etcd_quota_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Size at which the ledger's etcd takes nothing more, in bytes; 2 GiB where etcd does not say",
+};
 /// Age of the newest complete export in the backup directory, in seconds; infinite when there is none.
 pub const BACKUP_AGE: Definition = Definition {
     name: "sip_scheduler_ledger_backup_age_seconds",
@@ -165,7 +179,7 @@ pub const CONFLICTS: Definition = Definition {
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 23] = [
+pub const DEFINITIONS: [&Definition; 25] = [
     &CALLS,
     &CALLS_IN_PROGRESS,
     &CALLS_DENIED,
@@ -179,6 +193,8 @@ pub const DEFINITIONS: [&Definition; 23] = [
     &TERMS,
     &LEADER_CHANGES,
     &LEDGER_BYTES,
+    &ETCD_BYTES,
+    &ETCD_QUOTA,
     &BACKUP_AGE,
     &BACKUPS_WRITTEN,
     &BACKUPS_FAILED,
