@@ -60,7 +60,8 @@ const SETS: usize = 48;
 /// A value that no other host has.
 const VALUE: usize = GROWN * column::ENTRY + entry(size_of::<(LabelValue, u32)>()) + SETS / 3;
 /// A network that no other host has.
-const ONE_NETWORK: usize = GROWN * size_of::<(NetworkId, Set)>() + entry(size_of::<(NetworkId, u32)>()) + SETS / 3;
+const ONE_NETWORK: usize =
+    GROWN * size_of::<(NetworkId, Set)>() + entry(size_of::<(NetworkId, u32)>()) + SETS / 3;
 /// A namespace that no other host has.
 const NAMESPACE: usize = entry(size_of::<(Namespace, Set)>()) + SETS / 3;
 /// A host that may be the machine of members.
@@ -97,7 +98,11 @@ impl Site {
                     keys.insert(key);
                 }
             }
-            networks.extend(host.networks.iter().filter(|network| !self.networks.contains_key(*network)));
+            networks.extend(
+                host.networks
+                    .iter()
+                    .filter(|network| !self.networks.contains_key(*network)),
+            );
             let namespace = host.id.name.namespace();
             if !self.namespaces.contains_key(namespace) {
                 namespaces.insert(namespace);
@@ -122,12 +127,27 @@ pub(super) fn of_column(values: usize, texts: usize) -> usize {
 fn of_host(host: &Host) -> usize {
     let problem = host.problem.as_ref().map_or(0, String::len);
     let has_labels = host.sip_labels != SipLabels::None;
-    of_parts(host.labels.len(), host.networks.len(), host.consumer.is_some(), has_labels, problem)
+    of_parts(
+        host.labels.len(),
+        host.networks.len(),
+        host.consumer.is_some(),
+        has_labels,
+        problem,
+    )
 }
 
 pub(super) fn of_row(row: &Row) -> usize {
-    let (problem, has_labels) = (row.problem.as_deref().map_or(0, str::len), row.sip_labels.is_some());
-    of_parts(row.labels.len(), row.networks.len(), row.consumer.is_some(), has_labels, problem)
+    let (problem, has_labels) = (
+        row.problem.as_deref().map_or(0, str::len),
+        row.sip_labels.is_some(),
+    );
+    of_parts(
+        row.labels.len(),
+        row.networks.len(),
+        row.consumer.is_some(),
+        has_labels,
+        problem,
+    )
 }
 
 fn of_parts(labels: usize, networks: usize, has_consumer: bool, has_labels: bool, problem: usize) -> usize {
@@ -157,7 +177,9 @@ mod tests {
     #[test]
     fn what_is_expected_of_new_hosts_is_what_they_take() {
         let mut site = Site::default();
-        let hosts: Vec<_> = (0..100).map(|number| host(&format!("h{number}"), &format!("l{}", number % 9))).collect();
+        let hosts: Vec<_> = (0..100)
+            .map(|number| host(&format!("h{number}"), &format!("l{}", number % 9)))
+            .collect();
         let expected = site.bytes_of_more(&hosts);
         for host in &hosts {
             site.upsert(host.clone());

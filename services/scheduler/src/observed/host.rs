@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
 use placement::{
-    ClusterName, Consumer, HostId, HostName, LabelKey, LabelValue, NetworkId, OperationalStatus, RoleName, SipLabels,
+    ClusterName, Consumer, HostId, HostName, LabelKey, LabelValue, NetworkId, OperationalStatus, RoleName,
+    SipLabels,
     size::{entry, small_map, text},
 };
 
@@ -123,7 +124,13 @@ impl Host {
             problems,
         } = &self.details;
         let name = text(id.name.namespace().as_str().len()) + text(id.name.name().len());
-        let consumer = consumer.iter().flat_map(|Consumer { kind, namespace, name }| [kind, namespace, name]);
+        let consumer = consumer.iter().flat_map(
+            |Consumer {
+                 kind,
+                 namespace,
+                 name,
+             }| [kind, namespace, name],
+        );
         let consumer = consumer.map(|part| text(part.len())).sum::<usize>();
         let named = named.iter().map(|cluster| {
             // In two places of the host, and where hosts are listed by it.
@@ -134,11 +141,22 @@ impl Host {
             + addresses.len() * SHOWN;
         let networks = addresses.keys().map(|network| text(network.as_str().len()));
         // Whose machine it is is compared by the address of its BMC.
-        let bmc = if bmc_address.is_empty() { 0 } else { SHOWN + 2 * (BLOCK + bmc_address.len()) };
-        let problems = problems.iter().map(|problem| size_of::<String>() + BLOCK + problem.len());
+        let bmc = if bmc_address.is_empty() {
+            0
+        } else {
+            SHOWN + 2 * (BLOCK + bmc_address.len())
+        };
+        let problems = problems
+            .iter()
+            .map(|problem| size_of::<String>() + BLOCK + problem.len());
         let texts = [error_message, consumer_api_version].map(|text| BLOCK + text.len());
         let problem = problem.as_ref().map_or(0, |problem| FAULT + problem.len());
-        HOST + name + text(id.uid.as_str().len()) + consumer + bmc + problem + label_bytes(labels)
+        HOST + name
+            + text(id.uid.as_str().len())
+            + consumer
+            + bmc
+            + problem
+            + label_bytes(labels)
             + named.sum::<usize>()
             + networks_and_addresses
             + networks.sum::<usize>()

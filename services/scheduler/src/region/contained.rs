@@ -30,7 +30,12 @@ impl Contained {
             let text = panic.downcast_ref::<&str>().copied();
             let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
             let (site, work) = (&self.site, self.work);
-            tracing::error!(site, work, panic = text.unwrap_or("without text"), "work for a site has panicked and is tried again");
+            tracing::error!(
+                site,
+                work,
+                panic = text.unwrap_or("without text"),
+                "work for a site has panicked and is tried again"
+            );
             self.metrics.panicked(site, work);
         }
         done.ok()
@@ -100,7 +105,10 @@ mod tests {
             assert!(left.is_err(), "a bug");
             SystemTime::UNIX_EPOCH
         };
-        (Region::with_clock(contents, Policies::new(), committer, clock), writer)
+        (
+            Region::with_clock(contents, Policies::new(), committer, clock),
+            writer,
+        )
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,7 +47,11 @@ impl Region {
     /// [`Error::Stopped`] when the process ends.
     pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPlace, Error> {
         let place = self.inner.copies.take(caller).await?;
-        let room = self.inner.room.take(site.copy_bytes(), self.limits().inventory).await?;
+        let room = self
+            .inner
+            .room
+            .take(site.copy_bytes(), self.limits().inventory)
+            .await?;
         Ok(CopyPlace {
             _room: room,
             _place: place,

@@ -1,6 +1,10 @@
 //! Who holds what: the records of a site, committed or about to be, and in which order they have changed.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ::placement::{
     ClusterName, Holder, HostId, NetworkId,
@@ -26,6 +30,8 @@ pub(super) struct Claims {
     /// Members of all records.
     members: usize,
     changes: Changes,
+    /// Clusters whose record is another one since the last [`publish`](Self::publish); `None`: all of them.
+    unpublished: Option<BTreeSet<ClusterName>>,
 }
 
 /// About how many bytes a record takes here, with what is kept of the hosts that it holds. In the ledger it takes fewer.
@@ -62,6 +68,21 @@ impl Claims {
             bytes: 0,
             members: 0,
             changes: Changes::new(horizon),
+            unpublished: None,
+        }
+    }
+
+    /// Brings a copy of the records up to date that is read without the site's lock. Records are shared.
+    pub(super) fn publish(&mut self, published: &mut BTreeMap<ClusterName, Arc<Record>>) {
+        let Some(names) = self.unpublished.replace(BTreeSet::new()) else {
+            published.clone_from(&self.records);
+            return;
+        };
+        for name in names {
+            match self.records.get(&name) {
+                Some(record) => published.insert(name, Arc::clone(record)),
+                None => published.remove(&name),
+            };
         }
     }
 
@@ -133,6 +154,9 @@ impl Claims {
         record: Option<Arc<Record>>,
         inventory: &mut Inventory,
     ) -> Replaced {
+        if let Some(names) = &mut self.unpublished {
+            names.insert(name.clone());
+        }
         let before = self.records.remove(name);
         self.bytes -= before.as_deref().map_or(0, bytes);
         self.bytes += record.as_deref().map_or(0, bytes);

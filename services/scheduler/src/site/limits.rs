@@ -226,12 +226,17 @@ mod tests {
     #[test]
     fn limits_that_do_not_fit_into_the_memory_are_refused() {
         let program = |memory: &str, more: &[&str]| {
-            let options = ["program", "--memory-mib", memory].into_iter().chain(more.iter().copied());
+            let options = ["program", "--memory-mib", memory]
+                .into_iter()
+                .chain(more.iter().copied());
             Program::parse_from(options).limits.require_memory()
         };
         program("4096", &[]).unwrap();
         let refused = program("4095", &[]).unwrap_err().to_string();
-        assert!(refused.contains("need 4096 MiB") && refused.contains("--sites"), "{refused}");
+        assert!(
+            refused.contains("need 4096 MiB") && refused.contains("--sites"),
+            "{refused}"
+        );
         program("2048", &["--sites=1"]).unwrap();
         assert!(program("4096", &["--sites", "5"]).is_err());
         assert!(Program::parse_from(["program"]).limits.require_memory().is_ok());

@@ -119,7 +119,9 @@ impl Machines {
             affected.extend(come.into_iter().flat_map(|bmc| self.show_bmc(name, bmc)));
         }
         if before.is_none() || now.is_none() {
-            let bmcs = self.named(name).filter_map(|(_, member)| member.known.bmc.as_ref());
+            let bmcs = self
+                .named(name)
+                .filter_map(|(_, member)| member.known.bmc.as_ref());
             affected.extend(bmcs.filter_map(|bmc| self.only(bmc)).cloned());
         }
         affected
@@ -139,7 +141,11 @@ impl Machines {
     fn few(&self, bmc: &Bmc) -> BTreeSet<HostName> {
         let some = self.showing_bmc(bmc).take(MATTER + 1);
         let some: BTreeSet<HostName> = some.cloned().collect();
-        if some.len() <= MATTER { some } else { BTreeSet::new() }
+        if some.len() <= MATTER {
+            some
+        } else {
+            BTreeSet::new()
+        }
     }
 
     fn showing_bmc(&self, bmc: &Bmc) -> impl Iterator<Item = &HostName> + use<'_> {

@@ -49,6 +49,8 @@ pub(crate) struct Outline {
     pub(crate) histories: Histories,
     /// Bytes of a copy of its model.
     pub(crate) copy: usize,
+    /// As [`Site::records`].
+    pub(crate) records: BTreeMap<ClusterName, Arc<Record>>,
 }
 
 /// A site in numbers.
@@ -232,12 +234,14 @@ impl Site {
     }
 
     /// Puts what is told of it beside its decisions in the place of what was told before.
-    pub(crate) fn outline(&self, outline: &mut Outline) {
+    pub(crate) fn outline(&mut self, outline: &mut Outline) {
         let Outline {
             summary,
             histories,
             copy,
+            records,
         } = outline;
+        self.claims.publish(records);
         *summary = self.summary();
         *copy = self.model().bytes();
         histories.clone_from(self.positions.histories());

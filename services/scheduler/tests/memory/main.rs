@@ -67,7 +67,9 @@ fn in_a_process_of_its_own(shape: &str) -> usize {
         .output()
         .unwrap();
     let text = String::from_utf8(child.stdout).unwrap();
-    let grown = text.split_once(GREW).and_then(|(_, rest)| rest.split_whitespace().next());
+    let grown = text
+        .split_once(GREW)
+        .and_then(|(_, rest)| rest.split_whitespace().next());
     grown
         .and_then(|grown| grown.parse().ok())
         .unwrap_or_else(|| panic!("{shape}: {text}{}", String::from_utf8_lossy(&child.stderr)))
@@ -135,7 +137,9 @@ fn measure(host: fn(usize) -> wire::Host) -> usize {
         let later = now + Duration::from_secs(1);
         match site.report(&session.id, changes, later) {
             Ok(_) => {}
-            Err(Error::SiteFull { limit: "inventory", .. }) => break,
+            Err(Error::SiteFull {
+                limit: "inventory", ..
+            }) => break,
             Err(error) => panic!("{error}"),
         }
         drop(site.take_faults());
@@ -154,7 +158,9 @@ fn measure_records() -> usize {
     let records = (0..CLUSTERS).map(|number| {
         let cluster = ClusterName::new("tenant", format!("cluster-{number}")).unwrap();
         let mut record = Record::new(cluster.clone(), format!("uid-{number}"), None, 1, Spec::default());
-        record.members = (0..MEMBERS).map(|member| held(number * MEMBERS + member)).collect();
+        record.members = (0..MEMBERS)
+            .map(|member| held(number * MEMBERS + member))
+            .collect();
         (cluster, Arc::new(record))
     });
     let site = Site::new(
@@ -179,7 +185,11 @@ fn held(number: usize) -> (HostId, Member) {
         let network = NetworkId::new(format!("network-{network}")).unwrap();
         member.addresses.insert(network, address.parse().unwrap());
     }
-    member.bmc_address = format!("redfish://10.9.{}.{}/redfish/v1/Systems/1", number / 256, number % 256);
+    member.bmc_address = format!(
+        "redfish://10.9.{}.{}/redfish/v1/Systems/1",
+        number / 256,
+        number % 256
+    );
     (id, member)
 }
 

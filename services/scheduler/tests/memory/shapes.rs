@@ -57,17 +57,25 @@ fn usual(number: usize) -> wire::Host {
         }),
         labels: labels.map(label).into(),
         addresses: [1, 2].map(address).into(),
-        bmc_address: format!("idrac-virtualmedia://10.9.{}.{}/redfish/v1/Systems/1", number / 256, number % 256),
+        bmc_address: format!(
+            "idrac-virtualmedia://10.9.{}.{}/redfish/v1/Systems/1",
+            number / 256,
+            number % 256
+        ),
         ..bare(number)
     }
 }
 
 fn values(number: usize) -> wire::Host {
-    labelled(number, |label| (format!("key-{label}"), format!("{label}-{number}")))
+    labelled(number, |label| {
+        (format!("key-{label}"), format!("{label}-{number}"))
+    })
 }
 
 fn long_values(number: usize) -> wire::Host {
-    labelled(number, |label| (format!("key-{label}"), format!("{label:0>30}-{number:0>30}")))
+    labelled(number, |label| {
+        (format!("key-{label}"), format!("{label:0>30}-{number:0>30}"))
+    })
 }
 
 fn keys(number: usize) -> wire::Host {
