@@ -96,7 +96,7 @@ fn a_shape_is_measured() {
 }
 
 /// Reports hosts until no more have room. Returns by how much the process has grown.
-fn measure(host: fn(usize) -> wire::Host) -> usize {
+fn measure(host: shapes::Shape) -> usize {
     const MESSAGE: usize = 50;
     let now = SystemTime::now();
     let mut site = Site::new(

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use proto::inventory::v1::{self as wire, HostRef};
 
-/// The shapes by name: each a host of that number.
-pub(crate) const ALL: &[(&str, fn(usize) -> wire::Host)] = &[
+/// The host of a number.
+pub(crate) type Shape = fn(usize) -> wire::Host;
+
+/// The shapes by name.
+pub(crate) const ALL: &[(&str, Shape)] = &[
     ("bare", bare),
     ("usual", usual),
     ("values of its own", values),
