@@ -6,8 +6,8 @@ use fixedbitset::FixedBitSet;
 use vocabulary::LabelValue;
 
 use super::rank::Ranks;
-use super::set::{Set, Slot, at};
-use super::size;
+use super::set::{LEAST, Set, Slot, at};
+use super::size::{GROWN, entry, text as text_bytes};
 
 /// A number of a value in its [`Column`]; given again after no host has the value.
 pub(crate) type Value = u32;
@@ -17,6 +17,8 @@ pub(crate) const NONE: Value = Value::MAX;
 
 /// Bytes of a value.
 pub(super) const ENTRY: usize = size_of::<Entry>();
+/// Bytes of a value that no other host has.
+pub(super) const VALUE: usize = GROWN * ENTRY + entry(size_of::<(LabelValue, Value)>()) + LEAST;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
@@ -91,9 +93,9 @@ impl Column {
             .count()
     }
 
-    /// About how many bytes it takes, without the hosts in its sets.
+    /// About how many bytes it takes beside its key, without the hosts in its sets. Unused numbers of values take memory too.
     pub(crate) fn bytes(&self) -> usize {
-        size::of_column(self.values.len(), self.texts)
+        self.values.len() * VALUE + self.texts
     }
 
     /// One more than the greatest number of a value.
@@ -137,7 +139,7 @@ impl Column {
             entry.hosts.remove(host, ranks);
             if entry.hosts.is_empty() {
                 self.numbers.remove(&entry.text);
-                self.texts -= size::text(entry.text.as_str().len());
+                self.texts -= text_bytes(entry.text.as_str().len());
                 *entry = Entry::default();
                 self.unused.push(value);
             }
@@ -148,7 +150,7 @@ impl Column {
     }
 
     fn new_value(&mut self, text: &LabelValue) -> Value {
-        self.texts += size::text(text.as_str().len());
+        self.texts += text_bytes(text.as_str().len());
         let entry = Entry {
             text: text.clone(),
             hosts: Set::default(),

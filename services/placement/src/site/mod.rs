@@ -1,5 +1,6 @@
 //! A site's hosts, indexed for the decision, and who holds which.
 
+mod bytes;
 mod column;
 mod hold;
 mod query;
@@ -213,7 +214,7 @@ impl Site {
         );
         self.index_claim(number, claim);
         let row = Row::new(host, labels.into_boxed_slice(), networks.into_boxed_slice());
-        self.host_bytes += size::of_row(&row);
+        self.host_bytes += row.bytes();
         self.rows[at(number)] = Some(row);
     }
 
@@ -221,7 +222,7 @@ impl Site {
         let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else {
             return;
         };
-        self.host_bytes -= size::of_row(&row);
+        self.host_bytes -= row.bytes();
         for (key, value) in &row.labels {
             let (name, column) = &mut self.columns[at(*key)];
             self.column_bytes -= column.bytes();
