@@ -26,7 +26,7 @@ pub use ineligible::Ineligible;
 pub use limits::{MAX_HELPS, MAX_REPORTS, MAX_ROLES, MAX_WANTED};
 pub use policy::{Domain, Policy};
 pub use request::{FailReason, Holder, Member, MemberState, Replaces, Request, Role};
-pub use site::Site;
+pub use site::{Site, size};
 /// The words that requests, hosts and decisions are made of.
 pub use vocabulary::{
     ClusterName, Expression, HostId, HostName, LabelKey, LabelValue, NameError, Namespace, NetworkId,

@@ -58,6 +58,13 @@ pub const BATCH: Definition = Definition {
     labels: &[],
     help: "Changes in one batch",
 };
+/// Panics of the scheduler's own work for a site.
+pub const SITE_PANICS: Definition = Definition {
+    name: "sip_scheduler_site_panics_total",
+    kind: Kind::Counter,
+    labels: &["site", "work"],
+    help: "Panics of the scheduler's own work for a site, which is tried again",
+};
 /// 1 while this process may write the ledger, otherwise 0.
 pub const LEADER: Definition = Definition {
     name: "sip_scheduler_is_leader",
@@ -85,6 +92,20 @@ pub const LEDGER_BYTES: Definition = Definition {
     kind: Kind::Gauge,
     labels: &[],
     help: "Size of the ledger's file, in bytes; absent on etcd, which reports its own size",
+};
+/// Size of the database of the ledger's etcd, in bytes.
+pub const ETCD_BYTES: Definition = Definition {
+    name: "sip_scheduler_ledger_etcd_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Size of the database of the ledger's etcd, in bytes, as a member says; absent on a file, and where this process does not lead",
+};
+/// Size at which the ledger's etcd takes nothing more, in bytes.
+pub const ETCD_QUOTA: Definition = Definition {
+    name: "sip_scheduler_ledger_etcd_quota_bytes",
+    kind: Kind::Gauge,
+    labels: &[],
+    help: "Size at which the ledger's etcd takes nothing more, in bytes; 2 GiB where etcd does not say",
 };
 /// Age of the newest complete export in the backup directory, in seconds; infinite when there is none.
 pub const BACKUP_AGE: Definition = Definition {
@@ -121,6 +142,13 @@ pub const SITE_LAST_REPORT: Definition = Definition {
     labels: &["site"],
     help: "Time of the site's last report, in seconds since 1970; absent before the first one to this process",
 };
+/// About how much memory a site takes, in bytes: what it reports, and its records.
+pub const SITE_MEMORY: Definition = Definition {
+    name: "sip_scheduler_site_memory_bytes",
+    kind: Kind::Gauge,
+    labels: &["site", "contents"],
+    help: "About how much memory a site takes, in bytes, by contents: inventory, which it reports, or records",
+};
 /// Reported hosts by state of their claim: claimed, bound, releasing, orphaned, or free, eligible or not.
 pub const HOSTS: Definition = Definition {
     name: "sip_scheduler_hosts",
@@ -151,7 +179,7 @@ pub const CONFLICTS: Definition = Definition {
 };
 
 /// Every metric of the scheduler besides those of each process, in the order of the documentation.
-pub const DEFINITIONS: [&Definition; 21] = [
+pub const DEFINITIONS: [&Definition; 25] = [
     &CALLS,
     &CALLS_IN_PROGRESS,
     &CALLS_DENIED,
@@ -160,15 +188,19 @@ pub const DEFINITIONS: [&Definition; 21] = [
     &DECISION,
     &COMMIT,
     &BATCH,
+    &SITE_PANICS,
     &LEADER,
     &TERMS,
     &LEADER_CHANGES,
     &LEDGER_BYTES,
+    &ETCD_BYTES,
+    &ETCD_QUOTA,
     &BACKUP_AGE,
     &BACKUPS_WRITTEN,
     &BACKUPS_FAILED,
     &SITE_SYNCED,
     &SITE_LAST_REPORT,
+    &SITE_MEMORY,
     &HOSTS,
     &PENDING,
     &OLDEST_PENDING,

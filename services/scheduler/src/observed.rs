@@ -4,6 +4,7 @@ mod cluster;
 mod host;
 
 pub use cluster::{Cluster, Member, Replaced};
+pub(crate) use host::label_bytes;
 pub use host::{Details, Host, Labels};
 
 use placement::{HostId, HostName};

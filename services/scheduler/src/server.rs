@@ -69,6 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         limits,
         site_limits,
     } = args;
+    site_limits.require_memory()?;
     let (policies, following) = policy::follow(site_policies)?;
     let mut process = Process::start("sip-scheduler", env!("CARGO_PKG_VERSION"), &process).await?;
     let opened = process.readiness.gate("ledger");

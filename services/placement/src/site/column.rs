@@ -6,7 +6,8 @@ use fixedbitset::FixedBitSet;
 use vocabulary::LabelValue;
 
 use super::rank::Ranks;
-use super::set::{Set, Slot, at};
+use super::set::{LEAST, Set, Slot, at};
+use super::size::{GROWN, entry, text as text_bytes};
 
 /// A number of a value in its [`Column`]; given again after no host has the value.
 pub(crate) type Value = u32;
@@ -14,11 +15,18 @@ pub(crate) type Value = u32;
 /// No value.
 pub(crate) const NONE: Value = Value::MAX;
 
+/// Bytes of a value.
+pub(super) const ENTRY: usize = size_of::<Entry>();
+/// Bytes of a value that no other host has.
+pub(super) const VALUE: usize = GROWN * ENTRY + entry(size_of::<(LabelValue, Value)>()) + LEAST;
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Column {
     numbers: BTreeMap<LabelValue, Value>,
     values: Vec<Entry>,
     unused: Vec<Value>,
+    /// Bytes of the texts of values.
+    texts: usize,
     exists: Set,
     not_empty: Set,
     /// The value of each slot, while many hosts have the key; rare keys look into the host's own labels.
@@ -85,6 +93,11 @@ impl Column {
             .count()
     }
 
+    /// About how many bytes it takes beside its key, without the hosts in its sets. Unused numbers of values take memory too.
+    pub(crate) fn bytes(&self) -> usize {
+        self.values.len() * VALUE + self.texts
+    }
+
     /// One more than the greatest number of a value.
     pub(crate) fn width(&self) -> usize {
         self.values.len()
@@ -126,6 +139,7 @@ impl Column {
             entry.hosts.remove(host, ranks);
             if entry.hosts.is_empty() {
                 self.numbers.remove(&entry.text);
+                self.texts -= text_bytes(entry.text.as_str().len());
                 *entry = Entry::default();
                 self.unused.push(value);
             }
@@ -136,6 +150,7 @@ impl Column {
     }
 
     fn new_value(&mut self, text: &LabelValue) -> Value {
+        self.texts += text_bytes(text.as_str().len());
         let entry = Entry {
             text: text.clone(),
             hosts: Set::default(),

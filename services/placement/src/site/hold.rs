@@ -33,7 +33,7 @@ impl Site {
         if clusters.is_empty() {
             self.former.remove(name);
         } else {
-            self.former.insert(name.clone(), clusters);
+            self.former.insert(name.clone(), clusters.into_iter().collect());
         }
     }
 

@@ -1,13 +1,15 @@
 //! A site's hosts, indexed for the decision, and who holds which.
 
+mod bytes;
 mod column;
 mod hold;
 mod query;
 mod rank;
 mod row;
 mod set;
+pub mod size;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 use vocabulary::{ClusterName, HostId, HostName, LabelKey, Namespace, NetworkId, SipLabels};
@@ -32,9 +34,13 @@ pub struct Site {
     policy: Policy,
     ranks: Ranks,
     rows: Vec<Option<Row>>,
+    /// Of all rows.
+    host_bytes: usize,
     vacant: Vec<Slot>,
     keys: BTreeMap<LabelKey, Key>,
     columns: Vec<(LabelKey, Column)>,
+    /// Of the values of all columns.
+    column_bytes: usize,
     /// Numbers of columns that no host has a label of any more.
     unused_keys: Vec<Key>,
     networks: BTreeMap<NetworkId, u32>,
@@ -54,7 +60,7 @@ pub struct Site {
     unpowered: FixedBitSet,
     holders: BTreeMap<HostId, Holder>,
     /// Clusters with a member, by the hosts that may be its machine and are not the member itself.
-    former: BTreeMap<HostName, BTreeSet<ClusterName>>,
+    former: BTreeMap<HostName, Box<[ClusterName]>>,
     /// Hosts held per namespace of clusters; releasing ones do not count.
     usage: BTreeMap<Namespace, u32>,
     cluster_usage: BTreeMap<ClusterName, u32>,
@@ -175,7 +181,10 @@ impl Site {
         let mut labels = Vec::with_capacity(host.labels.len());
         for (key, value) in &host.labels {
             let key = self.key_number(key);
-            labels.push((key, self.columns[at(key)].1.insert(number, value, &self.ranks)));
+            let column = &mut self.columns[at(key)].1;
+            self.column_bytes -= column.bytes();
+            labels.push((key, column.insert(number, value, &self.ranks)));
+            self.column_bytes += column.bytes();
         }
         labels.sort_unstable();
         let mut networks = Vec::with_capacity(host.networks.len());
@@ -204,21 +213,23 @@ impl Site {
             claim == Claim::Held || claim_reasons(&host, self.holders.get(&host.id)).is_none()
         );
         self.index_claim(number, claim);
-        self.rows[at(number)] = Some(Row::new(
-            host,
-            labels.into_boxed_slice(),
-            networks.into_boxed_slice(),
-        ));
+        let row = Row::new(host, labels.into_boxed_slice(), networks.into_boxed_slice());
+        self.host_bytes += row.bytes();
+        self.rows[at(number)] = Some(row);
     }
 
     fn unindex(&mut self, number: Slot) {
         let Some(row) = self.rows.get_mut(at(number)).and_then(Option::take) else {
             return;
         };
+        self.host_bytes -= row.bytes();
         for (key, value) in &row.labels {
             let (name, column) = &mut self.columns[at(*key)];
+            self.column_bytes -= column.bytes();
             column.remove(number, *value, &self.ranks);
+            self.column_bytes += column.bytes();
             if column.exists().is_empty() {
+                self.column_bytes -= column.bytes();
                 *column = Column::default();
                 self.keys.remove(name);
                 self.unused_keys.push(*key);

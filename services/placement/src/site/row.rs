@@ -2,14 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use vocabulary::{HostId, OperationalStatus, ProvisioningState, SipLabels};
+use vocabulary::{HostId, HostName, OperationalStatus, ProvisioningState, SipLabels};
 
 use super::Site;
 use super::column::Value;
+use super::set::Slot;
+use super::size::{GROWN, entry};
 use crate::host::{Consumer, Host};
 
 /// A label key's number in a [`Site`].
 pub(crate) type Key = u32;
+
+/// A host, without its labels and networks: its row, its rank, its place in the sets.
+const ROW: usize = GROWN * (size_of::<Option<Row>>() + size_of::<u64>())
+    + entry(size_of::<(HostName, Slot)>())
+    + entry(size_of::<(u64, Slot)>());
+/// A label of a host: its number in the row, and the host in the sets of its column.
+const LABEL: usize = size_of::<(u32, u32)>() + 6 * size_of::<Slot>();
+/// A network of a host.
+const NETWORK: usize = 3 * size_of::<Slot>();
+
+fn of_parts(labels: usize, networks: usize, has_consumer: bool, has_labels: bool, problem: usize) -> usize {
+    let consumer = if has_consumer { size_of::<Consumer>() } else { 0 };
+    let sip_labels = if has_labels { size_of::<SipLabels>() } else { 0 };
+    ROW + labels * LABEL + networks * NETWORK + consumer + sip_labels + problem
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
@@ -85,6 +102,32 @@ impl Row {
             problem: problem.map(String::into_boxed_str),
             sip_labels: (sip_labels != SipLabels::None).then(|| Box::new(sip_labels)),
         }
+    }
+
+    /// About how many bytes it takes. Its texts are those of the host that was given; only what is not shared counts.
+    pub(crate) fn bytes(&self) -> usize {
+        let problem = self.problem.as_deref().map_or(0, str::len);
+        let (consumer, sip_labels) = (self.consumer.is_some(), self.sip_labels.is_some());
+        of_parts(
+            self.labels.len(),
+            self.networks.len(),
+            consumer,
+            sip_labels,
+            problem,
+        )
+    }
+
+    /// The same of the row of a host.
+    pub(crate) fn bytes_of(host: &Host) -> usize {
+        let problem = host.problem.as_ref().map_or(0, String::len);
+        let sip_labels = host.sip_labels != SipLabels::None;
+        of_parts(
+            host.labels.len(),
+            host.networks.len(),
+            host.consumer.is_some(),
+            sip_labels,
+            problem,
+        )
     }
 
     pub(crate) fn is_marked_failed(&self) -> bool {

@@ -13,6 +13,8 @@ pub enum Limit {
     Denials,
     /// Bytes of requests and answers.
     Buffer,
+    /// Exports under way.
+    Exports,
     /// Identities of one site, or of one kind.
     Identities,
 }
@@ -31,6 +33,7 @@ impl Limit {
             Self::Rate => "rate",
             Self::Denials => "denials",
             Self::Buffer => "buffer",
+            Self::Exports => "exports",
             Self::Identities => "identities",
         }
     }

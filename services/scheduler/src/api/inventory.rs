@@ -158,7 +158,7 @@ impl Inventory {
         for (name, shared) in region.sites() {
             // Copies are placed one after the other on a copy of the model, so the lock is not needed for long. Others that ask
             // wait before they have one.
-            let _copy = region.copy(&caller).await?;
+            let _copy = region.copy(&caller, &shared).await?;
             let begin = {
                 let (region, spec, namespace) = (region.clone(), spec.clone(), namespace.clone());
                 move |locked: &Site| {
@@ -230,6 +230,8 @@ fn summary(region: &Region, name: &str, site: &SharedSite) -> wire::Site {
         held_hosts,
         clusters,
         last_report,
+        inventory_bytes: _,
+        record_bytes: _,
     } = site.summary();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     wire::Site {

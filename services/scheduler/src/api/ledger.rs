@@ -1,7 +1,9 @@
 //! `sip.ledger.v1.LedgerService`.
 
 use std::{
+    collections::BTreeSet,
     pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,11 +17,13 @@ use tokio::{
     runtime::Handle,
     sync::{mpsc, watch},
     task::JoinHandle,
+    time::{Instant, sleep_until},
 };
 use tonic::{Request, Response, Status};
 
 use super::authorizer::Authorizer;
 use crate::{
+    admission::Limit,
     error::Error,
     ledger::{self, export::Counts},
     term::{Standing, Terms},
@@ -31,11 +35,55 @@ const CHUNK: usize = 256 << 10;
 const QUEUE: usize = 4;
 /// How long a reader may take nothing.
 const STALL: Duration = Duration::from_secs(30);
+/// How long an export may last, whatever its reader takes: until then the storage keeps what is overwritten meanwhile.
+const LONGEST: Duration = Duration::from_mins(5);
+/// When a refused export may be tried again.
+const LATER: Duration = Duration::from_secs(10);
 
 /// The service on whatever ledger there is.
 #[derive(Clone, Debug)]
 pub struct LedgerApi {
     authorizer: Authorizer,
+    exports: Exports,
+}
+
+/// Identities with an export under way: each has one at once, so that it does not begin the next one before the storage has let go of the
+/// one before.
+#[derive(Clone, Debug, Default)]
+struct Exports(Arc<Mutex<BTreeSet<String>>>);
+
+/// An export under way, until this is dropped.
+#[derive(Debug)]
+struct UnderWay {
+    exports: Exports,
+    caller: String,
+}
+
+impl Exports {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, caller: String) -> Result<UnderWay, Error> {
+        if !self.lock().insert(caller.clone()) {
+            return Err(Error::Limited {
+                identity: caller,
+                limit: Limit::Exports,
+                why: "another export of it is under way".to_owned(),
+                again: LATER,
+            });
+        }
+        Ok(UnderWay {
+            exports: self.clone(),
+            caller,
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.exports.lock().remove(&self.caller);
+    }
 }
 
 impl LedgerApi {
@@ -44,6 +92,7 @@ impl LedgerApi {
     pub fn new(terms: Terms) -> Self {
         Self {
             authorizer: Authorizer::new(terms),
+            exports: Exports::default(),
         }
     }
 }
@@ -69,6 +118,7 @@ struct Chunks {
     messages: mpsc::Sender<Result<ExportLedgerResponse, Status>>,
     standing: watch::Receiver<Standing>,
     runtime: Handle,
+    until: Instant,
     entries: Vec<Entry>,
     bytes: usize,
     counts: Counts,
@@ -86,12 +136,14 @@ impl Chunks {
         self.bytes = 0;
         let entries = std::mem::take(&mut self.entries);
         let (messages, standing) = (&self.messages, &mut self.standing);
+        let until = self.until;
         let stopped = |why: &'static str| ledger::Error::storage("hand the export out")(why);
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
                 // Where nobody can change it any more the term has no end.
                 Ok(()) = standing.changed() => Err(stopped("the term is over; start again")),
+                () = sleep_until(until) => Err(stopped("it was not read within 5 minutes; start again, and read it faster")),
                 place = messages.reserve() => match place {
                     Ok(place) => {
                         place.send(Ok(ExportLedgerResponse { entries }));
@@ -110,7 +162,8 @@ impl LedgerService for LedgerApi {
     type ExportLedgerStream = Export;
 
     async fn export_ledger(&self, request: Request<ExportLedgerRequest>) -> Result<Response<Export>, Status> {
-        let (ExportLedgerRequest {}, _, terms) = self.authorizer.authorize(request)?.into_parts();
+        let (ExportLedgerRequest {}, caller, terms) = self.authorizer.authorize(request)?.into_parts();
+        let under_way = self.exports.begin(caller)?;
         // Watched before the ledger is taken: whatever comes after ends the export.
         let mut standing = terms.watch();
         standing.mark_unchanged();
@@ -121,6 +174,7 @@ impl LedgerService for LedgerApi {
             messages: sender,
             standing,
             runtime: Handle::current(),
+            until: Instant::now() + LONGEST,
             entries: Vec::new(),
             bytes: 0,
             counts: Counts::default(),
@@ -133,7 +187,7 @@ impl LedgerService for LedgerApi {
                     chunks.take(end)
                 })
                 .and_then(|()| chunks.send());
-            drop(ledger);
+            drop((ledger, under_way));
             if let Err(error) = read {
                 // Whoever has no room for it does not read; a stream without an End says that it was cut off.
                 let _ = failures.try_send(Err(Error::Ledger(error).into()));
@@ -143,5 +197,58 @@ impl LedgerService for LedgerApi {
             messages,
             _reading: reading,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        Entry::default()
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_does_not_keep_an_export_open() {
+        let (sender, mut messages) = mpsc::channel(QUEUE);
+        let (_standing, seen) = watch::channel(Standing::Opening);
+        let longest = Duration::from_millis(300);
+        let mut chunks = Chunks {
+            messages: sender,
+            standing: seen,
+            runtime: Handle::current(),
+            until: Instant::now() + longest,
+            entries: Vec::new(),
+            bytes: 0,
+            counts: Counts::default(),
+        };
+        let begun = Instant::now();
+        let reading = tokio::task::spawn_blocking(move || {
+            loop {
+                chunks.take(entry())?;
+                chunks.send()?;
+            }
+        });
+        // It takes something again and again, and never all.
+        let slow = tokio::spawn(async move {
+            while messages.recv().await.is_some() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let ended: Result<(), ledger::Error> = reading.await.unwrap();
+        let why = ended.unwrap_err().chain();
+        assert!(why.contains("read it faster"), "{why}");
+        assert!(begun.elapsed() >= longest);
+        slow.await.unwrap();
+    }
+
+    #[test]
+    fn an_identity_has_one_export_at_once() {
+        let exports = Exports::default();
+        let first = exports.begin("operator/ana".to_owned()).unwrap();
+        assert!(exports.begin("operator/ana".to_owned()).is_err());
+        drop(exports.begin("operator/bob".to_owned()).unwrap());
+        drop(first);
+        exports.begin("operator/ana".to_owned()).unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! What a page of `ListPlacements` is made of: read under the locks of its sites, and answered once it is durable.
+//! What a page of `ListPlacements` is made of: as changes of its sites have left it, also where one is at work, and answered once it is
+//! durable.
 
 use std::{ops::Bound, sync::Arc};
 
@@ -10,8 +11,7 @@ use crate::{
     convert,
     error::Error,
     record::Record,
-    region::{Region, Resets, SharedSite},
-    site::Site,
+    region::{Region, Resets, SharedSite, SiteState},
 };
 
 /// Which placements a page has.
@@ -58,17 +58,19 @@ pub(super) async fn read(
         let from = lower.map_or(Bound::Unbounded, |(_, cluster)| Bound::Excluded(cluster));
         let resets = shared.resets();
         let from = from.cloned();
-        let (namespace, of_slice) = (namespace.clone(), region.clone());
+        let (namespace, of, durable) = (
+            namespace.clone(),
+            Arc::clone(&shared),
+            region.committer().last_durable(),
+        );
         let room = size + 1 - found.records.len();
-        let slice = move |locked: &Site| {
-            let records = locked.records().range((from, Bound::Unbounded));
-            let in_namespace = records
-                .map(|(_, record)| record)
-                .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
-            let records: Vec<_> = in_namespace.take(room).map(Arc::clone).collect();
-            (records, locked.history().epoch(), of_slice.state(locked))
+        let page = move || of.page(from, &namespace, room, durable);
+        let (records, epoch, position, synced) = region.compute(caller, page).await?;
+        let state = SiteState {
+            site: name.clone(),
+            position,
+            synced,
         };
-        let (records, epoch, state) = region.read(caller, &shared, slice).await?;
         found.states.push(state.into());
         let records = records.into_iter();
         found
@@ -121,6 +123,29 @@ mod tests {
         ledger::{Commit, Contents, History, Refusal, commit},
         policy::Policies,
     };
+
+    #[tokio::test]
+    async fn a_page_of_all_sites_does_not_wait_for_one_at_work() {
+        let contents = Contents {
+            histories: ["a", "b"]
+                .map(|site| (site.to_owned(), History::default()))
+                .into(),
+            ..Contents::default()
+        };
+        let (committer, _writer) = commit::committer(contents.commit);
+        let region = Region::new(contents, Policies::new(), committer);
+        let site = region.site("a").unwrap();
+        let at_work = site.lock();
+        let wanted = Wanted {
+            site: String::new(),
+            namespace: String::new(),
+            after: None,
+        };
+        let read = read(&region, "reader/one", &wanted, 10);
+        let found = tokio::time::timeout(std::time::Duration::from_secs(5), read).await;
+        assert_eq!(found.unwrap().unwrap().states.len(), 2);
+        drop(at_work);
+    }
 
     #[tokio::test]
     async fn a_page_stands_when_a_site_that_it_is_not_of_is_reset() {

@@ -93,7 +93,7 @@ impl Placements {
             }
         };
         // One caller has one copy of a site at once, however many plans it asks for.
-        let copy = region.copy(&caller).await?;
+        let copy = region.copy(&caller, &shared).await?;
         let (question, state) = region.read_copying(&caller, &shared, ask).await??;
         let metrics = region.committer().metrics().clone();
         region

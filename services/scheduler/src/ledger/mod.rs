@@ -253,6 +253,15 @@ impl Contents {
     }
 }
 
+/// How large a storage is that takes nothing more at its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Bytes that it may take.
+    pub quota: u64,
+}
+
 /// Storage of the ledger.
 ///
 /// Promises of a backend: [`commit`](Ledger::commit) returns `Ok` only when the whole batch is durable; after
@@ -279,6 +288,11 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
 
     /// Size of the ledger's file, in bytes; `None` where it has none.
     fn file_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// How large the storage is and may become, as far as it says so.
+    fn storage(&self) -> Option<Storage> {
         None
     }
 

@@ -1,10 +1,11 @@
-//! How long the stages of a change take: waiting for a place in the queue, deciding, storing.
+//! How long the stages of a change take: waiting for a place in the queue, deciding, storing; and what fails in none of them.
 
 use std::time::Instant;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
+        counter::Counter,
         family::{Family, MetricConstructor},
         histogram::{Histogram, exponential_buckets},
     },
@@ -16,6 +17,12 @@ use crate::metrics as table;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByAction {
     action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWork {
+    site: String,
+    work: &'static str,
 }
 
 /// Makes histograms of times from 50 µs to 26 s.
@@ -35,6 +42,7 @@ pub struct StageMetrics {
     decision: Family<ByAction, Histogram, Seconds>,
     commit: Histogram,
     batch: Histogram,
+    panics: Family<ByWork, Counter>,
 }
 
 impl Default for StageMetrics {
@@ -44,6 +52,7 @@ impl Default for StageMetrics {
             decision: Family::new_with_constructor(Seconds),
             commit: Seconds.new_metric(),
             batch: Histogram::new(exponential_buckets(1.0, 2.0, 10)),
+            panics: Family::default(),
         }
     }
 }
@@ -58,12 +67,23 @@ impl StageMetrics {
             decision,
             commit,
             batch,
+            panics,
         } = &this;
         metrics.add(&table::QUEUE_WAIT, queue_wait.clone());
         metrics.add(&table::DECISION, decision.clone());
         metrics.add(&table::COMMIT, commit.clone());
         metrics.add(&table::BATCH, batch.clone());
+        metrics.add(&table::SITE_PANICS, panics.clone());
         this
+    }
+
+    /// Work for a site has panicked.
+    pub(crate) fn panicked(&self, site: &str, work: &'static str) {
+        let by = ByWork {
+            site: site.to_owned(),
+            work,
+        };
+        self.panics.get_or_create(&by).inc();
     }
 
     pub(super) fn queued(&self, since: Instant) {

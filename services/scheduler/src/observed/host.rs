@@ -2,10 +2,30 @@
 
 use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
-use placement::{ClusterName, HostId, NetworkId, OperationalStatus, RoleName, SipLabels};
+use placement::{
+    ClusterName, Consumer, HostId, HostName, LabelKey, LabelValue, NetworkId, OperationalStatus, RoleName,
+    SipLabels,
+    size::{entry, small_map, text},
+};
 
-/// Bytes of an item of a list beside its text.
-const ITEM: usize = 64;
+/// A host by its name, and its name among those that a snapshot has named.
+const HOST: usize = entry(size_of::<(HostName, Host)>()) + entry(size_of::<HostName>());
+/// A host where hosts are listed by the cluster that they name.
+const LISTED: usize = entry(size_of::<(ClusterName, Option<HostId>)>());
+/// A host where hosts are listed by what they show of their machine.
+const SHOWN: usize = entry(size_of::<(IpAddr, Option<HostName>)>());
+/// A host where hosts are listed whose mark is forged.
+const FAULT: usize = entry(size_of::<(HostName, u64)>()) + 2 * BLOCK;
+/// What the allocator adds to a text.
+const BLOCK: usize = 16;
+
+/// About how many bytes the labels of a host take, beside what the model of its site takes of them.
+pub(crate) fn label_bytes(labels: &BTreeMap<LabelKey, LabelValue>) -> usize {
+    let texts = labels
+        .iter()
+        .map(|(key, value)| text(key.as_str().len()) + text(value.as_str().len()));
+    small_map(labels.len(), size_of::<(LabelKey, LabelValue)>()) + texts.sum::<usize>()
+}
 
 /// A host as it was reported: what decisions read of it, and what only members and people need.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,15 +91,15 @@ impl Host {
         &self.details
     }
 
-    /// About how many bytes it takes here.
+    /// About how many bytes it takes here, beside what the model of its site takes of it.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let placement::Host {
             id,
             labels,
-            networks: _,
-            problem: _,
-            consumer: _,
+            networks,
+            problem,
+            consumer,
             sip_labels: _,
             provisioning: _,
             operational: _,
@@ -94,7 +114,7 @@ impl Host {
             write_refused: _,
         } = &self.facts;
         let Details {
-            named: _,
+            named,
             addresses,
             bmc_address,
             release_mark: _,
@@ -103,14 +123,45 @@ impl Host {
             consumer_api_version,
             problems,
         } = &self.details;
-        let name = id.name.namespace().as_str().len() + id.name.name().len() + id.uid.as_str().len();
-        let labels = labels
+        let name = text(id.name.namespace().as_str().len()) + text(id.name.name().len());
+        let consumer = consumer.iter().flat_map(
+            |Consumer {
+                 kind,
+                 namespace,
+                 name,
+             }| [kind, namespace, name],
+        );
+        let consumer = consumer.map(|part| text(part.len())).sum::<usize>();
+        let named = named.iter().map(|cluster| {
+            // In two places of the host, and where hosts are listed by it.
+            LISTED + 2 * (text(cluster.namespace().as_str().len()) + text(cluster.name().len()))
+        });
+        let networks_and_addresses = small_map(networks.len(), size_of::<NetworkId>())
+            + small_map(addresses.len(), size_of::<(NetworkId, IpAddr)>())
+            + addresses.len() * SHOWN;
+        let networks = addresses.keys().map(|network| text(network.as_str().len()));
+        // Whose machine it is is compared by the address of its BMC.
+        let bmc = if bmc_address.is_empty() {
+            0
+        } else {
+            SHOWN + 2 * (BLOCK + bmc_address.len())
+        };
+        let problems = problems
             .iter()
-            .map(|(key, value)| ITEM + key.as_str().len() + value.as_str().len());
-        let addresses = addresses.keys().map(|network| ITEM + network.as_str().len());
-        let problems = problems.iter().map(|problem| ITEM + problem.len());
-        let texts = bmc_address.len() + error_message.len() + consumer_api_version.len();
-        size_of::<Self>() + name + texts + labels.chain(addresses).chain(problems).sum::<usize>()
+            .map(|problem| size_of::<String>() + BLOCK + problem.len());
+        let texts = [error_message, consumer_api_version].map(|text| BLOCK + text.len());
+        let problem = problem.as_ref().map_or(0, |problem| FAULT + problem.len());
+        HOST + name
+            + text(id.uid.as_str().len())
+            + consumer
+            + bmc
+            + problem
+            + label_bytes(labels)
+            + named.sum::<usize>()
+            + networks_and_addresses
+            + networks.sum::<usize>()
+            + problems.sum::<usize>()
+            + texts.into_iter().sum::<usize>()
     }
 
     /// The release mark that it shows; 0 for none.

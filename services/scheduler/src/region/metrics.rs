@@ -24,6 +24,12 @@ struct BySite {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByContents {
+    site: String,
+    contents: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
     site: String,
     state: &'static str,
@@ -46,6 +52,7 @@ struct ByKind {
 struct Sample {
     synced: Family<BySite, Gauge>,
     last_report: Family<BySite, Gauge>,
+    memory: Family<ByContents, Gauge>,
     hosts: Family<ByState, Gauge>,
     pending: Family<ByReason, Gauge>,
     oldest_pending: Family<BySite, Gauge>,
@@ -64,6 +71,7 @@ pub(crate) fn encode(region: &Region, encoder: &mut DescriptorEncoder<'_>) -> fm
     let Sample {
         synced,
         last_report,
+        memory,
         hosts,
         pending,
         oldest_pending,
@@ -71,6 +79,7 @@ pub(crate) fn encode(region: &Region, encoder: &mut DescriptorEncoder<'_>) -> fm
     } = &sample;
     table::SITE_SYNCED.encode(encoder, synced)?;
     table::SITE_LAST_REPORT.encode(encoder, last_report)?;
+    table::SITE_MEMORY.encode(encoder, memory)?;
     table::HOSTS.encode(encoder, hosts)?;
     table::PENDING.encode(encoder, pending)?;
     table::OLDEST_PENDING.encode(encoder, oldest_pending)?;
@@ -118,6 +127,18 @@ impl Sample {
         self.synced.get_or_create(&by_site).set(summary.synced.into());
         if let Some(time) = summary.last_report {
             self.last_report.get_or_create(&by_site).set(seconds(time));
+        }
+        let memory = [
+            ("inventory", summary.inventory_bytes),
+            ("records", summary.record_bytes),
+        ];
+        for (contents, bytes) in memory {
+            let by = ByContents {
+                site: name(),
+                contents,
+            };
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.memory.get_or_create(&by).set(bytes);
         }
         // A state without hosts is 0, not absent.
         for state in ["free", "claimed", "bound", "releasing", "orphaned"] {

@@ -4,6 +4,7 @@
 //! and stage, unlock, and wait until the ledger is durable up to what the answer says. No lock is held while waiting.
 
 mod clock;
+mod contained;
 mod copies;
 mod deciding;
 mod metrics;
@@ -12,6 +13,7 @@ mod reading;
 mod reporting;
 mod resets;
 mod retries;
+mod room;
 mod shared;
 mod turns;
 mod undo;
@@ -33,6 +35,7 @@ pub(crate) use turns::SLICE;
 pub use undo::Undo;
 
 use clock::Clock;
+use room::Room;
 use shared::aside;
 use turns::Turns;
 
@@ -41,7 +44,7 @@ use crate::{
     ledger::{Commit, Contents, History, SitePosition, commit::Committer},
     policy::{self, Policies},
     record::Record,
-    site::{Apply, Author, Limits, Outcome, Repaired, Site},
+    site::{Apply, Author, Limit, Limits, Outcome, Repaired, Site},
 };
 
 /// Name in the audit log of steps that no caller asked for.
@@ -67,6 +70,8 @@ struct Inner {
     turns: Turns,
     /// Of questions that keep a copy of a site.
     copies: Turns,
+    /// And the memory for them.
+    room: Room,
     clock: Clock,
 }
 
@@ -118,6 +123,7 @@ impl Region {
             committer,
             turns: Turns::beside_others(),
             copies: Turns::of_copies(),
+            room: Room::default(),
             clock: Clock::new(clock),
         };
         Self {
@@ -179,8 +185,12 @@ impl Region {
         })
     }
 
-    fn site_or_new(&self, name: &str) -> Arc<SharedSite> {
+    /// The site, or a new one while there are fewer than the region may have: so each of them has memory whatever the others report.
+    fn site_or_new(&self, name: &str) -> Result<Arc<SharedSite>, Error> {
         let mut sites = self.inner.sites.write().unwrap_or_else(PoisonError::into_inner);
+        if !sites.contains_key(name) {
+            Limit::Sites.require(name, sites.len() + 1, self.limits().sites)?;
+        }
         let new = || {
             let policy = self.policy_of(name);
             let history = History::default();
@@ -196,7 +206,7 @@ impl Region {
             self.inner.appeared.notify_one();
             Arc::new(SharedSite::new(site))
         };
-        Arc::clone(sites.entry(name.to_owned()).or_insert_with(new))
+        Ok(Arc::clone(sites.entry(name.to_owned()).or_insert_with(new)))
     }
 
     /// Waits until an outcome may be told: it is durable, and the site was not reset since the caller began.

@@ -24,7 +24,8 @@ impl Region {
     /// fence are durable before it is let in.
     ///
     /// # Errors
-    /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::Invalid`] when the site's or the Lease's name breaks a rule.
+    /// [`Error::Superseded`], [`Error::Stopped`]; [`Error::SiteFull`] when the region has as many sites as it may;
+    /// [`Error::Invalid`] when the site's or the Lease's name breaks a rule.
     pub async fn open_session(
         &self,
         site: &str,
@@ -36,7 +37,7 @@ impl Region {
             .map_err(|violation| Error::Invalid(vec![violation]))?;
         site.parse::<Name>()
             .map_err(|error| Error::Invalid(vec![Violation::new("hello.site", error)]))?;
-        let shared = self.site_or_new(site);
+        let shared = self.site_or_new(site)?;
         let since = shared.resets();
         let permit = self.reserve(&shared).await?;
         let author = Author {

@@ -31,8 +31,12 @@ impl Region {
         let mut known = BTreeSet::new();
         loop {
             for (name, site) in self.sites() {
-                if known.insert(name) {
-                    rounds.spawn(self.clone().retry_site(site));
+                if known.insert(name.clone()) {
+                    let (region, contained) = (self.clone(), self.contained(name, "retry"));
+                    rounds.spawn(async move {
+                        let begin = || region.clone().retry_site(Arc::clone(&site));
+                        contained.always(begin).await
+                    });
                 }
             }
             tokio::select! {

@@ -5,7 +5,7 @@
 //! and is read without the lock.
 
 use std::{
-    ops::{Deref, DerefMut},
+    ops::{Bound, Deref, DerefMut},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
 };
 
@@ -20,9 +20,12 @@ use super::{
     metrics::Counts,
     resets::{Latest, Resets, State},
 };
+use ::placement::ClusterName;
+
 use crate::{
     error::Error,
     ledger::{Commit, History, Share, SitePosition},
+    record::Record,
     site::{Outline, Site, Summary},
 };
 
@@ -99,6 +102,13 @@ impl DerefMut for Changing<'_> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         // While the site is locked: outlines follow each other as changes do.
+        self.publish();
+    }
+}
+
+impl Changing<'_> {
+    /// Publishes what the change has left so far.
+    pub(super) fn publish(&mut self) {
         self.site.outline(&mut lock(self.outline));
     }
 }
@@ -108,7 +118,7 @@ fn lock(outline: &Mutex<Outline>) -> MutexGuard<'_, Outline> {
 }
 
 impl SharedSite {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(mut site: Site) -> Self {
         let mut outline = Outline::default();
         site.outline(&mut outline);
         Self {
@@ -219,9 +229,38 @@ impl SharedSite {
         lock(&self.outline).summary
     }
 
+    /// About how many bytes a copy of its hosts takes.
+    pub(super) fn copy_bytes(&self) -> usize {
+        lock(&self.outline).copy
+    }
+
     /// How to learn of changes of it that are durable now, or are refused.
     pub(crate) fn stored(&self) -> watch::Receiver<()> {
         self.share.stored()
+    }
+
+    /// At most so many records after a cluster, of one namespace unless it is empty; with the epoch of the site, and how recent that is when
+    /// all up to `durable` is durable. They may not be durable yet.
+    pub(crate) fn page(
+        &self,
+        from: Bound<ClusterName>,
+        namespace: &str,
+        most: usize,
+        durable: Commit,
+    ) -> (Vec<Arc<Record>>, u64, SitePosition, bool) {
+        let outline = lock(&self.outline);
+        let records = outline.records.range((from, Bound::Unbounded));
+        let records = records
+            .map(|(_, record)| record)
+            .filter(|record| namespace.is_empty() || record.cluster.namespace().as_str() == namespace);
+        let records = records.take(most).map(Arc::clone).collect();
+        let (histories, synced) = (&outline.histories, outline.summary.synced);
+        (
+            records,
+            histories.now().epoch(),
+            histories.durable(durable),
+            synced,
+        )
     }
 
     /// How its revisions are numbered.

@@ -76,7 +76,7 @@ impl Turns {
     }
 
     /// The caller's turn, when it comes.
-    async fn take(&self, caller: &str) -> Result<Place, Stopped> {
+    pub(super) async fn take(&self, caller: &str) -> Result<Place, Stopped> {
         let turn = {
             let mut state = self.lock();
             if state.free > 0 && state.has_share(caller) {
@@ -166,14 +166,6 @@ impl Drop for Place {
 }
 
 impl Region {
-    /// A place among those that keep a copy of a site, when it is the caller's turn. It is had until it is dropped.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`] when the process ends.
-    pub(crate) async fn copy(&self, caller: &str) -> Result<Place, Error> {
-        Ok(self.inner.copies.take(caller).await?)
-    }
-
     /// Computes a slice of a question, when its caller's turn has come.
     ///
     /// # Errors

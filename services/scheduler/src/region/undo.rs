@@ -42,9 +42,11 @@ impl Undo {
             .collect();
         let mut site = shared.lock();
         let upto = region.committer().staged().max(*commit);
-        shared.reset.count(*commit, cause);
         let history = durable.histories.get(*name).copied().unwrap_or_default();
         site.reset(records, durable.fences.get(*name).cloned(), history, upto);
+        // Who reads without the lock learns of the reset unless what it has read is of after it.
+        site.publish();
+        shared.reset.count(*commit, cause);
         upto
     }
 }

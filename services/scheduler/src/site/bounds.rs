@@ -42,6 +42,7 @@ impl Site {
 
     fn room_for(&self, changes: &Changes) -> Result<(), Error> {
         let Limits {
+            sites: _,
             hosts,
             clusters,
             members: _,
@@ -61,15 +62,15 @@ impl Site {
             .filter(|name: &&ClusterName| !observed.contains_key(*name))
             .count();
         Limit::Clusters.require(&self.name, observed.len() + new, clusters)?;
-        let new_hosts = changes.hosts.iter().map(|host| {
-            let before = known.get(&host.id().name).map_or(0, Host::bytes);
-            host.bytes().saturating_sub(before)
-        });
         let new_clusters = changes.clusters.iter().map(|cluster| {
             let before = observed.get(&cluster.id().name).map_or(0, Cluster::bytes);
             cluster.bytes().saturating_sub(before)
         });
-        let new = new_hosts.chain(new_clusters).sum::<usize>();
+        let new = self.inventory.bytes_of_more(&changes.hosts) + new_clusters.sum::<usize>();
+        if new == 0 {
+            // What makes it no larger is taken, also where it is over the limit.
+            return Ok(());
+        }
         let bytes = self.inventory.bytes() + self.existence.bytes() + new;
         Limit::Inventory.require(&self.name, bytes, inventory)
     }

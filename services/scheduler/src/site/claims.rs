@@ -1,13 +1,20 @@
 //! Who holds what: the records of a site, committed or about to be, and in which order they have changed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
-use ::placement::{ClusterName, Holder, HostId};
+use ::placement::{
+    ClusterName, Holder, HostId, NetworkId,
+    size::{entry, small_map},
+};
 
 use super::{
     changes::{Changed, Changes, Cursor},
     inventory::Inventory,
-    machines::Identity,
+    machines::{self, Identity},
 };
 use crate::{
     ledger::weight,
@@ -18,11 +25,30 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     records: BTreeMap<ClusterName, Arc<Record>>,
-    /// Of all records, by their weight.
+    /// Of all records, see [`bytes`].
     bytes: usize,
     /// Members of all records.
     members: usize,
     changes: Changes,
+    /// Clusters whose record is another one since the last [`publish`](Self::publish); `None`: all of them.
+    unpublished: Option<BTreeSet<ClusterName>>,
+}
+
+/// About how many bytes a record takes here, with what is kept of the hosts that it holds. In the ledger it takes fewer.
+fn bytes(record: &Record) -> usize {
+    /// A record without members, and its place in the order of changes.
+    const RECORD: usize = size_of::<Record>()
+        + entry(size_of::<(ClusterName, Arc<Record>)>())
+        + entry(size_of::<(u64, ClusterName)>());
+    /// A member, and who holds its host.
+    const MEMBER: usize = entry(size_of::<(HostId, Member)>()) + entry(size_of::<(HostId, Holder)>());
+    /// How many times as many bytes a spec takes in memory as in the ledger, where most of its texts are short.
+    const SPEC: usize = 8;
+    let members = record.members.values().map(|member| {
+        let addresses = small_map(member.addresses.len(), size_of::<(NetworkId, IpAddr)>());
+        MEMBER + addresses + machines::member_bytes(member.addresses.len(), &member.bmc_address)
+    });
+    RECORD + weight::record(record) + SPEC * weight::spec(&record.spec) + members.sum::<usize>()
 }
 
 /// What a step leaves behind when a record takes the place of the one before it.
@@ -42,6 +68,21 @@ impl Claims {
             bytes: 0,
             members: 0,
             changes: Changes::new(horizon),
+            unpublished: None,
+        }
+    }
+
+    /// Brings a copy of the records up to date that is read without the site's lock. Records are shared.
+    pub(super) fn publish(&mut self, published: &mut BTreeMap<ClusterName, Arc<Record>>) {
+        let Some(names) = self.unpublished.replace(BTreeSet::new()) else {
+            published.clone_from(&self.records);
+            return;
+        };
+        for name in names {
+            match self.records.get(&name) {
+                Some(record) => published.insert(name, Arc::clone(record)),
+                None => published.remove(&name),
+            };
         }
     }
 
@@ -59,10 +100,15 @@ impl Claims {
         self.members
     }
 
-    /// Bytes of all records, with `after` in the place of the one of its cluster.
+    /// About how many bytes all records take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same, with `after` in the place of the one of its cluster.
     pub(super) fn bytes_with(&self, after: &Record) -> usize {
         let before = self.records.get(&after.cluster);
-        self.bytes - before.map_or(0, |before| weight::record(before)) + weight::record(after)
+        self.bytes - before.map_or(0, |before| bytes(before)) + bytes(after)
     }
 
     pub(super) fn contains(&self, name: &ClusterName) -> bool {
@@ -108,9 +154,12 @@ impl Claims {
         record: Option<Arc<Record>>,
         inventory: &mut Inventory,
     ) -> Replaced {
+        if let Some(names) = &mut self.unpublished {
+            names.insert(name.clone());
+        }
         let before = self.records.remove(name);
-        self.bytes -= before.as_deref().map_or(0, weight::record);
-        self.bytes += record.as_deref().map_or(0, weight::record);
+        self.bytes -= before.as_deref().map_or(0, bytes);
+        self.bytes += record.as_deref().map_or(0, bytes);
         let members = |record: Option<&Record>| record.map_or(0, |record| record.members.len());
         self.members += members(record.as_deref());
         self.members -= members(before.as_deref());

@@ -8,17 +8,21 @@ use std::{
 use ::placement::{ClusterName, Holder, HostId, HostName, LabelKey, LabelValue, Policy};
 
 use super::machines::{self, Identity, Machines};
-use crate::observed::Host;
+use crate::observed::{Host, label_bytes};
+
+/// A held host that is gone, without its labels.
+const LEFT: usize = ::placement::size::entry(size_of::<(HostId, BTreeMap<LabelKey, LabelValue>)>());
 
 /// The observed hosts of a site, by name and as the columns on which decisions are made, with their holders.
 #[derive(Clone, Debug)]
 pub(super) struct Inventory {
     model: ::placement::Site,
     hosts: BTreeMap<HostName, Host>,
-    /// Of all hosts.
+    /// Of all hosts, and of the labels that are left.
     bytes: usize,
-    /// Hosts by the cluster that their labels name, completely or not, whoever holds them.
-    labelled: BTreeMap<ClusterName, BTreeSet<HostId>>,
+    /// Hosts by the cluster that their labels name, completely or not, whoever holds them. The hosts are there; that they are optional
+    /// gives each cluster a beginning.
+    labelled: BTreeSet<(ClusterName, Option<HostId>)>,
     machines: Machines,
     /// Of held hosts that are gone, the labels that they had.
     left: BTreeMap<HostId, BTreeMap<LabelKey, LabelValue>>,
@@ -30,7 +34,7 @@ impl Inventory {
             model: ::placement::Site::new(policy),
             hosts: BTreeMap::new(),
             bytes: 0,
-            labelled: BTreeMap::new(),
+            labelled: BTreeSet::new(),
             machines: Machines::default(),
             left: BTreeMap::new(),
         }
@@ -46,9 +50,18 @@ impl Inventory {
         &self.hosts
     }
 
-    /// About how many bytes all hosts take.
+    /// About how many bytes all that was reported of hosts takes, with the model.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.model.bytes()
+    }
+
+    /// About how many bytes more it takes with these hosts, in the place of those of their names.
+    pub(super) fn bytes_of_more(&self, hosts: &[Host]) -> usize {
+        let own = hosts.iter().map(|host| {
+            let before = self.hosts.get(&host.id().name).map_or(0, Host::bytes);
+            host.bytes().saturating_sub(before)
+        });
+        own.sum::<usize>() + self.model.bytes_of_more(hosts.iter().map(Host::facts))
     }
 
     pub(super) fn set_policy(&mut self, policy: Policy) {
@@ -71,25 +84,28 @@ impl Inventory {
     }
 
     /// Hosts whose labels name a cluster.
-    pub(super) fn labelled(&self, cluster: &ClusterName) -> impl Iterator<Item = &HostId> {
-        self.labelled.get(cluster).into_iter().flatten()
+    pub(super) fn labelled<'a>(
+        &'a self,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = &'a HostId> + use<'a> {
+        let cluster = cluster.clone();
+        let from_there = self.labelled.range((cluster.clone(), None)..);
+        let named = from_there.take_while(move |(named, _)| *named == cluster);
+        named.filter_map(|(_, host)| host.as_ref())
     }
 
     /// Clusters that labels of hosts name.
-    pub(super) fn labelled_clusters(&self) -> impl Iterator<Item = &ClusterName> {
-        self.labelled.keys()
+    pub(super) fn labelled_clusters(&self) -> BTreeSet<&ClusterName> {
+        self.labelled.iter().map(|(cluster, _)| cluster).collect()
     }
 
     /// Takes a host in, in the place of what was reported of it before. Another host of its name must be removed first.
     pub(super) fn insert(&mut self, host: Host) {
         let id = host.id().clone();
         self.unindex(&id.name);
-        self.left.remove(&id);
+        self.forget_left(&id);
         if let Some(cluster) = &host.details().named {
-            self.labelled
-                .entry(cluster.clone())
-                .or_default()
-                .insert(id.clone());
+            self.labelled.insert((cluster.clone(), Some(id.clone())));
         }
         self.model.upsert(host.facts().clone());
         let before = self.hosts.get(&id.name).map(identity);
@@ -112,9 +128,17 @@ impl Inventory {
         affected.insert(name.clone());
         self.set_former(&affected);
         if self.holding_cluster(host.id()).is_some() {
-            self.left.insert(host.id().clone(), host.facts().labels.clone());
+            let labels = host.facts().labels.clone();
+            self.bytes += LEFT + label_bytes(&labels);
+            self.left.insert(host.id().clone(), labels);
         }
         Some(host)
+    }
+
+    fn forget_left(&mut self, id: &HostId) {
+        if let Some(labels) = self.left.remove(id) {
+            self.bytes -= LEFT + label_bytes(&labels);
+        }
     }
 
     /// Tells the model of these hosts whose member's machine each may be: of many clusters some, so that many hosts at one address,
@@ -165,18 +189,15 @@ impl Inventory {
         let Some(cluster) = &host.details().named else {
             return;
         };
-        if let Some(hosts) = self.labelled.get_mut(cluster) {
-            hosts.remove(host.id());
-            if hosts.is_empty() {
-                self.labelled.remove(cluster);
-            }
-        }
+        self.labelled.remove(&(cluster.clone(), Some(host.id().clone())));
     }
 
     /// Sets why a host is not eligible whatever else it shows.
     pub(super) fn set_problem(&mut self, name: &HostName, problem: Option<String>) {
         if let Some(host) = self.hosts.get_mut(name) {
+            self.bytes -= host.bytes();
             host.set_problem(problem);
+            self.bytes += host.bytes();
             self.model.upsert(host.facts().clone());
         }
     }
@@ -219,7 +240,7 @@ impl Inventory {
 
     pub(super) fn unhold(&mut self, id: &HostId) {
         self.model.unhold(id);
-        self.left.remove(id);
+        self.forget_left(id);
         let affected = self.machines.unhold(id);
         self.set_former(&affected);
     }
@@ -287,7 +308,7 @@ mod tests {
             [&id("u")]
         );
         inventory.remove(&id("u").name);
-        assert_eq!(inventory.labelled_clusters().count(), 0);
+        assert_eq!(inventory.labelled_clusters().len(), 0);
     }
 
     #[test]

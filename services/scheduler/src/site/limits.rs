@@ -8,6 +8,12 @@ use crate::error::Error;
 #[command(next_help_heading = "Limits of each site")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the options")]
 pub struct LimitArgs {
+    /// Sites that the region may have
+    #[arg(long = "sites", env = "SIP_SITES", value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    site_number: u32,
+    /// Mebibytes of memory that the process may have: it does not start when so many sites of these limits do not fit into it
+    #[arg(long = "memory-mib", env = "SIP_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    site_memory_mib: Option<u32>,
     /// Hosts that a site may report
     #[arg(long, env = "SIP_SITE_HOSTS", value_name = "NUMBER", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     site_hosts: u32,
@@ -28,6 +34,8 @@ pub struct LimitArgs {
 /// How much one site may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Sites of the region, each of which may have all of the following.
+    pub sites: usize,
     /// Hosts.
     pub hosts: usize,
     /// `SIPCluster`s, and records.
@@ -44,6 +52,7 @@ impl Default for Limits {
     /// As without options on the command line: twice what a site is meant to have.
     fn default() -> Self {
         Self {
+            sites: 4,
             hosts: 200_000,
             clusters: 20_000,
             members: 10_000,
@@ -59,6 +68,8 @@ impl LimitArgs {
     pub fn limits(&self) -> Limits {
         let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let Self {
+            site_number,
+            site_memory_mib: _,
             site_hosts,
             site_clusters,
             site_members,
@@ -66,6 +77,7 @@ impl LimitArgs {
             site_records_mib,
         } = *self;
         Limits {
+            sites: size(site_number),
             hosts: size(site_hosts),
             clusters: size(site_clusters),
             members: size(site_members),
@@ -75,9 +87,47 @@ impl LimitArgs {
     }
 }
 
+/// Memory for everything but sites: calls under way, the ledger's queue and caches, the program.
+const REST: usize = 512 << 20;
+
+impl Limits {
+    /// Memory that the process takes at most: of each site its share, whatever the others have; copies of sites for questions; and the
+    /// rest.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let site = self.inventory.saturating_add(self.records);
+        let sites = self.sites.saturating_mul(site);
+        sites.saturating_add(self.inventory).saturating_add(REST)
+    }
+}
+
+impl LimitArgs {
+    /// Refuses limits that do not fit into the memory that the process may have.
+    ///
+    /// # Errors
+    /// What would help.
+    pub fn require_memory(&self) -> anyhow::Result<()> {
+        let (limits, mebi) = (self.limits(), |bytes: usize| bytes.div_ceil(1 << 20));
+        let needed = mebi(limits.memory());
+        let Some(memory) = self.site_memory_mib else {
+            return Ok(());
+        };
+        anyhow::ensure!(
+            usize::try_from(memory).is_ok_and(|memory| memory >= needed),
+            "{} sites with {} MiB of inventory and {} MiB of records each need {needed} MiB with copies for questions and the rest,              and the process may have {memory} MiB (--memory-mib): give it more, or lower --sites, --site-inventory-mib or              --site-records-mib",
+            limits.sites,
+            mebi(limits.inventory),
+            mebi(limits.records),
+        );
+        Ok(())
+    }
+}
+
 /// What a site has too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// Sites of the region, before this one.
+    Sites,
     /// Hosts.
     Hosts,
     /// `SIPCluster`s that it reports.
@@ -97,6 +147,7 @@ impl Limit {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Sites => "sites",
             Self::Hosts => "hosts",
             Self::Clusters => "clusters",
             Self::Members => "members",
@@ -109,6 +160,7 @@ impl Limit {
     /// What would help.
     fn help(self) -> &'static str {
         match self {
+            Self::Sites => "start the scheduler with a higher --sites, and memory for them",
             Self::Hosts => {
                 "report fewer host namespaces, divide the site, or start the scheduler with a higher --site-hosts"
             }
@@ -129,11 +181,12 @@ impl Limit {
     ///
     /// # Errors
     /// [`Error::SiteFull`].
-    pub(super) fn require(self, site: &str, found: usize, most: usize) -> Result<(), Error> {
+    pub(crate) fn require(self, site: &str, found: usize, most: usize) -> Result<(), Error> {
         if found <= most {
             return Ok(());
         }
         let what = match self {
+            Self::Sites => "sites of the region",
             Self::Hosts => "hosts that it reports",
             Self::Clusters => "SIPClusters that it reports",
             Self::Members => "hosts that the status of one SIPCluster names",
@@ -168,6 +221,34 @@ mod tests {
     fn the_defaults_are_those_of_the_command_line() {
         let parsed = Program::parse_from(["program"]).limits;
         assert_eq!(parsed.limits(), Limits::default());
+    }
+
+    #[test]
+    fn limits_that_do_not_fit_into_the_memory_are_refused() {
+        let program = |memory: &str, more: &[&str]| {
+            let options = ["program", "--memory-mib", memory]
+                .into_iter()
+                .chain(more.iter().copied());
+            Program::parse_from(options).limits.require_memory()
+        };
+        program("4096", &[]).unwrap();
+        let refused = program("4095", &[]).unwrap_err().to_string();
+        assert!(
+            refused.contains("need 4096 MiB") && refused.contains("--sites"),
+            "{refused}"
+        );
+        program("2048", &["--sites=1"]).unwrap();
+        assert!(program("4096", &["--sites", "5"]).is_err());
+        assert!(Program::parse_from(["program"]).limits.require_memory().is_ok());
+    }
+
+    /// The manifests give the process as much as its limits need, and tell it so.
+    #[test]
+    fn the_default_limits_fit_into_the_memory_of_the_manifests() {
+        let manifest = include_str!("../../../../deploy/scheduler/base/statefulset.yaml");
+        let needed = format!("limits: {{memory: {}Gi}}", Limits::default().memory() >> 30);
+        assert!(manifest.contains(&needed), "{needed}");
+        assert!(manifest.contains("name: SIP_MEMORY_MIB"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
     net::IpAddr,
 };
 
-use ::placement::{ClusterName, HostId, HostName, NetworkId, Uid};
+use ::placement::{ClusterName, HostId, HostName, NetworkId, Uid, size::entry};
 
 use super::bmc::Bmc;
 
@@ -24,14 +24,20 @@ pub(super) type Addresses = BTreeMap<NetworkId, IpAddr>;
 /// What tells of a host, or of the record of one, which machine it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    addresses: BTreeSet<IpAddr>,
+    /// Each once, in order.
+    addresses: Box<[IpAddr]>,
     bmc: Option<Bmc>,
 }
 
 impl Identity {
     pub(super) fn new(addresses: &Addresses, bmc_address: &str) -> Self {
         Self {
-            addresses: addresses.values().copied().collect(),
+            addresses: addresses
+                .values()
+                .copied()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             bmc: Bmc::parse(bmc_address),
         }
     }
@@ -44,15 +50,43 @@ struct Member {
     known: Identity,
 }
 
+/// Part of a key, or where the keys begin or end that have the same parts before it: each kind of entry is in one map of its own, since a
+/// small map in each entry of another one takes a multiple of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part<T> {
+    First,
+    Is(T),
+    Last,
+}
+
+impl<T> Part<T> {
+    fn get(&self) -> Option<&T> {
+        match self {
+            Self::Is(part) => Some(part),
+            Self::First | Self::Last => None,
+        }
+    }
+}
+
 /// The hosts that clusters hold, by name, by the addresses that load balancers have of them and by BMC, and what hosts show.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machines {
-    members: BTreeMap<HostName, BTreeMap<Uid, Member>>,
-    at: BTreeMap<IpAddr, BTreeMap<ClusterName, BTreeSet<HostId>>>,
-    behind: BTreeMap<Bmc, BTreeMap<HostId, ClusterName>>,
-    /// The names are there; that they are optional gives each address a beginning.
-    shown: BTreeSet<(IpAddr, Option<HostName>)>,
-    shown_behind: BTreeMap<Bmc, BTreeSet<HostName>>,
+    members: BTreeMap<(HostName, Part<Uid>), Member>,
+    at: BTreeSet<(IpAddr, Part<ClusterName>, Part<HostId>)>,
+    behind: BTreeMap<(Bmc, Part<HostId>), ClusterName>,
+    shown: BTreeSet<(IpAddr, Part<HostName>)>,
+    shown_behind: BTreeSet<(Bmc, Part<HostName>)>,
+}
+
+/// Bytes of a member of which so many addresses are known.
+pub(super) fn member_bytes(addresses: usize, bmc_address: &str) -> usize {
+    let bmc = if bmc_address.is_empty() {
+        0
+    } else {
+        entry(size_of::<((Bmc, Part<HostId>), ClusterName)>()) + 2 * (bmc_address.len() + size_of::<Bmc>())
+    };
+    let each = entry(size_of::<(IpAddr, Part<ClusterName>, Part<HostId>)>()) + size_of::<IpAddr>();
+    entry(size_of::<((HostName, Part<Uid>), Member)>()) + addresses * each + bmc
 }
 
 /// So many members of a cluster at one address make a difference: for the host of the first of them, the second does. It matters where
@@ -73,47 +107,82 @@ impl Machines {
         now: Option<&Identity>,
     ) -> BTreeSet<HostName> {
         for address in before.into_iter().flat_map(|before| &before.addresses) {
-            self.shown.remove(&(*address, Some(name.clone())));
+            self.shown.remove(&(*address, Part::Is(name.clone())));
         }
         let addresses = now.into_iter().flat_map(|now| &now.addresses);
         self.shown
-            .extend(addresses.map(|address| (*address, Some(name.clone()))));
+            .extend(addresses.map(|address| (*address, Part::Is(name.clone()))));
         let mut affected = BTreeSet::new();
         let [left, come] = [before, now].map(|shown| shown.and_then(|shown| shown.bmc.as_ref()));
         if left != come {
             affected.extend(left.into_iter().flat_map(|bmc| self.hide_bmc(name, bmc)));
-            affected.extend(come.into_iter().flat_map(|bmc| self.show_bmc(name, bmc.clone())));
+            affected.extend(come.into_iter().flat_map(|bmc| self.show_bmc(name, bmc)));
         }
         if before.is_none() || now.is_none() {
-            let members = self.members.get(name).into_iter().flatten();
-            let bmcs = members.filter_map(|(_, member)| member.known.bmc.as_ref());
+            let bmcs = self
+                .named(name)
+                .filter_map(|(_, member)| member.known.bmc.as_ref());
             affected.extend(bmcs.filter_map(|bmc| self.only(bmc)).cloned());
         }
         affected
     }
 
-    fn show_bmc(&mut self, name: &HostName, bmc: Bmc) -> BTreeSet<HostName> {
-        let names = self.shown_behind.entry(bmc).or_default();
-        names.insert(name.clone());
-        few(names)
+    fn show_bmc(&mut self, name: &HostName, bmc: &Bmc) -> BTreeSet<HostName> {
+        self.shown_behind.insert((bmc.clone(), Part::Is(name.clone())));
+        self.few(bmc)
     }
 
     fn hide_bmc(&mut self, name: &HostName, bmc: &Bmc) -> BTreeSet<HostName> {
-        let Some(names) = self.shown_behind.get_mut(bmc) else {
-            return BTreeSet::new();
-        };
-        names.remove(name);
-        let left = few(names);
-        if names.is_empty() {
-            self.shown_behind.remove(bmc);
+        self.shown_behind.remove(&(bmc.clone(), Part::Is(name.clone())));
+        self.few(bmc)
+    }
+
+    /// The hosts that show a BMC, if there are so few of them that one more makes a difference.
+    fn few(&self, bmc: &Bmc) -> BTreeSet<HostName> {
+        let some = self.showing_bmc(bmc).take(MATTER + 1);
+        let some: BTreeSet<HostName> = some.cloned().collect();
+        if some.len() <= MATTER {
+            some
+        } else {
+            BTreeSet::new()
         }
-        left
+    }
+
+    fn showing_bmc(&self, bmc: &Bmc) -> impl Iterator<Item = &HostName> + use<'_> {
+        let there = (bmc.clone(), Part::First)..(bmc.clone(), Part::Last);
+        self.shown_behind.range(there).filter_map(|(_, name)| name.get())
     }
 
     /// The only host that shows a BMC.
     fn only(&self, bmc: &Bmc) -> Option<&HostName> {
-        let names = self.shown_behind.get(bmc)?;
-        names.first().filter(|_| names.len() == 1)
+        let mut names = self.showing_bmc(bmc);
+        names.next().filter(|_| names.next().is_none())
+    }
+
+    /// The members of this name.
+    fn named(&self, name: &HostName) -> impl Iterator<Item = (&Uid, &Member)> + use<'_> {
+        let there = (name.clone(), Part::First)..(name.clone(), Part::Last);
+        let members = self.members.range(there);
+        members.filter_map(|((_, uid), member)| Some((uid.get()?, member)))
+    }
+
+    /// The members of a cluster at an address.
+    fn members_at(&self, address: IpAddr, cluster: &ClusterName) -> impl Iterator<Item = &HostId> + use<'_> {
+        let from = (address, Part::Is(cluster.clone()), Part::First);
+        let to = (address, Part::Is(cluster.clone()), Part::Last);
+        self.at.range(from..to).filter_map(|(_, _, id)| id.get())
+    }
+
+    /// The clusters with a member at an address, each once.
+    fn clusters_at(&self, address: IpAddr) -> impl Iterator<Item = &ClusterName> {
+        let next = move |from| {
+            let mut there = self.at.range(from..(address, Part::Last, Part::First));
+            there.next().and_then(|(_, cluster, _)| cluster.get())
+        };
+        let first = next((address, Part::First, Part::First));
+        std::iter::successors(first, move |cluster: &&ClusterName| {
+            next((address, Part::Is(ClusterName::clone(cluster)), Part::Last))
+        })
     }
 
     /// Notes that a cluster holds a host and what its record says of the machine: load balancers may have these addresses of it. Returns
@@ -123,69 +192,42 @@ impl Machines {
             cluster: cluster.clone(),
             known,
         };
-        let before = self.members.get(&id.name).and_then(|named| named.get(&id.uid));
-        if before == Some(&member) {
+        if self.members.get(&key(id)) == Some(&member) {
             return BTreeSet::new();
         }
         let mut affected = self.unhold(id);
         affected.insert(id.name.clone());
         for address in &member.known.addresses {
-            let at = self.at.entry(*address).or_default();
-            let members = at.entry(cluster.clone()).or_default();
-            members.insert(id.clone());
-            if members.len() <= MATTER && at.len() <= CLUSTERS + 1 {
+            self.at
+                .insert((*address, Part::Is(cluster.clone()), Part::Is(id.clone())));
+            let few_members = self.members_at(*address, cluster).nth(MATTER).is_none();
+            if few_members && self.clusters_at(*address).nth(CLUSTERS + 1).is_none() {
                 affected.extend(self.showing(*address).cloned());
             }
         }
         if let Some(bmc) = &member.known.bmc {
-            let behind = self.behind.entry(bmc.clone()).or_default();
-            behind.insert(id.clone(), cluster.clone());
+            let behind = (bmc.clone(), Part::Is(id.clone()));
+            self.behind.insert(behind, cluster.clone());
             affected.extend(self.only(bmc).cloned());
         }
-        let named = self.members.entry(id.name.clone()).or_default();
-        named.insert(id.uid.clone(), member);
+        self.members.insert(key(id), member);
         affected
     }
 
     /// Notes that no cluster holds a host any more. Returns the hosts for which that may make a difference.
     pub(super) fn unhold(&mut self, id: &HostId) -> BTreeSet<HostName> {
-        let Some(named) = self.members.get_mut(&id.name) else {
-            return BTreeSet::new();
-        };
-        let removed = named.remove(&id.uid);
-        if named.is_empty() {
-            self.members.remove(&id.name);
-        }
-        let Some(Member { cluster, known }) = removed else {
+        let Some(Member { cluster, known }) = self.members.remove(&key(id)) else {
             return BTreeSet::new();
         };
         let mut affected = BTreeSet::from([id.name.clone()]);
         for address in known.addresses {
-            let Some(at) = self.at.get_mut(&address) else {
-                continue;
-            };
-            let Some(members) = at.get_mut(&cluster) else {
-                continue;
-            };
-            members.remove(id);
-            let left = members.len();
-            if left == 0 {
-                at.remove(&cluster);
-            }
-            if at.is_empty() {
-                self.at.remove(&address);
-            }
-            if left < MATTER {
+            let there = (address, Part::Is(cluster.clone()), Part::Is(id.clone()));
+            if self.at.remove(&there) && self.members_at(address, &cluster).nth(MATTER - 1).is_none() {
                 affected.extend(self.showing(address).cloned());
             }
         }
-        if let Some(bmc) = known.bmc
-            && let Some(behind) = self.behind.get_mut(&bmc)
-        {
-            behind.remove(id);
-            if behind.is_empty() {
-                self.behind.remove(&bmc);
-            }
+        if let Some(bmc) = known.bmc {
+            self.behind.remove(&(bmc.clone(), Part::Is(id.clone())));
             affected.extend(self.only(&bmc).cloned());
         }
         affected
@@ -193,38 +235,37 @@ impl Machines {
 
     /// The clusters with a member whose machine this host may be, which shows this, and which is not that member itself; one may come
     /// several times. `is_there`: the host of a member is reported.
-    pub(super) fn clusters<'a>(
+    pub(super) fn clusters<'a, 'b>(
         &'a self,
-        host: &HostId,
-        shows: &Identity,
-        is_there: impl Fn(&HostId) -> bool,
+        host: &'b HostId,
+        shows: &'b Identity,
+        is_there: impl Fn(&HostId) -> bool + 'b,
     ) -> impl Iterator<Item = &'a ClusterName> {
-        let named = self.members.get(&host.name).into_iter().flatten();
-        let named = named.filter(|(uid, _)| **uid != host.uid);
-        let at = shows.addresses.iter().filter_map(|address| self.at.get(address));
-        let at = at
-            .flatten()
-            .filter(|(_, members)| members.len() > 1 || !members.contains(host));
+        let named = self.named(&host.name).filter(|(uid, _)| **uid != host.uid);
+        let at = shows.addresses.iter().flat_map(move |address| {
+            let clusters = self.clusters_at(*address);
+            clusters.filter(move |cluster| self.members_at(*address, cluster).any(|id| id != host))
+        });
         let behind = self.behind(shows).filter(move |(id, _)| !is_there(id));
         named
             .map(|(_, member)| &member.cluster)
-            .chain(at.map(|(cluster, _)| cluster))
+            .chain(at)
             .chain(behind.map(|(_, cluster)| cluster))
     }
 
     /// The members of a cluster whose machine this host may be, which shows this.
     pub(super) fn members(&self, host: &HostId, shows: &Identity, cluster: &ClusterName) -> BTreeSet<HostId> {
-        let named = self.members.get(&host.name).into_iter().flatten();
+        let named = self.named(&host.name);
         let named = named.filter(|(_, member)| member.cluster == *cluster);
         let named = named.map(|(uid, _)| HostId {
             name: host.name.clone(),
             uid: uid.clone(),
         });
         let at = shows.addresses.iter();
-        let at = at.filter_map(|address| self.at.get(address)?.get(cluster));
+        let at = at.flat_map(|address| self.members_at(*address, cluster));
         let behind = self.behind(shows).filter(|(_, of)| *of == cluster);
         named
-            .chain(at.flatten().cloned())
+            .chain(at.cloned())
             .chain(behind.map(|(id, _)| id.clone()))
             .collect()
     }
@@ -235,22 +276,18 @@ impl Machines {
         shows: &Identity,
     ) -> impl Iterator<Item = (&'a HostId, &'a ClusterName)> + use<'a> {
         let bmc = shows.bmc.as_ref().filter(|bmc| self.only(bmc).is_some());
-        bmc.and_then(|bmc| self.behind.get(bmc)).into_iter().flatten()
+        let there = bmc.map(|bmc| (bmc.clone(), Part::First)..(bmc.clone(), Part::Last));
+        let behind = there.into_iter().flat_map(|there| self.behind.range(there));
+        behind.filter_map(|((_, id), cluster)| Some((id.get()?, cluster)))
     }
 
     /// The hosts that show an address, in whatever network.
     pub(super) fn showing(&self, address: IpAddr) -> impl Iterator<Item = &HostName> {
-        let from_there = self.shown.range((address, None)..);
-        let there = from_there.take_while(move |(other, _)| *other == address);
-        there.filter_map(|(_, name)| name.as_ref())
+        let there = (address, Part::First)..(address, Part::Last);
+        self.shown.range(there).filter_map(|(_, name)| name.get())
     }
 }
 
-/// These hosts, if there are so few of them that one more makes a difference.
-fn few(names: &BTreeSet<HostName>) -> BTreeSet<HostName> {
-    if names.len() <= MATTER {
-        names.clone()
-    } else {
-        BTreeSet::new()
-    }
+fn key(HostId { name, uid }: &HostId) -> (HostName, Part<Uid>) {
+    (name.clone(), Part::Is(uid.clone()))
 }

@@ -211,7 +211,8 @@ impl Site {
         }
         self.renew_all_promises();
         self.existence.note_all(self.claims.records().keys(), now);
-        let named: Vec<ClusterName> = self.inventory.labelled_clusters().cloned().collect();
+        let named = self.inventory.labelled_clusters().into_iter();
+        let named: Vec<ClusterName> = named.cloned().collect();
         for cluster in named {
             self.mark_labelled(&cluster);
         }

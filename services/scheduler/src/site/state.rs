@@ -47,6 +47,10 @@ pub struct Site {
 pub(crate) struct Outline {
     pub(crate) summary: Summary,
     pub(crate) histories: Histories,
+    /// Bytes of a copy of its model.
+    pub(crate) copy: usize,
+    /// As [`Site::records`].
+    pub(crate) records: BTreeMap<ClusterName, Arc<Record>>,
 }
 
 /// A site in numbers.
@@ -62,6 +66,10 @@ pub struct Summary {
     pub clusters: usize,
     /// When it reported last.
     pub last_report: Option<SystemTime>,
+    /// About how many bytes what it reports takes.
+    pub inventory_bytes: usize,
+    /// About how many bytes its records take.
+    pub record_bytes: usize,
 }
 
 impl Site {
@@ -220,13 +228,22 @@ impl Site {
             held_hosts: self.claims.members(),
             clusters: self.records().len(),
             last_report: self.last_report,
+            inventory_bytes: self.inventory.bytes() + self.existence.bytes(),
+            record_bytes: self.claims.bytes(),
         }
     }
 
     /// Puts what is told of it beside its decisions in the place of what was told before.
-    pub(crate) fn outline(&self, outline: &mut Outline) {
-        let Outline { summary, histories } = outline;
+    pub(crate) fn outline(&mut self, outline: &mut Outline) {
+        let Outline {
+            summary,
+            histories,
+            copy,
+            records,
+        } = outline;
+        self.claims.publish(records);
         *summary = self.summary();
+        *copy = self.model().bytes();
         histories.clone_from(self.positions.histories());
     }
 

@@ -13,7 +13,10 @@ use prometheus_client::{
 use runtime::metrics::Metrics;
 
 use super::Terms;
-use crate::{ledger::StageMetrics, metrics as table, region};
+use crate::{
+    ledger::{StageMetrics, Storage},
+    metrics as table, region,
+};
 
 /// Who may write the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +90,11 @@ impl Collector for TermCollector {
         let bytes = self.terms.ledger().ok().and_then(|ledger| ledger.file_bytes());
         if let Some(bytes) = bytes {
             table::LEDGER_BYTES.encode(&mut encoder, &ConstGauge::new(bytes as f64))?;
+        }
+        let storage = self.terms.ledger().ok().and_then(|ledger| ledger.storage());
+        if let Some(Storage { bytes, quota }) = storage {
+            table::ETCD_BYTES.encode(&mut encoder, &ConstGauge::new(bytes as f64))?;
+            table::ETCD_QUOTA.encode(&mut encoder, &ConstGauge::new(quota as f64))?;
         }
         match self.terms.durable() {
             Ok(region) => region::encode_metrics(&region, &mut encoder),

@@ -128,7 +128,7 @@ async fn renamed_hosts_fit_in_the_place_of_those_before() {
 #[tokio::test]
 async fn bytes_of_the_inventory_are_limited() {
     let stage = limited(Limits {
-        inventory: 64 << 10,
+        inventory: 96 << 10,
         ..Limits::default()
     });
     let reporter = stage.open("lease", 1).await.unwrap();
@@ -156,6 +156,23 @@ async fn bytes_of_the_inventory_are_limited() {
     let refused = stage.region.report(SITE, &session, changes(&large)).await;
     assert_eq!(limit(refused.map(drop)), "inventory");
     report(&stage, &session, &["h3"], &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_site_takes_no_memory_of_the_others() {
+    let stage = limited(Limits {
+        sites: 1,
+        ..Limits::default()
+    });
+    let _reporter = stage.open("lease", 1).await.unwrap();
+    let fence = Fence::parse("lease".to_owned(), 1).unwrap();
+    let refused = stage.region.open_session("b", &fence, None, CALLER).await;
+    match refused {
+        Err(Error::SiteFull { site, limit, why: _ }) => assert_eq!((&*site, limit), ("b", "sites")),
+        other => panic!("{other:?}"),
+    }
+    // The one that is there goes on.
+    stage.open("lease", 2).await.unwrap();
 }
 
 #[tokio::test]

@@ -112,6 +112,42 @@ fn compaction_drops_old_revisions_and_no_record() {
 }
 
 #[test]
+fn an_export_ends_whatever_is_written_beside_it() {
+    const BYTES: u64 = 256 << 10;
+    let cluster = Cluster::start(1);
+    let place = cluster.place("/export");
+    let elected = cluster.elect(&place, "one:1");
+    let ledger = cluster.open(&place, elected).unwrap();
+    let pace = Pace {
+        bytes: BYTES,
+        ..quick()
+    };
+    let compacting = place.clone();
+    let task = cluster
+        .runtime
+        .spawn(async move { match compacting.compact_history(pace).await {} });
+    let mut model = Model::new();
+    write(&ledger, &mut model, 100);
+    let (mut entries, records) = (0, model.contents().records.len());
+    ledger
+        .export(&mut |_| {
+            entries += 1;
+            if entries == 1 {
+                // Its first page is read; compaction goes on up to that.
+                write_until_compacted(&cluster, &place, elected, &ledger, &mut model);
+                for _ in 0..100 {
+                    write(&ledger, &mut model, 100);
+                }
+                std::thread::sleep(10 * pace.every);
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(entries > records, "{entries} entries");
+    task.abort();
+}
+
+#[test]
 fn one_clusters_edits_do_not_fill_etcd() {
     const HOSTS: usize = 5_000;
     const EDITS: usize = 500;
@@ -142,6 +178,9 @@ fn one_clusters_edits_do_not_fill_etcd() {
     });
     println!("{stored} bytes were stored, etcd has {}", status.db_size());
     assert!(stored > QUOTA, "{stored}");
+    let storage = ledger.storage().unwrap();
+    assert_eq!(storage.quota, u64::try_from(QUOTA).unwrap());
+    assert!((1..=storage.quota).contains(&storage.bytes), "{storage:?}");
     assert_eq!(ledger.load().unwrap(), model.contents());
     task.abort();
 }

@@ -4,13 +4,16 @@
 //! least [`Pace::keep`] ago is needed by nothing. etcd's own compaction may drop more; then there is nothing to do.
 //!
 //! How fast history grows is up to whoever changes records, and a full etcd ends all terms: so history is bounded by bytes, too.
-//! What this ledger writes is counted, and etcd is asked how full it is. An export that takes longer than so much is written fails,
-//! and is made again.
+//! What this ledger writes is counted, and etcd is asked how full it is. What an export reads is left for five minutes, unless
+//! etcd is half full: then the export fails, and is made again.
 
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,7 +25,7 @@ use super::{
     Place,
     request::{REQUEST, send},
 };
-use crate::ledger::Error;
+use crate::ledger::{Error, Storage};
 
 /// When the leader compacts.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +205,12 @@ impl Place {
         };
         let status = send(REQUEST, "ask etcd how full it is", status).await?;
         let quota = Some(status.db_size_quota()).filter(|quota| *quota > 0);
-        let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota.unwrap_or(USUAL_QUOTA);
+        let quota = quota.unwrap_or(USUAL_QUOTA);
+        let of_quota = |bytes: i64| bytes.saturating_mul(100) / quota;
+        *self.storage.lock().unwrap_or_else(PoisonError::into_inner) = Some(Storage {
+            bytes: u64::try_from(status.db_size()).unwrap_or(0),
+            quota: u64::try_from(quota).unwrap_or(0),
+        });
         Ok(Fullness {
             used: of_quota(status.raft_used_db_size()),
             file: of_quota(status.db_size()),
@@ -234,8 +242,11 @@ impl Place {
         let now = Instant::now();
         let history = history.get_or_insert_with(|| History::new(pace, now, revision, written));
         history.observe(now, revision);
-        let grown = history.grown(written, revision, fullness.used >= MUCH);
-        if let Some(upto) = history.due(now).max(grown) {
+        let full = fullness.used >= MUCH;
+        let grown = history.grown(written, revision, full);
+        let due = history.due(now).max(grown);
+        let left = due.map(|upto| self.holds.leave(upto, full, now));
+        if let Some(upto) = left.filter(|upto| *upto > history.compacted) {
             self.compact(upto).await?;
             tracing::debug!(revision = upto, "compacted the history of etcd");
             history.compacted(now, upto);

@@ -8,6 +8,7 @@ mod backup;
 mod batch;
 mod compaction;
 mod connect;
+mod holds;
 mod keys;
 mod log;
 mod moving;
@@ -41,7 +42,7 @@ use self::{
     schema::SCHEMA,
 };
 use super::{
-    Change, Commit, Contents, Error, Ledger, Page, Query, Retention,
+    Change, Commit, Contents, Error, Ledger, Page, Query, Retention, Storage,
     retention::{Removal, Shares, Uptime},
 };
 
@@ -351,6 +352,10 @@ impl Ledger for Etcd {
 
     fn largest(&self) -> Option<usize> {
         Some(self.place.limits.bytes)
+    }
+
+    fn storage(&self) -> Option<Storage> {
+        *self.place.storage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_log(&self, query: Query<'_>) -> Result<Page, Error> {

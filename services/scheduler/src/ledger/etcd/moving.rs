@@ -155,6 +155,7 @@ impl Etcd {
         let now = self.place.get(keys.position(), GetOptions::new());
         let mut now = self.runtime.block_on(now)?;
         let revision = now.header().map_or(0, ResponseHeader::revision);
+        let _held = self.place.holds.hold(revision);
         let value = now.take_kvs().pop();
         let value = value.as_ref().map(KeyValue::value).unwrap_or_default();
         let disk::Position {

@@ -12,10 +12,11 @@ use super::{
     batch::Limits,
     compaction::Growth,
     connect::{self, Certificates, EtcdArgs},
+    holds::Holds,
     keys::{self, Keys},
     request::{REQUEST, send},
 };
-use crate::ledger::Error;
+use crate::ledger::{Error, Storage};
 
 /// How often the files of certificates are read.
 const RELOAD: Duration = Duration::from_secs(5);
@@ -31,6 +32,9 @@ pub struct Place {
     args: Arc<EtcdArgs>,
     link: Arc<Mutex<Link>>,
     pub(super) growth: Arc<Growth>,
+    pub(super) holds: Arc<Holds>,
+    /// As etcd has said last.
+    pub(super) storage: Arc<Mutex<Option<Storage>>>,
     pub(super) keys: Keys,
     pub(super) limits: Limits,
 }
@@ -63,6 +67,8 @@ impl Place {
             args: Arc::new(args.clone()),
             link: Arc::new(Mutex::new(Link { client, certificates })),
             growth: Arc::default(),
+            holds: Arc::default(),
+            storage: Arc::default(),
             keys: Keys::new(&args.etcd_prefix),
             limits: Limits::from(args),
         })

@@ -1,0 +1,32 @@
+//! About how much memory texts and sorted maps take, by what is in them. Never less than they take but for what the allocator keeps for
+//! itself, so that a limit on it is a limit on memory.
+
+/// Texts up to this length take nothing beside what has them.
+const INLINE: usize = 23;
+
+/// Bytes of a text beside what has it.
+#[must_use]
+pub const fn text(length: usize) -> usize {
+    // Counts of who has it, and what the allocator adds.
+    const SHARED: usize = 32;
+    if length <= INLINE { 0 } else { length + SHARED }
+}
+
+/// Bytes for each entry of a large sorted map or set whose entries take so many: nodes have room for more than is in them.
+#[must_use]
+pub const fn entry(bytes: usize) -> usize {
+    bytes * 7 / 4
+}
+
+/// Bytes of a small sorted map or set of so many entries, which take so many bytes each: a node has room for several.
+#[must_use]
+pub const fn small_map(entries: usize, bytes: usize) -> usize {
+    const CAPACITY: usize = 11;
+    /// As full as nodes are.
+    const FULL: usize = 9;
+    const HEADER: usize = 16;
+    entries.div_ceil(FULL) * (CAPACITY * bytes + HEADER)
+}
+
+/// Vectors that grow have room for twice as much as is in them.
+pub(crate) const GROWN: usize = 2;

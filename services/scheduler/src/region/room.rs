@@ -1,0 +1,91 @@
+//! Memory for copies of sites: questions that keep one wait for it, and no change does.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{Region, shared::SharedSite, turns::Place};
+use crate::{error::Error, ledger::commit::Stopped};
+
+/// The parts of the memory that is there for copies.
+const PARTS: u32 = 1024;
+
+/// Memory for copies: as much as the largest site may take. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Arc<Semaphore>);
+
+/// The right to keep a copy of a site, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct CopyPlace {
+    _room: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(PARTS as usize)))
+    }
+}
+
+impl Room {
+    /// Room for so many bytes of `all`, when it is there. Who comes first has it first; one that takes all waits until all is free.
+    async fn take(&self, bytes: usize, all: usize) -> Result<OwnedSemaphorePermit, Stopped> {
+        let room = Arc::clone(&self.0).acquire_many_owned(parts(bytes, all)).await;
+        room.map_err(|_| Stopped)
+    }
+}
+
+fn parts(bytes: usize, all: usize) -> u32 {
+    let parts = bytes.saturating_mul(PARTS as usize).div_ceil(all.max(1));
+    u32::try_from(parts).unwrap_or(PARTS).clamp(1, PARTS)
+}
+
+impl Region {
+    /// The right to keep a copy of a site, when it is the caller's turn and there is memory for it.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when the process ends.
+    pub(crate) async fn copy(&self, caller: &str, site: &SharedSite) -> Result<CopyPlace, Error> {
+        let place = self.inner.copies.take(caller).await?;
+        let room = self
+            .inner
+            .room
+            .take(site.copy_bytes(), self.limits().inventory)
+            .await?;
+        Ok(CopyPlace {
+            _room: room,
+            _place: place,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn copies_together_take_no_more_than_there_is() {
+        let room = Room::default();
+        let half = room.take(50, 100).await.unwrap();
+        let more = room.take(50, 100).await.unwrap();
+        let mut waits = Box::pin(room.take(1, 100));
+        assert!((&mut waits).now_or_never().is_none());
+        drop(half);
+        drop(waits.await.unwrap());
+        // Also one that has become larger than all there is.
+        let mut largest = Box::pin(room.take(300, 100));
+        assert!((&mut largest).now_or_never().is_none());
+        drop(more);
+        drop(largest.await.unwrap());
+    }
+
+    #[test]
+    fn a_small_copy_takes_a_part_and_none_takes_more_than_all() {
+        assert_eq!(parts(0, 512 << 20), 1);
+        assert_eq!(parts(1 << 20, 512 << 20), 2);
+        assert_eq!(parts(usize::MAX, 512 << 20), PARTS);
+        assert_eq!(parts(1, 0), PARTS);
+    }
+}
