@@ -11,7 +11,7 @@ use images::{
 };
 
 use crate::{
-    authority::Caller,
+    authority::{Caller, Identity, Validity},
     node, port, programs,
     region::{self, Agent, JUMP_HOST_TOOLS_IMAGE, Region},
     site::{self, Site},
@@ -107,18 +107,41 @@ impl Region {
             Some(address) => (address, POWER_PORT),
             None => (Ipv4Addr::LOCALHOST, port::reserve().map_err(region::Error::Port)?),
         };
-        let agent = Caller::Agent {
-            site: site.name(),
-            name: Agent::JumpHost.name(),
-        };
-        let identity = self
-            .authority()
-            .issue_server_at(&agent, IpAddr::V4(address), &[])?;
+        let identity = self.power_certificate(site, address.into(), Validity::DAY)?;
         Ok(PowerPort {
             address: (address, port).into(),
             authority: identity.authority,
             certificate: identity.certificate,
             key: identity.key,
         })
+    }
+
+    /// Issues the certificate of that port again, in the same files.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn renew_power_port(
+        &self,
+        site: &Site,
+        power: &PowerPort,
+        validity: Validity,
+    ) -> Result<(), region::Error> {
+        self.power_certificate(site, power.address.ip(), validity)
+            .map(drop)
+    }
+
+    fn power_certificate(
+        &self,
+        site: &Site,
+        address: IpAddr,
+        validity: Validity,
+    ) -> Result<Identity, region::Error> {
+        let agent = Caller::Agent {
+            site: site.name(),
+            name: Agent::JumpHost.name(),
+        };
+        Ok(self
+            .authority()
+            .issue_server_valid(&agent, address, &[], validity)?)
     }
 }
