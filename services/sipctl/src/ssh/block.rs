@@ -208,7 +208,7 @@ Host *
     }
 
     #[test]
-    fn a_node_named_as_a_jump_host_changes_it_not() {
+    fn a_node_named_like_a_jump_host_changes_nothing() {
         let cluster: ClusterName = "shop/orders".parse().unwrap();
         let rendered = RENDERED.replace("node-1.rack-a node-1 controlplane-0", "jump jump.metal worker-3");
         let text = text(&cluster, &[jump_host()], &nodes::parse(&rendered));

@@ -82,7 +82,7 @@ fn tokens_that_prove_no_jump_host_are_refused_in_the_pod() {
         let sleeper: Pod = serde_json::from_value(json!({
             "metadata": {"name": "sleeper"},
             "spec": {"containers": [{
-                "name": "sleeper", "image": super::OURS, "command": ["/bin/sleep", "3600"],
+                "name": "sleeper", "image": super::OURS, "command": ["/usr/bin/sleep", "3600"],
                 "securityContext": {
                     "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 1000,
                     "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
