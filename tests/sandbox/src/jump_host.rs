@@ -7,6 +7,7 @@ use std::{
 
 use images::{
     Image,
+    bill::Contents,
     catalogue::{JUMP_HOST, JUMP_HOST_TOOLS, Row},
 };
 
@@ -39,7 +40,8 @@ pub fn with_libraries(image: Image) -> Result<Image, region::Error> {
     })
 }
 
-fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
+/// An image with the programs of this machine, and what they consist of.
+fn made(row: &Row, name: &str) -> Result<(Image, Contents), region::Error> {
     let find = |program: &str| -> Result<PathBuf, region::Error> {
         if row.go_programs.contains(&program) {
             Ok(tools::path(program)?)
@@ -47,7 +49,11 @@ fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
             Ok(programs::path(program)?)
         }
     };
-    let (image, _) = row.image(name, find)?;
+    row.image(name, find)
+}
+
+fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
+    let (image, _) = made(row, name)?;
     // As they are built for tests, they are many times larger than a pod may copy.
     Ok(image.stripped("strip"))
 }
@@ -143,5 +149,36 @@ impl Region {
         Ok(self
             .authority()
             .issue_server_valid(&agent, address, &[], validity)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use images::bill::bill;
+
+    use super::*;
+    use crate::repository;
+
+    #[test]
+    fn the_bill_of_the_tools_names_crates_and_go_modules() {
+        let (_, contents) = made(&JUMP_HOST_TOOLS, JUMP_HOST_TOOLS_IMAGE).unwrap();
+        let workspace = repository::deploy().join("..");
+        let text = bill(JUMP_HOST_TOOLS.name, "0.1.0", &workspace, &contents).unwrap();
+        for part in [
+            "pkg:cargo/sip-jump-host-sidecar@",
+            "pkg:cargo/sip-host@",
+            "pkg:cargo/tonic@",
+            "pkg:golang/k8s.io/kubectl@",
+            "pkg:golang/std@",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in [
+            "pkg:cargo/sip-scheduler@",
+            "pkg:deb/debian/openssh-server@",
+            "pkg:deb/debian/bash@",
+        ] {
+            assert!(!text.contains(part), "{part}");
+        }
     }
 }

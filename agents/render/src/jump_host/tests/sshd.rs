@@ -131,3 +131,29 @@ fn ssh_finds_nodes_by_each_of_their_names() {
         );
     }
 }
+
+#[test]
+fn a_host_named_like_an_ordinal_takes_the_names_of_its_role() {
+    let numbered = |name: &str, address: &str, number| {
+        super::fixtures::node("metal", name, address, false).numbered("Worker", number)
+    };
+    let mut scene = Scene::new();
+    scene.nodes = vec![
+        numbered("worker-3", "192.0.2.21", 0),
+        numbered("b", "192.0.2.22", 3),
+        super::fixtures::node("metal", "c", "192.0.2.23", true).numbered("ControlPlane", 0),
+    ];
+    let files = scene.plan().files();
+    let leads_to = |name: &str| value(&ssh_reads(&files[SSH_CONFIG], name), "hostname").to_owned();
+    // Its own name is the host's, whoever has the number 3; the others of its role lead nowhere, since they could be those of hosts that left.
+    assert_eq!(leads_to("worker-3"), "192.0.2.21");
+    assert_eq!(leads_to("worker-0"), "worker-0");
+    assert_eq!(leads_to("b"), "192.0.2.22");
+    assert_eq!(leads_to("controlplane-0"), "192.0.2.23");
+    // Without that host each has its number.
+    scene.nodes.remove(0);
+    let files = scene.plan().files();
+    let read = ssh_reads(&files[SSH_CONFIG], "worker-3");
+    assert_eq!(value(&read, "hostname"), "192.0.2.22");
+    assert_eq!(value(&read, "hostkeyalias"), "metal/b");
+}
