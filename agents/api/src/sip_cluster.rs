@@ -262,7 +262,7 @@ pub struct JumpHostSpec {
     /// only digits. Without it the entry is known by its node port, and its objects are named by its index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Container image with sshd of OpenSSH 7.8 or later, a shell, and the user `ubuntu` with uid 1000.
+    /// Container image with sshd of OpenSSH 7.6 or later, a shell, and the user `ubuntu` with uid 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Labels of the site's nodes that may run the pods.

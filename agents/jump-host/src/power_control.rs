@@ -7,7 +7,7 @@ use futures::{SinkExt as _, stream};
 use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
 use kube::runtime::reflector::ObjectRef;
 use power::{
-    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Standing,
+    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Shown, Standing,
     redfish::{Network, NetworkArgs, Patience},
 };
 
@@ -25,6 +25,16 @@ pub(crate) struct PowerControl {
     standing: Standing<Scheduler>,
     network: Network,
     metrics: PowerMetrics,
+    shown: Shown,
+}
+
+/// Power control that this replica serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    /// How BMCs answered it.
+    pub(crate) answers: Answers,
+    /// The certificate of its port.
+    pub(crate) shown: Shown,
 }
 
 impl PowerControl {
@@ -39,6 +49,7 @@ impl PowerControl {
             tracing::info!("power control is not served: there is no --power-listen");
             return Ok(None);
         };
+        let shown = server.shown();
         let metrics = PowerMetrics::registered(&agent.process.metrics);
         let stop = agent.process.shutdown.clone();
         agent.process.tasks.spawn("power", server.serve(stop));
@@ -46,15 +57,17 @@ impl PowerControl {
             standing,
             network,
             metrics,
+            shown,
         }))
     }
 
     /// Serves from now on: this replica is the Lease holder. How BMCs answer triggers passes over the clusters that it concerns.
-    pub(crate) fn lead(self, agent: &mut Agent, watches: &Watches) -> Answers {
+    pub(crate) fn lead(self, agent: &mut Agent, watches: &Watches) -> Serving {
         let Self {
             standing,
             network,
             metrics,
+            shown,
         } = self;
         let (answers, mut changed) = Answers::new();
         let (mut triggers, stop) = (watches.triggers(), agent.process.shutdown.clone());
@@ -81,7 +94,7 @@ impl PowerControl {
             agent.scheduler.clone(),
             config,
         ));
-        answers
+        Serving { answers, shown }
     }
 }
 

@@ -2,15 +2,16 @@
 
 use api::conditions::jump_host::{BMC_UNREACHABLE, NO_KEYS, POWER_SERVICE_UNAVAILABLE};
 use kit::service::Remark;
-use power::Unanswered;
+use power::{Flaw, Unanswered};
+use runtime::tls::rfc3339;
 
 /// Hosts that a remark names.
 const NAMED: usize = 5;
 
-/// The first that applies. `power`: why the command `host` works on no jump host.
+/// The first that applies. `power`: why the command `host` works on no jump host, or soon will not.
 pub(crate) fn remark(
     nobody_may_log_in: bool,
-    power: Option<&str>,
+    power: Option<&Flaw>,
     unanswered: &Unanswered,
 ) -> Option<Remark> {
     if nobody_may_log_in {
@@ -19,10 +20,14 @@ pub(crate) fn remark(
             text: "the spec names nobody who may log in to".into(),
         });
     }
-    if let Some(why) = power {
+    if let Some(flaw) = power {
+        let text = match flaw {
+            Flaw::Now(why) => format!("{why}, so `host` does not work on"),
+            Flaw::Later(why, until) => format!("{why}, so `host` works until {} only on", rfc3339(*until)),
+        };
         return Some(Remark {
             reason: POWER_SERVICE_UNAVAILABLE,
-            text: format!("{why}, so `host` does not work on").into(),
+            text: text.into(),
         });
     }
     let hosts = &unanswered.hosts;
@@ -49,6 +54,8 @@ pub(crate) fn remark(
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use kit::placement::{HostId, ObjectKey};
 
     use super::*;
@@ -71,8 +78,19 @@ mod tests {
     fn what_concerns_most_users_is_remarked() {
         let found = |nobody, power, hosts| remark(nobody, power, &unanswered(hosts));
         let reason = |nobody, power, hosts| found(nobody, power, hosts).map(|remark| remark.reason);
-        assert_eq!(reason(true, Some("x"), 1), Some(NO_KEYS));
-        assert_eq!(reason(false, Some("x"), 1), Some(POWER_SERVICE_UNAVAILABLE));
+        let now = Flaw::Now("it is broken".to_owned());
+        let later = Flaw::Later("it was not renewed".to_owned(), SystemTime::UNIX_EPOCH);
+        assert_eq!(reason(true, Some(&now), 1), Some(NO_KEYS));
+        for (flaw, expected) in [
+            (&now, "it is broken, so `host` does not work on"),
+            (
+                &later,
+                "it was not renewed, so `host` works until Jan  1 00:00:00 1970 +00:00 only on",
+            ),
+        ] {
+            assert_eq!(reason(false, Some(flaw), 1), Some(POWER_SERVICE_UNAVAILABLE));
+            assert_eq!(found(false, Some(flaw), 1).unwrap().text, expected);
+        }
         assert_eq!(reason(false, None, 1), Some(BMC_UNREACHABLE));
         assert_eq!(reason(false, None, 0), None);
         let text = found(false, None, 1).unwrap().text;

@@ -60,12 +60,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut agent = Agent::start(MANAGER.0, version, &agent).await?;
     let power_control = PowerControl::start(&mut agent, &power_control).await?;
     service::run_started(agent, |agent, watches| {
-        let answers = power_control.map(|power_control| power_control.lead(agent, watches));
+        let serving = power_control.map(|power_control| power_control.lead(agent, watches));
         let power = Power {
             address: power_address,
             ca: power_ca,
             namespace: watches.namespace().to_owned(),
-            answers,
+            serving,
         };
         JumpHosts::new(site, power, watches)
     })

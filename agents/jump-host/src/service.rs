@@ -18,7 +18,7 @@ use kit::{
     },
 };
 use kube::Client;
-use power::{Answers, Unanswered};
+use power::{Flaw, Unanswered};
 use render::jump_host::{PowerService, plan::instance};
 
 use crate::{
@@ -26,13 +26,14 @@ use crate::{
     host_keys::Keeper,
     identity::{IDENTITY, MANAGER},
     pod_files,
+    power_control::Serving,
     remarks::remark,
     rendering::{self, Found, OfSite},
     revocation, tenant_secrets,
 };
 
-/// When the CA of the power service is read again, if it could not be read.
-const CA_AGAIN: Duration = Duration::from_secs(30);
+/// When a flaw of the power service is looked for again: its files are not watched.
+const FLAW_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where pods reach the power service.
 #[derive(Clone, Debug)]
@@ -42,8 +43,8 @@ pub(crate) struct Power {
     pub(crate) ca: Option<PathBuf>,
     /// Namespace of its pods.
     pub(crate) namespace: String,
-    /// How BMCs answered it; `None` when this process does not serve it.
-    pub(crate) answers: Option<Answers>,
+    /// `None` when this process does not serve it.
+    pub(crate) serving: Option<Serving>,
 }
 
 impl Power {
@@ -54,21 +55,27 @@ impl Power {
         }
     }
 
-    /// Why it works from no pod.
-    async fn problem(&self) -> Option<&'static str> {
-        if self.answers.is_none() {
-            return Some("the jump-host agent has no --power-listen");
+    /// Why it works from no pod, or soon will not.
+    async fn flaw(&self) -> Option<Flaw> {
+        let now = |why: &str| Some(Flaw::Now(why.to_owned()));
+        let Some(Serving { shown, answers: _ }) = &self.serving else {
+            return now("the jump-host agent has no --power-listen");
+        };
+        match self.ca().await {
+            Ok(Some(ca)) => shown.flaw(self.address.host().trim_matches(['[', ']']), &ca),
+            Ok(None) => now("the jump-host agent has no --power-ca"),
+            Err(_) => now("the jump-host agent cannot read the file of --power-ca"),
         }
-        let unreadable = self.ca().await.is_err();
-        unreadable.then_some("the jump-host agent cannot read the file of --power-ca")
     }
 
     /// The members of a cluster whose BMCs failed.
     fn unanswered(&self, scope: Scope<'_>) -> Unanswered {
         let cluster = ClusterId::for_object(scope.observed.object());
-        let answers = self.answers.as_ref();
-        answers.map_or_else(Unanswered::default, |answers| {
-            answers.unanswered(&cluster, scope.members.iter().map(Member::host))
+        let serving = self.serving.as_ref();
+        serving.map_or_else(Unanswered::default, |serving| {
+            serving
+                .answers
+                .unanswered(&cluster, scope.members.iter().map(Member::host))
         })
     }
 }
@@ -178,12 +185,12 @@ impl Service for JumpHosts {
         } else {
             pod_files::probe(&self.stores.pods, objects).await
         };
-        let problem = self.power.problem().await;
+        let flaw = self.power.flaw().await;
         let unanswered = self.power.unanswered(scope);
-        let ca_again = problem.map(|_| CA_AGAIN);
+        let flaw_again = flaw.as_ref().map(|_| FLAW_AGAIN);
         Probe {
-            remark: remark(nobody, problem, &unanswered),
-            requeue: [probe.requeue, unanswered.again, ca_again]
+            remark: remark(nobody, flaw.as_ref(), &unanswered),
+            requeue: [probe.requeue, unanswered.again, flaw_again]
                 .into_iter()
                 .flatten()
                 .min(),

@@ -132,9 +132,23 @@ impl Authority {
         address: IpAddr,
         names: &[&str],
     ) -> Result<Identity, Error> {
+        self.issue_server_valid(caller, address, names, Validity::DAY)
+    }
+
+    /// The same, valid at another time.
+    ///
+    /// # Errors
+    /// When the files cannot be written, or a name is not ASCII.
+    pub fn issue_server_valid(
+        &self,
+        caller: &Caller<'_>,
+        address: IpAddr,
+        names: &[&str],
+        validity: Validity,
+    ) -> Result<Identity, Error> {
         let file = format!("{}-serving", file_name(caller));
         let uri = caller.uri(&self.region);
-        self.identity(&file, &uri, Validity::DAY, names, Some(address))
+        self.identity(&file, &uri, validity, names, Some(address))
     }
 
     /// A certificate with any URI, also one that no honest authority of this region would sign.

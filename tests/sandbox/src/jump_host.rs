@@ -7,11 +7,12 @@ use std::{
 
 use images::{
     Image,
+    bill::Contents,
     catalogue::{JUMP_HOST, JUMP_HOST_TOOLS, Row},
 };
 
 use crate::{
-    authority::Caller,
+    authority::{Caller, Identity, Validity},
     node, port, programs,
     region::{self, Agent, JUMP_HOST_TOOLS_IMAGE, Region},
     site::{self, Site},
@@ -39,7 +40,8 @@ pub fn with_libraries(image: Image) -> Result<Image, region::Error> {
     })
 }
 
-fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
+/// An image with the programs of this machine, and what they consist of.
+fn made(row: &Row, name: &str) -> Result<(Image, Contents), region::Error> {
     let find = |program: &str| -> Result<PathBuf, region::Error> {
         if row.go_programs.contains(&program) {
             Ok(tools::path(program)?)
@@ -47,7 +49,11 @@ fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
             Ok(programs::path(program)?)
         }
     };
-    let (image, _) = row.image(name, find)?;
+    row.image(name, find)
+}
+
+fn packed(row: &Row, name: &str) -> Result<Image, region::Error> {
+    let (image, _) = made(row, name)?;
     // As they are built for tests, they are many times larger than a pod may copy.
     Ok(image.stripped("strip"))
 }
@@ -107,18 +113,72 @@ impl Region {
             Some(address) => (address, POWER_PORT),
             None => (Ipv4Addr::LOCALHOST, port::reserve().map_err(region::Error::Port)?),
         };
-        let agent = Caller::Agent {
-            site: site.name(),
-            name: Agent::JumpHost.name(),
-        };
-        let identity = self
-            .authority()
-            .issue_server_at(&agent, IpAddr::V4(address), &[])?;
+        let identity = self.power_certificate(site, address.into(), Validity::DAY)?;
         Ok(PowerPort {
             address: (address, port).into(),
             authority: identity.authority,
             certificate: identity.certificate,
             key: identity.key,
         })
+    }
+
+    /// Issues the certificate of that port again, in the same files.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn renew_power_port(
+        &self,
+        site: &Site,
+        power: &PowerPort,
+        validity: Validity,
+    ) -> Result<(), region::Error> {
+        self.power_certificate(site, power.address.ip(), validity)
+            .map(drop)
+    }
+
+    fn power_certificate(
+        &self,
+        site: &Site,
+        address: IpAddr,
+        validity: Validity,
+    ) -> Result<Identity, region::Error> {
+        let agent = Caller::Agent {
+            site: site.name(),
+            name: Agent::JumpHost.name(),
+        };
+        Ok(self
+            .authority()
+            .issue_server_valid(&agent, address, &[], validity)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use images::bill::bill;
+
+    use super::*;
+    use crate::repository;
+
+    #[test]
+    fn the_bill_of_the_tools_names_crates_and_go_modules() {
+        let (_, contents) = made(&JUMP_HOST_TOOLS, JUMP_HOST_TOOLS_IMAGE).unwrap();
+        let workspace = repository::deploy().join("..");
+        let text = bill(JUMP_HOST_TOOLS.name, "0.1.0", &workspace, &contents).unwrap();
+        for part in [
+            "pkg:cargo/sip-jump-host-sidecar@",
+            "pkg:cargo/sip-host@",
+            "pkg:cargo/tonic@",
+            "pkg:golang/k8s.io/kubectl@",
+            "pkg:golang/std@",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in [
+            "pkg:cargo/sip-scheduler@",
+            "pkg:deb/debian/openssh-server@",
+            "pkg:deb/debian/bash@",
+        ] {
+            assert!(!text.contains(part), "{part}");
+        }
     }
 }

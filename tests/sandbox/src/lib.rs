@@ -39,6 +39,7 @@ pub mod readiness;
 pub mod redfish_emulator;
 pub mod region;
 pub mod repository;
+pub mod service_account_token;
 pub mod sip_clusters;
 pub mod site;
 pub mod slapd;

@@ -141,7 +141,8 @@ const JUMP_HOST_READY: &[Meaning] = &[
     ),
     yes(
         Reason::PowerServiceUnavailable,
-        "ssh works, and the command `host` does not: the agent does not serve PowerService, or cannot read the CA for it.",
+        "ssh works, and the command `host` does not or soon will not: the agent does not serve PowerService, has no CA for it, or its \
+         certificate is one that jump hosts refuse or that ends soon. The message says which.",
     ),
     yes(
         Reason::BmcUnreachable,

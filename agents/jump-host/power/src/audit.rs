@@ -1,4 +1,5 @@
-//! Who did what: one line of the audit log for each call that is refused or that acts, an Event on the host of an action, metrics.
+//! Who did what: one line of the audit log for each call that is refused, two for an action (before it is sent, and at its end), an Event on
+//! the host of an action, metrics.
 
 use std::{
     collections::HashMap,
@@ -28,6 +29,9 @@ const LONGEST: usize = 256;
 const TENANTS: usize = 1024;
 /// Time without a refusal after which a namespace gives its place to another: it may have as many lines at once as a new one by then.
 const IDLE: Duration = Duration::from_mins(1);
+
+/// Outcome of an action that is about to be sent.
+const SENDING: &str = "SENDING";
 
 const METHOD: &str = "method";
 const ACTION: &str = "action";
@@ -195,6 +199,18 @@ impl Audit {
         });
         refusals.last = now;
         refusals.lines.line()
+    }
+
+    /// An action is about to be sent: a process that is killed before it has ended leaves this line.
+    #[expect(clippy::unused_self, reason = "it is part of the audit")]
+    pub(crate) fn sending(&self, caller: &Caller, about: About<'_>, reset_type: &str) {
+        log(
+            caller,
+            about,
+            SENDING,
+            &format!("{reset_type} is sent to the BMC"),
+            0,
+        );
     }
 
     /// An action has ended: counted and logged.

@@ -1,6 +1,11 @@
 //! The certificate that clients see, following its files: a renewed one serves the next connection.
 
-use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -66,8 +71,10 @@ pub(crate) struct Files {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: Files,
-    provider: Arc<CryptoProvider>,
+    pub(crate) provider: Arc<CryptoProvider>,
     current: ArcSwap<Loaded>,
+    /// Why the newest files cannot be used.
+    refused: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -90,6 +97,7 @@ impl Certificate {
             files,
             provider,
             current: ArcSwap::from_pointee(loaded),
+            refused: Mutex::default(),
         }))
     }
 
@@ -109,12 +117,11 @@ impl Certificate {
     pub(crate) async fn follow(&self) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut logged = None;
         loop {
             ticks.tick().await;
             match Loaded::read(&self.files, &self.provider) {
                 Ok(loaded) => {
-                    logged = None;
+                    *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     if loaded.digest != self.current.load().digest {
                         self.current.store(Arc::new(loaded));
                         tracing::info!("the certificate of PowerService was reloaded");
@@ -122,16 +129,33 @@ impl Certificate {
                 }
                 Err(error) => {
                     let text = runtime::error_chain::chain(&error);
-                    if logged.as_ref() != Some(&text) {
+                    let before = self
+                        .refused
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .replace(text.clone());
+                    if before.as_ref() != Some(&text) {
                         tracing::error!(
                             error = text,
                             "the new certificate of PowerService is not usable; the previous one stays in use"
                         );
-                        logged = Some(text);
                     }
                 }
             }
         }
+    }
+
+    /// The one that clients see.
+    pub(crate) fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.load().key)
+    }
+
+    /// Why the newest files cannot be used; `None` if they are.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

@@ -130,20 +130,21 @@ impl<M: Membership> Executor<M> {
         Ok((host, system, offered))
     }
 
-    /// Carries an action out. It is sent once at most, whatever happens.
+    /// Carries an action out. It is sent once at most, whatever happens. `sending` is told the reset type before it can reach the BMC.
     pub(crate) async fn carry_out(
         &self,
         tenant: &Tenant,
         id: &HostId,
-        action: Action,
-        operation: &Operation,
+        (action, operation): (Action, &Operation),
+        sending: impl Fn(&'static str) + Send,
     ) -> Ending {
         let mut ending = Ending {
             host: None,
             did: "nothing was sent".to_owned(),
             outcome: Ok(()),
         };
-        ending.outcome = self.carried_out(tenant, id, action, operation, &mut ending).await;
+        let what = (action, operation);
+        ending.outcome = self.carried_out(tenant, id, what, &mut ending, sending).await;
         ending
     }
 
@@ -151,9 +152,9 @@ impl<M: Membership> Executor<M> {
         &self,
         tenant: &Tenant,
         id: &HostId,
-        action: Action,
-        operation: &Operation,
+        (action, operation): (Action, &Operation),
         ending: &mut Ending,
+        sending: impl Fn(&'static str) + Send,
     ) -> Result<(), Error> {
         let host = Host::read(&self.client.0, &self.namespaces, id).await?;
         ending.host = Some(host.reference());
@@ -187,6 +188,7 @@ impl<M: Membership> Executor<M> {
             client.logout().await;
             return Err(Error::ChecksTooOld(FRESH));
         }
+        sending(reset_type);
         operation.sending();
         let sent = client.reset_over(line, &system, reset_type).await;
         drop(lock);

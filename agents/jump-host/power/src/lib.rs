@@ -17,6 +17,7 @@
 //! | `operations` | each action once, by its idempotency key |
 //! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
+//! | `certificate`, `shown` | the certificate of the port, and what clients find wrong with it |
 //! | `answers` | which BMCs failed last, for the condition of the jump host |
 //! | [`error`] | what went wrong, as a gRPC status |
 
@@ -43,6 +44,7 @@ pub mod redfish;
 mod semaphores;
 mod server;
 mod service;
+mod shown;
 pub mod tenant;
 pub mod token;
 
@@ -53,3 +55,4 @@ pub use execution::Pace;
 pub use members::Membership;
 pub use server::{ServeArgs, ServeError, Server};
 pub use service::{Config, Power, Standing};
+pub use shown::{Flaw, Shown};

@@ -14,6 +14,7 @@ use crate::{
     certificate::{self, Certificate, Files},
     members::Membership,
     service::{Api, Standing},
+    shown::Shown,
 };
 
 /// Calls of one connection at once. More wait in the client, so the headers of so many are kept at most.
@@ -120,6 +121,12 @@ impl<M: Membership> Server<M> {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its certificate, as clients see it.
+    #[must_use]
+    pub fn shown(&self) -> Shown {
+        Shown(Arc::clone(&self.certificate))
     }
 
     /// Serves until `stop`, then until the actions that have begun have ended; these end soon when their own stop is `stop`.

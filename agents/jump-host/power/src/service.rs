@@ -354,18 +354,19 @@ impl<M: Membership> Admitted<M> {
         let call = self.call;
         power.audit.metrics().begun();
         self.power.tasks.spawn(async move {
-            let Ending { host, did, outcome } = power
-                .executor
-                .carry_out(&tenant, &member.host, action, &operation)
-                .await;
-            power.answers.note(&tenant.cluster, &member.host, &outcome);
-            let outcome = outcome.map_err(Status::from);
             let name = member.host.to_string();
             let about = About {
                 call,
                 host: &name,
                 action: Some(action),
             };
+            let sending = |reset_type| power.audit.sending(&caller, about, reset_type);
+            let Ending { host, did, outcome } = power
+                .executor
+                .carry_out(&tenant, &member.host, (action, &operation), sending)
+                .await;
+            power.answers.note(&tenant.cluster, &member.host, &outcome);
+            let outcome = outcome.map_err(Status::from);
             power.audit.acted(&caller, about, &outcome);
             operation.end(outcome.clone());
             // Nobody waits for the API server to take an Event.

@@ -7,6 +7,7 @@
 //! | [`follow`] | keeps the files that sshd and ssh read as the `ConfigMap` and the Secret have them |
 //! | [`files`] | these files |
 //! | [`sshd`] | runs sshd, and makes it read its configuration again |
+//! | [`options`] | what newer versions of sshd are told besides their configuration |
 //! | [`reload`] | when sshd is to read it again |
 //! | [`lines`] | lines of bounded length, as sshd writes them |
 //! | [`account`] | the account that people log in to |
@@ -23,6 +24,7 @@ pub mod files;
 pub mod follow;
 pub mod install;
 pub mod lines;
+pub mod options;
 pub mod orphans;
 pub mod reload;
 pub mod sessions;

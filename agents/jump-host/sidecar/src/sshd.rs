@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     account, connections,
     lines::Lines,
+    options::{Environment, INSTEAD_OF_SET_ENV, NEWER},
     orphans,
     reload::{Configuration, Reload, handles},
     sessions::{Sessions, metrics::Metrics},
@@ -38,9 +39,6 @@ use crate::{
 
 /// Where images have it. It must be named by its whole path: it starts itself again.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
-/// OpenSSH 9.8 and later refuse an address for a while after failed logins from it. Users often share the address of a node of the site, so a
-/// stranger would lock all of them out.
-const NO_PENALTIES: [&str; 2] = ["-o", "PerSourcePenalties=no"];
 /// How often the configuration is compared with the one that sshd has read.
 const COMPARE: Duration = Duration::from_millis(500);
 /// How often sessions are compared with the connections that there are.
@@ -130,6 +128,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let server = Server {
         program,
         config: directory.join(SSHD_CONFIG),
+        home,
+        environment: Environment::of_sessions(),
         metrics: Metrics::registered(&process.metrics),
         report,
         drain: Duration::from_secs(drain_seconds.into()),
@@ -149,6 +149,10 @@ pub struct Server {
     pub program: PathBuf,
     /// Its configuration.
     pub config: PathBuf,
+    /// Directory of the account that people log in to.
+    pub home: PathBuf,
+    /// What sessions have.
+    pub environment: Environment,
     /// Counts sessions.
     pub metrics: Metrics,
     /// Which configuration sshd has read, or why it refuses the newest one.
@@ -176,7 +180,7 @@ impl Server {
         let mut reload = Reload::new(self.configuration().await);
         self.check(&[]).await?;
         let options = self.options().await;
-        let (mut child, mut output) = self.start(options)?;
+        let (mut child, mut output) = self.start(&options)?;
         let mut pace = time::interval(COMPARE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut checks = time::interval(CHECK);
@@ -192,7 +196,7 @@ impl Server {
                 _ = pace.tick() => {
                     orphans::reap(&own(&child));
                     let configuration = self.configuration().await;
-                    self.reload(&mut reload, &configuration, &child, options).await;
+                    self.reload(&mut reload, &configuration, &child, &options).await;
                     self.report(reload.running(&configuration));
                 }
                 _ = checks.tick() => self.end_disconnected(sessions),
@@ -220,20 +224,34 @@ impl Server {
     }
 
     /// What this version of sshd is told besides its configuration, which others would refuse.
-    async fn options(&self) -> &'static [&'static str] {
-        if self.check(&NO_PENALTIES).await.is_ok() {
-            &NO_PENALTIES
-        } else {
-            &[]
+    async fn options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        for option in NEWER {
+            options.extend(self.if_known(option).await);
         }
+        if let Some(option) = self.if_known(&self.environment.set_env()).await {
+            options.push(option);
+            return options;
+        }
+        match self.environment.write(&self.home) {
+            Ok(()) => options.extend(self.if_known(INSTEAD_OF_SET_ENV).await),
+            Err(error) => tracing::error!(%error, "sessions get no environment"),
+        }
+        options
     }
 
-    fn start(&self, options: &[&str]) -> Result<(Child, Output), Error> {
+    async fn if_known(&self, option: &str) -> Option<String> {
+        let option = option.to_owned();
+        let known = self.check(std::slice::from_ref(&option)).await.is_ok();
+        known.then_some(option)
+    }
+
+    fn start(&self, options: &[String]) -> Result<(Child, Output), Error> {
         let mut command = Command::new(&self.program);
         let command = command
             .args(["-D", "-e", "-f"])
             .arg(&self.config)
-            .args(options)
+            .args(told(options))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -248,9 +266,9 @@ impl Server {
     }
 
     /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first.
-    async fn check(&self, options: &[&str]) -> Result<(), Error> {
+    async fn check(&self, options: &[String]) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
-        let command = command.args(["-t", "-f"]).arg(&self.config).args(options);
+        let command = command.args(["-t", "-f"]).arg(&self.config).args(told(options));
         let checked = command.output().await;
         let checked = checked.map_err(|source| self.failed(source))?;
         if checked.status.success() {
@@ -266,7 +284,7 @@ impl Server {
         reload: &mut Reload,
         configuration: &Configuration,
         child: &Child,
-        options: &[&str],
+        options: &[String],
     ) {
         if !reload.is_due(configuration, Instant::now()) || !handles_hangup(child).await {
             return;
@@ -331,6 +349,10 @@ impl Server {
             tracing::info!("sessions are cut: their time is over");
         }
     }
+}
+
+fn told(options: &[String]) -> impl Iterator<Item = &str> {
+    options.iter().flat_map(|option| ["-o", option])
 }
 
 /// The number of sshd's process, while it runs.

@@ -1,4 +1,5 @@
-//! The configuration of sshd. It has only words that OpenSSH 7.8 knows, since the image is the user's.
+//! The configuration of sshd. It has only words that OpenSSH 7.6 knows, since the image is the user's. The program that runs sshd adds
+//! newer ones, and the environment of sessions.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -6,9 +7,7 @@ use std::net::SocketAddr;
 use super::destinations::forwarded;
 use super::files::{AUTHORITIES, AUTHORIZED_KEYS, PRINCIPALS};
 use super::host_keys::OWN;
-use super::interface::{
-    CLUSTER_VARIABLE, DIRECTORY, HOST_KEYS, LISTEN_PORT, POWER_ADDRESS_VARIABLE, TOOLS, USER,
-};
+use super::interface::{DIRECTORY, HOST_KEYS, LISTEN_PORT, USER};
 use super::plan::Plan;
 
 /// What every jump host has alike.
@@ -32,7 +31,6 @@ AllowStreamLocalForwarding no
 PermitTunnel no
 GatewayPorts no
 AllowTcpForwarding local
-PermitListen none
 LoginGraceTime 20
 # With sshd's own 10:30:100 a few silent connections keep users out.
 MaxStartups 100:30:200
@@ -46,7 +44,6 @@ LogLevel VERBOSE
 ExposeAuthInfo yes
 Subsystem sftp internal-sftp
 ";
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(super) fn text(plan: &Plan<'_>) -> String {
     let mut text =
@@ -74,16 +71,6 @@ pub(super) fn text(plan: &Plan<'_>) -> String {
         );
     }
     line(&mut text, format_args!("PermitOpen {}", destinations(plan)));
-    let cluster = plan.cluster.reference();
-    line(
-        &mut text,
-        format_args!(
-            "SetEnv PATH={TOOLS}:{PATH} KUBECACHEDIR=/tmp/kube-cache {CLUSTER_VARIABLE}={}/{} {POWER_ADDRESS_VARIABLE}={}",
-            cluster.namespace(),
-            cluster.name(),
-            plan.power.address
-        ),
-    );
     text
 }
 

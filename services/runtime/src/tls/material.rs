@@ -81,13 +81,19 @@ pub(super) struct Material {
 
 /// When a certificate may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Validity {
-    pub(super) not_before: SystemTime,
-    pub(super) not_after: SystemTime,
+pub struct Validity {
+    /// From here on.
+    pub not_before: SystemTime,
+    /// Until then.
+    pub not_after: SystemTime,
 }
 
 impl Validity {
-    pub(super) fn parse(certificate: &CertificateDer<'_>) -> Result<Self, crate::identity::Error> {
+    /// That of a certificate.
+    ///
+    /// # Errors
+    /// When it is no certificate.
+    pub fn parse(certificate: &CertificateDer<'_>) -> Result<Self, crate::identity::Error> {
         let parsed = parse(certificate)?;
         let validity = parsed.validity();
         Ok(Self {

@@ -34,6 +34,7 @@ pub use accept::{Limits, Listener};
 pub use args::{ClientTlsArgs, ServerTlsArgs};
 pub use client::{Channel, ClientTls, ConnectError, channel};
 pub use connection::Connection;
+pub use material::Validity;
 pub use peer::{Peer, PeerIdentity};
 pub use reload::{Reloader, TlsMetrics};
 pub use server::ServerTls;
@@ -189,7 +190,8 @@ pub enum Error {
 }
 
 /// Seconds suffice for a validity, and an error's text should not need a calendar to be read.
-fn rfc3339(time: SystemTime) -> String {
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
     let seconds = material::unix_seconds(time);
     x509_parser::time::ASN1Time::from_timestamp(seconds)
         .map_or_else(|_| format!("{seconds} s after 1970"), |time| time.to_string())

@@ -9,6 +9,8 @@ use super::nodes::Node;
 /// How a jump host is reached and recognised.
 #[derive(Clone, Debug)]
 pub(super) struct JumpHost {
+    /// Name of its objects.
+    pub(super) name: String,
     pub(super) address: String,
     pub(super) port: u16,
     /// Algorithm and base64 of each host key.
@@ -20,28 +22,30 @@ pub(super) fn suffix(cluster: &ClusterName) -> String {
     format!("{}.{}", cluster.name(), cluster.namespace())
 }
 
+/// What the jump host that leads to the nodes is called, before the suffix.
+pub(super) const JUMP: &str = "jump";
+
 /// The names that a configuration has.
 pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     let hosts = text.lines().filter_map(|line| line.strip_prefix("Host "));
     hosts.flat_map(|names| names.split(' '))
 }
 
-/// Blocks for the jump host and each node. The host keys are in the text: nobody is asked whether to trust them.
-pub(super) fn text(cluster: &ClusterName, jump_host: &JumpHost, nodes: &[Node]) -> String {
-    let JumpHost { address, port, keys } = jump_host;
+/// Blocks for each jump host and each node. The nodes are behind the first jump host, which is called `jump`; the others have the names of
+/// their objects. The host keys are in the text: nobody is asked whether to trust them.
+pub(super) fn text(cluster: &ClusterName, jump_hosts: &[JumpHost], nodes: &[Node]) -> String {
     let suffix = suffix(cluster);
-    let known: Vec<String> = keys
-        .iter()
-        .map(|(algorithm, key)| format!("jump.{suffix} {algorithm} {key}"))
+    let names = jump_hosts.iter().enumerate();
+    let names: Vec<&str> = names
+        .map(|(index, jump_host)| if index == 0 { JUMP } else { &*jump_host.name })
         .collect();
-    let mut text = format!(
-        "# SIPCluster {cluster}\n\
-         Host jump.{suffix}\n  HostName {address}\n  Port {port}\n  User ubuntu\n  HostKeyAlias jump.{suffix}\n  \
-         StrictHostKeyChecking yes\n  UserKnownHostsFile none\n  KnownHostsCommand /usr/bin/printf {}\n",
-        printf(&known)
-    );
+    let blocks = names.iter().zip(jump_hosts);
+    let blocks: Vec<String> = blocks
+        .map(|(name, jump_host)| block(&format!("{name}.{suffix}"), jump_host))
+        .collect();
+    let mut text = format!("# SIPCluster {cluster}\n{}", blocks.join("\n"));
     for Node {
-        names,
+        names: node_names,
         address,
         alias,
     } in nodes
@@ -49,15 +53,38 @@ pub(super) fn text(cluster: &ClusterName, jump_host: &JumpHost, nodes: &[Node]) 
         let (Some(address), Some(alias)) = (address, alias) else {
             continue;
         };
-        let names: Vec<String> = names.iter().map(|name| format!("{name}.{suffix}")).collect();
+        // ssh would take what the block of a jump host does not say from that of a node of its name, such as to go through itself.
+        let own = node_names.iter().filter(|name| !names.contains(&name.as_str()));
+        let own: Vec<String> = own.map(|name| format!("{name}.{suffix}")).collect();
+        if own.is_empty() {
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}\n  ProxyJump jump.{suffix}\n",
-            names.join(" ")
+            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}\n  ProxyJump {JUMP}.{suffix}\n",
+            own.join(" ")
         );
     }
     text
+}
+
+fn block(host: &str, jump_host: &JumpHost) -> String {
+    let JumpHost {
+        name: _,
+        address,
+        port,
+        keys,
+    } = jump_host;
+    let known: Vec<String> = keys
+        .iter()
+        .map(|(algorithm, key)| format!("{host} {algorithm} {key}"))
+        .collect();
+    format!(
+        "Host {host}\n  HostName {address}\n  Port {port}\n  User ubuntu\n  HostKeyAlias {host}\n  \
+         StrictHostKeyChecking yes\n  UserKnownHostsFile none\n  KnownHostsCommand /usr/bin/printf {}\n",
+        printf(&known)
+    )
 }
 
 /// Arguments by which `printf` prints these lines. ssh reads `%%` as `%`.
@@ -106,6 +133,7 @@ Host *
 
     fn jump_host() -> JumpHost {
         JumpHost {
+            name: "jumphost-orders".to_owned(),
             address: "198.51.100.7".to_owned(),
             port: 30_101,
             keys: vec![(
@@ -133,7 +161,7 @@ Host *
     #[test]
     fn the_ssh_block_uses_the_jump_host_and_its_key() {
         let cluster: ClusterName = "shop/orders".parse().unwrap();
-        let text = text(&cluster, &jump_host(), &nodes::parse(RENDERED));
+        let text = text(&cluster, &[jump_host()], &nodes::parse(RENDERED));
         let jump = ssh_reads(&text, "jump.orders.shop");
         for expected in [
             "hostname 198.51.100.7\n",
@@ -152,6 +180,49 @@ Host *
         assert_eq!(names(&text).count(), 4);
     }
 
+    #[test]
+    fn each_jump_host_has_a_name_and_a_key_of_its_own() {
+        let cluster: ClusterName = "shop/orders".parse().unwrap();
+        let second = JumpHost {
+            name: "jumphost-orders-1".to_owned(),
+            port: 30_102,
+            keys: vec![("ssh-ed25519".to_owned(), "AAAAC3Second".to_owned())],
+            ..jump_host()
+        };
+        let text = text(&cluster, &[jump_host(), second], &nodes::parse(RENDERED));
+        let read = ssh_reads(&text, "jumphost-orders-1.orders.shop");
+        for expected in [
+            "port 30102\n",
+            "hostkeyalias jumphost-orders-1.orders.shop\n",
+            "\"jumphost-orders-1.orders.shop ssh-ed25519 AAAAC3Second\"\n",
+        ] {
+            assert!(read.contains(expected), "{expected}{read}");
+        }
+        let first = ssh_reads(&text, "jump.orders.shop");
+        assert!(
+            first.contains("port 30101\n") && !first.contains("AAAAC3Second"),
+            "{first}"
+        );
+        let node = ssh_reads(&text, "controlplane-0.orders.shop");
+        assert!(node.contains("proxyjump jump.orders.shop\n"), "{node}");
+    }
+
+    #[test]
+    fn a_node_named_like_a_jump_host_changes_nothing() {
+        let cluster: ClusterName = "shop/orders".parse().unwrap();
+        let rendered = RENDERED.replace("node-1.rack-a node-1 controlplane-0", "jump jump.metal worker-3");
+        let text = text(&cluster, &[jump_host()], &nodes::parse(&rendered));
+        let read = ssh_reads(&text, "jump.orders.shop");
+        assert!(
+            read.contains("hostname 198.51.100.7\n") && !read.contains("proxyjump"),
+            "{read}"
+        );
+        for name in ["jump.metal.orders.shop", "worker-3.orders.shop"] {
+            let node = ssh_reads(&text, name);
+            assert!(node.contains("hostname 192.0.2.11\n"), "{node}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -159,7 +230,7 @@ Host *
         fn hostile_text_never_adds_a_line(text in "(Host |HostName |HostKeyAlias |ProxyCommand |[ -~]{0,8}|\n|\r|\u{2028}|\"|%){0,20}") {
             let cluster: ClusterName = "shop/orders".parse().unwrap();
             let nodes = nodes::parse(&text);
-            let rendered = super::text(&cluster, &jump_host(), &nodes);
+            let rendered = super::text(&cluster, &[jump_host()], &nodes);
             prop_assert_eq!(rendered.lines().count(), 9 + 6 * nodes.len());
             prop_assert!(!rendered.contains("ProxyCommand"));
         }

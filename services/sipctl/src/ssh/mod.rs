@@ -29,6 +29,9 @@ pub struct Through {
     /// Address of the jump host, if the status has none: the address of any node of the site
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
+    /// Which jump host leads to the nodes, by the name of its endpoint in the status, if the cluster has several
+    #[arg(long, value_name = "NAME")]
+    jump_host: Option<String>,
     #[command(flatten)]
     access: Access,
 }
@@ -68,7 +71,7 @@ pub fn run(command: Ssh) -> anyhow::Result<u8> {
     let text = text(through)?;
     let destination = match node {
         Some(node) => format!("{node}.{cluster}"),
-        None => format!("jump.{cluster}"),
+        None => format!("{}.{cluster}", block::JUMP),
     };
     ensure!(
         block::names(&text).any(|name| name == destination),
@@ -95,16 +98,27 @@ fn text(through: Through) -> anyhow::Result<String> {
     let Through {
         cluster,
         address,
+        jump_host: wanted,
         access,
     } = through;
-    let (endpoint, map) = block_on(read(&cluster, access))?;
+    let (endpoints, map) = block_on(read(&cluster, wanted.as_deref(), access))?;
+    let mut endpoints = endpoints.into_iter();
+    let first = endpoints.next().context("the status has no jump host")?;
+    let first = jump_host(first, address)?;
+    // One that is not served yet is no obstacle on the way through another.
+    let others = endpoints.filter_map(|endpoint| jump_host(endpoint, address).ok());
+    let jump_hosts: Vec<JumpHost> = std::iter::once(first).chain(others).collect();
     let data = map.and_then(|map| map.data).unwrap_or_default();
     let nodes = nodes::parse(data.get("ssh_config").map_or("", String::as_str));
-    Ok(block::text(&cluster, &jump_host(endpoint, address)?, &nodes))
+    Ok(block::text(&cluster, &jump_hosts, &nodes))
 }
 
-/// The endpoint of a cluster's jump host, and the `ConfigMap` of the same name.
-async fn read(cluster: &ClusterName, access: Access) -> anyhow::Result<(Endpoint, Option<ConfigMap>)> {
+/// The endpoints of a cluster's jump hosts, and the `ConfigMap` of the first one.
+async fn read(
+    cluster: &ClusterName,
+    wanted: Option<&str>,
+    access: Access,
+) -> anyhow::Result<(Vec<Endpoint>, Option<ConfigMap>)> {
     let client = access.client().await?;
     let namespace = cluster.namespace().as_str();
     let object = Api::<SIPCluster>::namespaced(client.clone(), namespace)
@@ -112,25 +126,35 @@ async fn read(cluster: &ClusterName, access: Access) -> anyhow::Result<(Endpoint
         .await
         .with_context(|| format!("SIPCluster {cluster} cannot be read"))?;
     let endpoints = object.status.map(|status| status.endpoints).unwrap_or_default();
-    let Some(endpoint) = of_jump_host(cluster.name(), endpoints) else {
+    let endpoints = of_jump_hosts(cluster.name(), wanted, endpoints);
+    let Some(first) = endpoints.first() else {
         bail!("SIPCluster {cluster} has no jump host in its status");
     };
+    if let Some(wanted) = wanted.filter(|wanted| first.name != *wanted) {
+        let known: Vec<&str> = endpoints.iter().map(|endpoint| &*endpoint.name).collect();
+        bail!(
+            "SIPCluster {cluster} has no jump host {wanted:?}; known are {}",
+            known.join(", ")
+        );
+    }
     let map = Api::<ConfigMap>::namespaced(client, namespace)
-        .get_opt(&endpoint.name)
+        .get_opt(&first.name)
         .await
-        .with_context(|| format!("the ConfigMap {} cannot be read", endpoint.name))?;
-    Ok((endpoint, map))
+        .with_context(|| format!("the ConfigMap {} cannot be read", first.name))?;
+    Ok((endpoints, map))
 }
 
-/// That of the jump host which is called as SIP's is; without one, the first: an entry keeps the name of its objects when others are removed.
-fn of_jump_host(cluster: &str, endpoints: Vec<Endpoint>) -> Option<Endpoint> {
+/// Those of jump hosts: first the wanted one, else the one which is called as SIP's is, else the first of them: an entry keeps the name of its
+/// objects when others are removed.
+fn of_jump_hosts(cluster: &str, wanted: Option<&str>, endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
     let named = format!("{PREFIX}{cluster}");
+    let first = wanted.unwrap_or(&named);
     let mut of_jump_hosts: Vec<Endpoint> = endpoints
         .into_iter()
         .filter(|endpoint| endpoint.name.starts_with(PREFIX) && block::is_name(&endpoint.name))
         .collect();
-    of_jump_hosts.sort_by_key(|endpoint| endpoint.name != named);
-    of_jump_hosts.into_iter().next()
+    of_jump_hosts.sort_by_key(|endpoint| endpoint.name != first);
+    of_jump_hosts
 }
 
 /// The status is an agent's, and whoever may write it could put anything there: only what has its form is used.
@@ -151,6 +175,7 @@ fn jump_host(endpoint: Endpoint, given: Option<IpAddr>) -> anyhow::Result<JumpHo
         .collect();
     ensure!(!keys.is_empty(), "the status has no host key of the jump host");
     Ok(JumpHost {
+        name: endpoint.name,
         address,
         port: port.context("the status has no port of the jump host")?,
         keys,
@@ -163,21 +188,32 @@ mod tests {
 
     #[test]
     fn a_jump_host_is_found_under_the_name_that_it_keeps() {
-        for (names, expected) in [
-            (&["loadbalancer-controlplane-shop"][..], None),
-            (&["jumphost-shop-1", "jumphost-shop"], Some("jumphost-shop")),
+        for (names, wanted, expected) in [
+            (&["loadbalancer-controlplane-shop"][..], None, &[][..]),
+            (
+                &["jumphost-shop-1", "jumphost-shop"],
+                None,
+                &["jumphost-shop", "jumphost-shop-1"],
+            ),
             (
                 &["auth-shop", "jumphost-shop-2", "jumphost-shop-1"],
-                Some("jumphost-shop-2"),
+                None,
+                &["jumphost-shop-2", "jumphost-shop-1"],
             ),
-            (&["jumphost-../secrets/x"], None),
+            (
+                &["jumphost-shop", "jumphost-shop-1"],
+                Some("jumphost-shop-1"),
+                &["jumphost-shop-1", "jumphost-shop"],
+            ),
+            (&["jumphost-../secrets/x"], None, &[]),
         ] {
             let endpoints = names.iter().map(|name| Endpoint {
                 name: (*name).to_owned(),
                 ..Endpoint::default()
             });
-            let found = of_jump_host("shop", endpoints.collect()).map(|endpoint| endpoint.name);
-            assert_eq!(found.as_deref(), expected);
+            let found = of_jump_hosts("shop", wanted, endpoints.collect());
+            let found: Vec<&str> = found.iter().map(|endpoint| &*endpoint.name).collect();
+            assert_eq!(found, expected);
         }
     }
 }

@@ -4,6 +4,7 @@
 mod keys;
 mod objects;
 mod power_ca;
+mod restarted;
 mod revoked;
 mod scheduler_away;
 mod several;

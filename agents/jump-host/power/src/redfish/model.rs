@@ -341,6 +341,12 @@ fn consoles(
     found
 }
 
+/// The path that a resource has by its own word.
+pub(super) fn path(body: &[u8]) -> Option<String> {
+    let RawLink { id } = serde_json::from_slice(body).ok()?;
+    id
+}
+
 /// The message for people in an error of Redfish.
 pub(super) fn error_message(body: &[u8]) -> Option<String> {
     let RawError {

@@ -4,9 +4,9 @@ use hyper::{Method, StatusCode, header::LOCATION};
 
 use super::{
     connect::Connection,
-    exchange::{self, Login, TOKEN},
+    exchange::{self, Answer, Login, TOKEN},
     failure::Failure,
-    model::RawRoot,
+    model::{self, RawRoot},
     network::Network,
     reference,
 };
@@ -62,8 +62,7 @@ pub(super) async fn login(
             });
         }
     }
-    let location = made.header(&LOCATION);
-    let session = location.map(|location| reference::created(address, location));
+    let session = named(address, &made);
     let Some(token) = made.headers.get(TOKEN) else {
         if let (Some(Ok(session)), Ok(login)) = (session, basic()) {
             end(network, address, connection, (&session, &login)).await;
@@ -77,6 +76,22 @@ pub(super) async fn login(
     let mut token = token.clone();
     token.set_sensitive(true);
     Ok((Login::Session(token), session.transpose()?))
+}
+
+/// Where a session is: by the header of the answer, or by its body, where some BMCs alone have it. Each session that is not ended takes one of
+/// the few of the BMC until it times out.
+fn named(address: &Address, made: &Answer) -> Option<Result<String, Failure>> {
+    let by_header = made
+        .header(&LOCATION)
+        .map(|location| reference::created(address, location));
+    let by_body = || {
+        let path = model::path(made.body.as_deref().ok()?)?;
+        reference::created(address, &path).ok()
+    };
+    match by_header {
+        Some(Ok(path)) => Some(Ok(path)),
+        other => by_body().map(Ok).or(other),
+    }
 }
 
 /// Deletes a session that cannot be used.

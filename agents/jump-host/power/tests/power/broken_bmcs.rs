@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Several exchanges of 5 s each, on a busy machine.
-const BOUND: Duration = Duration::from_secs(40);
+pub(crate) const BOUND: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_on_a_broken_bmc_is_sent_at_most_once() {
@@ -188,15 +188,17 @@ async fn a_bmc_with_an_untrusted_certificate_gets_no_credential() {
 }
 
 /// A host of the cluster `orders` whose BMC has this fault.
-struct Broken {
-    stage: Stage,
-    server: FaultServer,
-    host: api::BareMetalHost,
-    token: String,
+pub(crate) struct Broken {
+    pub(crate) stage: Stage,
+    pub(crate) server: FaultServer,
+    pub(crate) host: api::BareMetalHost,
+    /// Of the jump host.
+    pub(crate) pod: String,
+    pub(crate) token: String,
 }
 
 impl Broken {
-    async fn start(name: &str, fault: Fault) -> Self {
+    pub(crate) async fn start(name: &str, fault: Fault) -> Self {
         let stage = Box::pin(Stage::start(name, &["a"])).await;
         let orders = stage.cluster("shop", "orders").await;
         let jump_host = stage.jump_host(&orders, "jumphost-orders").await;
@@ -208,6 +210,7 @@ impl Broken {
             stage,
             server,
             host,
+            pod: jump_host.pod.name_any(),
             token,
         }
     }

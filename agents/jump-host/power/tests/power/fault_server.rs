@@ -55,8 +55,14 @@ pub(crate) enum Fault {
     NoEffect,
     /// It names sessions by a host name of its own.
     NamesItself,
+    /// It names sessions in the body of its answer only.
+    NamesInBody,
     /// It makes sessions without token.
     NoToken,
+    /// Each of its references leads to the resource that has it.
+    RefersToItself,
+    /// It redirects from each system to the same one.
+    RedirectsToItself,
     /// It makes a session at once, and answers a second later.
     SlowLogin,
     /// It takes a second for each action, and never shows the effect.
@@ -308,6 +314,11 @@ fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
         return match fault {
             Fault::NamesItself => session(Some(seen.made), "https://its-own-name"),
             Fault::NoToken => session(None, ""),
+            Fault::NamesInBody => {
+                let token = format!("X-Auth-Token: t0ken-{}\r\n", seen.made);
+                let body = serde_json::json!({"@odata.id": SESSION, "UserName": "x"}).to_string();
+                response(201, "application/json", &token, &body)
+            }
             _ => session(Some(seen.made), ""),
         };
     }
@@ -315,8 +326,17 @@ fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
         seen.sessions -= 1;
         return response(204, "application/json", "", "");
     }
+    if head.starts_with("POST /redfish/v1/ ") {
+        return response(405, "application/json", "", "{}");
+    }
     if head.starts_with("POST ") {
         return response(204, "application/json", "", "");
+    }
+    if fault == Fault::RedirectsToItself && head.starts_with("GET /redfish/v1/Systems/1 ") {
+        return response(307, "text/html", "Location: /redfish/v1/Systems/1\r\n", "");
+    }
+    if fault == Fault::RefersToItself {
+        return refers_to_itself(head);
     }
     if head.starts_with("GET /redfish/v1/ ") {
         let root = r#"{"Links":{"Sessions":{"@odata.id":"/redfish/v1/SessionService/Sessions"}}}"#;
@@ -346,6 +366,17 @@ fn answer(head: &str, fault: Fault, seen: &Mutex<Seen>) -> Vec<u8> {
         }},
     });
     response(200, "application/json", "", &system.to_string())
+}
+
+/// A resource whose references all lead back to it.
+fn refers_to_itself(head: &str) -> Vec<u8> {
+    let path = head.split(' ').nth(1).unwrap();
+    let own = serde_json::json!({"@odata.id": path});
+    let resource = serde_json::json!({
+        "@odata.id": path, "PowerState": "On", "Links": {"Sessions": own, "Chassis": [own]}, "Parameters": own,
+        "Actions": {"#ComputerSystem.Reset": {"target": format!("{path}/Reset"), "@Redfish.ActionInfo": path}},
+    });
+    response(200, "application/json", "", &resource.to_string())
 }
 
 /// The answer to a login: the number in the session's token, if it has one, and the origin by which the session is named.

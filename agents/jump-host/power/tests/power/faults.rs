@@ -185,6 +185,26 @@ async fn session_of_a_bmc_with_a_name_of_its_own_is_ended() {
 }
 
 #[tokio::test]
+async fn session_that_is_named_in_the_body_is_ended() {
+    let server = FaultServer::start(Fault::NamesInBody).await;
+    let (client, _) = read(&server).await.unwrap();
+    assert_eq!(server.sessions(), 1);
+    client.logout().await;
+    assert_eq!(server.sessions(), 0);
+}
+
+#[tokio::test]
+async fn references_that_lead_back_are_followed_a_few_times() {
+    let server = FaultServer::start(Fault::RedirectsToItself).await;
+    let failure = read(&server).await.unwrap_err();
+    assert!(failure.to_string().contains("more than 3 redirects"), "{failure}");
+    let server = FaultServer::start(Fault::RefersToItself).await;
+    let (mut client, system) = read(&server).await.unwrap();
+    let failure = client.offered(&system).await.unwrap_err();
+    assert_eq!(failure.kind(), "not-redfish", "{failure}");
+}
+
+#[tokio::test]
 async fn session_without_token_is_ended() {
     let server = FaultServer::start(Fault::NoToken).await;
     let failure = login(&server).await.unwrap_err();

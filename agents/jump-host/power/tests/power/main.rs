@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod audited;
 mod broken_bmcs;
 mod commands;
 mod emulated;

@@ -1,14 +1,9 @@
 //! Tokens that prove no jump host, made by a real API server or forged.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use proto::power::v1::{Action, power_service_client::PowerServiceClient};
-use rcgen::{KeyPair, SigningKey as _};
-use serde_json::Value;
+use sandbox::service_account_token::expiring;
 use tonic::{Code, Status, transport::Channel};
 
 use crate::{
@@ -20,40 +15,6 @@ use crate::{
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
-}
-
-/// The token with another time at which it expires, signed anew.
-fn signed(key: &Path, token: &str, expires: i64) -> String {
-    let parts: Vec<&str> = token.split('.').collect();
-    let mut claims: Value =
-        serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(parts[1]).unwrap()).unwrap();
-    claims["exp"] = expires.into();
-    let message = format!(
-        "{}.{}",
-        parts[0],
-        BASE64_URL_SAFE_NO_PAD.encode(claims.to_string())
-    );
-    let key = KeyPair::from_pem(&std::fs::read_to_string(key).unwrap()).unwrap();
-    let signature = key.sign(message.as_bytes()).unwrap();
-    format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(raw(&signature)))
-}
-
-/// A signature of ECDSA as JWT has it: both numbers with 32 bytes, instead of a sequence of two integers of ASN.1.
-fn raw(signature: &[u8]) -> Vec<u8> {
-    let mut raw = Vec::new();
-    let mut rest = &signature[2..];
-    for _ in 0..2 {
-        let length = usize::from(rest[1]);
-        let number: Vec<u8> = rest[2..2 + length]
-            .iter()
-            .copied()
-            .skip_while(|byte| *byte == 0)
-            .collect();
-        raw.extend(std::iter::repeat_n(0, 32 - number.len()));
-        raw.extend(number);
-        rest = &rest[2 + length..];
-    }
-    raw
 }
 
 /// How a read and an action by a token that proves no jump host are refused.
@@ -86,9 +47,9 @@ async fn tokens_that_prove_no_jump_host_are_refused_and_audited() {
     let unsigned = format!("{head}.");
     // Signed by the API server's own key, as one that was made an hour ago; the same for an hour from now is good.
     let key = stage.site.directory().join("pki/service-accounts.key");
-    let valid = signed(&key, &good, now() + 3600);
+    let valid = expiring(&good, now() + 3600, &key).unwrap();
     client.get_host(with_token(get("own"), &valid)).await.unwrap();
-    let expired = signed(&key, &good, now() - 3600);
+    let expired = expiring(&good, now() - 3600, &key).unwrap();
     let refused = [
         ("forged", forged),
         ("without signature", unsigned),

@@ -1,7 +1,15 @@
 //! Sessions as metrics, and as lines of the log.
 
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
-use runtime::metrics::{Definition, Kind};
+use runtime::{
+    metrics::{Definition, Kind},
+    quiet::QuietByAddress,
+};
 
 use super::{Event, Login, Peer};
 
@@ -38,6 +46,8 @@ pub struct Metrics {
     opened: Family<[(&'static str, &'static str); 1], Counter>,
     open: Gauge,
     refused: Counter,
+    /// Strangers decide how often they are refused: without a limit their lines would push out those of sessions.
+    quiet: Arc<QuietByAddress>,
 }
 
 impl Metrics {
@@ -98,17 +108,43 @@ impl Metrics {
                     ),
                 }
             }
-            Event::Refused(Peer { address, port }) => {
-                tracing::info!(address, port, "login refused");
+            Event::Refused(peer) => {
                 self.refused.inc();
+                if let Some(withheld) = self.line(peer) {
+                    let Peer { address, port } = peer;
+                    tracing::info!(address, port, withheld, "login refused");
+                }
             }
         }
+    }
+}
+
+impl Metrics {
+    /// Whether a refused login is to be logged, and how many before it from the same network were not.
+    fn line(&self, peer: &Peer) -> Option<u64> {
+        let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let address = peer.remote().map_or(unknown, |(address, _)| address);
+        self.quiet.line(address)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_of_refused_logins_is_logged_at_a_bounded_rate() {
+        let metrics = Metrics::default();
+        let from = |address: &str, port| Peer {
+            address: address.to_owned(),
+            port,
+        };
+        let logged = (0..1_000).filter(|port| metrics.line(&from("192.0.2.9", *port)).is_some());
+        assert!((32..40).contains(&logged.count()));
+        for other in ["192.0.2.8", "2001:db8::7", "UNKNOWN"] {
+            assert_eq!(metrics.line(&from(other, 1)), Some(0), "{other}");
+        }
+    }
 
     #[test]
     fn the_reference_has_this_table() {

@@ -15,22 +15,32 @@ trap 'trap answer HUP' HUP
 while :; do sleep 0.1; done
 "#;
 
-/// Knows the option or not, and notes how it was started.
+/// Knows some options, and notes how it was started.
 const NOTES: &str = r#"#!/bin/sh
-case "$*" in *PerSourcePenalties*) KNOWS || { echo "Bad configuration option: PerSourcePenalties" >&2; exit 255; } ;; esac
+case "$*" in UNKNOWN) echo "Bad configuration option" >&2; exit 255 ;; esac
 [ "$1" = -t ] && exit 0
-echo "$1 $2 $3 FILE $5 $6" > "$4.new" && mv "$4.new" "$4.started"
+FILE=$4
+shift 4
+echo "$*" > "$FILE.new" && mv "$FILE.new" "$FILE.started"
 while :; do sleep 0.1; done
 "#;
 
 #[tokio::test]
-async fn penalties_are_off_where_sshd_has_them() {
-    for (knows, expected) in [
-        ("true", "-D -e -f FILE -o PerSourcePenalties=no"),
-        ("false", "-D -e -f FILE"),
+async fn sshd_is_told_what_its_version_knows() {
+    let set = "SetEnv A=b";
+    for (unknown, expected) in [
+        (
+            "none",
+            format!("-o PerSourcePenalties no -o PermitListen none -o {set}"),
+        ),
+        ("*Penalties*", format!("-o PermitListen none -o {set}")),
+        (
+            "*Penalties*|*PermitListen*|*SetEnv*",
+            "-o PermitUserEnvironment yes".to_owned(),
+        ),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let server = server(directory.path(), &NOTES.replace("KNOWS", knows));
+        let server = server(directory.path(), &NOTES.replace("UNKNOWN", unknown));
         let started = directory.path().join("config.started");
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(server.run(shutdown.clone()));
@@ -41,6 +51,11 @@ async fn penalties_are_off_where_sshd_has_them() {
             time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(fs::read_to_string(&started).unwrap().trim_end(), expected);
+        let file = fs::read_to_string(directory.path().join(".ssh/environment"));
+        assert_eq!(
+            file.ok().as_deref(),
+            unknown.contains("SetEnv").then_some("A=b\n")
+        );
         shutdown.cancel();
         running.await.unwrap().unwrap();
     }
@@ -52,9 +67,12 @@ fn server(directory: &Path, program: &str) -> Server {
     fs::write(&path, program).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(&config, "first").unwrap();
+    fs::create_dir(directory.join(".ssh")).unwrap();
     Server {
         program: path,
         config,
+        home: directory.to_owned(),
+        environment: Environment::new([("A", "b".to_owned())].into_iter()),
         metrics: Metrics::default(),
         report: watch::channel(Report::default()).0,
         drain: Duration::ZERO,

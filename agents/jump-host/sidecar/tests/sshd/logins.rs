@@ -45,6 +45,41 @@ async fn a_listed_key_logs_in_to_the_account_of_the_image() {
 }
 
 #[tokio::test]
+async fn sessions_of_openssh_7_6_have_the_same_environment() {
+    if !possible() {
+        return;
+    }
+    let ana = Key::new("ana");
+    let mut pod = Pod::prepared(&["ubuntu:x:1000:1000::/home/ubuntu:/bin/sh"]);
+    pod.is_old = true;
+    pod.write(&Desired::with_key(&ana)).await;
+    pod.run();
+    pod.is_ready();
+    let environment = pod.prints(&ana, "env");
+    for expected in [
+        "PATH=/opt/sip/bin:",
+        "SIP_CLUSTER=shop/orders",
+        "SIP_POWER_ADDRESS=power.example:8443",
+    ] {
+        assert!(environment.contains(expected), "{expected}: {environment}");
+    }
+    assert_eq!(
+        pod.prints(&ana, "command -v sip-jump-host-sidecar"),
+        "/opt/sip/bin/sip-jump-host-sidecar"
+    );
+    // sshd reads a changed configuration as newer ones do.
+    let ben = Key::new("ben");
+    pod.write(&Desired {
+        nodes: vec![("a".to_owned(), [192, 0, 2, 1].into())],
+        ..Desired::with_key(&ben)
+    })
+    .await;
+    pod.logs("sshd reads its configuration again");
+    pod.is_ready();
+    assert_eq!(pod.prints(&ben, "id -un"), "ubuntu");
+}
+
+#[tokio::test]
 async fn options_restrict_a_key() {
     if !possible() {
         return;

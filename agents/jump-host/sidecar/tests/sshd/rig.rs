@@ -32,6 +32,15 @@ use crate::keys::Key;
 /// For what takes a second or two on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const USER: u32 = 1_000;
+/// Plays sshd of OpenSSH 7.6, by this machine's.
+const OLD_SSHD: &str = r#"#!/bin/sh
+unknown='PerSourcePenalties|PermitListen|SetEnv'
+if echo "$*" | cat - /etc/opt/sip/sshd_config | grep -qE "$unknown"; then
+  echo 'Bad configuration option' >&2
+  exit 255
+fi
+exec /opt/sshd "$@"
+"#;
 
 /// Prints why these tests cannot run here. Whether they can.
 pub(crate) fn possible() -> bool {
@@ -86,6 +95,8 @@ pub(crate) struct Pod {
     pub(crate) address: Ipv4Addr,
     /// How long sessions may go on while it ends.
     pub(crate) drain_seconds: u16,
+    /// Whether sshd refuses the words that OpenSSH 7.6 does not know.
+    pub(crate) is_old: bool,
     host_keys: HostKeys,
     process: Option<Child>,
 }
@@ -164,6 +175,7 @@ impl Pod {
             directory,
             address: address(),
             drain_seconds: 20,
+            is_old: false,
             host_keys: HostKeys::read(secret),
             process: None,
         }
@@ -223,12 +235,21 @@ impl Pod {
     /// Starts the container of sshd.
     pub(crate) fn run(&mut self) {
         let root = self.directory.path().display().to_string();
+        let old = if self.is_old {
+            let program = self.path("old-sshd");
+            fs::write(&program, OLD_SSHD).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            "cp /usr/sbin/sshd /opt/sshd; mount --bind $D/old-sshd /usr/sbin/sshd"
+        } else {
+            ":"
+        };
         let script = format!(
             "set -e; D={root}; mount --make-rprivate /
              mount --bind $D/passwd /etc/passwd; mount --bind $D/group /etc/group
              mkdir -p /etc/opt; mount -t tmpfs tmpfs /etc/opt; mkdir /etc/opt/sip; mount --bind $D/files /etc/opt/sip
              mount -o remount,ro,bind /etc/opt/sip
              mount -t tmpfs tmpfs /opt; mkdir -p /opt/sip/bin; mount --bind $D/tools /opt/sip/bin
+             {old}
              mount -t tmpfs tmpfs /home; mkdir /home/ubuntu; mount --bind $D/home /home/ubuntu
              mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts /dev/pts
              mount --bind /dev/pts/ptmx /dev/ptmx
@@ -251,6 +272,9 @@ impl Pod {
                 &script,
             ])
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            // As the Deployment has them.
+            .env("SIP_CLUSTER", "shop/orders")
+            .env("SIP_POWER_ADDRESS", "power.example:8443")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -22,7 +22,6 @@ fn sshd_reads_the_configuration_as_it_is_meant() {
         ("allowstreamlocalforwarding", "no"),
         ("permittunnel", "no"),
         ("gatewayports", "no"),
-        ("permitlisten", "none"),
         ("permituserenvironment", "no"),
         ("permituserrc", "no"),
         ("authorizedkeysfile", "/etc/opt/sip/authorized_keys"),
@@ -35,16 +34,46 @@ fn sshd_reads_the_configuration_as_it_is_meant() {
     ] {
         assert_eq!(value(&read, key), expected, "{key}");
     }
-    let set: Vec<&str> = read
-        .iter()
-        .filter(|(key, _)| key == "setenv")
-        .map(|(_, value)| value.as_str())
-        .collect();
-    assert!(set.contains(&"SIP_CLUSTER=shop/orders"), "{set:?}");
-    assert!(
-        set.iter().any(|value| value.starts_with("PATH=/opt/sip/bin:")),
-        "{set:?}"
-    );
+}
+
+/// Keywords of sshd_config(5) of OpenSSH 7.6, the release of Ubuntu 18.04.
+const SSHD_7_6: &str = "
+AcceptEnv AddressFamily AllowAgentForwarding AllowGroups AllowStreamLocalForwarding AllowTcpForwarding AllowUsers AuthenticationMethods
+AuthorizedKeysCommand AuthorizedKeysCommandUser AuthorizedKeysFile AuthorizedPrincipalsCommand AuthorizedPrincipalsCommandUser
+AuthorizedPrincipalsFile Banner ChallengeResponseAuthentication ChrootDirectory Ciphers ClientAliveCountMax ClientAliveInterval Compression
+DenyGroups DenyUsers DisableForwarding ExposeAuthInfo FingerprintHash ForceCommand GatewayPorts GSSAPIAuthentication
+GSSAPICleanupCredentials GSSAPIStrictAcceptorCheck HostbasedAcceptedKeyTypes HostbasedAuthentication HostbasedUsesNameFromPacketOnly
+HostCertificate HostKey HostKeyAgent HostKeyAlgorithms IgnoreRhosts IgnoreUserKnownHosts IPQoS KbdInteractiveAuthentication
+KerberosAuthentication KerberosGetAFSToken KerberosOrLocalPasswd KerberosTicketCleanup KexAlgorithms ListenAddress LoginGraceTime LogLevel
+MACs Match MaxAuthTries MaxSessions MaxStartups PasswordAuthentication PermitEmptyPasswords PermitOpen PermitRootLogin PermitTTY
+PermitTunnel PermitUserEnvironment PermitUserRC PidFile Port PrintLastLog PrintMotd PubkeyAcceptedKeyTypes PubkeyAuthentication RekeyLimit
+RevokedKeys StreamLocalBindMask StreamLocalBindUnlink StrictModes Subsystem SyslogFacility TCPKeepAlive TrustedUserCAKeys UseDNS UsePAM
+VersionAddendum X11DisplayOffset X11Forwarding X11UseLocalhost XAuthLocation
+";
+/// The same of ssh_config(5), as far as a jump host can need them.
+const SSH_7_6: &str = "
+AddKeysToAgent AddressFamily BatchMode BindAddress CheckHostIP Ciphers Compression ConnectionAttempts ConnectTimeout ControlMaster
+ControlPath ControlPersist EscapeChar ForwardAgent GlobalKnownHostsFile HashKnownHosts Host HostKeyAlgorithms HostKeyAlias HostName
+IdentitiesOnly IdentityAgent IdentityFile IgnoreUnknown Include IPQoS KexAlgorithms LogLevel MACs Match NumberOfPasswordPrompts Port
+PreferredAuthentications ProxyCommand ProxyJump PubkeyAuthentication RemoteCommand RequestTTY ServerAliveCountMax ServerAliveInterval
+StrictHostKeyChecking UpdateHostKeys User UserKnownHostsFile VerifyHostKeyDNS
+";
+
+#[test]
+fn openssh_7_6_knows_every_word_of_both_files() {
+    let files = Scene::new().plan().files();
+    for (file, known) in [(SSHD_CONFIG, SSHD_7_6), (SSH_CONFIG, SSH_7_6)] {
+        let lines = files[file].lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in lines {
+            let word = line.split(' ').next().unwrap();
+            assert!(
+                known.split_whitespace().any(|known| known == word),
+                "{file}: {line}"
+            );
+        }
+    }
+    assert!(files[SSHD_CONFIG].lines().count() > 30 && files[SSH_CONFIG].lines().count() > 10);
 }
 
 #[test]
@@ -101,4 +130,30 @@ fn ssh_finds_nodes_by_each_of_their_names() {
             "/home/ubuntu/.ssh/known_hosts"
         );
     }
+}
+
+#[test]
+fn a_host_named_like_an_ordinal_takes_the_names_of_its_role() {
+    let numbered = |name: &str, address: &str, number| {
+        super::fixtures::node("metal", name, address, false).numbered("Worker", number)
+    };
+    let mut scene = Scene::new();
+    scene.nodes = vec![
+        numbered("worker-3", "192.0.2.21", 0),
+        numbered("b", "192.0.2.22", 3),
+        super::fixtures::node("metal", "c", "192.0.2.23", true).numbered("ControlPlane", 0),
+    ];
+    let files = scene.plan().files();
+    let leads_to = |name: &str| value(&ssh_reads(&files[SSH_CONFIG], name), "hostname").to_owned();
+    // Its own name is the host's, whoever has the number 3; the others of its role lead nowhere, since they could be those of hosts that left.
+    assert_eq!(leads_to("worker-3"), "192.0.2.21");
+    assert_eq!(leads_to("worker-0"), "worker-0");
+    assert_eq!(leads_to("b"), "192.0.2.22");
+    assert_eq!(leads_to("controlplane-0"), "192.0.2.23");
+    // Without that host each has its number.
+    scene.nodes.remove(0);
+    let files = scene.plan().files();
+    let read = ssh_reads(&files[SSH_CONFIG], "worker-3");
+    assert_eq!(value(&read, "hostname"), "192.0.2.22");
+    assert_eq!(value(&read, "hostkeyalias"), "metal/b");
 }

@@ -1,9 +1,9 @@
 //! The CA of the power service, which the agent gives to jump hosts: without it the command `host` works on none.
 
-use std::{fs, mem};
+use std::{fs, mem, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use sandbox::{inventory::NETWORK, region::Agent, wait};
+use sandbox::{authority::Validity, inventory::NETWORK, region::Agent, wait};
 use serde_json::json;
 
 use super::{BEN, CONDITION, KEY, NAME, api, deployment, files, with_jump_host};
@@ -34,6 +34,42 @@ async fn a_power_ca_that_cannot_be_read_is_reported_until_it_can() {
     let agent = stage.jump_host_agent();
 
     fs::copy(&authority, &power.authority).unwrap();
+    stage.condition_is(&shop, CONDITION, "True", "Available").await;
+    assert_eq!(stage.jump_host_agent(), agent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_power_certificate_is_named_until_renewed() {
+    let mut stage = Stage::start("jump-expired", &[]).await;
+    let power = stage.region.power_port(&stage.site).unwrap();
+    let ended = Validity::EndedAgo(Duration::from_mins(1));
+    stage.region.renew_power_port(&stage.site, &power, ended).unwrap();
+    stage.start_jump_hosts(&power, None).await;
+    stage.site.create_tenant_namespace("jump-expired").await.unwrap();
+    let hosts = [
+        host("jump-expired", "cp", "r1", "one"),
+        host("jump-expired", "worker", "r2", "two"),
+    ];
+    stage.load(&hosts).await;
+    let shop = with_jump_host("jump-expired", &json!({}));
+    stage.create(&shop).await;
+    let why = stage
+        .condition_is(&shop, CONDITION, "True", "PowerServiceUnavailable")
+        .await;
+    assert!(
+        why.starts_with("the certificate of PowerService expired at "),
+        "{why}"
+    );
+    assert!(
+        why.ends_with(", so `host` does not work on jumphost-shop"),
+        "{why}"
+    );
+    let agent = stage.jump_host_agent();
+
+    stage
+        .region
+        .renew_power_port(&stage.site, &power, Validity::DAY)
+        .unwrap();
     stage.condition_is(&shop, CONDITION, "True", "Available").await;
     assert_eq!(stage.jump_host_agent(), agent);
 }

@@ -9,6 +9,7 @@ mod page;
 mod replicas;
 mod search;
 mod secrets;
+mod tokens;
 
 use std::{
     net::Ipv4Addr,
