@@ -90,6 +90,21 @@ pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bo
         && status.finding.as_ref().is_some_and(is_progress)
 }
 
+/// Whether the condition of the spec before has to stay, since nobody has asked what runs yet whether it works by this spec. Without
+/// a condition before, the status says that it is asked.
+pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
+    let Some(finding) = status
+        .finding
+        .as_mut()
+        .filter(|finding| finding.status == Some(true))
+    else {
+        return false;
+    };
+    let why = "what runs is asked whether it works";
+    *finding = Finding::no(finding.kind, PROGRESSING, why);
+    had_condition
+}
+
 /// The problems with the first reason; the others are reported when these are mended.
 pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
     let reason = problems.first()?.reason;
