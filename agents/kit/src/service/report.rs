@@ -262,6 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_available_before_it_was_asked() {
+        let mut available = status_of(&[applied("a", None, false)], &Drain::default());
+        assert!(is_unfounded(true, &mut available));
+        // Without a condition before, this one is written.
+        let mut first = status_of(&[applied("a", None, false)], &Drain::default());
+        assert!(!is_unfounded(false, &mut first));
+        assert_eq!(first.finding.unwrap().reason, PROGRESSING);
+        let problem = Problem::new(IMAGE_PULL, "no such image");
+        let mut failing = status_of(&[applied("a", Some(problem), false)], &Drain::default());
+        assert!(!is_unfounded(true, &mut failing));
+        assert_eq!(failing.finding.unwrap().reason, IMAGE_PULL);
+    }
+
+    #[test]
     fn only_applied_instances_are_reported_as_applied() {
         let refused = Outcome::Refused(Problem::new(PORT_CONFLICT, "b: taken"));
         let status = status_of(

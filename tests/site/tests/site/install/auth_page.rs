@@ -147,7 +147,7 @@ async fn every_command_of_the_page_on_logins_works() {
     assert!(before.len() > 4 && steps.len() > 12, "{before:?} {steps:?}");
     let images = vec![
         dex::image("dexidp/dex:v2.45.0").unwrap(),
-        Image::new("registry.example/etcd:v3.6.4", tools::path("etcd").unwrap()),
+        Image::new("registry.example/etcd:v3.6.16", tools::path("etcd").unwrap()),
     ];
     let mut desk = Desk::new();
     let site = furnished("install-auth", Vec::new(), images).await;
