@@ -63,7 +63,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     let denied = client.put(key, "{}", None).await.unwrap_err().to_string();
     assert!(denied.contains("permission denied"), "{denied}");
     assert!(client.user_list().await.is_err());
-    another_way_to_keys_is_none(&shop.storage, &bank.storage).await;
+    Box::pin(another_way_to_keys_is_none(&shop.storage, &bank.storage)).await;
 
     // A provider that is removed leaves nothing, and its name can be used again.
     let part = |uid: &str, name: &str| Part {
