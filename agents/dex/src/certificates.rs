@@ -20,8 +20,10 @@ use rcgen::{
 use render::dex::Certificate;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use self::inspect::{CERTIFICATES, covers, each, ends, only_certificates, usable};
-use self::inspect::{has_key, is_authority};
+pub(crate) use self::inspect::{
+    CERTIFICATES, covers, each, ends, has_certificate, only_certificates, usable,
+};
+use self::inspect::{has_key, is_authority, is_trusted};
 
 /// How long a CA of the agent is valid.
 const AUTHORITY: Duration = Duration::from_hours(24 * 3650);
@@ -87,11 +89,11 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds a DNS name or an IP address.
+    /// Adds a DNS name or an IP address. Issuers may write names in lower case.
     pub fn add(&mut self, host: &str) {
         match host.parse() {
             Ok(address) => self.addresses.insert(address),
-            Err(_) => self.dns.insert(host.to_owned()),
+            Err(_) => self.dns.insert(host.to_ascii_lowercase()),
         };
     }
 }
@@ -139,6 +141,9 @@ pub fn renewed(
         bundle,
     });
     let certificate = certificate.ok_or(Error::Given("there is no certificate"))?;
+    if given.is_some() {
+        is_trusted(&certificate, now).map_err(Error::Given)?;
+    }
     Ok((stored, certificate))
 }
 

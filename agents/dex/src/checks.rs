@@ -58,16 +58,19 @@ pub struct Key {
 /// What a check has found: nothing, or why the provider does not work.
 pub type Found = Result<(), (Reason, String)>;
 
+/// The SIPCluster that asks for a check, and the generation of its spec.
+pub type Asker = (ObjectRef<SIPCluster>, i64);
+
 /// What a pass would have checked, once the provider is applied.
 struct Proposed {
-    cluster: ObjectRef<SIPCluster>,
+    asker: Asker,
     target: Arc<Target>,
     at: Instant,
 }
 
 /// A provider, and what the last check of it has found.
 struct Checked {
-    cluster: ObjectRef<SIPCluster>,
+    asker: Asker,
     target: Arc<Target>,
     found: Option<Found>,
     /// Which directories have refused their account, and when they are asked again.
@@ -86,18 +89,22 @@ struct Providers {
 
 impl Providers {
     /// From now on this is checked, at once if it is not what was checked before; returns whether it is not.
-    fn check(&mut self, key: Key, cluster: ObjectRef<SIPCluster>, target: Arc<Target>) -> bool {
+    fn check(&mut self, key: Key, asker: Asker, target: Arc<Target>) -> bool {
         let now = Instant::now();
         let before = self.checked.remove(&key);
         let same = before.as_ref().is_some_and(|before| before.target == target);
         let refusals = before.as_ref().map(|before| Arc::clone(&before.refusals));
         let refusals = refusals.unwrap_or_default();
         refusals.keep(target.binds());
-        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage.
-        let kept = before.filter(|before| before.target.issuer() == target.issuer());
+        // What was found of the issuer stays until the next result, so that a renewed certificate is no outage. It says nothing of what
+        // another spec asks for.
+        let kept = before.filter(|before| {
+            let (_, generation) = before.asker;
+            before.target.issuer() == target.issuer() && (same || generation == asker.1)
+        });
         let due = kept.as_ref().filter(|_| same).map_or(now, |before| before.due);
         let checked = Checked {
-            cluster,
+            asker,
             target,
             found: kept.and_then(|before| before.found),
             refusals,
@@ -120,9 +127,9 @@ type Running = HashMap<Id, (Key, Arc<Target>)>;
 
 impl Checks {
     /// A pass is about to apply a provider. Nothing is checked before [`Self::confirm`].
-    pub fn propose(&self, key: Key, cluster: ObjectRef<SIPCluster>, target: Target) {
+    pub fn propose(&self, key: Key, asker: Asker, target: Target) {
         let proposed = Proposed {
-            cluster,
+            asker,
             target: Arc::new(target),
             at: Instant::now(),
         };
@@ -132,29 +139,24 @@ impl Checks {
     /// A provider is applied: from now on what was proposed last is checked, at once if it is not what was checked before.
     pub fn confirm(&self, key: &Key) {
         let mut providers = self.providers();
-        let Some(Proposed {
-            cluster,
-            target,
-            at: _,
-        }) = providers.proposed.remove(key)
-        else {
+        let Some(Proposed { asker, target, at: _ }) = providers.proposed.remove(key) else {
             return;
         };
-        if providers.check(key.clone(), cluster, target) {
+        if providers.check(key.clone(), asker, target) {
             self.changed.notify_one();
         }
     }
 
-    /// An entry whose provider cannot be prepared: its bindings are reconciled nonetheless, so that no fault keeps a right that the spec no
+    /// An entry whose provider cannot be prepared, or not be applied yet: its bindings are reconciled nonetheless, so that no fault keeps a right that the spec no
     /// longer gives. A provider that runs is checked as before.
-    pub fn bind(&self, key: Key, cluster: ObjectRef<SIPCluster>, tenant: Tenant) {
+    pub fn bind(&self, key: Key, asker: Asker, tenant: Tenant) {
         let mut providers = self.providers();
         let before = providers.checked.get(&key);
         let target = Target {
             provider: before.and_then(|before| before.target.provider.clone()),
             tenant: Some(tenant),
         };
-        if providers.check(key, cluster, Arc::new(target)) {
+        if providers.check(key, asker, Arc::new(target)) {
             self.changed.notify_one();
         }
     }
@@ -277,7 +279,8 @@ impl Checks {
             return None;
         }
         checked.found = found;
-        Some(checked.cluster.clone())
+        let (cluster, _) = &checked.asker;
+        Some(cluster.clone())
     }
 
     fn refusals(&self, key: &Key) -> Arc<Refusals> {

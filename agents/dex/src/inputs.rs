@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
-    Auth, Cluster, SecretKey,
+    Auth, Cluster, Connector, Provider, SecretKey, Source,
     conditions::auth::{
         CERTIFICATE_INVALID, KUBECONFIG_INVALID, KUBECONFIG_MISSING, SECRET_INVALID, SECRET_MISSING,
     },
@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use render::dex::Secrets;
 
 use crate::{
-    certificates::{Given, Pair, only_certificates},
+    certificates::{Given, Pair, has_certificate, only_certificates},
     identity::IDENTITY,
 };
 
@@ -100,6 +100,16 @@ impl Inputs {
         if !missing.is_empty() {
             return Err(refused(entry, SECRET_MISSING, &missing.join("; ")));
         }
+        let unusable: Vec<String> = authorities(provider)
+            .filter(|key| {
+                let text = values.get(*key).map(|bytes| String::from_utf8_lossy(bytes));
+                text.is_some_and(|text| !has_certificate(&text))
+            })
+            .map(|key| format!("{key}: must have a certificate in PEM"))
+            .collect();
+        if !unusable.is_empty() {
+            return Err(refused(entry, SECRET_INVALID, &unusable.join("; ")));
+        }
         Secrets::read(provider, &values).map_err(|bad| {
             let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
             refused(entry, SECRET_INVALID, &bad.join("; "))
@@ -146,6 +156,15 @@ impl Inputs {
         let secret = self.secrets.get_opt(name).await;
         secret.map_err(Error::kubernetes("read a Secret"))
     }
+}
+
+/// CA certificates of directories.
+fn authorities(provider: &Provider) -> impl Iterator<Item = &SecretKey> {
+    let sources = provider.connectors().iter().map(Connector::source);
+    sources.filter_map(|source| match source {
+        Source::Ldap(ldap) => ldap.root_ca().as_ref(),
+        Source::Oidc(_) | Source::Github(_) | Source::Raw(_) => None,
+    })
 }
 
 /// Why an entry cannot name a Secret. The author of the entry also names the host that a password is sent to, so the entry must not reach

@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use render::dex::{self, Plan};
 
 use crate::{
-    checks::{Checks, Key},
+    checks::{Asker, Checks, Key},
     destinations::Destinations,
     identity::IDENTITY,
     material::{Material, Sources},
@@ -118,11 +118,14 @@ impl Service for Providers {
     async fn prepare(&self, scope: Scope<'_>, entry: &Auth) -> Result<Material, Error> {
         let sources = self.sources();
         let key = key(scope.cluster, entry.service().object_name().as_str());
-        let object = ObjectRef::from_obj(scope.observed.object());
+        let asker = asker(scope.observed);
         let tenant = sources.tenant(scope.cluster, entry).await?;
         let material = sources.prepare(scope, entry, tenant).await?;
-        if let Some(target) = material.target(entry) {
-            self.checks.propose(key, object, target);
+        match (material.target(entry), &material.tenant) {
+            (Some(target), _) => self.checks.propose(key, asker, target),
+            // No pass applies it, and so none confirms it, before its issuer is known.
+            (None, Some(tenant)) => self.checks.bind(key, asker, tenant.clone()),
+            (None, None) => {}
         }
         Ok(material)
     }
@@ -143,8 +146,7 @@ impl Service for Providers {
         }
         if let Some(Ok(tenant)) = sources.tenant(cluster, entry).await? {
             let key = key(cluster, entry.service().object_name().as_str());
-            let object = ObjectRef::from_obj(observed.object());
-            self.checks.bind(key, object, tenant);
+            self.checks.bind(key, asker(observed), tenant);
         }
         Ok(())
     }
@@ -245,6 +247,14 @@ impl Service for Providers {
             name: name.to_owned(),
         });
     }
+}
+
+fn asker(observed: &Observed<'_>) -> Asker {
+    let object = observed.object();
+    (
+        ObjectRef::from_obj(object),
+        object.metadata.generation.unwrap_or_default(),
+    )
 }
 
 fn key(cluster: &Cluster, name: &str) -> Key {

@@ -6,6 +6,7 @@
 mod connection;
 mod names;
 mod quota;
+mod release;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,6 +85,9 @@ pub enum Error {
         /// How many.
         count: i64,
     },
+    /// Its release lets users read what they must not.
+    #[error("etcd {0} lets a provider read and write the keys of others: use {first}", first = release::FIRST)]
+    Release(String),
     /// etcd refuses.
     #[error("etcd refuses to {action}: {source}")]
     Etcd {
@@ -185,27 +189,39 @@ impl Store {
     }
 
     /// Compares the users that were added with those that etcd has, without end: the next pass over a provider adds again what
-    /// etcd has lost. `ready` is called once etcd requires authentication.
+    /// etcd has lost. `ready` is called once etcd requires authentication, and every member is of a release that keeps users apart.
     ///
     /// # Errors
     /// None.
     pub async fn compare_users(self: Arc<Self>, ready: impl Fn() + Send) -> Result<(), Infallible> {
-        let mut is_ready = false;
+        let (mut is_closed, mut is_ready) = (false, false);
         loop {
             match self.forget_lost().await {
-                Ok(_) if is_ready => {}
-                Ok(_) => {
-                    ready();
-                    is_ready = true;
-                }
+                Ok(_) => is_closed = true,
                 Err(error) => {
                     let error = runtime::error_chain::chain(&error);
                     tracing::warn!(error, "the users of the storage were not compared; requeued");
                 }
             }
-            if is_ready && let Err(error) = self.keep_free().await {
+            if is_closed && let Err(error) = self.keep_free().await {
                 let error = runtime::error_chain::chain(&error);
                 tracing::warn!(error, "the space of the storage was not checked; requeued");
+            }
+            if is_closed {
+                match self.etcd.keeps_users_apart().await {
+                    Ok(()) if is_ready => {}
+                    Ok(()) => {
+                        ready();
+                        is_ready = true;
+                    }
+                    Err(error) => {
+                        let error = runtime::error_chain::chain(&error);
+                        tracing::warn!(
+                            error,
+                            "providers in the storage are not safe from each other; requeued"
+                        );
+                    }
+                }
             }
             time::sleep(COMPARE).await;
         }
@@ -265,8 +281,12 @@ impl Store {
             endpoints: _,
             authority: _,
         } = storage;
-        grant_prefix(&mut client, user, prefix).await?;
         let known = found(client.user_get(&**user).await).map_err(etcd("read a user"))?;
+        if known.is_none() {
+            // One that runs already is not stopped: it would be safer with a certificate that has ended.
+            self.etcd.keeps_users_apart().await?;
+        }
+        grant_prefix(&mut client, user, prefix).await?;
         let Some(known) = known else {
             let added = client.user_add(&**user, &**password, None).await;
             present(added).map_err(etcd("add a user"))?;

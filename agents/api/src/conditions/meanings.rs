@@ -240,7 +240,7 @@ const AUTH_READY: &[Meaning] = &[
     ),
     no(
         Reason::StorageUnreachable,
-        "The site's storage for identity providers does not answer, or refuses the agent.",
+        "The site's storage for identity providers does not answer, refuses the agent, or does not keep providers apart: the message states why.",
     ),
     stalls(
         Reason::CertificateInvalid,

@@ -9,7 +9,11 @@ use std::{
 use pem::{EncodeConfig, LineEnding, Pem, encode_config};
 use rcgen::KeyPair;
 use render::dex::Certificate;
-use rustls_pki_types::{CertificateDer, pem::PemObject as _};
+use rustls::{
+    CertificateError, RootCertStore, client::verify_server_cert_signed_by_trust_anchor,
+    server::ParsedCertificate,
+};
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject as _};
 use x509_parser::{extensions::GeneralName, parse_x509_certificate};
 
 use super::Names;
@@ -35,7 +39,42 @@ pub(crate) fn usable(certificate: &Certificate, now: SystemTime) -> Result<(), &
     if !has_key(chain, &key) {
         return Err("tls.key must be the private key of tls.crt");
     }
-    Ok(())
+    is_trusted(certificate, now)
+}
+
+/// Whether whoever trusts the published CA certificates trusts a certificate now. A signature that only others can verify is left to them.
+///
+/// # Errors
+/// Why not.
+pub(super) fn is_trusted(certificate: &Certificate, now: SystemTime) -> Result<(), &'static str> {
+    let rule =
+        "tls.crt must chain to a certificate of ca.crt, and both be valid now and for the provider's names";
+    let Certificate {
+        chain,
+        key: _,
+        bundle,
+    } = certificate;
+    let certificates =
+        |text: &str| CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let (chain, bundle) = certificates(chain)
+        .ok()
+        .zip(certificates(bundle).ok())
+        .ok_or(rule)?;
+    let (own, between) = chain.split_first().ok_or(rule)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(bundle);
+    let own = ParsedCertificate::try_from(own).map_err(|_| rule)?;
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+    let since = now.duration_since(UNIX_EPOCH).map_err(|_| rule)?;
+    let now = UnixTime::since_unix_epoch(since);
+    match verify_server_cert_signed_by_trust_anchor(&own, &roots, between, now, algorithms.all) {
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        ))
+        | Ok(()) => Ok(()),
+        Err(_) => Err(rule),
+    }
 }
 
 /// Whether a certificate has all these names.
@@ -53,7 +92,7 @@ pub(crate) fn covers(certificate: &Certificate, names: &Names) -> bool {
     for name in &alternatives.value.general_names {
         match name {
             GeneralName::DNSName(name) => {
-                dns.insert((*name).to_owned());
+                dns.insert(name.to_ascii_lowercase());
             }
             GeneralName::IPAddress(bytes) => {
                 let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
@@ -79,6 +118,12 @@ pub(crate) fn only_certificates(text: &str) -> Option<String> {
     let pem = found.iter().map(|der| Pem::new("CERTIFICATE", der.to_vec()));
     let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
     whole.then(|| pem.map(|pem| encode_config(&pem, config)).collect())
+}
+
+/// Whether a text has a certificate: without any Dex does not start.
+pub(crate) fn has_certificate(text: &str) -> bool {
+    let mut found = CertificateDer::pem_slice_iter(text.as_bytes());
+    found.any(|found| found.is_ok_and(|der| parse_x509_certificate(&der).is_ok()))
 }
 
 /// Each certificate of a text, as a text of its own; none of a text with anything else.

@@ -107,3 +107,91 @@ fn a_given_authority_must_be_one() {
     );
     assert!(matches!(ended, Err(Error::Given(_))));
 }
+
+/// A CA for names below one domain, with its own root, which begins at a time.
+fn limited(domain: &str, begin: SystemTime) -> Given {
+    let root_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let name = |name: &str| {
+        let mut distinguished = rcgen::DistinguishedName::new();
+        distinguished.push(DnType::CommonName, name);
+        distinguished
+    };
+    params.distinguished_name = name("root");
+    let root = params.self_signed(&root_key).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.distinguished_name = name("between");
+    params.not_before = begin.into();
+    params.name_constraints = Some(rcgen::NameConstraints {
+        permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName(domain.to_owned())],
+        excluded_subtrees: Vec::new(),
+    });
+    let issuer = Issuer::from_ca_cert_pem(&root.pem(), &root_key).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    Given {
+        pair: Pair {
+            certificate,
+            key: key.serialize_pem(),
+        },
+        root: Some(root.pem()),
+    }
+}
+
+#[test]
+fn a_given_authority_is_used_only_if_people_trust_it() {
+    let now = SystemTime::now();
+    let host = names("sso.example.org");
+    let good = limited("example.org", now - DAY);
+    let (stored, served) = renewed(Stored::default(), Some(&good), &host, now).unwrap();
+    assert_eq!(count(&served.chain), 2);
+    let other_root = Given {
+        root: limited("example.org", now - DAY).root,
+        ..good.clone()
+    };
+    for (what, given) in [
+        ("another root", other_root),
+        ("not valid yet", limited("example.org", now + DAY)),
+        ("other names", limited("example.net", now - DAY)),
+    ] {
+        // What runs has a certificate that is trusted, so it must stay.
+        let refused = renewed(stored.clone(), Some(&given), &host, now);
+        assert!(matches!(refused, Err(Error::Given(_))), "{what}");
+    }
+}
+
+#[test]
+fn a_certificate_of_another_issuer_chains_to_its_authority() {
+    let now = SystemTime::now();
+    let host = names("sso.example.org");
+    let (_, served) = renewed(Stored::default(), None, &host, now).unwrap();
+    assert_eq!(usable(&served, now), Ok(()));
+    let untrusted = Certificate {
+        bundle: authority(now).unwrap().certificate,
+        ..served
+    };
+    assert!(usable(&untrusted, now).is_err());
+}
+
+#[test]
+fn names_are_compared_without_case() {
+    let now = SystemTime::now();
+    let (_, served) = renewed(Stored::default(), None, &names("sso.example.org"), now).unwrap();
+    assert!(covers(&served, &names("SSO.Example.org")));
+}
+
+#[test]
+fn an_authority_of_a_directory_has_a_certificate() {
+    let certificate = authority(SystemTime::now()).unwrap().certificate;
+    assert!(has_certificate(&format!("# of the directory\n{certificate}")));
+    for bad in [
+        "",
+        "-----BEGIN CERTIFICATE-----",
+        "-----BEGIN CERTIFICATE-----\naGlkZGVu\n-----END CERTIFICATE-----\n",
+        &certificate[..certificate.len() / 2],
+    ] {
+        assert!(!has_certificate(bad), "{bad}");
+    }
+}

@@ -27,7 +27,7 @@ fn target(host: &str, bundle: &str) -> Target {
 
 fn applied(checks: &Checks, key: &Key, target: Target) {
     let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-    checks.propose(key.clone(), cluster, target);
+    checks.propose(key.clone(), (cluster, 1), target);
     checks.confirm(key);
 }
 
@@ -76,7 +76,7 @@ fn bindings_do_not_wait_for_a_provider_to_be_prepared() {
     let (new, old) = (key("tenants", "new"), key("tenants", "old"));
     let bind = |key: &Key| {
         let cluster = ObjectRef::new(&key.name).within(&key.namespace);
-        checks.bind(key.clone(), cluster, tenant());
+        checks.bind(key.clone(), (cluster, 1), tenant());
     };
     applied(&checks, &old, target("sso", "CA"));
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
@@ -132,7 +132,7 @@ fn only_what_is_applied_and_named_again_is_checked() {
         },
     );
     let cluster = ObjectRef::new("shop").within("tenants");
-    checks.propose(shop.clone(), cluster, target("sso", "CA"));
+    checks.propose(shop.clone(), (cluster, 1), target("sso", "CA"));
     assert!(checks.due(Instant::now(), &Running::new()).is_empty());
     checks.confirm(&shop);
     let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
@@ -175,4 +175,28 @@ fn refusals_outlast_all_but_a_changed_account() {
     assert_eq!(checks.due(Instant::now(), &Running::new()).len(), 1);
     checks.forget(&key);
     assert!(!Arc::ptr_eq(&first, &checks.refusals(&key)));
+}
+
+#[test]
+fn what_was_found_says_nothing_of_another_spec() {
+    let checks = Checks::default();
+    let key = key("tenants", "shop");
+    let bound = |bindings: GroupBindings| Target {
+        tenant: Some(Tenant::new(b"{}".to_vec(), bindings)),
+        ..target("sso", "CA")
+    };
+    applied(&checks, &key, target("sso", "CA"));
+    let (_, first) = checks.due(Instant::now(), &Running::new()).remove(0);
+    checks.store(&key, &first, Ok(()));
+    let changed = |generation: i64, target: Target| {
+        let cluster = ObjectRef::new(&key.name).within(&key.namespace);
+        checks.propose(key.clone(), (cluster, generation), target);
+        checks.confirm(&key);
+        checks.found(&key)
+    };
+    // Another client, say: what is checked is the same.
+    assert_eq!(changed(2, target("sso", "CA")), Some(Ok(())));
+    // A Secret is another.
+    assert_eq!(changed(2, target("sso", "next CA")), Some(Ok(())));
+    assert_eq!(changed(3, bound(GroupBindings::default())), None);
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use etcd_client::{Certificate, Client, ConnectOptions, DeleteOptions, GetOptions, TlsOptions};
 use futures::future::join_all;
 
-use super::{ANSWER, Error, StorageArgs, etcd, names::PREFIX};
+use super::{ANSWER, Error, StorageArgs, etcd, names::PREFIX, release};
 
 /// etcd's role with all rights.
 const ROOT: &str = "root";
@@ -80,6 +80,28 @@ impl Etcd {
             connected.await.map_err(etcd("log in"))
         });
         join_all(members).await.into_iter().collect()
+    }
+
+    /// Whether every member that answers is of a release in which a user has no keys but those of its role.
+    pub(super) async fn keeps_users_apart(&self) -> Result<(), Error> {
+        let mut result = Err(Error::Late);
+        for endpoint in &self.endpoints {
+            match self.release(endpoint).await {
+                Ok(release) if !release::keeps_users_apart(&release) => return Err(Error::Release(release)),
+                Ok(_) => result = Ok(()),
+                Err(error) => result = result.or(Err(error)),
+            }
+        }
+        result
+    }
+
+    async fn release(&self, endpoint: &String) -> Result<String, Error> {
+        let password = self.password().await?;
+        let user = Some((self.user.as_str(), password.as_str()));
+        let member = self.connect_to(std::slice::from_ref(endpoint), user, ANSWER);
+        let mut member = member.await.map_err(etcd("log in"))?;
+        let status = member.status().await.map_err(etcd("tell its release"))?;
+        Ok(status.version().to_owned())
     }
 
     /// Whether a user has this password.

@@ -2,11 +2,12 @@
 
 use std::{fs, time::Duration};
 
+use dex_agent::https;
 use sandbox::login::{Login, REDIRECT};
 use serde_json::json;
 use tokio::time;
 
-use crate::stage::{ADA, ROOT_PASSWORD, Stage, storage_client};
+use crate::stage::{ADA, ROOT_PASSWORD, Stage, on_loopback, storage_client};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Where Dex of the provider `shop` has the keys that it signs with.
@@ -68,6 +69,35 @@ async fn a_lost_storage_heals_without_a_restart() {
     };
     let token = time::timeout(PATIENCE, logged_in).await.unwrap();
     assert_eq!(token.claims["groups"], json!(["admins"]));
+}
+
+/// A kubelet starts what does not live again, and Dex does not start without its storage.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_lives_while_its_storage_does_not_answer() {
+    let mut stage = Stage::start("stopped").await;
+    let provider = stage.provider("shop", json!({})).await;
+    let _dex = stage.run("dex", &provider).await;
+    let (issuer, here) = (&provider.issuer, on_loopback());
+    let status = async |path: &str| {
+        let answer = https::get(issuer, path, None, &provider.tls, None, &here).await;
+        answer.ok().map(|answer| answer.status.as_u16())
+    };
+    let [lives, is_ready] = &provider.probed;
+    assert_eq!(
+        (status(lives).await, status(is_ready).await),
+        (Some(200), Some(200))
+    );
+    stage.etcd.members()[0].process.pause().unwrap();
+    assert_eq!(status(lives).await, Some(200));
+    assert_ne!(status(is_ready).await, Some(200));
+    stage.etcd.members()[0].process.resume().unwrap();
+    let heals = async {
+        let mut pace = time::interval(Duration::from_millis(500));
+        while status(is_ready).await != Some(200) {
+            pace.tick().await;
+        }
+    };
+    time::timeout(PATIENCE, heals).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "a test fails by panicking, its helpers too"
 )]
@@ -12,5 +13,15 @@ mod flooded;
 mod key_secret;
 mod logins;
 mod lost;
+mod read_back;
 mod separate;
 mod stage;
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "the fuzzer and the test of all texts are its other users"
+)]
+#[path = "../../../render/fuzz/targets.rs"]
+mod targets;
+#[path = "../../../render/tests/hostile/texts.rs"]
+mod texts;

@@ -1,7 +1,8 @@
 //! Providers share nothing, though they share etcd.
 
 use dex_agent::storage::Part;
-use etcd_client::GetOptions;
+use etcd_client::{AlarmAction, AlarmType, GetOptions, Txn, TxnOp, WatchOptions};
+use render::dex::Storage;
 use sandbox::login::{Login, Provider, REDIRECT};
 use serde_json::json;
 
@@ -62,6 +63,7 @@ async fn two_tenants_share_no_key_and_no_token() {
     let denied = client.put(key, "{}", None).await.unwrap_err().to_string();
     assert!(denied.contains("permission denied"), "{denied}");
     assert!(client.user_list().await.is_err());
+    Box::pin(another_way_to_keys_is_none(&shop.storage, &bank.storage)).await;
 
     // A provider that is removed leaves nothing, and its name can be used again.
     let part = |uid: &str, name: &str| Part {
@@ -82,6 +84,70 @@ async fn two_tenants_share_no_key_and_no_token() {
     let mut client = storage_client(&again).await;
     let left = client.get(again.prefix.clone(), all()).await.unwrap();
     assert!(left.kvs().is_empty());
+}
+
+/// What releases of etcd before those that the agent takes let a user do beyond its role.
+async fn another_way_to_keys_is_none(own: &Storage, other: &Storage) {
+    let mut client = storage_client(own).await;
+    let key = format!("{}openid-connect-keys", other.prefix);
+    let read = || TxnOp::get(key.clone(), None);
+    let put = || TxnOp::put(key.clone(), "{}", None);
+    let within = |operation: TxnOp| TxnOp::txn(Txn::new().and_then([operation]));
+    for operation in [
+        read(),
+        put(),
+        within(read()),
+        within(put()),
+        within(within(read())),
+    ] {
+        let denied = client.txn(Txn::new().and_then([operation])).await;
+        let denied = denied.err().map(|denied| denied.to_string());
+        let denied = denied.unwrap_or_default();
+        assert!(denied.contains("permission denied"), "{denied}");
+    }
+    for alarm in [AlarmType::Nospace, AlarmType::Corrupt] {
+        assert!(client.alarm(AlarmAction::Activate, alarm, None).await.is_err());
+    }
+    assert!(client.compact(1, None).await.is_err());
+
+    // A watch that begins at a key of its own and has no end.
+    let first = format!("{}a", own.prefix);
+    let watch = client
+        .watch(first, Some(WatchOptions::new().with_from_key()))
+        .await;
+    let Ok(mut stream) = watch else {
+        return;
+    };
+    let mut of_other = storage_client(other).await;
+    of_other
+        .put(format!("{}sip-test", other.prefix), "hidden", None)
+        .await
+        .unwrap();
+    let mut of_own = storage_client(own).await;
+    of_own
+        .put(format!("{}sip-test", own.prefix), "seen", None)
+        .await
+        .unwrap();
+    loop {
+        let Ok(Some(answer)) = stream.message().await else {
+            return;
+        };
+        if answer.canceled() {
+            return;
+        }
+        for event in answer.events() {
+            let key = event.kv().unwrap().key();
+            assert!(
+                key.starts_with(own.prefix.as_bytes()),
+                "{}",
+                String::from_utf8_lossy(key)
+            );
+        }
+        assert!(
+            answer.events().is_empty(),
+            "a watch without an end is not refused"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

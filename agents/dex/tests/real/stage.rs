@@ -66,6 +66,8 @@ pub(crate) struct Provider {
     pub(crate) certificate: Certificate,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
     environment: Vec<(String, String)>,
+    /// What the kubelet asks for to know whether Dex lives, and whether it is ready.
+    pub(crate) probed: [String; 2],
     pub(crate) target: Target,
 }
 
@@ -175,6 +177,11 @@ impl Stage {
             certificate: &certificate,
         });
         let pod = rendered.deployment.spec.template.spec.unwrap();
+        let probes = [
+            &pod.containers[0].liveness_probe,
+            &pod.containers[0].readiness_probe,
+        ];
+        let probed = probes.map(|probe| probe.clone().unwrap().http_get.unwrap().path.unwrap());
         let environment = pod.containers[0].env.iter().flatten();
         let environment =
             environment.map(|variable| (variable.name.clone(), variable.value.clone().unwrap()));
@@ -191,6 +198,7 @@ impl Stage {
                 .map(|(file, content)| (file, content.0))
                 .collect(),
             environment: environment.collect(),
+            probed,
             target: Target {
                 provider: Some(checks::Provider {
                     issuer: issuer.clone(),

@@ -293,8 +293,11 @@ async fn report_exposed<S: Service>(
         return Ok(false);
     }
     let condition = observed.condition();
-    if condition.is_some_and(|condition| condition.observed_generation == Some(generation)) {
+    let is_of_this = condition.is_some_and(|condition| condition.observed_generation == Some(generation));
+    if is_of_this {
         next.endpoints = endpoints::with_new(observed.endpoints(), next.endpoints);
+    }
+    if is_of_this || report::is_unfounded(condition.is_some(), &mut next) {
         status::write_keeping_condition(&context.site.client, S::IDENTITY, observed, next).await?;
         return Ok(true);
     }

@@ -90,6 +90,21 @@ pub(super) fn may_keep_condition(observed: &Observed<'_>, status: &Status) -> bo
         && status.finding.as_ref().is_some_and(is_progress)
 }
 
+/// Whether the condition of the spec before has to stay, since nobody has asked what runs yet whether it works by this spec. Without
+/// a condition before, the status says that it is asked.
+pub(super) fn is_unfounded(had_condition: bool, status: &mut Status) -> bool {
+    let Some(finding) = status
+        .finding
+        .as_mut()
+        .filter(|finding| finding.status == Some(true))
+    else {
+        return false;
+    };
+    let why = "what runs is asked whether it works";
+    *finding = Finding::no(finding.kind, PROGRESSING, why);
+    had_condition
+}
+
 /// The problems with the first reason; the others are reported when these are mended.
 pub(super) fn summary(identity: &Identity, problems: &[Problem]) -> Option<Finding> {
     let reason = problems.first()?.reason;
@@ -244,6 +259,20 @@ mod tests {
             let (status, reason, message) = expected;
             assert_eq!(found(&outcomes), (status, reason, message.to_owned()));
         }
+    }
+
+    #[test]
+    fn nothing_is_available_before_it_was_asked() {
+        let mut available = status_of(&[applied("a", None, false)], &Drain::default());
+        assert!(is_unfounded(true, &mut available));
+        // Without a condition before, this one is written.
+        let mut first = status_of(&[applied("a", None, false)], &Drain::default());
+        assert!(!is_unfounded(false, &mut first));
+        assert_eq!(first.finding.unwrap().reason, PROGRESSING);
+        let problem = Problem::new(IMAGE_PULL, "no such image");
+        let mut failing = status_of(&[applied("a", Some(problem), false)], &Drain::default());
+        assert!(!is_unfounded(true, &mut failing));
+        assert_eq!(failing.finding.unwrap().reason, IMAGE_PULL);
     }
 
     #[test]

@@ -174,9 +174,9 @@ fn pod_spec(plan: &Plan<'_>) -> PodSpec {
 
 fn container(plan: &Plan<'_>) -> Container {
     let path = plan.issuer.map(HttpsUrl::path).unwrap_or_default();
-    let healthy = |period: i32| Probe {
+    let answers = |document: &str, period: i32| Probe {
         http_get: Some(HTTPGetAction {
-            path: Some(format!("{path}/healthz")),
+            path: Some(format!("{path}{document}")),
             port: IntOrString::String(PORT_NAME.to_owned()),
             scheme: Some("HTTPS".to_owned()),
             ..HTTPGetAction::default()
@@ -204,11 +204,12 @@ fn container(plan: &Plan<'_>) -> Container {
             pod::container_port(PORT_NAME, HTTPS_PORT),
             pod::container_port(METRICS_PORT_NAME, METRICS_PORT),
         ]),
-        readiness_probe: Some(healthy(5)),
-        // It asks the storage: only one that fails for long is a reason to start Dex again.
+        // It asks the storage.
+        readiness_probe: Some(answers("/healthz", 5)),
+        // This does not: Dex does not start without the storage, and goes on when that is back.
         liveness_probe: Some(Probe {
             failure_threshold: Some(12),
-            ..healthy(10)
+            ..answers("/.well-known/openid-configuration", 10)
         }),
         lifecycle: Some(Lifecycle {
             // No command, since the image may have none but dex.

@@ -1,7 +1,7 @@
 //! Identity providers of clusters: the agent's objects on a real API server, what they hold run by a real Dex beside it (the site's
 //! nodes are fake), and a tenant's API server that takes its tokens.
 
-mod browser;
+pub(crate) mod browser;
 mod changed;
 mod refused;
 mod searched;

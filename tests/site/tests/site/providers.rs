@@ -1,5 +1,6 @@
 //! Identity providers whose certificates cert-manager issues, and whose groups are bound at the tenant's API server.
 
+mod bindings;
 mod collisions;
 
 use std::{collections::BTreeMap, fs};
@@ -8,11 +9,10 @@ use api::conditions::AUTH_READY;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Secret, Service},
-    rbac::v1::ClusterRoleBinding,
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use sandbox::{
     cert_manager::CertManager,
@@ -294,72 +294,6 @@ async fn a_deleted_service_stops_no_pod(scene: &Scene, manager: &CertManager) {
     assert_eq!(after.metadata.generation, before.metadata.generation);
     assert_eq!(scene.api::<Secret>().get("auth-shop").await.unwrap().data, files);
     manager.issue("auth-shop.tls").await.unwrap();
-}
-
-#[tokio::test]
-async fn groups_are_bound_at_the_tenants_api_server() {
-    let scene = Scene::start("bound", |_| {}).await;
-    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
-    let tenant = Site::builder("tenant").start().await.unwrap();
-    let fields = json!({
-        "kubeconfigSecret": "shop-kubeconfig", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}],
-    });
-    let shop = Scene::cluster("shop", 31_630, &fields);
-    stage.create(&shop).await;
-
-    // The provider runs before its tenant's API server does, which needs what the provider gives.
-    let why = stage
-        .condition_is(&shop, condition, "False", "KubeconfigMissing")
-        .await;
-    assert_eq!(
-        why,
-        "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
-    );
-    let _dex = scene.run("auth-shop", "dex", 31_630).await;
-    let file = tenant
-        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
-        .await
-        .unwrap();
-    let program = file.replace(
-        "client-certificate-data:",
-        "exec: {command: /bin/sh, apiVersion: v1}\n    x:",
-    );
-    scene
-        .write_secret("shop-kubeconfig", json!({ "value": program }))
-        .await;
-    let why = stage
-        .condition_is(&shop, condition, "False", "KubeconfigInvalid")
-        .await;
-    assert!(why.contains("exec: must not be set"), "{why}");
-    scene
-        .write_secret("shop-kubeconfig", json!({ "value": file }))
-        .await;
-    stage
-        .condition_is(&shop, condition, "True", "StaticPasswords")
-        .await;
-    let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
-    let bindings = Api::<ClusterRoleBinding>::all(tenant.client());
-    let bound = bindings.list(&ours).await.unwrap().items;
-    assert_eq!(bound.len(), 1);
-    assert_eq!(bound[0].role_ref.name, "cluster-admin");
-    assert_eq!(bound[0].subjects.as_ref().unwrap()[0].name, "oidc:admins");
-
-    // What is no longer in the spec is deleted, also while the provider cannot be prepared.
-    scene
-        .api::<Secret>()
-        .delete("users", &DeleteParams::default())
-        .await
-        .unwrap();
-    let mut entry = shop.spec()["services"]["auth"][0].clone();
-    entry["groups"] = json!([]);
-    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
-    stage
-        .condition_is(&shop, condition, "False", "SecretMissing")
-        .await;
-    wait::until_gone(bindings, &bound[0].name_any(), PATIENCE)
-        .await
-        .unwrap();
-    stage.nothing_was_forbidden();
 }
 
 #[tokio::test]

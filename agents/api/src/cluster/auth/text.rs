@@ -199,37 +199,67 @@ pub(super) fn is_attribute(text: &str) -> bool {
     text.len() <= 128 && (named || (numbered && text.contains('.')))
 }
 
-/// Whether it is one filter in parentheses, which stays one when it is put into another: every parenthesis that a `\` does not
-/// escape has its partner.
+/// Whether it is one filter (RFC 4515), which stays one when it is put into another. Dex reads filters when somebody logs in, and one that
+/// is none keeps everybody out.
 pub(super) fn is_filter(text: &str) -> bool {
-    let mut depth = 0_usize;
-    let mut bytes = text.bytes().enumerate();
-    let last = text.len().saturating_sub(1);
-    while let Some((at, byte)) = bytes.next() {
-        match byte {
-            // Two hexadecimal digits follow (RFC 4515).
-            b'\\' => {
-                let digits = [bytes.next(), bytes.next()];
-                if !digits
-                    .iter()
-                    .all(|digit| digit.is_some_and(|(_, digit)| digit.is_ascii_hexdigit()))
-                {
-                    return false;
-                }
+    let mut open: Vec<Open> = Vec::new();
+    let mut rest = text;
+    loop {
+        if let Some(inner) = rest.strip_prefix('(') {
+            match open.last_mut() {
+                Some(Open::Not { is_filled: true }) => return false,
+                Some(Open::Not { is_filled }) => *is_filled = true,
+                Some(Open::Several) | None => {}
             }
-            b'(' => depth += 1,
-            b')' => {
-                depth = match depth.checked_sub(1) {
-                    Some(0) if at != last => return false,
-                    Some(depth) => depth,
-                    None => return false,
-                };
+            if let Some(inner) = inner.strip_prefix(['&', '|']) {
+                open.push(Open::Several);
+                rest = inner;
+            } else if let Some(inner) = inner.strip_prefix('!') {
+                open.push(Open::Not { is_filled: false });
+                rest = inner;
+            } else if let Some((_, after)) = inner.split_once(')').filter(|(item, _)| is_item(item)) {
+                rest = after;
+            } else {
+                return false;
             }
-            _ if depth == 0 => return false,
-            _ => {}
+        } else if let Some(after) = rest.strip_prefix(')') {
+            match open.pop() {
+                Some(Open::Several | Open::Not { is_filled: true }) => rest = after,
+                Some(Open::Not { is_filled: false }) | None => return false,
+            }
+        } else {
+            return false;
+        }
+        if open.is_empty() {
+            return rest.is_empty();
         }
     }
-    depth == 0 && !text.is_empty()
+}
+
+/// What of a filter is not closed yet.
+enum Open {
+    /// `&` or `|` of any number of filters.
+    Several,
+    /// `!` of one filter.
+    Not { is_filled: bool },
+}
+
+/// Whether it is an attribute with options and a rule, an operator and a value.
+fn is_item(text: &str) -> bool {
+    let Some((described, value)) = text.split_once('=') else {
+        return false;
+    };
+    let described = described.strip_suffix(['~', '<', '>']).unwrap_or(described);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.;:_".contains(&byte);
+    let is_described =
+        described.bytes().all(allowed) && described.contains(|c: char| c.is_ascii_alphanumeric());
+    // Two hexadecimal digits follow each `\`.
+    let mut escapes = value.split('\\').skip(1);
+    let is_escaped = escapes.all(|escape| {
+        let digits = escape.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    is_described && is_escaped && !value.contains('(')
 }
 
 #[cfg(test)]
@@ -277,7 +307,16 @@ mod tests {
         for bad in ["", "u(id", "uid=*", "a b", "1", "2..5", "uid;lang-en", "u\u{0}"] {
             assert!(!is_attribute(bad), "{bad:?}");
         }
-        for good in ["(a=b)", "(&(a=b)(!(c=d)))", r"(a=\28)"] {
+        for good in [
+            "(a=b)",
+            "(&(a=b)(!(c=d)))",
+            r"(a=\28)",
+            "(|(a>=1)(b~=c)(d<=*))",
+            "(memberOf:1.2.840.113556.1.4.1941:=cn=a,dc=b)",
+            "(cn;lang-en=é b)",
+            // True (RFC 4526).
+            "(&)",
+        ] {
             assert!(is_filter(good), "{good}");
         }
         for bad in [
@@ -290,6 +329,17 @@ mod tests {
             r"(a=\2)",
             r"(a=\",
             ")(",
+            "()",
+            "(a)",
+            "(=b)",
+            "(!)",
+            "((a=b))",
+            "(!(a=b)(c=d))",
+            "(& (a=b))",
+            "(&(a=b)x)",
+            "(a=b(c)d)",
+            "(a b=c)",
+            "(:=b)",
         ] {
             assert!(!is_filter(bad), "{bad:?}");
         }

@@ -8,7 +8,7 @@ use kube::{Api, config::Kubeconfig};
 use sandbox::{
     browser::Browser,
     kubelogin,
-    process::{Process, Program},
+    process::{Group, Process, Program},
     programs,
     site::{Builder, Nodes, Site},
     slapd::Person,
@@ -25,20 +25,26 @@ const ISSUER: &str = "https://127.0.0.1:31620/dex";
 const DONE: &str = ".placeholder";
 
 /// A person's machine.
-struct Desk<'a> {
-    scene: &'a Scene,
+pub(crate) struct Desk<'a> {
+    group: &'a Group,
+    issuer: String,
     browser: Browser,
     kubeconfig: PathBuf,
 }
 
 impl<'a> Desk<'a> {
-    /// With the kubeconfig that sipctl writes for a cluster, and a browser that trusts its provider.
-    async fn new(scene: &'a Scene, cluster: &Cluster, tenant: &Site) -> Self {
-        let secrets: Api<Secret> = scene.api();
+    /// With the kubeconfig that sipctl writes for a cluster of a site, and a browser that trusts its provider.
+    pub(crate) async fn new(
+        (site, group): (&Site, &'a Group),
+        cluster: &Cluster,
+        issuer: &str,
+        tenant: &Site,
+    ) -> Self {
+        let secrets: Api<Secret> = Api::namespaced(site.client(), &cluster.namespace);
         let served = secrets.get(&format!("auth-{}", cluster.name)).await.unwrap();
         let certificate = String::from_utf8(served.data.unwrap()["tls.crt"].0.clone()).unwrap();
         let written = Command::new(programs::path("sipctl").unwrap())
-            .env("KUBECONFIG", scene.stage.site.admin_kubeconfig())
+            .env("KUBECONFIG", site.admin_kubeconfig())
             .arg("kubeconfig")
             .arg(format!("{}/{}", cluster.namespace, cluster.name))
             .args(["--server", tenant.server(), "--certificate-authority"])
@@ -50,21 +56,22 @@ impl<'a> Desk<'a> {
             "{}",
             String::from_utf8_lossy(&written.stderr)
         );
-        let kubeconfig = scene.group.directory().join("tenant.kubeconfig");
+        let kubeconfig = group.directory().join("tenant.kubeconfig");
         fs::write(&kubeconfig, written.stdout).unwrap();
         Self {
-            scene,
-            browser: Browser::start(&scene.group, &certificate).await.unwrap(),
+            group,
+            issuer: issuer.to_owned(),
+            browser: Browser::start(group, &certificate).await.unwrap(),
             kubeconfig,
         }
     }
 
     /// Runs kubectl, and logs in as it asks. Returns whether it succeeds, and what it writes after the login.
-    async fn log_in(&self, person: Person<'_>, arguments: &[&str]) -> (bool, String) {
+    pub(crate) async fn log_in(&self, person: Person<'_>, arguments: &[&str]) -> (bool, String) {
         let mut kubectl = self.start(person.uid, arguments);
         let address = kubelogin::prompted(&mut kubectl).await.unwrap();
         self.browser.open(&address).await.unwrap();
-        assert!(self.browser.url().await.unwrap().starts_with(ISSUER));
+        assert!(self.browser.url().await.unwrap().starts_with(&self.issuer));
         self.submit(person.uid, "wrong").await;
         self.browser.shows("#login-error").await.unwrap();
         self.submit(person.uid, person.password).await;
@@ -78,7 +85,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Runs kubectl for somebody who has logged in. Returns what it writes.
-    async fn kubectl(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
         let mut kubectl = self.start("again", arguments);
         let status = kubectl.ended().await.unwrap().unwrap();
         let log = fs::read_to_string(kubectl.log_path()).unwrap();
@@ -91,9 +98,9 @@ impl<'a> Desk<'a> {
         let program = Program::new(&name, tools::path("kubectl").unwrap())
             .env("PATH", kubelogin::path().unwrap())
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBECACHEDIR", self.scene.group.directory().join("kubectl-cache"))
+            .env("KUBECACHEDIR", self.group.directory().join("kubectl-cache"))
             .args(arguments.iter().copied());
-        self.scene.group.spawn(program).unwrap()
+        self.group.spawn(program).unwrap()
     }
 
     /// How the kubeconfig calls the plugin.
@@ -155,7 +162,7 @@ async fn an_admin_lists_nodes_after_a_login_in_the_browser() {
     let _dex = scene.run("auth-shop", PORT).await;
     stage.ready(&shop).await;
     let tenant = tenant(&scene).await;
-    let desk = Desk::new(&scene, &shop, &tenant).await;
+    let desk = Desk::new((&stage.site, &scene.group), &shop, ISSUER, &tenant).await;
 
     let whoami = ["auth", "whoami", "--output", "json"];
     let (succeeded, answer) = desk.log_in(ADA, &whoami).await;

@@ -71,6 +71,16 @@ impl Tenant {
         let server = tenant.server().trim_start_matches("https://").to_owned();
         let machine = Proxy::at((machine, API_SERVER_PORT).into(), server).await;
         let node = site.node().unwrap().address();
+        let kubeconfig = tenant.kubectl_ok(&["config", "view", "--raw", "--flatten"]).await;
+        let here = format!("server: {}", tenant.server());
+        let there = format!("server: https://{node}:{API_SERVERS_PORT}\n    tls-server-name: {API_SERVERS}");
+        let kubeconfig = kubeconfig.unwrap();
+        assert!(kubeconfig.contains(&here), "{kubeconfig}");
+        fs::write(
+            desk.file("orders-agent.kubeconfig"),
+            kubeconfig.replace(&here, &there),
+        )
+        .unwrap();
         is_reached((node, API_SERVERS_PORT).into()).await;
 
         let address = SocketAddrV4::new(node, PROVIDER_PORT);
@@ -147,7 +157,7 @@ async fn every_command_of_the_page_on_logins_works() {
     assert!(before.len() > 4 && steps.len() > 12, "{before:?} {steps:?}");
     let images = vec![
         dex::image("dexidp/dex:v2.45.0").unwrap(),
-        Image::new("registry.example/etcd:v3.6.4", tools::path("etcd").unwrap()),
+        Image::new("registry.example/etcd:v3.6.16", tools::path("etcd").unwrap()),
     ];
     let mut desk = Desk::new();
     let site = furnished("install-auth", Vec::new(), images).await;

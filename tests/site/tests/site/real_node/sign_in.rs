@@ -1,5 +1,6 @@
 //! Identity providers that really run: Dex in restricted pods on a real node, with people who log in while everything changes.
 
+mod at_browser;
 mod faults;
 mod load;
 
@@ -25,7 +26,7 @@ use sandbox::{
     process::Group,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     site::{Nodes, Site},
-    slapd::{BIND_DN, Directory, SUFFIX},
+    slapd::{BIND_DN, Directory, Person, SUFFIX},
     wait,
 };
 use serde_json::{Value, json};
@@ -38,6 +39,12 @@ const PORT: u16 = 31_560;
 /// The account that searches has both, as in the time in which a password is changed.
 const BIND_PASSWORDS: [&str; 2] = ["the first p$HOME", "the next p$HOME"];
 const CLIENT: &str = "kubernetes";
+/// Somebody without rights.
+const STRANGER: Person<'_> = Person {
+    uid: "bob",
+    password: "battery staple",
+    groups: &["readers"],
+};
 /// Logins a second.
 const LOGINS: u32 = 4;
 
@@ -88,9 +95,9 @@ impl Scene {
             .await;
         let here = stage.site.node().unwrap().host_address();
         let group = Group::new("sign-in").unwrap();
-        let directory = Directory::start_at(&group, here, &people.all(), &BIND_PASSWORDS)
-            .await
-            .unwrap();
+        let known: Vec<_> = people.all().into_iter().chain([STRANGER]).collect();
+        let directory = Directory::start_at(&group, here, &known, &BIND_PASSWORDS);
+        let directory = directory.await.unwrap();
         let etcd = Etcd::start_at(&group, 1, here).await.unwrap();
         let password = group.directory().join("storage-password");
         fs::write(&password, "password of the storage").unwrap();

@@ -1,0 +1,154 @@
+//! Bindings of groups at the tenant's API server.
+
+use api::conditions::AUTH_READY;
+use k8s_openapi::api::{core::v1::Secret, rbac::v1::ClusterRoleBinding};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams},
+};
+use sandbox::{region::Agent, site::Site, wait};
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, Scene};
+use crate::fixtures::{Cluster, PATIENCE, statuses_sent_by};
+
+#[tokio::test]
+async fn groups_are_bound_at_the_tenants_api_server() {
+    let scene = Scene::start("bound", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let tenant = Site::builder("tenant").start().await.unwrap();
+    let fields = json!({
+        "kubeconfigSecret": "shop-kubeconfig", "groups": [{"group": "admins", "clusterRole": "cluster-admin"}],
+    });
+    let shop = Scene::cluster("shop", 31_630, &fields);
+    stage.create(&shop).await;
+
+    // The provider runs before its tenant's API server does, which needs what the provider gives.
+    let why = stage
+        .condition_is(&shop, condition, "False", "KubeconfigMissing")
+        .await;
+    assert_eq!(
+        why,
+        "auth-shop: kubeconfigSecret: the Secret shop-kubeconfig does not exist"
+    );
+    let _dex = scene.run("auth-shop", "dex", 31_630).await;
+    let file = tenant
+        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
+        .await
+        .unwrap();
+    let program = file.replace(
+        "client-certificate-data:",
+        "exec: {command: /bin/sh, apiVersion: v1}\n    x:",
+    );
+    scene
+        .write_secret("shop-kubeconfig", json!({ "value": program }))
+        .await;
+    let why = stage
+        .condition_is(&shop, condition, "False", "KubeconfigInvalid")
+        .await;
+    assert!(why.contains("exec: must not be set"), "{why}");
+    scene
+        .write_secret("shop-kubeconfig", json!({ "value": file }))
+        .await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
+    let ours = ListParams::default().labels("sip.airshipit.org/identity-provider");
+    let bindings = Api::<ClusterRoleBinding>::all(tenant.client());
+    let bound = bindings.list(&ours).await.unwrap().items;
+    assert_eq!(bound.len(), 1);
+    assert_eq!(bound[0].role_ref.name, "cluster-admin");
+    assert_eq!(bound[0].subjects.as_ref().unwrap()[0].name, "oidc:admins");
+
+    a_group_is_unbound_before_the_issuer_is_known(&scene, &shop, &bindings, &bound[0].name_any()).await;
+
+    // What is no longer in the spec is deleted, also while the provider cannot be prepared.
+    scene
+        .api::<Secret>()
+        .delete("users", &DeleteParams::default())
+        .await
+        .unwrap();
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["groups"] = json!([]);
+    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(&shop, condition, "False", "SecretMissing")
+        .await;
+    wait::until_gone(bindings, &bound[0].name_any(), PATIENCE)
+        .await
+        .unwrap();
+    stage.nothing_was_forbidden();
+}
+
+/// The site has no load balancer that would give the Service an address: the provider is not applied, and the rights of its groups are.
+async fn a_group_is_unbound_before_the_issuer_is_known(
+    scene: &Scene,
+    shop: &Cluster,
+    bindings: &Api<ClusterRoleBinding>,
+    name: &str,
+) {
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["clusterIP"] = Value::Null;
+    entry["override"] = json!({"service": {"spec": {"type": "LoadBalancer"}}});
+    entry["groups"] = json!([]);
+    stage.edit(shop, json!({"services": {"auth": [entry]}})).await;
+    stage.condition_is(shop, condition, "False", "Progressing").await;
+    wait::until_gone(bindings.clone(), name, PATIENCE).await.unwrap();
+    let entry = shop.spec()["services"]["auth"][0].clone();
+    stage.edit(shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(shop, condition, "True", "StaticPasswords")
+        .await;
+    assert!(bindings.get_opt(name).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn groups_are_bound_before_the_entry_is_ready() {
+    let scene = Scene::start("ready-late", |_| {}).await;
+    let (stage, condition) = (&scene.stage, AUTH_READY.as_str());
+    let port = 31_632;
+    let shop = Scene::cluster("shop", port, &json!({}));
+    stage.create(&shop).await;
+    stage
+        .condition_is(&shop, condition, "False", "IssuerUnreachable")
+        .await;
+    let _dex = scene.run("auth-shop", "dex", port).await;
+    stage
+        .condition_is(&shop, condition, "True", "StaticPasswords")
+        .await;
+
+    // The pods stay as they are, and the groups cannot be bound: nobody listens there.
+    let kubeconfig = stage
+        .site
+        .kubectl_ok(&["config", "view", "--raw", "--flatten"])
+        .await
+        .unwrap();
+    let kubeconfig = kubeconfig.replace(stage.site.server(), "https://127.0.0.1:1");
+    scene
+        .write_secret("shop-kubeconfig", json!({ "value": kubeconfig }))
+        .await;
+    let mut entry = shop.spec()["services"]["auth"][0].clone();
+    entry["kubeconfigSecret"] = json!("shop-kubeconfig");
+    entry["groups"] = json!([{"group": "admins", "clusterRole": "view"}]);
+    stage.edit(&shop, json!({"services": {"auth": [entry]}})).await;
+    stage
+        .condition_is(&shop, condition, "False", "TenantUnreachable")
+        .await;
+    let object = stage.clusters(NAMESPACE).get("shop").await.unwrap();
+    let generation = object.metadata.generation.unwrap();
+    let written = statuses_sent_by(Agent::Dex, stage, &shop);
+    let conditions = written.iter().filter_map(|entry| {
+        let conditions = entry.request_object.pointer("/status/conditions")?;
+        conditions.as_array()
+    });
+    let of_this: Vec<_> = conditions
+        .flatten()
+        .filter(|found| found["type"] == condition && found["observedGeneration"] == generation)
+        .collect();
+    assert!(!of_this.is_empty());
+    assert!(
+        of_this.iter().all(|found| found["status"] == "False"),
+        "{of_this:#?}"
+    );
+}
