@@ -7,7 +7,7 @@ use futures::{SinkExt as _, stream};
 use kit::{placement::ClusterId, scheduler::Scheduler, service::Watches, start::Agent};
 use kube::runtime::reflector::ObjectRef;
 use power::{
-    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, Server, Shown, Standing,
+    Answers, Config, Pace, Power, PowerMetrics, ServeArgs, ServedCertificate, Server, Standing,
     redfish::{Network, NetworkArgs, Patience},
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct PowerControl {
     standing: Standing<Scheduler>,
     network: Network,
     metrics: PowerMetrics,
-    shown: Shown,
+    certificate: ServedCertificate,
 }
 
 /// Power control that this replica serves.
@@ -34,7 +34,7 @@ pub(crate) struct Serving {
     /// How BMCs answered it.
     pub(crate) answers: Answers,
     /// The certificate of its port.
-    pub(crate) shown: Shown,
+    pub(crate) certificate: ServedCertificate,
 }
 
 impl PowerControl {
@@ -49,7 +49,7 @@ impl PowerControl {
             tracing::info!("power control is not served: there is no --power-listen");
             return Ok(None);
         };
-        let shown = server.shown();
+        let certificate = server.served_certificate();
         let metrics = PowerMetrics::registered(&agent.process.metrics);
         let stop = agent.process.shutdown.clone();
         agent.process.tasks.spawn("power", server.serve(stop));
@@ -57,7 +57,7 @@ impl PowerControl {
             standing,
             network,
             metrics,
-            shown,
+            certificate,
         }))
     }
 
@@ -67,7 +67,7 @@ impl PowerControl {
             standing,
             network,
             metrics,
-            shown,
+            certificate,
         } = self;
         let (answers, mut changed) = Answers::new();
         let (mut triggers, stop) = (watches.triggers(), agent.process.shutdown.clone());
@@ -94,7 +94,7 @@ impl PowerControl {
             agent.scheduler.clone(),
             config,
         ));
-        Serving { answers, shown }
+        Serving { answers, certificate }
     }
 }
 

@@ -58,11 +58,15 @@ impl Power {
     /// Why it works from no pod, or soon will not.
     async fn flaw(&self) -> Option<Flaw> {
         let now = |why: &str| Some(Flaw::Now(why.to_owned()));
-        let Some(Serving { shown, answers: _ }) = &self.serving else {
+        let Some(Serving {
+            certificate,
+            answers: _,
+        }) = &self.serving
+        else {
             return now("the jump-host agent has no --power-listen");
         };
         match self.ca().await {
-            Ok(Some(ca)) => shown.flaw(self.address.host().trim_matches(['[', ']']), &ca),
+            Ok(Some(ca)) => certificate.flaw(self.address.host().trim_matches(['[', ']']), &ca),
             Ok(None) => now("the jump-host agent has no --power-ca"),
             Err(_) => now("the jump-host agent cannot read the file of --power-ca"),
         }

@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts that a site's API server would not make: with another end.
+//! Tokens of `ServiceAccounts` that a site's API server would not make: with another end.
 
 use std::path::Path;
 

@@ -17,7 +17,7 @@
 //! | `operations` | each action once, by its idempotency key |
 //! | `limits`, `rates`, `reads`, `bmc_locks`, `semaphores` | how many calls, reads and actions, and how many at once |
 //! | [`audit`] | who did what |
-//! | `certificate`, `shown` | the certificate of the port, and what clients find wrong with it |
+//! | `certificate`, `served_certificate` | the certificate of the port, and what clients find wrong with it |
 //! | `answers` | which BMCs failed last, for the condition of the jump host |
 //! | [`error`] | what went wrong, as a gRPC status |
 
@@ -42,9 +42,9 @@ mod rates;
 mod reads;
 pub mod redfish;
 mod semaphores;
+mod served_certificate;
 mod server;
 mod service;
-mod shown;
 pub mod tenant;
 pub mod token;
 
@@ -53,6 +53,6 @@ pub use audit::PowerMetrics;
 pub use certificate::Error as CertificateError;
 pub use execution::Pace;
 pub use members::Membership;
+pub use served_certificate::{Flaw, ServedCertificate};
 pub use server::{ServeArgs, ServeError, Server};
 pub use service::{Config, Power, Standing};
-pub use shown::{Flaw, Shown};

@@ -13,8 +13,8 @@ use crate::{
     accept::incoming,
     certificate::{self, Certificate, Files},
     members::Membership,
+    served_certificate::ServedCertificate,
     service::{Api, Standing},
-    shown::Shown,
 };
 
 /// Calls of one connection at once. More wait in the client, so the headers of so many are kept at most.
@@ -125,8 +125,8 @@ impl<M: Membership> Server<M> {
 
     /// Its certificate, as clients see it.
     #[must_use]
-    pub fn shown(&self) -> Shown {
-        Shown(Arc::clone(&self.certificate))
+    pub fn served_certificate(&self) -> ServedCertificate {
+        ServedCertificate(Arc::clone(&self.certificate))
     }
 
     /// Serves until `stop`, then until the actions that have begun have ended; these end soon when their own stop is `stop`.

@@ -251,7 +251,7 @@ impl Server {
         let command = command
             .args(["-D", "-e", "-f"])
             .arg(&self.config)
-            .args(told(options))
+            .args(as_arguments(options))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -268,7 +268,10 @@ impl Server {
     /// sshd ends when it reads a configuration that it refuses, and all that reach the jump host by it are cut off: so it is asked first.
     async fn check(&self, options: &[String]) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
-        let command = command.args(["-t", "-f"]).arg(&self.config).args(told(options));
+        let command = command
+            .args(["-t", "-f"])
+            .arg(&self.config)
+            .args(as_arguments(options));
         let checked = command.output().await;
         let checked = checked.map_err(|source| self.failed(source))?;
         if checked.status.success() {
@@ -351,7 +354,7 @@ impl Server {
     }
 }
 
-fn told(options: &[String]) -> impl Iterator<Item = &str> {
+fn as_arguments(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|option| ["-o", option])
 }
 

@@ -46,6 +46,33 @@ async fn host(login: &Login, token: &str, command: &str) -> Result<String, Strin
     }
 }
 
+/// Another pod of the namespace, under the account `default`.
+async fn start_sleeper(pods: &Api<Pod>, scene: &Scene) {
+    let sleeper: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "sleeper"},
+        "spec": {"containers": [{
+            "name": "sleeper", "image": super::OURS, "command": ["/usr/bin/sleep", "3600"],
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 1000,
+                "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        }]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &sleeper).await.unwrap();
+    scene
+        .stage
+        .kubectl(&[
+            "wait",
+            "-n",
+            "jump-tokens",
+            "pod/sleeper",
+            "--for=condition=Ready",
+            "--timeout=120s",
+        ])
+        .await;
+}
+
 #[test]
 fn tokens_that_prove_no_jump_host_are_refused_in_the_pod() {
     on_site("jump-tokens", async |scene| {
@@ -77,30 +104,8 @@ fn tokens_that_prove_no_jump_host_are_refused_in_the_pod() {
             "{list}"
         );
 
-        // Another pod of the namespace, under an account of its own.
         let pods: Api<Pod> = Api::namespaced(stage.site.client(), "jump-tokens");
-        let sleeper: Pod = serde_json::from_value(json!({
-            "metadata": {"name": "sleeper"},
-            "spec": {"containers": [{
-                "name": "sleeper", "image": super::OURS, "command": ["/usr/bin/sleep", "3600"],
-                "securityContext": {
-                    "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 1000,
-                    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-                },
-            }]},
-        }))
-        .unwrap();
-        pods.create(&PostParams::default(), &sleeper).await.unwrap();
-        stage
-            .kubectl(&[
-                "wait",
-                "-n",
-                "jump-tokens",
-                "pod/sleeper",
-                "--for=condition=Ready",
-                "--timeout=120s",
-            ])
-            .await;
+        start_sleeper(&pods, scene).await;
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap()

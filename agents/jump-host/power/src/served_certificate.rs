@@ -28,9 +28,9 @@ pub enum Flaw {
 
 /// The certificate as clients see it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Shown(pub(crate) Arc<Certificate>);
+pub struct ServedCertificate(pub(crate) Arc<Certificate>);
 
-impl Shown {
+impl ServedCertificate {
     /// What is wrong with it for clients that connect to a server of this name and trust these CAs (PEM).
     #[must_use]
     pub fn flaw(&self, name: &str, ca: &str) -> Option<Flaw> {
@@ -146,26 +146,26 @@ mod tests {
         authority.issue_server(&agent, &[name]).unwrap()
     }
 
-    fn shown(identity: &Identity) -> Shown {
+    fn served(identity: &Identity) -> ServedCertificate {
         let files = Files {
             certificate: identity.certificate.clone(),
             key: identity.key.clone(),
         };
-        Shown(Certificate::load(files).unwrap())
+        ServedCertificate(Certificate::load(files).unwrap())
     }
 
     #[test]
     fn what_clients_refuse_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let [own, other] = ["north", "south"].map(|name| authority(directory.path(), name));
-        let shown = shown(&issued(&own, NAME));
+        let served = served(&issued(&own, NAME));
         let ca = |authority: &Authority| std::fs::read_to_string(authority.certificate()).unwrap();
         let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
-        let now_flaw = |name: &str, ca: &str, at| match shown.flaw_at(name, ca, at) {
+        let now_flaw = |name: &str, ca: &str, at| match served.flaw_at(name, ca, at) {
             Some(Flaw::Now(why)) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(shown.flaw(NAME, &ca(&own)), None);
+        assert_eq!(served.flaw(NAME, &ca(&own)), None);
         for (why, expected) in [
             (
                 now_flaw("other.example", &ca(&own), now),
@@ -185,7 +185,7 @@ mod tests {
         ] {
             assert!(why.contains(expected), "{expected}: {why}");
         }
-        let Some(Flaw::Later(why, until)) = shown.flaw_at(NAME, &ca(&own), now + 23 * hour) else {
+        let Some(Flaw::Later(why, until)) = served.flaw_at(NAME, &ca(&own), now + 23 * hour) else {
             panic!("it ends within the hour");
         };
         assert!(
@@ -199,14 +199,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let own = authority(directory.path(), "north");
         let identity = issued(&own, NAME);
-        let shown = shown(&identity);
+        let served = served(&identity);
         let ca = std::fs::read_to_string(own.certificate()).unwrap();
         let good = std::fs::read(&identity.certificate).unwrap();
-        let following = shown.clone();
+        let following = served.clone();
         let follow = tokio::spawn(async move { following.0.follow().await });
         std::fs::write(&identity.certificate, "broken").unwrap();
         tokio::time::sleep(Duration::from_secs(11)).await;
-        let Some(Flaw::Later(why, _)) = shown.flaw(NAME, &ca) else {
+        let Some(Flaw::Later(why, _)) = served.flaw(NAME, &ca) else {
             panic!("the new one is broken");
         };
         assert!(
@@ -215,7 +215,7 @@ mod tests {
         );
         std::fs::write(&identity.certificate, good).unwrap();
         tokio::time::sleep(Duration::from_secs(11)).await;
-        assert_eq!(shown.flaw(NAME, &ca), None);
+        assert_eq!(served.flaw(NAME, &ca), None);
         follow.abort();
     }
 }
