@@ -26,12 +26,15 @@ use sandbox::{
     process::Group,
     region::{Agent, AgentProcess, HOSTS_NAMESPACE, Region},
     site::{Nodes, Site},
-    slapd::{BIND_DN, Directory, Person, SUFFIX},
+    slapd::{BIND_DN, Directory, SUFFIX},
     wait,
 };
 use serde_json::{Value, json};
 
-use self::load::{Load, People};
+use self::{
+    at_browser::STRANGER,
+    load::{Load, People},
+};
 use crate::fixtures::{Cluster, PATIENCE, Role, Stage, cluster};
 
 const NAMESPACE: &str = "sign-in";
@@ -39,12 +42,6 @@ const PORT: u16 = 31_560;
 /// The account that searches has both, as in the time in which a password is changed.
 const BIND_PASSWORDS: [&str; 2] = ["the first p$HOME", "the next p$HOME"];
 const CLIENT: &str = "kubernetes";
-/// Somebody without rights.
-const STRANGER: Person<'_> = Person {
-    uid: "bob",
-    password: "battery staple",
-    groups: &["readers"],
-};
 /// Logins a second.
 const LOGINS: u32 = 4;
 

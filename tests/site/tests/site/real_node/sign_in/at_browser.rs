@@ -11,8 +11,15 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 
-use super::{STRANGER, Scene};
+use super::Scene;
 use crate::identity_providers::browser::Desk;
+
+/// Somebody without rights.
+pub(super) const STRANGER: Person<'_> = Person {
+    uid: "bob",
+    password: "battery staple",
+    groups: &["readers"],
+};
 
 /// A tenant's API server with the configuration of its provider, and the bindings of its groups.
 async fn tenant(scene: &Scene) -> Site {
