@@ -10,7 +10,7 @@ use crate::fixtures::{AGENTS, PATIENCE, Role, Stage, cluster, fleet};
 /// For how long nobody may write.
 const WINDOW: Duration = Duration::from_secs(10);
 /// What was under way when the last cluster became Ready is through when nobody has written for so long.
-const SETTLED: Duration = Duration::from_secs(1);
+pub(crate) const SETTLED: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Everything that the agents have written so far. That they still hold their Leases they have to say.

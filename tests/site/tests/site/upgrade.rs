@@ -17,13 +17,11 @@ use tokio::time::timeout;
 
 use crate::{
     fixtures::{AGENTS, Cluster, PATIENCE, Role, Stage, cluster, fleet, held, members},
-    steady_state::quiet_for,
+    steady_state::{SETTLED, quiet_for},
 };
 
 /// For how long a program may take to end.
 const GRACE: Duration = Duration::from_secs(20);
-/// What the last change has set off is through when nobody has written for so long.
-const SETTLED: Duration = Duration::from_secs(1);
 
 /// A program that an upgrade replaces.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ use super::on_a_site_with_a_proxy;
 use crate::{
     faults::{ApiProxy, Call, Fault, Injected},
     fixtures::{Cluster, PATIENCE, Role, Stage, addresses, cluster, host, statuses_sent},
+    steady_state::{SETTLED, quiet_for},
 };
 
 /// Short enough to wait for it, long enough for a busy machine.
@@ -288,6 +289,8 @@ async fn a_placement_in_status_never_regresses() {
     late.happens().await;
     first.process().pause().unwrap();
     stage.ready(&shop).await;
+    // The audit log is behind what it reports.
+    timeout(PATIENCE, quiet_for(&stage, SETTLED)).await.unwrap();
     let before = written(&stage, &shop).len();
 
     late.open();
