@@ -36,7 +36,7 @@ fn sshd_reads_the_configuration_as_it_is_meant() {
     }
 }
 
-/// Keywords of sshd_config(5) of OpenSSH 7.6, the release of Ubuntu 18.04.
+/// Keywords of `sshd_config(5)` of OpenSSH 7.6, the release of Ubuntu 18.04.
 const SSHD_7_6: &str = "
 AcceptEnv AddressFamily AllowAgentForwarding AllowGroups AllowStreamLocalForwarding AllowTcpForwarding AllowUsers AuthenticationMethods
 AuthorizedKeysCommand AuthorizedKeysCommandUser AuthorizedKeysFile AuthorizedPrincipalsCommand AuthorizedPrincipalsCommandUser
@@ -50,7 +50,7 @@ PermitTunnel PermitUserEnvironment PermitUserRC PidFile Port PrintLastLog PrintM
 RevokedKeys StreamLocalBindMask StreamLocalBindUnlink StrictModes Subsystem SyslogFacility TCPKeepAlive TrustedUserCAKeys UseDNS UsePAM
 VersionAddendum X11DisplayOffset X11Forwarding X11UseLocalhost XAuthLocation
 ";
-/// The same of ssh_config(5), as far as a jump host can need them.
+/// The same of `ssh_config(5)`, as far as a jump host can need them.
 const SSH_7_6: &str = "
 AddKeysToAgent AddressFamily BatchMode BindAddress CheckHostIP Ciphers Compression ConnectionAttempts ConnectTimeout ControlMaster
 ControlPath ControlPersist EscapeChar ForwardAgent GlobalKnownHostsFile HashKnownHosts Host HostKeyAlgorithms HostKeyAlias HostName
