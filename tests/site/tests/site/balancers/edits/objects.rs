@@ -19,12 +19,13 @@ use crate::{balancers::objects, fixtures::Stage};
 /// The Services of a namespace by their node port: name, uid, and how often the Deployment's spec has changed.
 pub(super) type Made = BTreeMap<u16, (String, String, Option<i64>)>;
 
-/// Names of the objects of a kind that have SIP's labels.
+/// Names of the objects of a kind that an agent has made; those that were installed have another manager.
 async fn names<K>(api: Api<K>) -> BTreeSet<String>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let of_sip = ListParams::default().labels("app.kubernetes.io/part-of=sip");
+    let of_sip =
+        ListParams::default().labels("app.kubernetes.io/part-of=sip,app.kubernetes.io/managed-by=sip");
     let found = api.list(&of_sip).await.unwrap();
     found.iter().map(kube::ResourceExt::name_any).collect()
 }
