@@ -263,7 +263,7 @@ fn objects_name_their_release_and_who_manages_them() {
             // In the namespaces of tenants and hosts that is how children of SIPClusters are told.
             let is_elsewhere = metadata["namespace"]
                 .as_str()
-                .is_some_and(|namespace| namespace != "sip-system");
+                .is_some_and(|namespace| !["sip-system", "default"].contains(&namespace));
             let part_of = if is_elsewhere { Value::Null } else { "sip".into() };
             let expected = [
                 ("app.kubernetes.io/part-of", part_of),
