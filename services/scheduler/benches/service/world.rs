@@ -26,6 +26,7 @@ use scheduler::{
     policy::Policies,
     region::Region,
     server,
+    site::Limits,
     term::{Standing, Term, Terms},
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -37,6 +38,8 @@ use crate::storage::{Storage, Sync};
 pub(crate) const SITE: &str = "a";
 /// Hosts in one rack.
 const RACK: u32 = 20;
+/// More than any row has.
+const MOST_SITES: usize = 100;
 /// Hosts in one message of a snapshot.
 const CHUNK: u32 = 500;
 
@@ -101,7 +104,11 @@ impl World {
     pub(crate) async fn on(ledger: Arc<dyn Ledger>) -> Self {
         let contents = ledger.load().unwrap();
         let (committer, writer) = commit::committer(contents.commit);
-        let region = Region::new(contents.clone(), Policies::new(), committer);
+        let limits = Limits {
+            sites: MOST_SITES,
+            ..Limits::default()
+        };
+        let region = Region::new(contents.clone(), Policies::new(), committer).limited(limits);
         let writing = Arc::clone(&ledger);
         let undo = region.undo();
         let mut durable = contents;

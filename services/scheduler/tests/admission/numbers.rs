@@ -26,6 +26,7 @@ use runtime::tls::Channel;
 use scheduler::{
     call::{Call, Who},
     ledger::position,
+    site::Limits,
 };
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
@@ -347,6 +348,13 @@ async fn no_value_of_a_number_concerns_another_site() {
     let _alone = crate::ALONE.lock().await;
     let files = Files::load();
     let served = Served::start().await;
+    // Each value has a site of its own.
+    let limits = Limits {
+        sites: 10_000,
+        ..Limits::default()
+    };
+    // The region is one, however often it is cloned.
+    let _ = served.region.clone().limited(limits);
     let _b = served.report("b").await;
     let reporter = served.channel(&agent("a", "cluster"));
     let person = served.channel(&operator("ana"));
