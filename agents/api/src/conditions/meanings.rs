@@ -242,7 +242,7 @@ const AUTH_READY: &[Meaning] = &[
         Reason::StorageUnreachable,
         "The site's storage for identity providers does not answer, refuses the agent, or does not keep providers apart: the message states why.",
     ),
-    stalls(
+    no(
         Reason::CertificateInvalid,
         "No certificate can be made for the provider, or its CA certificates have no room in `status.endpoints`; the message states why.",
     ),
