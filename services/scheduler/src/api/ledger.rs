@@ -35,8 +35,6 @@ const CHUNK: usize = 256 << 10;
 const QUEUE: usize = 4;
 /// How long a reader may take nothing.
 const STALL: Duration = Duration::from_secs(30);
-/// How long an export may last, whatever its reader takes: until then the storage keeps what is overwritten meanwhile.
-const LONGEST: Duration = Duration::from_mins(5);
 /// When a refused export may be tried again.
 const LATER: Duration = Duration::from_secs(10);
 
@@ -174,7 +172,7 @@ impl LedgerService for LedgerApi {
             messages: sender,
             standing,
             runtime: Handle::current(),
-            until: Instant::now() + LONGEST,
+            until: Instant::now() + ledger::LONGEST_EXPORT,
             entries: Vec::new(),
             bytes: 0,
             counts: Counts::default(),

@@ -262,6 +262,9 @@ pub struct Storage {
     pub quota: u64,
 }
 
+/// How long an export may last, whatever its reader takes: until then the storage keeps what is overwritten meanwhile.
+pub const LONGEST_EXPORT: std::time::Duration = std::time::Duration::from_mins(5);
+
 /// Storage of the ledger.
 ///
 /// Promises of a backend: [`commit`](Ledger::commit) returns `Ok` only when the whole batch is durable; after

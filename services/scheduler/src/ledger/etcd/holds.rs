@@ -2,11 +2,10 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-/// How long one reader may keep compaction back: what is overwritten meanwhile fills etcd.
-const LONGEST: Duration = Duration::from_mins(5);
+use crate::ledger::LONGEST_EXPORT as LONGEST;
 
 /// Which revisions are read.
 #[derive(Debug, Default)]
@@ -35,7 +34,7 @@ impl Holds {
     }
 
     /// Up to where may be compacted, when all up to `upto` is due: no further than the earliest revision that is read. Nobody keeps it back
-    /// for longer than [`LONGEST`], nor where etcd is `full`.
+    /// for longer than [`LONGEST_EXPORT`](LONGEST), nor where etcd is `full`.
     pub(super) fn leave(&self, upto: i64, full: bool, now: Instant) -> i64 {
         let held = self.lock();
         let kept = held
