@@ -134,6 +134,14 @@ impl Site {
         audit::read(&self.directory().join(control_plane::AUDIT_LOG))
     }
 
+    /// The same, of the lines that this is true of.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn audit_log_where(&self, wanted: impl Fn(&str) -> bool) -> io::Result<Vec<audit::Entry>> {
+        audit::read_where(&self.directory().join(control_plane::AUDIT_LOG), wanted)
+    }
+
     /// The control plane's processes, to crash, pause and restart them.
     #[must_use]
     pub fn control_plane(&mut self) -> &mut ControlPlane {

@@ -105,7 +105,7 @@ fn kstatus(object: &Value) -> &'static str {
 
 #[test]
 fn tools_read_the_state_of_a_cluster() {
-    const SCENARIO: &str = "states";
+    const SCENARIO: &str = "kstatus";
     on_shared_site(SCENARIO, async |stage| {
         stage.load(&fleet(SCENARIO, 1, 1, 1)).await;
         let fine = cluster(SCENARIO, "fine").role(Role::Worker, 1);

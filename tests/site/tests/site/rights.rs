@@ -145,20 +145,20 @@ fn agents_may_do_what_they_need_and_no_more() {
 fn the_load_balancer_agent_works_in_namespaces_of_tenants() {
     const HOSTS: &str = "metal3.io/baremetalhosts";
     const CLUSTERS: &str = "airship.airshipit.org/sipclusters";
-    on_shared_site("rights", async |stage| {
+    on_shared_site("tenant-rights", async |stage| {
         for (verb, resource, namespace, expected) in [
             // The load-balancer agent knows nothing of hosts.
             ("get", HOSTS, "metal", false),
             ("list", HOSTS, "metal", false),
             ("patch", HOSTS, "metal", false),
-            ("patch", CLUSTERS, "rights", false),
-            ("delete", CLUSTERS, "rights", false),
-            ("create", "/pods", "rights", false),
+            ("patch", CLUSTERS, "tenant-rights", false),
+            ("delete", CLUSTERS, "tenant-rights", false),
+            ("create", "/pods", "tenant-rights", false),
             // It has rights in the namespaces of tenants only, and none on Secrets.
             ("get", "/configmaps", "metal", false),
-            ("get", "/secrets", "rights", false),
-            ("patch", "/secrets", "rights", false),
-            ("watch", "/secrets", "rights", false),
+            ("get", "/secrets", "tenant-rights", false),
+            ("patch", "/secrets", "tenant-rights", false),
+            ("watch", "/secrets", "tenant-rights", false),
             ("list", "/services", "kube-system", true),
             ("patch", "/services", "kube-system", false),
             ("patch", "apps/deployments", "kube-system", false),

@@ -29,10 +29,10 @@ fn nothing_was_written(stage: &Stage, scenario: &str, name: &str) {
 
 #[test]
 fn an_overlapping_port_range_is_refused_before_any_write() {
-    on_shared_site("overlap", async |stage| {
-        let first = on_ports("overlap", "a-first", 31_110, 31_114);
-        let second = on_ports("overlap", "b-second", 31_112, 31_118);
-        let third = on_ports("overlap", "c-third", 31_117, 31_119);
+    on_shared_site("port-ranges", async |stage| {
+        let first = on_ports("port-ranges", "a-first", 31_110, 31_114);
+        let second = on_ports("port-ranges", "b-second", 31_112, 31_118);
+        let third = on_ports("port-ranges", "c-third", 31_117, 31_119);
         stage.create(&first).await;
         stage.ready(&first).await;
 
@@ -40,11 +40,10 @@ fn an_overlapping_port_range_is_refused_before_any_write() {
         let why = stage
             .condition_is(&second, "LoadBalancerReady", "False", "PortConflict")
             .await;
-        let owner =
-            "31112-31114 by Service overlap/loadbalancer-worker-a-first of SIPCluster overlap/a-first";
+        let owner = "31112-31114 by Service port-ranges/loadbalancer-worker-a-first of SIPCluster port-ranges/a-first";
         assert!(why.contains(owner), "{why}");
         stage.event(&second, "PortConflict", owner).await;
-        nothing_was_written(stage, "overlap", "loadbalancer-worker-b-second");
+        nothing_was_written(stage, "port-ranges", "loadbalancer-worker-b-second");
 
         // The second has none of its ports yet, and it came before.
         stage.create(&third).await;
@@ -52,10 +51,10 @@ fn an_overlapping_port_range_is_refused_before_any_write() {
             .condition_is(&third, "LoadBalancerReady", "False", "PortConflict")
             .await;
         assert!(
-            why.contains("31117-31118 by SIPCluster overlap/b-second, which is older"),
+            why.contains("31117-31118 by SIPCluster port-ranges/b-second, which is older"),
             "{why}"
         );
-        nothing_was_written(stage, "overlap", "loadbalancer-worker-c-third");
+        nothing_was_written(stage, "port-ranges", "loadbalancer-worker-c-third");
 
         stage.delete(&first).await;
         stage.gone(&first).await;
@@ -66,7 +65,7 @@ fn an_overlapping_port_range_is_refused_before_any_write() {
                 "LoadBalancerReady",
                 "False",
                 "PortConflict",
-                "Service overlap/loadbalancer-worker-b-second",
+                "Service port-ranges/loadbalancer-worker-b-second",
             )
             .await;
         stage.delete(&second).await;
