@@ -37,6 +37,9 @@ DISTRIBUTION_IMAGES := sip-jump-host
 # Packages whose programs run in images of tenants, of any age: they bring their libraries along.
 STATIC := sip-jump-host-sidecar sip-host
 
+# Tests of a site whose node runs pods.
+REAL_NODE := install:: real_node:: real_tenant::
+
 # Proofs print what they counted.
 PROOF := $(CARGO) test --quiet
 
@@ -211,7 +214,9 @@ dependencies: setup-checks
 unit: setup-checks
 	$(call step,unit tests,$(CARGO) test --quiet --workspace --lib)
 
-# Binaries first: tests start the project's programs as processes.
+# Tests start the project's programs as processes. Those of sites wait more than they compute, but for those with a real node.
 all-tests: setup-checks
-	$(call step,build,$(CARGO) build --quiet --workspace --bins)
-	$(call step,tests,$(CARGO) test --workspace)
+	$(call step,build,$(CARGO) build --quiet --workspace --bins --tests)
+	$(call step,tests,$(CARGO) test --workspace --exclude sip-site-tests)
+	$(call step,tests of sites,$(CARGO) test --workspace --test site -- --test-threads 4 $(REAL_NODE:%=--skip %))
+	$(call step,tests of sites with a real node,$(CARGO) test --workspace --test site -- $(REAL_NODE))

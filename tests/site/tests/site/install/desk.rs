@@ -6,8 +6,10 @@ use std::{
     ffi::OsString,
     fs,
     net::Ipv4Addr,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::LazyLock,
 };
 
 use images::catalogue::{JUMP_HOST, LOCAL};
@@ -35,6 +37,31 @@ use super::commands::Step;
 /// Whose deletion begins the removal, as resources of the API.
 const REMOVED_FIRST: [&str; 3] = ["namespaces", "clusterroles", "clusterrolebindings"];
 
+/// The images of every desk, which take a while to make and are only read.
+static IMAGES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
+    let made = Command::new(programs::path("sip-images").unwrap())
+        .arg("--uncompressed")
+        .arg("--workspace")
+        .arg(repository::root())
+        .arg("--programs")
+        .arg(programs::path("sipctl").unwrap().parent().unwrap())
+        .arg("--programs")
+        .arg(tools::path("kubectl").unwrap().parent().unwrap())
+        .arg("--output")
+        .arg(&directory)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    // `make images` links the programs statically that run in it; those of tests bring their libraries along.
+    let name = JUMP_HOST.reference(LOCAL, env!("CARGO_PKG_VERSION"));
+    let image = jump_host::image(&name).unwrap();
+    image
+        .write(&directory.join(format!("{}.tar", JUMP_HOST.name)))
+        .unwrap();
+    directory
+});
+
 /// Where commands are typed: the checkout, and what `make images` has made in it.
 pub(super) struct Desk {
     directory: tempfile::TempDir,
@@ -55,24 +82,8 @@ impl Desk {
             .unwrap();
         assert!(copied.success());
         let programs = programs::path("sipctl").unwrap().parent().unwrap().to_owned();
-        let made = Command::new(programs::path("sip-images").unwrap())
-            .arg("--uncompressed")
-            .arg("--workspace")
-            .arg(repository::root())
-            .arg("--programs")
-            .arg(&programs)
-            .arg("--programs")
-            .arg(tools::path("kubectl").unwrap().parent().unwrap())
-            .arg("--output")
-            .arg(directory.path().join("target/images"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        // `make images` links the programs statically that run in it; those of tests bring their libraries along.
-        let name = JUMP_HOST.reference(LOCAL, env!("CARGO_PKG_VERSION"));
-        let archive = format!("target/images/{}.tar", JUMP_HOST.name);
-        let image = jump_host::image(&name).unwrap();
-        image.write(&directory.path().join(archive)).unwrap();
+        fs::create_dir(directory.path().join("target")).unwrap();
+        symlink(&*IMAGES, directory.path().join("target/images")).unwrap();
         fs::copy("/etc/hosts", directory.path().join("hosts")).unwrap();
         let kubectl = tools::path("kubectl").unwrap().parent().unwrap().to_owned();
         Self {
