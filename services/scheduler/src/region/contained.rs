@@ -80,35 +80,54 @@ mod tests {
         time::SystemTime,
     };
 
-    use ::placement::Policy;
+    use ::placement::{ClusterName, Namespace, Policy};
     use tokio::sync::watch;
 
     use super::*;
     use crate::{
-        ledger::{Contents, History, commit},
+        ledger::{Contents, History, RecordKey, commit},
         policy::Policies,
+        record::Record,
         region::Region,
+        spec::Spec,
     };
+
+    /// What two sites without clusters begin with.
+    fn two_sites() -> Contents {
+        let histories = ["a", "b"].map(|site| (site.to_owned(), History::default()));
+        Contents {
+            histories: histories.into(),
+            ..Contents::default()
+        }
+    }
+
+    /// A region whose clock is this.
+    fn region_of(
+        contents: Contents,
+        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+    ) -> (Region, commit::Writer) {
+        let (committer, writer) = commit::committer(contents.commit);
+        let region = Region::with_clock(contents, Policies::new(), committer, clock);
+        (region, writer)
+    }
 
     /// A region of two sites whose clock is a bug so many times, for whoever asks for the time in a task.
     fn region(bugs: &Arc<AtomicU32>) -> (Region, commit::Writer) {
-        let contents = Contents {
-            histories: ["a", "b"]
-                .map(|site| (site.to_owned(), History::default()))
-                .into(),
-            ..Contents::default()
-        };
-        let (committer, writer) = commit::committer(contents.commit);
         let bugs = Arc::clone(bugs);
-        let clock = move || {
+        region_of(two_sites(), move || {
             let left = bugs.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             assert!(left.is_err(), "a bug");
             SystemTime::UNIX_EPOCH
+        })
+    }
+
+    /// For every site.
+    fn another_policy() -> (Policy, Policies) {
+        let policy = Policy {
+            namespace_preference: vec![Namespace::new("metal").unwrap()],
+            ..Policy::default()
         };
-        (
-            Region::with_clock(contents, Policies::new(), committer, clock),
-            writer,
-        )
+        (policy.clone(), BTreeMap::from([("*".to_owned(), policy)]))
     }
 
     #[tokio::test(start_paused = true)]
@@ -127,16 +146,46 @@ mod tests {
         let (region, _writer) = region(&bugs);
         let (sender, policies) = watch::channel(Policies::new());
         let following = tokio::spawn(region.clone().run_policies(policies));
-        let policy = Policy {
-            namespace_preference: vec![::placement::Namespace::new("metal").unwrap()],
-            ..Policy::default()
-        };
-        sender.send_replace(BTreeMap::from([("*".to_owned(), policy.clone())]));
+        let (policy, policies) = another_policy();
+        sender.send_replace(policies);
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert!(!following.is_finished());
         for (_, site) in region.sites() {
             assert_eq!(*site.read().model().policy(), policy);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_over_a_cluster_leaves_the_others_and_it_to_be_settled() {
+        let mut contents = Contents::default();
+        for name in ["one", "other"] {
+            let cluster = ClusterName::new("shop", name).unwrap();
+            let key = RecordKey {
+                site: "a".to_owned(),
+                cluster: cluster.clone(),
+            };
+            let record = Record::new(cluster, "uid".to_owned(), None, 1, Spec::default());
+            contents.records.insert(key, Arc::new(record));
+        }
+        // Each time that the clock is asked for in a task something is done: the site's policy changes, then each cluster is settled.
+        let done = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&done);
+        let (region, _writer) = region_of(contents, move || {
+            assert_ne!(counted.fetch_add(1, Ordering::Relaxed), 1, "a bug");
+            SystemTime::UNIX_EPOCH
+        });
+        let before = done.swap(0, Ordering::Relaxed);
+        assert_eq!(before, 0, "nothing is done yet");
+        let (sender, policies) = watch::channel(Policies::new());
+        let following = tokio::spawn(region.clone().run_policies(policies));
+        sender.send_replace(another_policy().1);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert!(!following.is_finished());
+        assert_eq!(
+            done.load(Ordering::Relaxed),
+            5,
+            "the policy, one, other; the policy again, one"
+        );
     }
 
     #[tokio::test(start_paused = true)]

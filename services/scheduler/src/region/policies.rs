@@ -1,12 +1,12 @@
 //! Sites decide by the policies of their files as they are now.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future,
     sync::{Arc, PoisonError},
 };
 
-use placement::Policy;
+use placement::{ClusterName, Policy};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
@@ -20,7 +20,16 @@ use crate::{
     site::Author,
 };
 
-type Sites = BTreeMap<String, Arc<SharedSite>>;
+/// Sites that have to follow, by name.
+type Sites = BTreeMap<String, Behind>;
+
+/// A site that has to follow.
+#[derive(Debug)]
+struct Behind {
+    site: Arc<SharedSite>,
+    /// Its clusters that a policy before has left to be settled.
+    unsettled: BTreeSet<ClusterName>,
+}
 
 impl Region {
     pub(super) fn policy_of(&self, site: &str) -> Policy {
@@ -33,7 +42,7 @@ impl Region {
     /// # Errors
     /// [`Stopped`].
     pub async fn run_policies(self, mut policies: watch::Receiver<Policies>) -> Result<(), Stopped> {
-        // Sites that a bug has kept from following.
+        // What a bug has kept from following.
         let (mut late, mut pauses) = (Sites::new(), contained::pauses());
         loop {
             let pause = if late.is_empty() { None } else { pauses.next() };
@@ -50,7 +59,7 @@ impl Region {
                     }
                     pauses = contained::pauses();
                     let next = policies.borrow_and_update().clone();
-                    self.replace_policies(next).await?
+                    self.replace_policies(next, late).await?
                 }
                 () = again => self.follow(late).await?,
             };
@@ -62,36 +71,39 @@ impl Region {
     /// # Errors
     /// [`Stopped`].
     pub async fn set_policies(&self, policies: Policies) -> Result<(), Stopped> {
-        self.replace_policies(policies).await.map(drop)
+        self.replace_policies(policies, Sites::new()).await.map(drop)
     }
 
-    /// The same. Returns the sites that have not followed because of a bug.
-    async fn replace_policies(&self, policies: Policies) -> Result<Sites, Stopped> {
+    /// The same, when these have not followed the policies before. Returns what has not followed because of a bug.
+    async fn replace_policies(&self, policies: Policies, mut late: Sites) -> Result<Sites, Stopped> {
         *self
             .inner
             .policies
             .write()
             .unwrap_or_else(PoisonError::into_inner) = policies;
-        self.follow(self.sites()).await
+        for (name, site) in self.sites() {
+            let unsettled = BTreeSet::new();
+            late.entry(name).or_insert(Behind { site, unsettled });
+        }
+        self.follow(late).await
     }
 
     /// These sites decide by the policies of now. Returns those that have not followed because of a bug.
     async fn follow(&self, sites: Sites) -> Result<Sites, Stopped> {
         // Beside each other: nobody waits for a site that is at work.
         let mut following = JoinSet::new();
-        for (name, site) in sites {
-            let (region, contained) = (self.clone(), self.contained(name.clone(), "policy"));
+        for (name, behind) in sites {
+            let region = self.clone();
             following.spawn(async move {
-                let follow = region.follow_policy(name.clone(), Arc::clone(&site));
-                (contained.once(follow).await, name, site)
+                let left = region.follow_policy(&name, behind).await;
+                (name, left)
             });
         }
         let mut late = Sites::new();
         while let Some(followed) = following.join_next().await {
-            let (followed, name, site) = followed.map_err(|_| Stopped)?;
-            match followed {
-                Some(followed) => followed?,
-                None => drop(late.insert(name, site)),
+            let (name, left) = followed.map_err(|_| Stopped)?;
+            if let Some(left) = left? {
+                late.insert(name, left);
             }
         }
         Ok(late)
@@ -103,23 +115,46 @@ impl Region {
         Contained { site, work, metrics }
     }
 
-    /// A site decides by its policy of now.
-    async fn follow_policy(self, name: String, site: Arc<SharedSite>) -> Result<(), Stopped> {
-        let author = || Author {
+    /// A site decides by its policy of now. Returns what a bug has kept from it: a cluster that it concerns keeps back no other.
+    async fn follow_policy(&self, name: &str, behind: Behind) -> Result<Option<Behind>, Stopped> {
+        let Behind { site, mut unsettled } = behind;
+        let contained = self.contained(name.to_owned(), "policy");
+        let Some(changed) = contained.once(self.take_policy(name, &site)).await else {
+            return Ok(Some(Behind { site, unsettled }));
+        };
+        unsettled.extend(changed?);
+        let mut left = BTreeSet::new();
+        for cluster in unsettled {
+            match contained.once(self.settle_by_policy(&site, &cluster)).await {
+                Some(settled) => settled?,
+                None => drop(left.insert(cluster)),
+            }
+        }
+        site.retry.notify_one();
+        let unsettled = left;
+        Ok((!unsettled.is_empty()).then_some(Behind { site, unsettled }))
+    }
+
+    /// Returns the clusters that are to be settled by it.
+    async fn take_policy(&self, name: &str, site: &SharedSite) -> Result<Vec<ClusterName>, Stopped> {
+        let permit = self.reserve(site).await?;
+        let author = self.policy();
+        let mut site = site.changing().await;
+        Ok(site.set_policy(self.policy_of(name), &author, permit))
+    }
+
+    async fn settle_by_policy(&self, site: &SharedSite, cluster: &ClusterName) -> Result<(), Stopped> {
+        let permit = self.reserve(site).await?;
+        site.changing().await.settle(cluster, &self.policy(), permit);
+        Ok(())
+    }
+
+    /// Who changes what a policy changes.
+    fn policy(&self) -> Author<'static> {
+        Author {
             caller: SELF,
             action: "policy",
             now: self.now(),
-        };
-        let permit = self.reserve(&site).await?;
-        let clusters = {
-            let mut site = site.changing().await;
-            site.set_policy(self.policy_of(&name), &author(), permit)
-        };
-        for cluster in clusters {
-            let permit = self.reserve(&site).await?;
-            site.changing().await.settle(&cluster, &author(), permit);
         }
-        site.retry.notify_one();
-        Ok(())
     }
 }
