@@ -32,7 +32,8 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Blocks for each jump host and each node. The nodes are behind the first jump host, which is called `jump`; the others have the names of
-/// their objects. The host keys are in the text: nobody is asked whether to trust them.
+/// their objects. The host keys of jump hosts are in the text: nobody is asked whether to trust them. ssh keeps those of nodes by host and
+/// cluster, since hosts of other sites can have the same namespace and name.
 pub(super) fn text(cluster: &ClusterName, jump_hosts: &[JumpHost], nodes: &[Node]) -> String {
     let suffix = suffix(cluster);
     let names = jump_hosts.iter().enumerate();
@@ -62,7 +63,7 @@ pub(super) fn text(cluster: &ClusterName, jump_hosts: &[JumpHost], nodes: &[Node
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}\n  ProxyJump {JUMP}.{suffix}\n",
+            "\nHost {}\n  HostName {address}\n  User ubuntu\n  HostKeyAlias {alias}.{suffix}\n  ProxyJump {JUMP}.{suffix}\n",
             own.join(" ")
         );
     }
@@ -175,7 +176,10 @@ Host *
             let node = ssh_reads(&text, &format!("{name}.orders.shop"));
             assert!(node.contains("hostname 192.0.2.11\n"), "{node}");
             assert!(node.contains("proxyjump jump.orders.shop\n"), "{node}");
-            assert!(node.contains("hostkeyalias metal/node-1.rack-a\n"), "{node}");
+            assert!(
+                node.contains("hostkeyalias metal/node-1.rack-a.orders.shop\n"),
+                "{node}"
+            );
         }
         assert_eq!(names(&text).count(), 4);
     }
