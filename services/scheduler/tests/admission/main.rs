@@ -15,6 +15,7 @@ mod numbers;
 mod raw;
 mod reads;
 mod slow;
+mod timeouts;
 
 /// Tests that measure time run one after the other: each of them uses all cores.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
