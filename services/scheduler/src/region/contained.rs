@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_over_a_cluster_leaves_the_others_and_it_to_be_settled() {
+    async fn a_panic_over_a_cluster_keeps_back_no_other() {
         let mut contents = Contents::default();
         for name in ["one", "other"] {
             let cluster = ClusterName::new("shop", name).unwrap();
