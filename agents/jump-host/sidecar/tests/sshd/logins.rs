@@ -50,11 +50,7 @@ async fn sessions_of_openssh_7_6_have_the_same_environment() {
         return;
     }
     let ana = Key::new("ana");
-    let mut pod = Pod::prepared(&["ubuntu:x:1000:1000::/home/ubuntu:/bin/sh"]);
-    pod.is_old = true;
-    pod.write(&Desired::with_key(&ana)).await;
-    pod.run();
-    pod.is_ready();
+    let pod = Pod::start_old(&Desired::with_key(&ana)).await;
     let environment = pod.prints(&ana, "env");
     for expected in [
         "PATH=/opt/sip/bin:",

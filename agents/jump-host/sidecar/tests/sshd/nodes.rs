@@ -236,35 +236,37 @@ async fn a_configuration_that_sshd_refuses_is_reported() {
     }
     let (ana, node_key) = (Key::new("ana"), Key::new("node"));
     let (stays, leaves) = (Node::start(&node_key), Node::start(&node_key));
-    let both = desired(&ana, &node_key, &[("stays", &stays), ("leaves", &leaves)]);
-    let pod = Pod::start(&both).await;
-    let written = || file_digest(pod.file("files/sshd_config").as_bytes());
-    let first = written();
-    let report = reported(&pod, "the first configuration", |report| report.running.is_some());
-    assert_eq!((report.running.as_ref(), report.failed), (Some(&first), None));
+    let desired = |nodes: &[(&str, &Node)]| desired(&ana, &node_key, nodes);
+    let both = desired(&[("stays", &stays), ("leaves", &leaves)]);
+    for pod in [Pod::start(&both).await, Pod::start_old(&both).await] {
+        let written = || file_digest(pod.file("files/sshd_config").as_bytes());
+        let first = written();
+        let report = reported(&pod, "the first configuration", |report| report.running.is_some());
+        assert_eq!((report.running.as_ref(), report.failed), (Some(&first), None));
 
-    // As when somebody changes the jump host's own Secret: with it sshd would not start.
-    let host_key = pod.path("host-keys/ssh_host_ed25519_key");
-    let good = fs::read(&host_key).unwrap();
-    fs::write(&host_key, "broken").unwrap();
-    pod.write(&desired(&ana, &node_key, &[("stays", &stays)])).await;
-    let report = reported(&pod, "the refusal", |report| report.failed.is_some());
-    assert_eq!(report.running.as_ref(), Some(&first));
-    let why = report.failed.unwrap();
-    assert!(why.contains("ssh_host_ed25519_key"), "{why}");
+        // As when somebody changes the jump host's own Secret: with it sshd would not start.
+        let host_key = pod.path("host-keys/ssh_host_ed25519_key");
+        let good = fs::read(&host_key).unwrap();
+        fs::write(&host_key, "broken").unwrap();
+        pod.write(&desired(&[("stays", &stays)])).await;
+        let report = reported(&pod, "the refusal", |report| report.failed.is_some());
+        assert_eq!(report.running.as_ref(), Some(&first));
+        let why = report.failed.unwrap();
+        assert!(why.contains("ssh_host_ed25519_key"), "{why}");
 
-    // Mended, it is read without another change.
-    fs::write(&host_key, good).unwrap();
-    let second = written();
-    let report = reported(&pod, "the second configuration", |report| {
-        report.running.as_ref() == Some(&second)
-    });
-    assert_eq!(report.failed, None);
-    let begin = Instant::now();
-    while reaches(&pod, &ana, &leaves) {
-        assert!(begin.elapsed() < PATIENCE, "the host is still reached");
+        // Mended, it is read without another change.
+        fs::write(&host_key, good).unwrap();
+        let second = written();
+        let report = reported(&pod, "the second configuration", |report| {
+            report.running.as_ref() == Some(&second)
+        });
+        assert_eq!(report.failed, None);
+        let begin = Instant::now();
+        while reaches(&pod, &ana, &leaves) {
+            assert!(begin.elapsed() < PATIENCE, "the host is still reached");
+        }
+        assert!(reaches(&pod, &ana, &stays));
     }
-    assert!(reaches(&pod, &ana, &stays));
 }
 
 #[tokio::test]
