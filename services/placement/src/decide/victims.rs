@@ -45,6 +45,8 @@ struct Order<'a> {
     reason: Option<FailReason>,
     /// Then those that are not bound yet.
     bound: bool,
+    /// Then those whose release is requested: a person or Cluster API may be at it.
+    kept_so_far: bool,
     /// Then from the most loaded outer domains, outermost first, and last the most loaded topology domain.
     load: Vec<Reverse<u32>>,
     /// At last by name, the highest first.
@@ -94,6 +96,7 @@ pub(crate) fn choose<'a>(site: &Site, places: &mut Vec<Place<'a>>, surplus: usiz
                 consumed: known.consumer.is_some(),
                 reason: known.failed.filter(|reason| *reason != FailReason::MoveRequested),
                 bound: known.member.state != MemberState::Claimed,
+                kept_so_far: !known.member.requested,
                 load: load
                     .map(|(level, domain)| Reverse(loads.get(&(level, domain.clone())).copied().unwrap_or(0)))
                     .collect(),

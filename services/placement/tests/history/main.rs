@@ -196,6 +196,31 @@ fn histories_that_broke_a_rule_keep_it_now() {
     for history in [&spoilt_by_a_move[..], &unseen, &withdrawn, &less_pressing] {
         assert_eq!(play(Size::Small, &one_by_one(history)), Ok(()));
     }
+    // Of a pair that was surplus the old member was asked to go, and when its replacement had gone, another one in its place.
+    let asked_of_another = [
+        Event::Fail(534),
+        Event::Fail(1023),
+        Event::Bind(251),
+        Event::Move(301),
+        Event::Bind(760),
+        Event::Want(153, 142),
+        Event::Return(790),
+        Event::Vanish(1006),
+        Event::Vanish(61),
+        Event::Want(8, 970),
+        Event::Bind(640),
+        Event::Vanish(964),
+        Event::Bind(162),
+        Event::Consume(237),
+        Event::Move(755),
+        Event::TopologyKey(883),
+        Event::Consume(766),
+        Event::Want(199, 930),
+        Event::Vanish(702),
+        Event::Move(98),
+        Event::TopologyKey(655),
+    ];
+    assert_eq!(play(Size::Large, &one_by_one(&asked_of_another)), Ok(()));
     // A help named the rack of a failed member for growth, since members of two roles had failed.
     let two_roles = [
         vec![Event::Want(298, 251)],

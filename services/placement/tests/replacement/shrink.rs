@@ -100,6 +100,25 @@ fn a_shrink_takes_failed_members_before_those_to_be_moved() {
 }
 
 #[test]
+fn a_requested_release_does_not_pass_to_another_member() {
+    let site = site([
+        host("a").rack("a").consumed(),
+        host("b").rack("b").consumed(),
+        host("c").rack("b").consumed(),
+    ]);
+    let members = [
+        member("a", "Worker", "a").requested(),
+        member("b", "Worker", "b"),
+        member("c", "Worker", "b"),
+    ];
+    assert_eq!(released(&decide(&site, &workers(2), &members)), ["Worker/a"]);
+    assert_eq!(
+        released(&decide(&site, &workers(1), &members)),
+        ["Worker/a", "Worker/c"]
+    );
+}
+
+#[test]
 fn a_shrink_takes_claimed_members_before_bound_ones() {
     let site = site(hosts(&["a", "b", "c"]));
     let members = [
