@@ -146,7 +146,7 @@ pub fn guarded_routes(
     Ok((health, admission::guarded(routes, limits, calls)))
 }
 
-/// Says by grpc.health.v1 whether there is a term.
+/// Says by grpc.health.v1 whether there is a term, until the shutdown: when the ledger fails, that is what ends the process.
 async fn say_health(
     health: HealthReporter,
     terms: Terms,
@@ -166,9 +166,39 @@ async fn say_health(
         ] {
             health.set_service_status(service, status).await;
         }
-        let changed = shutdown.run_until_cancelled(standing.changed()).await;
-        if !matches!(changed, Some(Ok(()))) {
-            return Ok(());
+        match shutdown.run_until_cancelled(standing.changed()).await {
+            None => return Ok(()),
+            Some(Ok(())) => {}
+            Some(Err(_)) => {
+                shutdown.cancelled().await;
+                return Ok(());
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use runtime::readiness::Readiness;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{policy::Policies, term::File};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_ledger_does_not_end_what_tells_of_it() {
+        let gate = Readiness::default().gate("ledger");
+        let ledger = Arc::new(File::new(PathBuf::from("/none")));
+        let (supervisor, terms) = Supervisor::new(ledger, watch::channel(Policies::new()).1, gate);
+        let shutdown = CancellationToken::new();
+        let (health, _service) = tonic_health::server::health_reporter();
+        let saying = tokio::spawn(say_health(health, terms, shutdown.clone()));
+        drop(supervisor);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert!(!saying.is_finished());
+        shutdown.cancel();
+        saying.await.unwrap().unwrap();
     }
 }
