@@ -33,7 +33,7 @@ impl Desk {
         fs::create_dir(&own).unwrap();
         fs::copy(user.file(), own.join("id_ed25519")).unwrap();
         let key = machine.host_key.public();
-        let known = format!("{HOSTS_NAMESPACE}/{HOST} {key}\n{node} {key}\n");
+        let known = format!("{HOSTS_NAMESPACE}/{HOST}.orders.shop {key}\n{node} {key}\n");
         fs::write(own.join("known_hosts"), known).unwrap();
         let own_path = env::var_os("PATH").unwrap();
         let programs = [programs::path("sipctl").unwrap(), tools::path("kubectl").unwrap()];
