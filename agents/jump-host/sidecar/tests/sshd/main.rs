@@ -13,6 +13,7 @@ mod changes;
 mod keys;
 mod logins;
 mod nodes;
+mod other_sshd;
 mod refused;
 mod rig;
 mod sessions;

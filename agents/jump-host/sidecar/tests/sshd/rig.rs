@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     fs::{self, File},
     io::{self, Read as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -28,31 +27,11 @@ use render::jump_host::{
 use render::running::Running;
 use tempfile::TempDir;
 
-use crate::keys::Key;
+use crate::{keys::Key, other_sshd};
 
 /// For what takes a second or two on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const USER: u32 = 1_000;
-/// Names another sshd than this machine's, such as that of an older release.
-const OTHER_SSHD: &str = "SIP_SSHD";
-/// Plays sshd of OpenSSH 7.6 as Ubuntu 18.04 has it, by this machine's. Its test of a configuration succeeds when it can load no host key,
-/// though it does not start then.
-const OLD_SSHD: &str = r#"#!/bin/sh
-unknown='PerSourcePenalties|PermitListen|SetEnv'
-if echo "$*" | cat - /etc/opt/sip/sshd_config | grep -qE "$unknown"; then
-  echo 'Bad configuration option' >&2
-  exit 255
-fi
-if [ "$1" = -t ]; then
-  said=$(/opt/sshd "$@" 2>&1)
-  status=$?
-  echo "$said" | sed 's/^Unable to load/Could not load/; /no hostkeys available/d' >&2
-  case $said in *"no hostkeys available"*) exit 0 ;; esac
-  exit $status
-fi
-exec /opt/sshd "$@"
-"#;
-
 /// Prints why these tests cannot run here. Whether they can.
 pub(crate) fn possible() -> bool {
     let root = rustix::process::getuid().is_root();
@@ -256,24 +235,14 @@ impl Pod {
     /// Starts the container of sshd.
     pub(crate) fn run(&mut self) {
         let root = self.directory.path().display().to_string();
-        let old = if self.is_old {
-            let program = self.path("old-sshd");
-            fs::write(&program, OLD_SSHD).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-            "cp /usr/sbin/sshd /opt/sshd; mount --bind $D/old-sshd /usr/sbin/sshd".to_owned()
-        } else {
-            env::var(OTHER_SSHD).map_or_else(
-                |_| ":".to_owned(),
-                |path| format!("mount --bind {path} /usr/sbin/sshd"),
-            )
-        };
+        let replaced = other_sshd::replaced(&self.path("old-sshd"), self.is_old);
         let script = format!(
             "set -e; D={root}; mount --make-rprivate /
              mount --bind $D/passwd /etc/passwd; mount --bind $D/group /etc/group
              mkdir -p /etc/opt; mount -t tmpfs tmpfs /etc/opt; mkdir /etc/opt/sip; mount --bind $D/files /etc/opt/sip
              mount -o remount,ro,bind /etc/opt/sip
              mount -t tmpfs tmpfs /opt; mkdir -p /opt/sip/bin; mount --bind $D/tools /opt/sip/bin
-             {old}
+             {replaced}
              mount -t tmpfs tmpfs /home; mkdir /home/ubuntu; mount --bind $D/home /home/ubuntu
              mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts /dev/pts
              mount --bind /dev/pts/ptmx /dev/ptmx
