@@ -15,13 +15,13 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Config,
     api::PostParams,
-    client::ConfigExt as _,
+    client::{ConfigExt as _, retry::RetryPolicy},
     config::{
         AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
     },
 };
 use rcgen::SanType;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use super::{Error, PATIENCE, Site};
 use crate::{
@@ -268,6 +268,8 @@ async fn client(kubeconfig: Kubeconfig) -> Result<Client, Error> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(failed)?)
+        // As clients in Go do: a server that has just started answers 429 until its caches are filled.
+        .layer(RetryLayer::new(RetryPolicy::default()))
         .map_err(BoxError::from)
         .service(pool);
     Ok(Client::new(service, config.default_namespace))
