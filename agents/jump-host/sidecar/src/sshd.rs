@@ -282,8 +282,8 @@ impl Server {
         Err(Error::Configuration(words.join("; ")))
     }
 
-    /// Whether sshd could load a host key, by what it printed. That of Ubuntu 18.04 does not call their lack a fault when it is asked, but
-    /// ends when it starts.
+    /// Whether sshd could load a host key, by what `sshd -t` printed. The sshd of Ubuntu 18.04 succeeds without any, and prints a line for each
+    /// that it cannot load; started so, it ends.
     async fn has_host_key(&self, printed: &str) -> bool {
         let configuration = self.configuration().await.unwrap_or_default();
         let configuration = String::from_utf8_lossy(&configuration);

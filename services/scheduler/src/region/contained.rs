@@ -111,7 +111,7 @@ mod tests {
         (region, writer)
     }
 
-    /// A region of two sites whose clock is a bug so many times, for whoever asks for the time in a task.
+    /// A region of two sites whose clock panics so many times.
     fn region(bugs: &Arc<AtomicU32>) -> (Region, commit::Writer) {
         let bugs = Arc::clone(bugs);
         region_of(two_sites(), move || {

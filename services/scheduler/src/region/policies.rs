@@ -27,7 +27,7 @@ type Sites = BTreeMap<String, Behind>;
 #[derive(Debug)]
 struct Behind {
     site: Arc<SharedSite>,
-    /// Its clusters that a policy before has left to be settled.
+    /// Its clusters that are still to be settled by an earlier policy.
     unsettled: BTreeSet<ClusterName>,
 }
 
@@ -115,7 +115,8 @@ impl Region {
         Contained { site, work, metrics }
     }
 
-    /// A site decides by its policy of now. Returns what a bug has kept from it: a cluster that it concerns keeps back no other.
+    /// A site decides by its policy of now. Returns what a panic has kept from it; a panic over one cluster does not keep
+    /// the others from being settled.
     async fn follow_policy(&self, name: &str, behind: Behind) -> Result<Option<Behind>, Stopped> {
         let Behind { site, mut unsettled } = behind;
         let contained = self.contained(name.to_owned(), "policy");
@@ -138,19 +139,19 @@ impl Region {
     /// Returns the clusters that are to be settled by it.
     async fn take_policy(&self, name: &str, site: &SharedSite) -> Result<Vec<ClusterName>, Stopped> {
         let permit = self.reserve(site).await?;
-        let author = self.policy();
+        let author = self.by_policy();
         let mut site = site.changing().await;
         Ok(site.set_policy(self.policy_of(name), &author, permit))
     }
 
     async fn settle_by_policy(&self, site: &SharedSite, cluster: &ClusterName) -> Result<(), Stopped> {
         let permit = self.reserve(site).await?;
-        site.changing().await.settle(cluster, &self.policy(), permit);
+        site.changing().await.settle(cluster, &self.by_policy(), permit);
         Ok(())
     }
 
-    /// Who changes what a policy changes.
-    fn policy(&self) -> Author<'static> {
+    /// The author of what a policy changes.
+    fn by_policy(&self) -> Author<'static> {
         Author {
             caller: SELF,
             action: "policy",

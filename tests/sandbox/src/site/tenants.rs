@@ -15,13 +15,11 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 
-use super::{Error, Site, access::api_error};
+use super::{Error, PATIENCE, Site, access::api_error};
 use crate::{repository, wait};
 
 /// Between two questions whether a right is in effect.
 const LOOK: Duration = Duration::from_millis(20);
-/// After which a right does not come.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Site {
     /// Makes a namespace in which the agents have their rights, as `deploy/tenant-namespace` gives them; one that exists is fine.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use kube::{Api, api::ListParams};
 use sandbox::{
-    crds, inventory,
+    audit, crds, inventory,
     site::{Nodes, Site},
     wait,
 };
@@ -79,7 +79,7 @@ subjects: [{kind: ServiceAccount, name: robot, namespace: default}]
         matches!(&refused, Err(kube::Error::Api(status)) if status.is_forbidden()),
         "{refused:?}"
     );
-    let entries = site.audit_log().unwrap();
+    let entries = site.audit_log_where(audit::may_be_forbidden).unwrap();
     let forbidden: Vec<_> = entries
         .iter()
         .filter(|entry| entry.is_forbidden() && entry.user.username == "system:serviceaccount:default:robot")

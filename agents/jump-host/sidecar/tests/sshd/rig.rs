@@ -32,6 +32,7 @@ use crate::{keys::Key, other_sshd};
 /// For what takes a second or two on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const USER: u32 = 1_000;
+
 /// Prints why these tests cannot run here. Whether they can.
 pub(crate) fn possible() -> bool {
     let root = rustix::process::getuid().is_root();
@@ -86,7 +87,7 @@ pub(crate) struct Pod {
     /// How long sessions may go on while it ends.
     pub(crate) drain_seconds: u16,
     /// Whether sshd refuses the words that OpenSSH 7.6 does not know.
-    pub(crate) is_old: bool,
+    is_old: bool,
     host_keys: HostKeys,
     process: Option<Child>,
 }

@@ -3,11 +3,11 @@
 mod makefile;
 mod tests;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use cargo_metadata::{MetadataCommand, Package, Target};
 
-use crate::repository::{assert_none, root, text};
+use crate::repository::{assert_none, files_ending, root, text};
 use makefile::Proof;
 use tests::Tests;
 
@@ -34,6 +34,30 @@ fn every_test_filter_of_the_makefile_matches_a_test() {
     assert!(filtered.count() > 5, "the proofs are not found: {proofs:#?}");
 
     assert_none(&faults(&proofs, &packages()));
+}
+
+/// The Makefile lets few of them run at once, by the names of their modules.
+#[test]
+fn makefile_names_the_modules_with_a_real_node() {
+    let makefile = text("Makefile").unwrap();
+    let line = makefile
+        .lines()
+        .find_map(|line| line.strip_prefix("REAL_NODE := "));
+    let named: BTreeSet<&str> = line.unwrap().split(' ').collect();
+    let sources = "tests/site/tests/site/";
+    let files = files_ending(".rs");
+    let of_site = files.iter().filter_map(|path| path.strip_prefix(sources));
+    let with_node = of_site.filter(|path| text(&format!("{sources}{path}")).unwrap().contains("Nodes::Real"));
+    let modules: BTreeSet<String> = with_node
+        .map(|path| {
+            let module = path.split_once('/').map_or(path, |(module, _)| module);
+            format!("{}::", module.trim_end_matches(".rs"))
+        })
+        .collect();
+    assert_eq!(
+        modules.iter().map(|module| &**module).collect::<BTreeSet<_>>(),
+        named
+    );
 }
 
 fn packages() -> Vec<Tested> {

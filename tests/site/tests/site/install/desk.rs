@@ -40,6 +40,8 @@ const REMOVED_FIRST: [&str; 3] = ["namespaces", "clusterroles", "clusterrolebind
 /// The images of every desk, which take a while to make and are only read.
 static IMAGES: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
+    // What an earlier run has left must not stand for an image that is not made any more.
+    let _ = fs::remove_dir_all(&directory);
     let made = Command::new(programs::path("sip-images").unwrap())
         .arg("--uncompressed")
         .arg("--workspace")
