@@ -13,6 +13,13 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// What a new group of version 1 must be told before a process may join it.
 const INHERITED: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
+/// What pods together get of the processors when others want them too: as much as this number of processes. A group counts as one
+/// otherwise, and beside the servers and tests of a busy machine the pods of a node would stand still.
+const PROCESSES: u32 = 16;
+
+/// Files that say how much a group gets, and what one process counts for in them: version 1 and version 2.
+const SHARES: [(&str, u32); 2] = [("cpu.shares", 1024), ("cpu.weight", 100)];
+
 /// What the kubelet wants to find in a group of version 2, where the kernel has it.
 const WANTED: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
@@ -30,6 +37,18 @@ pub(super) fn create(owner: &Group, name: &str) -> Result<(), Error> {
                 let value = fs::read(&from).map_err(failed(&from))?;
                 fs::write(&to, value).map_err(failed(&to))?;
             }
+        }
+        share(&directory)?;
+    }
+    Ok(())
+}
+
+/// Hierarchies without the processor's controller have no such file.
+fn share(directory: &Path) -> Result<(), Error> {
+    for (file, process) in SHARES {
+        let path = directory.join(file);
+        if path.is_file() {
+            fs::write(&path, (PROCESSES * process).to_string()).map_err(failed(&path))?;
         }
     }
     Ok(())
@@ -105,6 +124,22 @@ mod tests {
             [root.path().join("cpu,cpuacct"), root.path().join("memory")]
         );
         assert_eq!(second, [root.path()]);
+    }
+
+    #[test]
+    fn pods_share_processors_like_sixteen_processes() {
+        for (file, expected) in [("cpu.shares", "16384"), ("cpu.weight", "1600")] {
+            let group = tempfile::tempdir().unwrap();
+            fs::write(group.path().join(file), "").unwrap();
+
+            share(group.path()).unwrap();
+
+            assert_eq!(
+                fs::read_to_string(group.path().join(file)).unwrap(),
+                expected
+            );
+            assert_eq!(fs::read_dir(group.path()).unwrap().count(), 1);
+        }
     }
 
     #[test]
