@@ -55,13 +55,26 @@ pub(crate) fn host(yaml: &str) -> BareMetalHost {
     serde_saphyr::from_str(yaml).unwrap()
 }
 
-/// Real samples of SIP and treasuremap, which are not part of the project; empty where they are absent.
-pub(crate) fn real(file: &str) -> Vec<Value> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../shared/data")
-        .join(file);
-    let Ok(text) = std::fs::read_to_string(path) else {
-        return Vec::new();
-    };
-    serde_saphyr::from_multiple(&text).unwrap()
+/// Objects of files in this project's samples, and of such files of SIP and treasuremap where a copy lies beside the checkout, by file.
+pub(crate) fn samples(own: &[&str], beside: &[&str]) -> Vec<(PathBuf, Vec<Value>)> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let own = own.iter().map(|file| root.join("tests/site/samples").join(file));
+    let beside = beside.iter().map(|file| root.join("../shared/data").join(file));
+    own.chain(beside.filter(|file| file.is_file()))
+        .map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let objects = serde_saphyr::from_multiple(&text).unwrap();
+            (file, objects)
+        })
+        .collect()
+}
+
+/// Those of this kind.
+pub(crate) fn of_kind(objects: Vec<Value>, kind: &str) -> Vec<Value> {
+    let found: Vec<Value> = objects
+        .into_iter()
+        .filter(|object| object["kind"] == kind)
+        .collect();
+    assert!(!found.is_empty(), "{kind}");
+    found
 }

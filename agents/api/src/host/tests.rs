@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixtures::{host, real};
+use crate::fixtures::{host, of_kind, samples};
 use crate::network_data::SecretName;
 
 const HOST: &str = "
@@ -209,16 +209,14 @@ fn an_object_without_identity_is_no_host() {
 }
 
 #[test]
-fn real_hosts_are_read_without_a_report() {
-    for file in ["sip/baremetalhosts.yaml", "sip/leftovers.yaml"] {
-        let objects = real(file);
-        let hosts: Vec<_> = objects
-            .iter()
-            .filter(|object| object["kind"] == "BareMetalHost")
-            .collect();
-        assert_eq!(hosts.is_empty(), objects.is_empty(), "{file}");
-        for object in hosts {
-            let mut object: BareMetalHost = serde_json::from_value(object.clone()).unwrap();
+fn hosts_of_samples_are_read_without_a_report() {
+    let files = samples(
+        &["stock/hosts.yaml", "left-by-sip.yaml"],
+        &["sip/baremetalhosts.yaml", "sip/leftovers.yaml"],
+    );
+    for (_, objects) in files {
+        for object in of_kind(objects, "BareMetalHost") {
+            let mut object: BareMetalHost = serde_json::from_value(object).unwrap();
             object.metadata.uid = Some("u".to_owned());
             object
                 .metadata

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixtures::real;
+use crate::fixtures::{of_kind, samples};
 
 fn secret() -> SecretName {
     SecretName {
@@ -230,23 +230,26 @@ fn an_alias_bomb_is_refused_in_bounded_time() {
 }
 
 #[test]
-fn real_network_data_is_read_without_a_fault() {
-    let secrets = real("sip/baremetalhost-secrets.yaml");
-    let mut read = 0;
-    for object in &secrets {
-        // k8s-openapi decodes the base64 of a Secret.
-        let object: k8s_openapi::api::core::v1::Secret = serde_json::from_value(object.clone()).unwrap();
-        if let Some(bytes) = object.data.unwrap_or_default().get(KEY) {
-            let data = NetworkData::parse(&secret(), &bytes.0);
-            assert_eq!(data.invalid(), None);
-            assert!(
-                data.addresses().keys().any(|id| id.as_str() == "oam-ipv4"),
-                "{data:?}"
-            );
-            read += 1;
+fn network_data_of_samples_is_read_without_a_fault() {
+    for (file, objects) in samples(&["stock/secrets.yaml"], &["sip/baremetalhost-secrets.yaml"]) {
+        let mut read = 0;
+        for object in of_kind(objects, "Secret") {
+            // k8s-openapi decodes the base64 of a Secret.
+            let object: k8s_openapi::api::core::v1::Secret = serde_json::from_value(object).unwrap();
+            let data = object.data.unwrap_or_default().remove(KEY).map(|bytes| bytes.0);
+            let text = object.string_data.unwrap_or_default().remove(KEY);
+            if let Some(bytes) = data.or(text.map(String::into_bytes)) {
+                let data = NetworkData::parse(&secret(), &bytes);
+                assert_eq!(data.invalid(), None);
+                assert!(
+                    data.addresses().keys().any(|id| id.as_str() == "oam-ipv4"),
+                    "{data:?}"
+                );
+                read += 1;
+            }
         }
+        assert!(read > 0, "{}", file.display());
     }
-    assert!(read > 0 || secrets.is_empty());
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Real samples, where they are: SIP's own manifests, treasuremap's, and what SIP leaves on a site.
+//! Samples as people have them: manifests in the form of SIP and of treasuremap, and what SIP leaves on a site.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,19 @@ use sipctl::input::Input;
 use sipctl::report::{Change, Outcome, Report};
 use sipctl::{files, plan};
 
-fn samples() -> Option<PathBuf> {
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    samples.is_dir().then_some(samples)
+/// This project's samples.
+fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/site/samples")
+        .join(name)
+}
+
+/// Those of SIP and treasuremap, where a copy lies beside this checkout.
+fn beside(name: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../shared/data")
+        .join(name);
+    folder.is_dir().then_some(folder)
 }
 
 fn report(paths: &[PathBuf], namespace: &str) -> Report {
@@ -17,23 +27,16 @@ fn report(paths: &[PathBuf], namespace: &str) -> Report {
     plan(&Input::new(documents, &Namespace::new(namespace).unwrap(), Policy::default()).unwrap()).report()
 }
 
-#[test]
-fn sips_own_samples_are_placed_with_their_addresses_checked() {
-    let Some(samples) = samples() else { return };
-    let report = report(&[samples.join("sip")], "sipcluster-system");
+fn are_placed(paths: &[PathBuf], left: &str, sample: &str) {
+    let (namespace, _) = sample.split_once('/').unwrap();
+    let report = report(paths, namespace);
     let names: Vec<_> = report.clusters.iter().map(|cluster| &*cluster.cluster).collect();
-    assert_eq!(
-        names,
-        ["sipcluster-system/legacy", "sipcluster-system/sipcluster-system"]
-    );
-    let [legacy, sample] = &report.clusters[..] else {
+    assert_eq!(names, [left, sample]);
+    let [left, sample] = &report.clusters[..] else {
         panic!("two clusters")
     };
-    assert_eq!(
-        (legacy.outcome, sample.outcome),
-        (Outcome::Placed, Outcome::Placed)
-    );
-    let hosts = legacy.roles.values().flat_map(|role| &role.hosts);
+    assert_eq!((left.outcome, sample.outcome), (Outcome::Placed, Outcome::Placed));
+    let hosts = left.roles.values().flat_map(|role| &role.hosts);
     assert!(
         hosts.map(|host| host.change).eq([Change::Keep; 5]),
         "what SIP placed stays"
@@ -46,14 +49,31 @@ fn sips_own_samples_are_placed_with_their_addresses_checked() {
 }
 
 #[test]
-fn treasuremaps_clusters_are_read_and_refused_without_hosts() {
-    let Some(samples) = samples() else { return };
-    let report = report(&[samples.join("treasuremap")], "default");
-    assert_eq!(report.clusters.len(), 2);
-    assert!(
-        report
-            .clusters
-            .iter()
-            .all(|cluster| cluster.outcome == Outcome::Refused)
+fn samples_are_placed_and_what_sip_placed_stays() {
+    are_placed(
+        &[own("stock"), own("left-by-sip.yaml")],
+        "freight/depot",
+        "stock/stock",
     );
+    if let Some(folder) = beside("sip") {
+        are_placed(
+            &[folder],
+            "sipcluster-system/legacy",
+            "sipcluster-system/sipcluster-system",
+        );
+    }
+}
+
+#[test]
+fn clusters_are_read_and_refused_without_hosts() {
+    for folder in [Some(own("pair")), beside("treasuremap")].into_iter().flatten() {
+        let report = report(&[folder], "default");
+        assert_eq!(report.clusters.len(), 2);
+        assert!(
+            report
+                .clusters
+                .iter()
+                .all(|cluster| cluster.outcome == Outcome::Refused)
+        );
+    }
 }

@@ -134,10 +134,7 @@ mod tests {
 
             share(group.path()).unwrap();
 
-            assert_eq!(
-                fs::read_to_string(group.path().join(file)).unwrap(),
-                expected
-            );
+            assert_eq!(fs::read_to_string(group.path().join(file)).unwrap(), expected);
             assert_eq!(fs::read_dir(group.path()).unwrap().count(), 1);
         }
     }

@@ -94,26 +94,20 @@ async fn sip_sample_gets_ready(folder: &Path, files: &[&str], sample: &Cluster, 
 }
 
 #[tokio::test]
-async fn a_sample_in_sips_form_gets_ready_unchanged() {
+async fn samples_in_sips_form_get_ready_unchanged() {
     let sample = cluster("stock", "stock");
     let files = ["secrets.yaml", "hosts.yaml", "sipcluster.yaml"];
     sip_sample_gets_ready(&own("stock"), &files, &sample, &["jumpHost", "auth"]).await;
-}
-
-#[tokio::test]
-async fn sips_own_sample_applies_unchanged_and_gets_ready() {
-    let Some(folder) = beside("sip") else {
-        eprintln!("no copy of SIP's samples beside this checkout");
-        return;
-    };
-    let sample = cluster("sipcluster-system", "sipcluster-system");
-    let files = [
-        "baremetalhost-secrets.yaml",
-        "baremetalhosts.yaml",
-        "ssh_private_keys_secret.yaml",
-        "sipcluster.yaml",
-    ];
-    sip_sample_gets_ready(&folder, &files, &sample, &["jumpHost"]).await;
+    if let Some(folder) = beside("sip") {
+        let sample = cluster("sipcluster-system", "sipcluster-system");
+        let files = [
+            "baremetalhost-secrets.yaml",
+            "baremetalhosts.yaml",
+            "ssh_private_keys_secret.yaml",
+            "sipcluster.yaml",
+        ];
+        sip_sample_gets_ready(&folder, &files, &sample, &["jumpHost"]).await;
+    }
 }
 
 /// The later of two clusters with the same node ports says that they are taken, with no name of the other namespace, and the earlier one
@@ -155,35 +149,42 @@ async fn node_ports_pass_to_the_later_cluster_when_freed() {
     stage.nothing_was_forbidden();
 }
 
-#[tokio::test]
-async fn treasuremap_clusters_get_ready_without_sharing_ports() {
-    let Some(folder) = beside("treasuremap") else {
-        eprintln!("no copy of treasuremap's samples beside this checkout");
-        return;
-    };
+/// Two clusters that ask for the same ports: each gets ready in a site of its own, and the second of one site has a conflict.
+async fn get_ready_without_sharing_ports([first, second]: [(Cluster, PathBuf); 2]) {
     let region = Arc::new(Region::start("north").await.unwrap());
     let (one, other) = tokio::join!(
         Stage::start_in(Arc::clone(&region), "site-a", &[HOSTS_NAMESPACE], &AGENTS),
         Stage::start_in(Arc::clone(&region), "site-b", &[HOSTS_NAMESPACE], &AGENTS),
     );
-    let (lma, wordpress) = (cluster("lma", "lma"), cluster("wordpress", "wordpress"));
     for stage in [&one, &other] {
         stage.load(&treasuremap_hosts()).await;
-        stage.site.create_tenant_namespace("lma").await.unwrap();
-        stage.site.create_tenant_namespace("wordpress").await.unwrap();
+        for (cluster, _) in [&first, &second] {
+            stage
+                .site
+                .create_tenant_namespace(&cluster.namespace)
+                .await
+                .unwrap();
+        }
     }
-    let (lma_file, wordpress_file) = (
-        folder.join("lma-sipcluster.yaml"),
-        folder.join("wordpress-sipcluster.yaml"),
-    );
 
-    apply_strictly(&one, "lma", &lma_file).await;
-    apply_strictly(&other, "wordpress", &wordpress_file).await;
-    one.ready(&lma).await;
-    other.ready(&wordpress).await;
+    apply_strictly(&one, &first.0.namespace, &first.1).await;
+    apply_strictly(&other, &second.0.namespace, &second.1).await;
+    one.ready(&first.0).await;
+    other.ready(&second.0).await;
 
-    apply_strictly(&one, "wordpress", &wordpress_file).await;
-    the_later_one_has_a_conflict(&one, &lma, &wordpress).await;
+    apply_strictly(&one, &second.0.namespace, &second.1).await;
+    the_later_one_has_a_conflict(&one, &first.0, &second.0).await;
     one.nothing_was_forbidden();
     other.nothing_was_forbidden();
+}
+
+#[tokio::test]
+async fn clusters_get_ready_without_sharing_ports() {
+    let pair = |folder: &Path, names: [&str; 2], suffix: &str| {
+        names.map(|name| (cluster(name, name), folder.join(format!("{name}{suffix}.yaml"))))
+    };
+    get_ready_without_sharing_ports(pair(&own("pair"), ["metrics", "blog"], "")).await;
+    if let Some(folder) = beside("treasuremap") {
+        get_ready_without_sharing_ports(pair(&folder, ["lma", "wordpress"], "-sipcluster")).await;
+    }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::fixtures::{faults, parse, real, sample, sample_with};
+use crate::fixtures::{faults, of_kind, parse, sample, sample_with, samples};
 use crate::{Balance, Cluster, NetworkId, SIPCluster};
 
 #[test]
@@ -75,35 +75,42 @@ fn a_spec_survives_a_round_trip() {
 }
 
 #[test]
-fn real_samples_are_accepted_and_survive_a_round_trip() {
-    for file in [
-        "sip/sipcluster.yaml",
-        "treasuremap/lma-sipcluster.yaml",
-        "treasuremap/wordpress-sipcluster.yaml",
-    ] {
-        for object in real(file) {
+fn samples_are_accepted_and_survive_a_round_trip() {
+    let files = samples(
+        &["stock/sipcluster.yaml", "pair/metrics.yaml", "pair/blog.yaml"],
+        &[
+            "sip/sipcluster.yaml",
+            "treasuremap/lma-sipcluster.yaml",
+            "treasuremap/wordpress-sipcluster.yaml",
+        ],
+    );
+    for (file, objects) in files {
+        for object in of_kind(objects, "SIPCluster") {
             let typed: SIPCluster = serde_json::from_value(object.clone()).unwrap();
-            assert_eq!(serde_json::to_value(&typed).unwrap(), object, "{file}");
+            assert_eq!(
+                serde_json::to_value(&typed).unwrap(),
+                object,
+                "{}",
+                file.display()
+            );
             let mut served = object;
             served["metadata"]["uid"] = "u".into();
             // Where a manifest has no namespace, kubectl sets one.
             served["metadata"]["namespace"] = "default".into();
             let cluster = parse(served).unwrap();
-            assert_eq!(cluster.roles().len(), 2, "{file}");
-            assert_eq!(cluster.services().count(), 3, "{file}");
+            assert_eq!(cluster.roles().len(), 2, "{}", file.display());
+            assert!(cluster.services().count() >= 3, "{}", file.display());
         }
     }
 }
 
 #[test]
 fn a_sipcluster_that_sip_left_is_accepted() {
-    let clusters: Vec<_> = real("sip/leftovers.yaml")
-        .into_iter()
-        .filter(|object| object["kind"] == "SIPCluster")
-        .collect();
-    for mut object in clusters {
-        object["metadata"]["uid"] = "u".into();
-        assert_eq!(faults(object), [] as [&str; 0]);
+    for (_, objects) in samples(&["left-by-sip.yaml"], &["sip/leftovers.yaml"]) {
+        for mut object in of_kind(objects, "SIPCluster") {
+            object["metadata"]["uid"] = "u".into();
+            assert_eq!(faults(object), [] as [&str; 0]);
+        }
     }
 }
 

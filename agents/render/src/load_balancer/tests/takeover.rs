@@ -7,37 +7,40 @@ use serde_json::Value;
 
 use crate::load_balancer::{control_plane, worker};
 
-/// SIP's objects, from a real API server. Not part of the project: where they are absent, the test of the selector stays.
-fn leftovers() -> Option<Vec<Value>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/sip/leftovers.yaml");
-    let text = std::fs::read_to_string(file).ok()?;
-    Some(serde_saphyr::from_multiple(&text).unwrap())
+/// Objects that SIP leaves: this project's, and those of a real API server where a copy lies beside the checkout.
+fn leftovers() -> Vec<Vec<Value>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let own = root.join("tests/site/samples/left-by-sip.yaml");
+    let real = Some(root.join("../shared/data/sip/leftovers.yaml")).filter(|file| file.is_file());
+    [own]
+        .into_iter()
+        .chain(real)
+        .map(|file| serde_saphyr::from_multiple(&std::fs::read_to_string(file).unwrap()).unwrap())
+        .collect()
 }
 
-fn legacy() -> Cluster {
-    let yaml = "
-metadata: {name: legacy, namespace: sipcluster-system, uid: u}
-apiVersion: airship.airshipit.org/v1
-kind: SIPCluster
-spec:
-  services:
-    loadBalancerControlPlane: [{image: 'haproxy:2.3.2', nodeInterfaceId: oam-ipv4, nodePort: 30001}]
-    loadBalancerWorker: [{image: 'haproxy:2.3.2', nodeInterfaceId: oam-ipv4, nodePortRange: {start: 30002, end: 30004}}]
-";
-    let object: SIPCluster = serde_saphyr::from_str(yaml).unwrap();
+/// The cluster among them.
+fn cluster(objects: &[Value]) -> Cluster {
+    let mut object = objects
+        .iter()
+        .find(|object| object["kind"] == "SIPCluster")
+        .unwrap()
+        .clone();
+    object["metadata"]["uid"] = "u".into();
+    let object: SIPCluster = serde_json::from_value(object).unwrap();
     Cluster::parse(&object).unwrap()
 }
 
 #[test]
 fn the_selector_is_that_of_sip() {
-    let cluster = legacy();
+    let cluster = cluster(&leftovers()[0]);
     let objects = control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &[]);
     let selector = serde_json::to_value(objects.deployment.spec.selector).unwrap();
     assert_eq!(
         selector,
         serde_json::json!({ "matchLabels": {
             "app.kubernetes.io/component": "loadbalancer",
-            "app.kubernetes.io/instance": "loadbalancer-controlplane-legacy",
+            "app.kubernetes.io/instance": "loadbalancer-controlplane-depot",
             "app.kubernetes.io/name": "haproxy",
             "app.kubernetes.io/part-of": "sip",
         }})
@@ -46,8 +49,13 @@ fn the_selector_is_that_of_sip() {
 
 #[test]
 fn the_objects_fit_those_that_sip_left() {
-    let Some(leftovers) = leftovers() else { return };
-    let cluster = legacy();
+    for left in leftovers() {
+        fit_those_that_sip_left(&left);
+    }
+}
+
+fn fit_those_that_sip_left(leftovers: &[Value]) {
+    let cluster = cluster(leftovers);
     let balancers = [
         control_plane(&cluster, &cluster.load_balancers_control_plane()[0], &[]),
         worker(&cluster, &cluster.load_balancers_worker()[0], &[]),
