@@ -191,4 +191,13 @@ impl Site {
         let client = self.access.client();
         Ok(readiness::serving(&mut self.control_plane.apiserver, &client, "/readyz", PATIENCE).await?)
     }
+
+    /// Kills and starts the API server's store and the API server again, and waits until it serves.
+    ///
+    /// # Errors
+    /// When one of them does not come back.
+    pub async fn restart_store(&mut self) -> Result<(), Error> {
+        self.control_plane.etcd.restart().await?;
+        self.restart_api_server().await
+    }
 }

@@ -14,7 +14,7 @@ use sandbox::{
 use serde_json::{Value, json};
 
 use super::{CLUSTERS, SCENARIO, Soak};
-use crate::fixtures::{Cluster, Role, cluster, make_again, set_consumer};
+use crate::fixtures::{AGENTS, Cluster, Role, cluster, make_again, set_consumer};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,12 +33,14 @@ pub(super) enum Happening {
     AgentKilled(Agent),
     SchedulerKilled,
     LedgerLost,
+    ApiServerKilled,
+    StoreKilled,
     Moved,
     MoveWithdrawn,
 }
 
 /// Each as often as it is here.
-const STORM: [Happening; 22] = [
+const STORM: [Happening; 24] = [
     Happening::Created,
     Happening::Created,
     Happening::Resized,
@@ -58,6 +60,8 @@ const STORM: [Happening; 22] = [
     Happening::AgentKilled(Agent::LoadBalancer),
     Happening::SchedulerKilled,
     Happening::LedgerLost,
+    Happening::ApiServerKilled,
+    Happening::StoreKilled,
     Happening::Moved,
     Happening::Moved,
     Happening::MoveWithdrawn,
@@ -130,10 +134,20 @@ impl Soak {
         (what == Happening::Moved).then_some(host.name)
     }
 
+    /// One that could not renew its Lease for too long ends, and the kubelet would start it again.
+    pub(super) async fn start_agents_that_ended(&mut self) {
+        for agent in AGENTS {
+            if self.stage.agent(agent).check().is_err() {
+                self.stage.agent(agent).restart().await.unwrap();
+            }
+        }
+    }
+
     /// Returns the host that it happened to, if it happened to one.
     async fn happen(&mut self, what: Happening) -> Host {
         let index = self.random.random_range(0..CLUSTERS);
         let host = self.any_host(what);
+        self.start_agents_that_ended().await;
         match what {
             Happening::Created => {
                 let wanted = shape(&mut self.random, index);
@@ -194,6 +208,8 @@ impl Soak {
             Happening::AgentKilled(agent) => self.stage.agent(agent).restart().await.unwrap(),
             Happening::SchedulerKilled => self.stage.region_mut().scheduler().restart().await.unwrap(),
             Happening::LedgerLost => self.stage.region_mut().lose_ledger().await.unwrap(),
+            Happening::ApiServerKilled => self.stage.site.restart_api_server().await.unwrap(),
+            Happening::StoreKilled => self.stage.site.restart_store().await.unwrap(),
             Happening::Moved => self.annotate(&host.name, MOVED, json!("")).await,
             Happening::MoveWithdrawn => self.annotate(&host.name, MOVED, Value::Null).await,
         }

@@ -108,11 +108,12 @@ impl Soak {
     }
 
     /// Waits until every cluster has been answered for what it asks now, and every promise is held.
-    async fn is_settled(&self) {
+    async fn is_settled(&mut self) {
         let begun = Instant::now();
         // What is answered only then is only begun when nothing that takes time is in its way any more.
         let mut free = begun;
         loop {
+            self.start_agents_that_ended().await;
             let clusters = self.stage.clusters(SCENARIO);
             let mut broken = promises::broken(&self.stage.site.client(), &[HOSTS_NAMESPACE])
                 .await
