@@ -57,11 +57,11 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
-        Self::start_with(BIND_PASSWORD).await
+        Self::start_with(BIND_PASSWORD, "info").await
     }
 
-    /// With this password of the account that searches the directory.
-    async fn start_with(bind_password: &str) -> Self {
+    /// With this password of the account that searches the directory, and agents that log what this filter says.
+    async fn start_with(bind_password: &str, log: &str) -> Self {
         let group = Group::new("sign-in").unwrap();
         let directory = Directory::start(&group, &[ADA, BOB], bind_password)
             .await
@@ -71,19 +71,22 @@ impl Scene {
         fs::write(&password, "password of the storage").unwrap();
         let mut stage = Stage::start("sign-in", &[]).await;
         stage.site.create_tenant_namespace(NAMESPACE).await.unwrap();
-        let sections = |config: &mut sandbox::region::SiteConfig| {
-            config.not_installed = vec!["jumpHost".to_owned(), "loadBalancer".to_owned()];
-        };
-        stage.start_agent_where(Agent::Cluster, sections).await;
+        let mut config = stage.config(&[HOSTS_NAMESPACE]);
         let variables = [
+            ("RUST_LOG", log.to_owned()),
             ("SIP_DEX_STORAGE_ENDPOINTS", etcd.endpoints().join(",")),
             ("SIP_DEX_STORAGE_PASSWORD_FILE", password.display().to_string()),
         ];
-        let config = stage.config(&[HOSTS_NAMESPACE]);
         let agent = stage
             .region
             .start_agent_with(&stage.site, Agent::Dex, &config, &variables);
         let mut agent = agent.await.unwrap();
+        config.not_installed = vec!["jumpHost".to_owned(), "loadBalancer".to_owned()];
+        let claims = stage
+            .region
+            .start_agent_with(&stage.site, Agent::Cluster, &config, &variables[..1]);
+        let claims = claims.await.unwrap();
+        stage.agents.insert(Agent::Cluster, claims);
         stage.agents_are_ready().await;
         agent.is_ready().await.unwrap();
         Self {

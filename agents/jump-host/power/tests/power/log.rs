@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-/// Every line that this process logs.
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sandbox::redfish_emulator::{PASSWORD, USER};
+
+/// Every line that this process logs, at any level.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -28,7 +31,7 @@ pub(crate) fn log() -> Log {
         let writer = log.clone();
         tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
-            .with_max_level(tracing::Level::DEBUG)
+            .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)
             .init();
         log
@@ -39,6 +42,13 @@ pub(crate) fn log() -> Log {
 impl Log {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    /// Whether the emulator's password is in it: as it is, or as HTTP's basic authentication sends it.
+    pub(crate) fn has_the_password(&self) -> bool {
+        let basic = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+        let text = self.text();
+        text.contains(PASSWORD) || text.contains(basic.trim_end_matches('='))
     }
 
     /// Lines of the audit log with all of these words.

@@ -1,4 +1,4 @@
-//! Secrets are in the Secrets that are meant to have them, and nowhere else: not in another object, not in a log.
+//! Secrets are in the Secrets that are meant to have them, and nowhere else: not in another object, not in a log at any level.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -123,7 +123,7 @@ fn found<'a>(hidden: &'a BTreeMap<String, String>, texts: &'a [(String, String)]
 
 #[tokio::test]
 async fn no_object_but_its_secret_holds_a_secret() {
-    let scene = Scene::start_with(BIND_PASSWORD).await;
+    let scene = Scene::start_with(BIND_PASSWORD, "trace").await;
     let stage = &scene.stage;
     let condition = AUTH_READY.as_str();
     let authority = scene.directory.authority().unwrap();
@@ -173,7 +173,10 @@ async fn no_object_but_its_secret_holds_a_secret() {
     let hidden = secrets(&scene).await;
     let objects = objects(&stage.site).await;
     let mut texts = logs(stage.site.directory());
-    assert!(texts.iter().any(|(log, _)| log.ends_with("sip-dex-agent.log")));
+    for agent in ["sip-dex-agent.log", "sip-cluster-agent.log"] {
+        let (_, text) = texts.iter().find(|(log, _)| log.ends_with(agent)).unwrap();
+        assert!(text.contains(" TRACE "), "{agent}");
+    }
     texts.extend(logs(scene.group.directory()));
     texts.extend(logs(stage.region.directory()));
     let audit = fs::read_to_string(stage.site.directory().join("audit.log")).unwrap();
