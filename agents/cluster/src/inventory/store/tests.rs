@@ -261,3 +261,22 @@ fn a_message_ends_at_its_bytes_and_the_next_continues() {
     let all: Vec<String> = (0..HOSTS).map(|number| format!("h{number:0>2}")).collect();
     assert_eq!(reported, all);
 }
+
+#[test]
+fn users_and_owners_of_a_host_outlast_it() {
+    let owner = json!([{ "apiVersion": "x/v1", "kind": "Metal3Machine", "name": "m-0", "uid": "u", "controller": true }]);
+    let owned = with(used(host("h1")), "/metadata/ownerReferences", owner);
+    let inventory = inventory([owned.clone(), host("h2")]);
+    let id = |name: &str| inventory.host(&key(name)).unwrap().id().clone();
+    let (first, second) = (id("h1"), id("h2"));
+    assert_eq!(inventory.gone_host(&first), None, "it is there");
+    inventory.delete_host(&key("h1"));
+    inventory.retain_hosts("metal", &BTreeSet::new());
+    let gone = inventory.gone_host(&first).unwrap();
+    let consumer = gone.consumer.and_then(|consumer| consumer.name);
+    assert_eq!(consumer.as_deref(), Some("m-0"));
+    assert_eq!(gone.owners.first().map(|owner| &*owner.uid), Some("u"));
+    assert_eq!(inventory.gone_host(&second), None, "nothing used or owned it");
+    inventory.put_host(&parse(owned));
+    assert_eq!(inventory.gone_host(&first), None, "it is there again");
+}
