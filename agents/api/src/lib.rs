@@ -26,8 +26,8 @@ pub mod events;
 pub mod labels;
 
 pub use bare_metal_host::{
-    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, ConsumerReference, Provisioning,
-    SecretReference,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, ConsumerReference, HostCondition,
+    Provisioning, SecretReference,
 };
 pub use cluster::{
     Auth, BadImage, Balance, BoundRole, Cluster, ClusterReference, Connector, ControlPlaneBalancer,

@@ -280,3 +280,24 @@ fn users_and_owners_of_a_host_outlast_it() {
     inventory.put_host(&parse(owned));
     assert_eq!(inventory.gone_host(&first), None, "it is there again");
 }
+
+#[test]
+fn a_fault_that_a_bmc_reports_is_told_and_fails_nothing() {
+    let condition =
+        json!([{ "type": "Healthy", "status": "False", "reason": "CriticalError", "message": "fan 2" }]);
+    let inventory = inventory([
+        with(host("h1"), "/status/conditions", condition),
+        with(host("h2"), "/spec/networkData", json!(null)),
+    ]);
+    let hosts = inventory.take(10).hosts;
+    let told: Vec<bool> = hosts.iter().map(|host| host.unhealthy).collect();
+    assert_eq!(told, [true, false]);
+    assert!(!hosts[0].marked_failed && hosts[0].operational_status() == wire::OperationalStatus::Ok);
+    let words = "its BMC reports a fault, condition Healthy is False: CriticalError: fan 2";
+    assert!(
+        hosts[0].problems.iter().any(|problem| problem == words),
+        "{:?}",
+        hosts[0].problems
+    );
+    assert!(hosts[1].problems.is_empty());
+}
