@@ -22,6 +22,11 @@ pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String
     let machine = match machine {
         Some(MachineLookup::Found(machine)) => machine,
         Some(MachineLookup::Claim(claim)) => return format!("; delete {claim}: no Machine uses that"),
+        Some(MachineLookup::Kept(cluster)) => {
+            return format!(
+                "; Cluster API keeps it in the name of {cluster} for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host"
+            );
+        }
         Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
     };
     let words = if is_surplus(member) {
@@ -43,7 +48,9 @@ pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
         Some(MachineLookup::Collected(owner)) => format!(
             "; nobody deleted it: its owner {owner} was gone, and Kubernetes' garbage collector deletes hosts without their owners"
         ),
-        Some(MachineLookup::Claim(_) | MachineLookup::Unreadable(_)) | None => String::new(),
+        Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Unreadable(_)) | None => {
+            String::new()
+        }
     }
 }
 
@@ -91,6 +98,7 @@ mod tests {
         let alone = MachineLookup::Found(Machine::parse("metal/m-0").unwrap());
         let claim = MachineLookup::Claim("HostClaim shop/c-0".to_owned());
         let collected = MachineLookup::Collected("Metal3Machine metal/m-0".to_owned());
+        let kept = MachineLookup::Kept("Cluster metal/shop".to_owned());
         let unreadable = MachineLookup::Unreadable("not now".to_owned());
         for (reason, machine, expected) in [
             (
@@ -141,6 +149,11 @@ mod tests {
             ("gone", Some(&claim), ""),
             ("gone", None, ""),
             ("failed", Some(&collected), ""),
+            (
+                "surplus",
+                Some(&kept),
+                "; Cluster API keeps it in the name of Cluster metal/shop for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host",
+            ),
             ("surplus", Some(&unreadable), ""),
             ("failed", None, ""),
         ] {

@@ -10,6 +10,8 @@ use super::machine::{CLUSTER_API, Machine, metadata, objects};
 
 /// Group of the kinds of Cluster API's providers.
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+/// Kind of Cluster API's clusters.
+const CLUSTER: &str = "Cluster";
 /// Kind of what CAPM3 makes of a Machine.
 const METAL3_MACHINE: &str = "Metal3Machine";
 
@@ -20,6 +22,9 @@ pub(super) enum User {
     Machine(Machine),
     /// A `HostClaim` that no Machine uses, which this names by kind, namespace and name.
     Claim(String),
+    /// Nothing at present: CAPM3 1.14 keeps the host for the next Machine of its owner (`nodeReuse`). This names the Cluster that it puts in the place
+    /// of the Machine, by kind, namespace and name.
+    Kept(String),
 }
 
 /// What a host that is gone leaves behind.
@@ -37,6 +42,10 @@ pub(super) enum Left {
 /// # Errors
 /// What the API server answers.
 pub(super) async fn find(client: &Client, consumer: &ConsumerReference) -> kube::Result<Option<User>> {
+    if is_cluster(consumer) {
+        let cluster = format!("{CLUSTER} {}/{}", part(&consumer.namespace), part(&consumer.name));
+        return Ok(Some(User::Kept(cluster)));
+    }
     if !consumer.is_host_claim() {
         return Ok(of_metal3_machine(client, consumer).await?.map(User::Machine));
     }
@@ -89,7 +98,7 @@ pub(super) async fn find_left(
     };
     Ok(match user {
         Some(User::Machine(machine)) if !machine.leaves() => Some(Left::Machine(machine)),
-        Some(User::Machine(_) | User::Claim(_)) | None => None,
+        Some(User::Machine(_) | User::Claim(_) | User::Kept(_)) | None => None,
     })
 }
 
@@ -112,6 +121,11 @@ async fn collected(
     }
     let first = owners.first();
     Ok(first.map(|owner| format!("{} {namespace}/{}", owner.kind, owner.name)))
+}
+
+fn is_cluster(consumer: &ConsumerReference) -> bool {
+    let version = part(&consumer.api_version).parse::<GroupVersion>().ok();
+    consumer.kind.as_deref() == Some(CLUSTER) && version.is_some_and(|version| version.group == CLUSTER_API)
 }
 
 fn part(text: &Option<String>) -> &str {
@@ -232,7 +246,7 @@ mod tests {
     fn shown(user: Option<User>) -> String {
         match user {
             Some(User::Machine(machine)) => format!("{machine} of {}", machine.owner().unwrap_or("nobody")),
-            Some(User::Claim(claim)) => claim,
+            Some(User::Claim(name) | User::Kept(name)) => name,
             None => "nobody".to_owned(),
         }
     }
@@ -266,6 +280,11 @@ mod tests {
                 "HostClaim shop/c-0",
             ),
             (of_claim(), vec![metal3_machine(), machine(false)], "nobody"),
+            (
+                reference("cluster.x-k8s.io/v1beta2", CLUSTER, "metal", "shop"),
+                vec![],
+                "Cluster metal/shop",
+            ),
             (
                 reference("x/v1", HOST_CLAIM, "shop", "c-0"),
                 vec![claim(metal3()), metal3_machine()],

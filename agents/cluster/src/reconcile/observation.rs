@@ -74,6 +74,8 @@ pub(super) enum MachineLookup {
     Found(Machine),
     /// A `HostClaim` without Machine uses it, which this names by kind, namespace and name.
     Claim(String),
+    /// No Machine uses it, but CAPM3 keeps it for one, in the name of this Cluster.
+    Kept(String),
     /// The host is gone, as its owner is, which this names by kind, namespace and name: the garbage collector deletes such hosts.
     Collected(String),
     /// There may be one; why it could not be read, for people.
@@ -85,6 +87,7 @@ impl From<User> for MachineLookup {
         match user {
             User::Machine(machine) => Self::Found(machine),
             User::Claim(claim) => Self::Claim(claim),
+            User::Kept(cluster) => Self::Kept(cluster),
         }
     }
 }
