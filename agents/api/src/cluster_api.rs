@@ -9,7 +9,9 @@ use vocabulary::LabelValue;
 use crate::{annotations, bare_metal_host::ConsumerReference, fault::Fault, labels, sip_cluster::SIPCluster};
 
 /// Group of metal3's own kinds.
-const METAL3: &str = "metal3.io";
+pub const METAL3: &str = "metal3.io";
+/// Kind of metal3 by which a tenant claims a host of another namespace. It may have a consumer of its own, such as a `Metal3Machine`.
+pub const HOST_CLAIM: &str = "HostClaim";
 
 /// A Cluster API cluster. Its namespace may be left open.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -85,10 +87,7 @@ impl ClusterApiCluster {
     /// [`labels::CLUSTER_API`].
     #[must_use]
     pub fn owns(&self, consumer: &ConsumerReference, tenant: &str, label: Option<&str>) -> Belongs {
-        let group = consumer.api_version.as_deref().unwrap_or_default();
-        let group = group.split('/').next().unwrap_or_default();
-        let kind = consumer.kind.as_deref().unwrap_or_default();
-        let is_claim = (group, kind) == (METAL3, "HostClaim");
+        let is_claim = consumer.is_host_claim();
         // A HostClaim carries no name of a Cluster; it lives in the namespace of the tenant.
         let namespace = self.namespace.as_deref().or(is_claim.then_some(tenant));
         let label = label.filter(|label| !label.is_empty());
@@ -101,6 +100,16 @@ impl ClusterApiCluster {
             None if is_claim => Belongs::Yes,
             None => Belongs::Unknown,
         }
+    }
+}
+
+impl ConsumerReference {
+    /// Whether it is a `HostClaim` of metal3.
+    #[must_use]
+    pub fn is_host_claim(&self) -> bool {
+        let group = self.api_version.as_deref().unwrap_or_default();
+        let group = group.split('/').next().unwrap_or_default();
+        (group, self.kind.as_deref()) == (METAL3, Some(HOST_CLAIM))
     }
 }
 

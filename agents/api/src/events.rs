@@ -83,7 +83,7 @@ reasons! {
     Adopted: Normal on Host, "The host was labelled for the SIPCluster before the scheduler knew it; the cluster holds it now.";
     Relabeled: Normal on Host, "Somebody changed the labels; they are put back.";
     Released: Normal on Host, "The labels of the SIPCluster are removed.";
-    InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used; the note names each with its rule.";
+    InvalidHost: Warning on Host, "Annotations, labels or network data of the host cannot be used, its consumer belongs to no cluster that holds it, or its BMC reports a fault; the note has each.";
     PowerChanged: Normal on Power, "A user of a jump host has changed the power state; the note names the key, the pod and the action.";
     PowerChangeFailed: Warning on Power, "The same, and it has failed; the note states why.";
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use vocabulary::{NetworkId, OperationalStatus, ProvisioningState};
 
 use crate::annotations;
-use crate::bare_metal_host::{BareMetalHost, BareMetalHostSpec, Bmc, ConsumerReference};
+use crate::bare_metal_host::{BareMetalHost, BareMetalHostSpec, Bmc, ConsumerReference, HostCondition};
 use crate::fault::{Fault, Invalid};
 use crate::network_data::NetworkData;
 
@@ -50,6 +50,7 @@ pub struct Host {
     online: bool,
     powered_on: bool,
     inspected: bool,
+    fault: Option<String>,
     paused: bool,
     detached: bool,
     deleting: bool,
@@ -126,6 +127,7 @@ impl Host {
             online: online.unwrap_or_default(),
             powered_on: status.powered_on.unwrap_or_default(),
             inspected: status.hardware.is_some(),
+            fault: bmc_fault(status.conditions.as_deref().unwrap_or_default()),
             paused: annotated(annotations::PAUSED),
             detached: annotated(annotations::DETACHED) || operational_status == OperationalStatus::Detached,
             deleting: metadata.deletion_timestamp.is_some(),
@@ -231,6 +233,12 @@ impl Host {
         self.inspected
     }
 
+    /// The fault that its BMC reports, for people, if it does.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
     /// Whether metal3 is told not to reconcile it.
     #[must_use]
     pub fn is_paused(&self) -> bool {
@@ -329,6 +337,27 @@ fn bmc_address(bmc: Option<&Bmc>, faults: &mut Vec<Fault>) -> Option<BmcAddress>
     };
     faults.push(Fault::new(PATH, "hidden", rule));
     None
+}
+
+/// The condition by which metal3 tells the health that a BMC reports; `Unknown` is no fault.
+const HEALTHY: &str = "Healthy";
+
+fn bmc_fault(conditions: &[HostCondition]) -> Option<String> {
+    let unhealthy = |condition: &&HostCondition| {
+        condition.kind.as_deref() == Some(HEALTHY) && condition.status.as_deref() == Some("False")
+    };
+    let HostCondition {
+        kind: _,
+        status: _,
+        reason,
+        message,
+    } = conditions.iter().find(unhealthy)?;
+    let words = [reason, message].into_iter().flatten();
+    let words: Vec<&str> = words
+        .map(String::as_str)
+        .filter(|text| !text.is_empty())
+        .collect();
+    Some(words.join(": "))
 }
 
 fn placement_revision(object: &BareMetalHost, faults: &mut Vec<Fault>) -> Option<u64> {

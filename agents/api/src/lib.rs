@@ -26,8 +26,8 @@ pub mod events;
 pub mod labels;
 
 pub use bare_metal_host::{
-    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, ConsumerReference, Provisioning,
-    SecretReference,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, ConsumerReference, HostCondition,
+    Provisioning, SecretReference,
 };
 pub use cluster::{
     Auth, BadImage, Balance, BoundRole, Cluster, ClusterReference, Connector, ControlPlaneBalancer,
@@ -37,7 +37,7 @@ pub use cluster::{
     Service, Source, UpstreamOidc, UserSearch, WorkerBalancer,
     size::{PROVIDER as PROVIDER_BYTES, stored as stored_bytes},
 };
-pub use cluster_api::{Belongs, ClusterApiCluster, described as describe_consumer};
+pub use cluster_api::{Belongs, ClusterApiCluster, HOST_CLAIM, METAL3, described as describe_consumer};
 pub use crd::{custom_resource_definitions, to_yaml as crd_to_yaml};
 pub use fault::{Fault, Invalid};
 pub use host::{BmcAddress, Host};

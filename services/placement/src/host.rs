@@ -29,6 +29,8 @@ pub struct Host {
     pub deleting: bool,
     /// `status.poweredOn`. A preference only.
     pub powered_on: bool,
+    /// The condition `Healthy` is `False`: the BMC reports a fault. A preference only.
+    pub unhealthy: bool,
     /// `status.hardware` is present. A preference only.
     pub inspected: bool,
     /// Annotation `sip.airshipit.org/cordoned` is present: no new claim, never a failure.
@@ -50,7 +52,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that is available, without labels, addresses, consumer or any flag; powered on and inspected.
+    /// A host that is available, without labels, addresses, consumer or any flag; powered on, healthy and inspected.
     #[must_use]
     pub fn available(id: HostId) -> Self {
         Self {
@@ -62,6 +64,7 @@ impl Host {
             detached: false,
             deleting: false,
             powered_on: true,
+            unhealthy: false,
             inspected: true,
             cordoned: false,
             marked_failed: false,

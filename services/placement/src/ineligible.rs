@@ -87,6 +87,7 @@ pub(crate) fn own_reasons(host: &Host) -> Vec<Ineligible> {
         detached,
         deleting,
         powered_on: _,
+        unhealthy: _,
         inspected: _,
         cordoned,
         marked_failed,

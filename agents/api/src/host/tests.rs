@@ -114,6 +114,30 @@ fn every_state_of_metal3_is_known_and_others_are_kept() {
 }
 
 #[test]
+fn only_a_false_condition_healthy_is_a_fault() {
+    for (conditions, expected) in [
+        ("[]", None),
+        ("[{type: Healthy, status: 'True', reason: Healthy}]", None),
+        ("[{type: Healthy, status: Unknown, reason: UnknownHealth}]", None),
+        ("[{type: Ready, status: 'False', reason: No}]", None),
+        (
+            "[{type: Ready, status: 'True'}, {type: Healthy, status: 'False', reason: CriticalHealth, message: fan 2}]",
+            Some("CriticalHealth: fan 2"),
+        ),
+        (
+            "[{type: Healthy, status: 'False', reason: WarningHealth}]",
+            Some("WarningHealth"),
+        ),
+    ] {
+        let host = parse(&format!(
+            "{{metadata: {{name: a, namespace: b, uid: c}}, status: {{conditions: {conditions}}}}}"
+        ));
+        assert_eq!(host.fault(), expected, "{conditions}");
+        assert!(host.reports().is_empty() && !host.is_unhealthy() && !host.is_failed());
+    }
+}
+
+#[test]
 fn a_state_that_this_version_does_not_know_is_reported() {
     let odd = parse(
         "{metadata: {name: a, namespace: b, uid: c}, status: {operationalStatus: tired, provisioning: {state: dreaming}}}",

@@ -14,7 +14,18 @@ const MESSAGE: usize = 1024;
 /// What could not be read of a host itself, and who uses it though nobody gave it to them.
 pub(super) fn faults(host: &Host, cluster_annotation: Option<&str>) -> Vec<String> {
     let faults = host.reports().iter().map(ToString::to_string);
-    faults.chain(foreign_use(host, cluster_annotation)).collect()
+    faults
+        .chain(host.fault().map(bmc_fault))
+        .chain(foreign_use(host, cluster_annotation))
+        .collect()
+}
+
+/// That a BMC reports a fault, for people: metal3 may change these words with every look at the host, so there is a limit.
+fn bmc_fault(words: &str) -> String {
+    let words = words
+        .get(..words.floor_char_boundary(MESSAGE))
+        .unwrap_or_default();
+    format!("its BMC reports a fault, condition Healthy is False: {words}")
 }
 
 /// A consumer on a host that no `SIPCluster` holds or has released.
@@ -112,6 +123,7 @@ pub(super) fn report(host: &Host) -> wire::Host {
         detached: host.is_detached(),
         deleting: host.is_deleting(),
         powered_on: host.is_powered_on(),
+        unhealthy: host.fault().is_some(),
         inspected: host.is_inspected(),
         cordoned: host.is_cordoned(),
         marked_failed: host.is_failed() || host.is_unhealthy(),

@@ -4,6 +4,7 @@
 
 mod cluster_report;
 mod dropped_namespaces;
+mod gone_hosts;
 mod host_faults;
 mod host_report;
 mod listed;
@@ -14,6 +15,7 @@ mod stream;
 mod watch;
 
 pub use dropped_namespaces::{DroppedNamespace, no_held_hosts_outside};
+pub use gone_hosts::GoneHost;
 pub use host_faults::HostFaults;
 pub use listed::Listed;
 pub use observed_host::{ObservedHost, SipLabels};

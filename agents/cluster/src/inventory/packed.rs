@@ -7,12 +7,14 @@ use std::{
 };
 
 use api::{BareMetalHost, Host, NetworkData, NetworkSecrets, SecretName, annotations};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use prost::Message as _;
 use proto::inventory::v1 as wire;
 
 use kit::placement::ObjectKey;
 
 use super::{
+    gone_hosts::GoneHost,
     host_report::{self, UnplacedUse},
     observed_host::ObservedHost,
 };
@@ -30,6 +32,7 @@ pub(super) struct PackedHost {
     /// What could not be read of the object itself.
     faults: Box<[String]>,
     unplaced_use: Option<Box<UnplacedUse>>,
+    owners: Box<[OwnerReference]>,
 }
 
 impl PackedHost {
@@ -51,6 +54,12 @@ impl PackedHost {
             cluster_annotation: cluster_annotation.map(|text| text.as_str().into()),
             faults: host_report::faults(&host, cluster_annotation.map(String::as_str)).into(),
             unplaced_use: host_report::unplaced_use(&host).map(Box::new),
+            owners: object
+                .metadata
+                .owner_references
+                .clone()
+                .unwrap_or_default()
+                .into(),
         };
         Some((packed, host_report::report(&host)))
     }
@@ -119,6 +128,16 @@ impl PackedHost {
             self.cluster_annotation.as_deref().map(str::to_owned),
             unremembered.map(|secret| secret.name.clone()),
         )
+    }
+
+    /// The host as it was, when it is gone.
+    pub(super) fn gone(&self) -> GoneHost {
+        let host = self.observed(&BTreeMap::new());
+        GoneHost {
+            id: host.id().clone(),
+            consumer: host.consumer().cloned(),
+            owners: self.owners.to_vec(),
+        }
     }
 
     /// Cluster API's name of the Cluster that uses it though no `SIPCluster` holds it.

@@ -13,6 +13,7 @@ use proto::inventory::v1 as wire;
 use tokio::sync::{Notify, watch};
 
 use super::{
+    gone_hosts::{GoneHost, GoneHosts},
     host_faults::HostFaults,
     host_report,
     observed_host::ObservedHost,
@@ -67,6 +68,7 @@ struct State {
     changed_hosts: BTreeSet<ObjectKey>,
     changed_clusters: BTreeSet<ObjectKey>,
     deleted_hosts: BTreeMap<ObjectKey, wire::HostRef>,
+    gone: GoneHosts,
     deleted_clusters: BTreeMap<ObjectKey, wire::ClusterRef>,
     host_faults: HostFaults,
 }
@@ -103,6 +105,12 @@ impl Inventory {
     pub fn host(&self, key: &ObjectKey) -> Option<ObservedHost> {
         let state = self.lock();
         state.hosts.get(key).map(|host| host.observed(&state.networks))
+    }
+
+    /// Who used and owned a host that is gone, if that is remembered.
+    #[must_use]
+    pub fn gone_host(&self, host: &HostId) -> Option<GoneHost> {
+        self.lock().gone.get(host).cloned()
     }
 
     /// Takes a host in.
@@ -386,6 +394,7 @@ impl State {
         next.complete(&mut report, &self.networks, refused, &self.served);
         report.error_since = host_report::error_since(&report, before.as_ref(), SystemTime::now());
         next.pack(&report);
+        self.gone.forget(&key);
         self.hosts.insert(key.clone(), next);
         self.reported(key, before.as_ref(), &report)
     }
@@ -426,6 +435,7 @@ impl State {
             self.changed_hosts.remove(key);
             self.refused.remove(key);
             self.host_faults.forget(key);
+            self.gone.add(known.gone());
             self.deleted_hosts
                 .insert(key.clone(), known.report().r#ref.unwrap_or_default());
         }

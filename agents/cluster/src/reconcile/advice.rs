@@ -7,6 +7,7 @@ use super::{machine::Machine, observation::MachineLookup};
 /// Reasons of a release, by the names that the scheduler gives them.
 const SURPLUS: &str = "surplus";
 const FAILED: &str = "failed";
+const GONE: &str = "gone";
 
 /// Whether a member leaves because its role has too many: only then its Machine is to go without another one in its place.
 pub(super) fn is_surplus(member: &Member) -> bool {
@@ -15,8 +16,18 @@ pub(super) fn is_surplus(member: &Member) -> bool {
 
 /// What to do with the Machine on the host of a member that leaves, to follow what the message says; empty where there is none.
 pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String {
-    let Some(MachineLookup::Found(machine)) = machine else {
-        return String::new();
+    if member.release_reason() == Some(GONE) {
+        return of_gone_host(machine);
+    }
+    let machine = match machine {
+        Some(MachineLookup::Found(machine)) => machine,
+        Some(MachineLookup::Claim(claim)) => return format!("; delete {claim}: no Machine uses that"),
+        Some(MachineLookup::Kept(cluster)) => {
+            return format!(
+                "; Cluster API keeps it in the name of {cluster} for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host"
+            );
+        }
+        Some(MachineLookup::Collected(_) | MachineLookup::Unreadable(_)) | None => return String::new(),
     };
     let words = if is_surplus(member) {
         scale_down(machine)
@@ -26,6 +37,21 @@ pub(super) fn advice(member: &Member, machine: Option<&MachineLookup>) -> String
         format!("delete its Machine {machine}, or the Cluster of that")
     };
     format!("; {words}")
+}
+
+/// What became of a host that is gone and what to do with its Machine, to follow what the message says; empty where neither is known.
+pub(super) fn of_gone_host(machine: Option<&MachineLookup>) -> String {
+    match machine {
+        Some(MachineLookup::Found(machine)) => {
+            format!("; its Machine has no host any more: {}", replace(machine))
+        }
+        Some(MachineLookup::Collected(owner)) => format!(
+            "; nobody deleted it: its owner {owner} was gone, and Kubernetes' garbage collector deletes hosts without their owners"
+        ),
+        Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Unreadable(_)) | None => {
+            String::new()
+        }
+    }
 }
 
 /// What to do where a consumer of another Cluster uses a member's host, to follow what the message says.
@@ -70,6 +96,9 @@ mod tests {
         let owned = Machine::parse("metal/m-0").unwrap();
         let owned = MachineLookup::Found(owned.owned_by("MachineDeployment shop-md"));
         let alone = MachineLookup::Found(Machine::parse("metal/m-0").unwrap());
+        let claim = MachineLookup::Claim("HostClaim shop/c-0".to_owned());
+        let collected = MachineLookup::Collected("Metal3Machine metal/m-0".to_owned());
+        let kept = MachineLookup::Kept("Cluster metal/shop".to_owned());
         let unreadable = MachineLookup::Unreadable("not now".to_owned());
         for (reason, machine, expected) in [
             (
@@ -101,6 +130,29 @@ mod tests {
                 "orphaned",
                 Some(&alone),
                 "; delete its Machine metal/m-0, or the Cluster of that",
+            ),
+            (
+                "surplus",
+                Some(&claim),
+                "; delete HostClaim shop/c-0: no Machine uses that",
+            ),
+            (
+                "gone",
+                Some(&owned),
+                "; its Machine has no host any more: delete its Machine metal/m-0, and do not scale MachineDeployment shop-md down: the Machine that it makes instead takes the replacement",
+            ),
+            (
+                "gone",
+                Some(&collected),
+                "; nobody deleted it: its owner Metal3Machine metal/m-0 was gone, and Kubernetes' garbage collector deletes hosts without their owners",
+            ),
+            ("gone", Some(&claim), ""),
+            ("gone", None, ""),
+            ("failed", Some(&collected), ""),
+            (
+                "surplus",
+                Some(&kept),
+                "; Cluster API keeps it in the name of Cluster metal/shop for the next Machine of its owner (nodeReuse): remove spec.consumerRef of the host",
             ),
             ("surplus", Some(&unreadable), ""),
             ("failed", None, ""),

@@ -9,6 +9,8 @@ use super::{
 };
 use crate::inventory::{ObservedHost, SipLabels};
 
+/// What is said of a member without its host.
+pub(super) const GONE: &str = "its BareMetalHost is gone";
 /// What is said of a host that leaves and cannot be written.
 pub(super) const UNWRITABLE: &str = "it cannot be released, since the API server refuses every write of it";
 
@@ -19,6 +21,8 @@ pub enum Assessment {
     Settled,
     /// This is due.
     Due(HostAction),
+    /// It joins or is bound, and its `BareMetalHost` is gone.
+    Gone,
     /// It cannot be written until somebody changes something; for people.
     Blocked(String),
     /// The same, since a consumer of another Cluster uses it; for people, without what helps.
@@ -40,6 +44,7 @@ impl Assessment {
         match self {
             Self::Due(action) => Some(action),
             Self::Settled
+            | Self::Gone
             | Self::Blocked(_)
             | Self::ForeignConsumer(_)
             | Self::Waits(_)
@@ -64,7 +69,7 @@ pub fn assess(
     // A host that was made again under the same name is another host.
     let Some(host) = host.filter(|host| host.id().uid() == member.host().uid()) else {
         if !member.is_releasing() {
-            return Assessment::Blocked("its BareMetalHost is gone".to_owned());
+            return Assessment::Gone;
         }
         return match HostAction::confirm_gone(member, load_balancers_ready) {
             Some(action) => Assessment::Due(action),

@@ -51,7 +51,10 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .values()
         .filter_map(|machine| match machine {
             MachineLookup::Unreadable(why) => Some(Event::new(EventReason::MachineNotAsked, why)),
-            MachineLookup::Found(_) => None,
+            MachineLookup::Found(_)
+            | MachineLookup::Claim(_)
+            | MachineLookup::Kept(_)
+            | MachineLookup::Collected(_) => None,
         })
         .collect();
     Plan {
@@ -109,7 +112,9 @@ fn name_machines(
         let machine = match surplus.get(&*member.uid) {
             Some(MachineLookup::Found(machine)) => Some(machine),
             Some(MachineLookup::Unreadable(_)) => named.get(&member.uid),
-            None => None,
+            Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_)) | None => {
+                None
+            }
         };
         member.machine = machine.map(ToString::to_string);
     }
@@ -125,7 +130,10 @@ fn machine_actions(
         .values()
         .filter_map(|machine| match machine {
             MachineLookup::Found(machine) => Some(machine),
-            MachineLookup::Unreadable(_) => None,
+            MachineLookup::Unreadable(_)
+            | MachineLookup::Claim(_)
+            | MachineLookup::Kept(_)
+            | MachineLookup::Collected(_) => None,
         })
         .collect();
     let mut actions = Vec::new();

@@ -12,7 +12,7 @@ use kit::{
 
 use super::{
     advice::FOREIGN_CONSUMER_OF_DELETED,
-    assessment::{Assessment, UNWRITABLE},
+    assessment::{Assessment, GONE, UNWRITABLE},
     members::{self, Assessed},
     observation::{Evidence, Holding, Observation},
     plan::{FinalizerAction, Plan},
@@ -49,7 +49,10 @@ pub(super) fn releasing(observation: &Observation<'_>, holding: &Holding, eviden
             blocked: members.iter().any(|member| {
                 matches!(
                     member.assessment,
-                    Assessment::Blocked(_) | Assessment::ForeignConsumer(_) | Assessment::Unwritable
+                    Assessment::Blocked(_)
+                        | Assessment::Gone
+                        | Assessment::ForeignConsumer(_)
+                        | Assessment::Unwritable
                 )
             }),
         })),
@@ -75,6 +78,7 @@ fn waits(
     let why = match (assessment, evidence) {
         (Assessment::Waits(why) | Assessment::InUse(why) | Assessment::Blocked(why), _) => why.clone(),
         (Assessment::ForeignConsumer(why), _) => format!("{why}{FOREIGN_CONSUMER_OF_DELETED}"),
+        (Assessment::Gone, _) => GONE.to_owned(),
         (Assessment::Unwritable, _) => UNWRITABLE.to_owned(),
         (Assessment::Drains, Evidence::Listed(Some(pod))) => format!("{of_what}waits until {pod} is gone"),
         (Assessment::Drains, Evidence::Reported | Evidence::Listed(None)) => {

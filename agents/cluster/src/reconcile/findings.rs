@@ -14,8 +14,8 @@ use kit::{
 };
 
 use super::{
-    advice::{advice, foreign_consumer},
-    assessment::{Assessment, UNWRITABLE},
+    advice::{advice, foreign_consumer, of_gone_host},
+    assessment::{Assessment, GONE, UNWRITABLE},
     host_action::Verb,
     members::Assessed,
     observation::Holding,
@@ -143,6 +143,10 @@ fn labeled(object: &SIPCluster, holding: &Holding, members: &[Assessed<'_>]) -> 
             Assessment::Drains => {
                 let why = services::describe_drain(object, member, *is_former);
                 waiting.push(format!("{host}: {of_what}to be released, {why}"));
+            }
+            Assessment::Gone => {
+                let advice = of_gone_host(holding.machines.get(host.uid()));
+                blocked.push(format!("{host}: {GONE}{advice}"));
             }
             Assessment::Blocked(why) => blocked.push(format!("{host}: {why}")),
             Assessment::ForeignConsumer(why) => blocked.push(format!("{host}: {why}{}", foreign_consumer())),

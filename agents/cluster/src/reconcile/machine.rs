@@ -8,7 +8,6 @@
 
 use std::fmt;
 
-use api::ConsumerReference;
 use kit::{apply, placement::ObjectKey};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -24,9 +23,7 @@ pub(super) const DELETE: &str = "cluster.x-k8s.io/delete-machine";
 /// Value of the annotation where we have put it on.
 const OURS: &str = "sip.airshipit.org";
 /// Group of Cluster API's own kinds.
-const CLUSTER_API: &str = "cluster.x-k8s.io";
-/// Group of its providers' kinds.
-const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+pub(super) const CLUSTER_API: &str = "cluster.x-k8s.io";
 /// On a Machine: the `MachineDeployment` that it is one of. Its controller is a `MachineSet`, which nobody scales.
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 /// How often a Machine that changes under a write is written.
@@ -42,6 +39,8 @@ pub(super) struct Machine {
     version: Option<String>,
     /// What is scaled, and makes another one in its place: kind and name. Absent where nothing owns it, or only a status names it.
     owner: Option<String>,
+    /// Whether it is being deleted, or gone.
+    leaves: bool,
 }
 
 /// As a status names it.
@@ -52,6 +51,25 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
+    /// A Machine by its name and a served version; `found`: the object, if there is one.
+    pub(super) fn of_object(
+        key: ObjectKey,
+        version: String,
+        found: Option<&PartialObjectMeta<DynamicObject>>,
+    ) -> Self {
+        Self {
+            key,
+            version: Some(version),
+            owner: found.and_then(scaled_owner),
+            leaves: found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
+        }
+    }
+
+    /// Whether it is being deleted, or gone.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaves
+    }
+
     /// The Machine that a status names.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
@@ -62,6 +80,7 @@ impl Machine {
             },
             version: None,
             owner: None,
+            leaves: false,
         })
     }
 
@@ -92,46 +111,6 @@ impl Machine {
         let guessed = guessed.into_iter().filter(|_| self.version.is_none());
         known.into_iter().chain(guessed)
     }
-}
-
-/// Finds the Machine that owns a host's consumer. Where Cluster API is not installed, or something else uses the host, there is
-/// none.
-///
-/// # Errors
-/// What the API server answers.
-pub(super) async fn find(client: &Client, consumer: &ConsumerReference) -> kube::Result<Option<Machine>> {
-    let ConsumerReference {
-        api_version,
-        kind,
-        namespace,
-        name,
-    } = consumer;
-    let [api_version, kind, namespace, name] =
-        [api_version, kind, namespace, name].map(|part| part.as_deref().unwrap_or_default());
-    let version = api_version.parse::<GroupVersion>().ok();
-    let Some(version) = version.filter(|version| version.group == INFRASTRUCTURE) else {
-        return Ok(None);
-    };
-    let Some(found) = metadata(&objects(client, &version, kind, namespace), name).await? else {
-        return Ok(None);
-    };
-    let owner = found.owner_references().iter().find_map(|owner| {
-        let version = owner.api_version.parse::<GroupVersion>().ok()?;
-        (owner.kind == "Machine" && version.group == CLUSTER_API).then_some((&owner.name, version.version))
-    });
-    let Some((name, version)) = owner else {
-        return Ok(None);
-    };
-    let served = GroupVersion::gv(CLUSTER_API, &version);
-    let found = metadata(&objects(client, &served, "Machine", namespace), name).await?;
-    Ok(Some(Machine {
-        key: ObjectKey {
-            namespace: namespace.to_owned(),
-            name: name.clone(),
-        },
-        version: Some(version),
-        owner: found.as_ref().and_then(scaled_owner),
-    }))
 }
 
 /// What is scaled and owns a Machine.
@@ -197,13 +176,18 @@ async fn annotate_once(client: &Client, machine: &Machine, first: bool) -> kube:
     Ok(())
 }
 
-fn objects(client: &Client, version: &GroupVersion, kind: &str, namespace: &str) -> Api<DynamicObject> {
+pub(super) fn objects(
+    client: &Client,
+    version: &GroupVersion,
+    kind: &str,
+    namespace: &str,
+) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&version.clone().with_kind(kind));
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
 /// Metadata of an object; `None` when there is none, or no such kind: the API server answers 404 to both.
-async fn metadata(
+pub(super) async fn metadata(
     api: &Api<DynamicObject>,
     name: &str,
 ) -> kube::Result<Option<PartialObjectMeta<DynamicObject>>> {

@@ -22,6 +22,7 @@ mod error;
 mod event;
 mod finalizer;
 mod findings;
+mod host_users;
 mod machine;
 mod members;
 mod metrics;

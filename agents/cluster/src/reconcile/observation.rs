@@ -10,7 +10,10 @@ use kit::{
     placement::{ObjectKey, Placement},
 };
 
-use super::machine::Machine;
+use super::{
+    host_users::{Left, User},
+    machine::Machine,
+};
 use crate::inventory::ObservedHost;
 
 /// What is observed of one `SIPCluster`.
@@ -60,15 +63,40 @@ pub(super) struct Holding {
     pub(super) hosts: BTreeMap<ObjectKey, ObservedHost>,
     /// Those of them that this process has written since.
     pub(super) pending: BTreeSet<ObjectKey>,
-    /// What is known of Cluster API's Machines on hosts that leave and are in use, by the uid of the host.
+    /// What is known of Cluster API's Machines on hosts that leave and are in use, and of those whose hosts are gone, by the uid of the host.
     pub(super) machines: BTreeMap<String, MachineLookup>,
 }
 
 /// What the API server has answered about the Machine on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MachineLookup {
-    /// This one is on it.
+    /// This one is on it, or was when the host went.
     Found(Machine),
+    /// A `HostClaim` without Machine uses it, which this names by kind, namespace and name.
+    Claim(String),
+    /// No Machine uses it, but CAPM3 keeps it for one, in the name of this Cluster.
+    Kept(String),
+    /// The host is gone, as its owner is, which this names by kind, namespace and name: the garbage collector deletes such hosts.
+    Collected(String),
     /// There may be one; why it could not be read, for people.
     Unreadable(String),
+}
+
+impl From<User> for MachineLookup {
+    fn from(user: User) -> Self {
+        match user {
+            User::Machine(machine) => Self::Found(machine),
+            User::Claim(claim) => Self::Claim(claim),
+            User::Kept(cluster) => Self::Kept(cluster),
+        }
+    }
+}
+
+impl From<Left> for MachineLookup {
+    fn from(left: Left) -> Self {
+        match left {
+            Left::Machine(machine) => Self::Found(machine),
+            Left::Collected(owner) => Self::Collected(owner),
+        }
+    }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kit::{
     apply,
     config::Section,
-    placement::{ClusterId, Member, ObjectKey, Placement},
+    placement::{ClusterId, HostId, Member, ObjectKey, Placement},
     scheduler,
 };
 use kube::ResourceExt as _;
@@ -20,7 +20,7 @@ use super::{
     assessment::{Assessment, assess},
     context::Context,
     error::Error,
-    machine,
+    host_users,
     metrics::Answer,
     observation::{Evidence, Holding, MachineLookup, Observation, State},
     routing_pods, services, status,
@@ -178,11 +178,18 @@ fn holding(placement: Placement, cluster_api: Option<ClusterApiCluster>, context
     }
 }
 
-/// Finds Cluster API's Machines on hosts that leave and are in use.
+/// Finds Cluster API's Machines on hosts that leave and are in use, and those whose hosts are gone.
 async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, MachineLookup> {
     let mut machines = BTreeMap::new();
     for member in holding.placement.members() {
-        let host = holding.hosts.get(member.host().key());
+        let id = member.host();
+        let host = holding.hosts.get(id.key());
+        if host.is_none_or(|host| host.id() != id) {
+            if let Some(left) = left_behind(id, context).await {
+                machines.insert(id.uid().to_owned(), left);
+            }
+            continue;
+        }
         let (cluster, named) = (holding.placement.cluster(), holding.cluster_api.as_ref());
         // Whether a pod routes to it makes no difference to who uses it.
         let Assessment::InUse(_) = assess(cluster, named, member, host, false) else {
@@ -191,9 +198,9 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
         let Some(consumer) = host.and_then(|host| host.consumer()) else {
             continue;
         };
-        let found = match machine::find(&context.client, consumer).await {
+        let found = match host_users::find(&context.client, consumer).await {
             Ok(None) => continue,
-            Ok(Some(machine)) => MachineLookup::Found(machine),
+            Ok(Some(user)) => user.into(),
             Err(error) => MachineLookup::Unreadable(format!(
                 "the Machine of {} {}/{} cannot be read: {}",
                 consumer.kind.as_deref().unwrap_or_default(),
@@ -202,9 +209,23 @@ async fn machines(holding: &Holding, context: &Context) -> BTreeMap<String, Mach
                 apply::reason(&error)
             )),
         };
-        machines.insert(member.host().uid().to_owned(), found);
+        machines.insert(id.uid().to_owned(), found);
     }
     machines
+}
+
+/// What a host that is gone leaves behind, as far as this process has seen it go.
+async fn left_behind(host: &HostId, context: &Context) -> Option<MachineLookup> {
+    let gone = context.inventory.gone_host(host)?;
+    let namespace = &host.key().namespace;
+    let left = host_users::find_left(&context.client, namespace, gone.consumer.as_ref(), &gone.owners).await;
+    match left {
+        Ok(left) => left.map(MachineLookup::from),
+        Err(error) => Some(MachineLookup::Unreadable(format!(
+            "the Machine that was on BareMetalHost {host}, which is gone, cannot be read: {}",
+            apply::reason(&error)
+        ))),
+    }
 }
 
 /// An answer from an older epoch than one before is of a scheduler that has lost what the one before knew.

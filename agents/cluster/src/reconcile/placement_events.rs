@@ -8,7 +8,14 @@ use kit::{
     placement::{Member, Placement},
 };
 
-use super::{advice::advice, event::Event, findings::named, observation::Holding, status};
+use super::{
+    advice::{advice, of_gone_host},
+    assessment::GONE,
+    event::Event,
+    findings::named,
+    observation::{Holding, MachineLookup},
+    status,
+};
 use crate::inventory::ObservedHost;
 
 /// What is new to the status.
@@ -57,7 +64,8 @@ fn about_members(object: &SIPCluster, holding: &Holding) -> Vec<Event> {
         if let Some(at) = member.failed_since()
             && since.is_none_or(|since| since.0 != at)
         {
-            let (list, why) = match cause(member, holding.hosts.get(host.key())) {
+            let machine = holding.machines.get(host.uid());
+            let (list, why) = match cause(member, holding.hosts.get(host.key()), machine) {
                 Cause::Failure(why) => (&mut failed, why),
                 Cause::Request => (&mut moves, "somebody asked to move it off".to_owned()),
             };
@@ -101,14 +109,14 @@ enum Cause {
 
 /// Why a member is to be replaced, as the scheduler has decided, and how its host has failed, as far as the site shows it. An error is no cause by
 /// itself: it lasts for a while before it is one.
-fn cause(member: &Member, host: Option<&ObservedHost>) -> Cause {
+fn cause(member: &Member, host: Option<&ObservedHost>, machine: Option<&MachineLookup>) -> Cause {
     if member.is_move_requested() {
         return Cause::Request;
     }
     let host = host.filter(|host| host.id().uid() == member.host().uid());
     let is_claimed = member.state() == MemberState::Claimed;
     Cause::Failure(match host {
-        None => "its BareMetalHost is gone".to_owned(),
+        None => format!("{GONE}{}", of_gone_host(machine)),
         Some(host) if host.is_marked_failed() => "it is marked as failed".to_owned(),
         Some(host) if is_claimed && host.consumer().is_some() => {
             "somebody used it before it was handed over".to_owned()
@@ -128,10 +136,15 @@ fn cause(member: &Member, host: Option<&ObservedHost>) -> Cause {
 #[cfg(test)]
 mod tests {
     use api::MemberState::{Bound, Claimed, Releasing};
+    use k8s_openapi::jiff::Timestamp;
+    use kit::conditions::Finding;
     use proto::placement::v1 as placed;
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{
+        super::{findings, machine::Machine, members::assess_all},
+        *,
+    };
     use crate::{
         fixtures::{answer as member, cluster, host, placement, used, with},
         reconcile::fixtures::holding,
@@ -295,11 +308,37 @@ mod tests {
 
     #[test]
     fn a_member_without_host_fails_for_that_reason() {
-        let gone = vec![failed(member("h1", Bound))];
-        let events = events(&status_of(&[member("h1", Bound)]), gone, Vec::new());
-        assert_eq!(
-            events[0].1,
-            "to be replaced: metal/h1 (Worker): its BareMetalHost is gone"
-        );
+        let machine = Machine::parse("metal/m-0").unwrap().owned_by("MachineSet ms");
+        let collected = MachineLookup::Collected("Metal3Machine metal/m3m-0".to_owned());
+        for (left, words) in [
+            (None, ""),
+            (
+                Some(MachineLookup::Found(machine)),
+                "; its Machine has no host any more: delete its Machine metal/m-0, and do not scale MachineSet ms down: the Machine that \
+                 it makes instead takes the replacement",
+            ),
+            (
+                Some(collected),
+                "; nobody deleted it: its owner Metal3Machine metal/m3m-0 was gone, and Kubernetes' garbage collector deletes hosts \
+                 without their owners",
+            ),
+        ] {
+            let mut holding = holding(vec![failed(member("h1", Bound))], false, Vec::new());
+            holding
+                .machines
+                .extend(left.map(|left| ("uid-h1".to_owned(), left)));
+            let object = cluster(&status_of(&[member("h1", Bound)]));
+            let events = about_members(&object, &holding);
+            let expected = format!("to be replaced: metal/h1 (Worker): its BareMetalHost is gone{words}");
+            assert_eq!(events[0].note, expected);
+            let blocked = Finding::no(
+                conditions::HOSTS_LABELED,
+                conditions::Reason::Blocked,
+                format!("metal/h1: its BareMetalHost is gone{words}"),
+            );
+            let members = assess_all(&holding, |_| true);
+            let found = findings::all(&object, (&holding, &members), &[], &[], Timestamp::now());
+            assert!(found.contains(&blocked), "{found:?}");
+        }
     }
 }

@@ -59,7 +59,7 @@ use crate::site::{Site, at};
 /// - Missing members of all roles are found together or not at all. If there are hosts that complete every role (within
 ///   the limits of replacement) they are found; otherwise [`Decision::refusal`] proves that there are none.
 /// - Among all possible placements the best is taken: in one namespace where that is possible, then the most even
-///   spread over the policy's hierarchy, then leaving hosts that other roles match, then inspected and powered hosts,
+///   spread over the policy's hierarchy, then leaving hosts that other roles match, then inspected hosts, then powered and healthy ones,
 ///   then by name. For one role that is the optimum in this order; for several it is the optimum of the sums over
 ///   the roles (`tests/optimum` holds it against a linear program; where hosts of one topology domain are in several
 ///   domains of the hierarchy, or a role grows while one of its failed members is replaced in that one's topology domain,

@@ -205,7 +205,7 @@ fn ideal(site: &Site, hosts: &FixedBitSet, scope: &Scope<'_>) -> Packed {
         spread: (),
         wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| all(matched))),
         uninspected: u8::from(all(site.uninspected())),
-        unpowered: u8::from(all(site.unpowered())),
+        impaired: u8::from(all(site.impaired())),
     }
     .packed()
 }
@@ -252,7 +252,7 @@ fn offer(site: &Site, scope: &Scope<'_>, host: Slot) -> Score {
         spread: (),
         wanted_by_others: Drawbacks::roles(scope.others.iter().map(|matched| bit(matched))),
         uninspected: u8::from(bit(site.uninspected())),
-        unpowered: u8::from(bit(site.unpowered())),
+        impaired: u8::from(bit(site.impaired())),
     };
     Score {
         drawbacks: drawbacks.packed(),
@@ -274,7 +274,7 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
         .filter(|(_, hosts)| *hosts != 0)
     {
         let uninspected = word(site.uninspected(), index);
-        let unpowered = word(site.unpowered(), index);
+        let impaired = word(site.impaired(), index);
         let outside = scope.outside.map_or(0, |bits| word(bits, index));
         // Only where some other role matches is there anything to count.
         matched.clear();
@@ -296,7 +296,7 @@ fn each_offer(site: &Site, mask: &FixedBitSet, scope: &Scope<'_>, mut call: impl
                 spread: (),
                 wanted_by_others: Drawbacks::roles(matched.iter().map(|matched| bit(*matched, shift))),
                 uninspected: u8::from(bit(uninspected, shift)),
-                unpowered: u8::from(bit(unpowered, shift)),
+                impaired: u8::from(bit(impaired, shift)),
             };
             call(Score {
                 drawbacks: drawbacks.packed(),

@@ -16,6 +16,6 @@ pub(crate) struct Preferences<Amount, Spread> {
     pub(crate) wanted_by_others: Amount,
     /// Hosts whose hardware is not known.
     pub(crate) uninspected: Amount,
-    /// Hosts that are off.
-    pub(crate) unpowered: Amount,
+    /// Hosts that are off, or whose BMC reports a fault.
+    pub(crate) impaired: Amount,
 }

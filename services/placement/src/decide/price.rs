@@ -63,8 +63,8 @@ impl Prices {
             offered,
             members,
         } = most;
-        let unpowered = taken * offered;
-        let uninspected = unpowered * taken;
+        let impaired = taken * offered;
+        let uninspected = impaired * taken;
         let wanted_by_others = uninspected * taken;
         let innermost = wanted_by_others.saturating_mul(taken * roles);
         let per_level = members.saturating_mul(*members).saturating_add(1);
@@ -81,7 +81,7 @@ impl Prices {
                 spread,
                 wanted_by_others,
                 uninspected,
-                unpowered,
+                impaired,
             },
         }
     }
@@ -102,13 +102,13 @@ impl Prices {
             spread: (),
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         } = drawbacks;
         let units = &self.units;
         Price::from(outside) * units.outside
             + Price::from(wanted_by_others) * units.wanted_by_others
             + Price::from(uninspected) * units.uninspected
-            + Price::from(unpowered) * units.unpowered
+            + Price::from(impaired) * units.impaired
     }
 }
 
@@ -121,12 +121,12 @@ mod tests {
     /// Hosts of a small request, each with what is better avoided in it.
     fn drawbacks() -> impl Strategy<Value = Vec<Drawbacks>> {
         let one = (0..2_u8, 0..3_u8, 0..2_u8, 0..2_u8).prop_map(
-            |(outside, wanted_by_others, uninspected, unpowered)| Drawbacks {
+            |(outside, wanted_by_others, uninspected, impaired)| Drawbacks {
                 outside,
                 spread: (),
                 wanted_by_others,
                 uninspected,
-                unpowered,
+                impaired,
             },
         );
         prop::collection::vec(one, 4)
@@ -139,7 +139,7 @@ mod tests {
             let prices = Prices::with_units(&most, 2, true);
             let units = &prices.units;
             prop_assert!(units.outside > units.spread[0] && units.spread[0] > units.spread[1]);
-            prop_assert!(units.spread[1] > units.wanted_by_others && units.unpowered > 0);
+            prop_assert!(units.spread[1] > units.wanted_by_others && units.impaired > 0);
             for (a, b) in one.iter().zip(&other) {
                 prop_assert_eq!(prices.weigh(*a).cmp(&prices.weigh(*b)), a.cmp(b));
                 prop_assert!(Drawbacks::NONE <= *a && a.packed() < Score::WORST.drawbacks);
@@ -150,7 +150,7 @@ mod tests {
                     sum.outside += u32::from(drawbacks.outside);
                     sum.wanted_by_others += u32::from(drawbacks.wanted_by_others);
                     sum.uninspected += u32::from(drawbacks.uninspected);
-                    sum.unpowered += u32::from(drawbacks.unpowered);
+                    sum.impaired += u32::from(drawbacks.impaired);
                 }
                 sum
             };

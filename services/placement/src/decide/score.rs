@@ -13,7 +13,7 @@ impl Drawbacks {
         spread: (),
         wanted_by_others: 0,
         uninspected: 0,
-        unpowered: 0,
+        impaired: 0,
     };
 
     /// So many other roles match the host; more than 255 are no worse.
@@ -31,13 +31,13 @@ impl Drawbacks {
             spread: (),
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         } = self;
         Packed(u32::from_be_bytes([
             outside,
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         ]))
     }
 }
@@ -48,13 +48,13 @@ pub(crate) struct Packed(u32);
 
 impl Packed {
     pub(crate) const fn unpacked(self) -> Drawbacks {
-        let [outside, wanted_by_others, uninspected, unpowered] = self.0.to_be_bytes();
+        let [outside, wanted_by_others, uninspected, impaired] = self.0.to_be_bytes();
         Drawbacks {
             outside,
             spread: (),
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         }
     }
 }
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     fn drawbacks() -> impl Strategy<Value = Drawbacks> {
-        any::<[u8; 4]>().prop_map(|[outside, wanted_by_others, uninspected, unpowered]| Drawbacks {
+        any::<[u8; 4]>().prop_map(|[outside, wanted_by_others, uninspected, impaired]| Drawbacks {
             outside,
             spread: (),
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         })
     }
 

@@ -163,12 +163,12 @@ impl Solution {
                     spread: (),
                     wanted_by_others,
                     uninspected,
-                    unpowered,
+                    impaired,
                 } = offer.drawbacks.unpacked();
                 quality.outside += u32::from(outside);
                 quality.wanted_by_others += u32::from(wanted_by_others);
                 quality.uninspected += u32::from(uninspected);
-                quality.unpowered += u32::from(unpowered);
+                quality.impaired += u32::from(impaired);
             }
             for (domain, load) in demand.tree.domains().iter().zip(loads) {
                 quality.spread[domain.level] += u64::from(load) * u64::from(load);

@@ -57,7 +57,7 @@ pub struct Site {
     eligible: FixedBitSet,
     held: FixedBitSet,
     uninspected: FixedBitSet,
-    unpowered: FixedBitSet,
+    impaired: FixedBitSet,
     holders: BTreeMap<HostId, Holder>,
     /// Clusters with a member, by the hosts that may be its machine and are not the member itself.
     former: BTreeMap<HostName, Box<[ClusterName]>>,
@@ -204,7 +204,7 @@ impl Site {
         }
         assign(&mut self.live, number, true);
         assign(&mut self.uninspected, number, !host.inspected);
-        assign(&mut self.unpowered, number, !host.powered_on);
+        assign(&mut self.impaired, number, !host.powered_on || host.unhealthy);
         assign(&mut self.sound, number, own_reasons(&host).is_empty());
         assign(&mut self.unlabelled, number, host.sip_labels == SipLabels::None);
         let claim = Claim::held_by(self.holders.get(&host.id));
@@ -258,7 +258,7 @@ impl Site {
             &mut self.eligible,
             &mut self.held,
             &mut self.uninspected,
-            &mut self.unpowered,
+            &mut self.impaired,
         ] {
             assign(bits, number, false);
         }

@@ -60,8 +60,8 @@ impl Site {
         &self.uninspected
     }
 
-    pub(crate) fn unpowered(&self) -> &FixedBitSet {
-        &self.unpowered
+    pub(crate) fn impaired(&self) -> &FixedBitSet {
+        &self.impaired
     }
 
     /// A key's values, for reading many.

@@ -112,7 +112,7 @@ pub(crate) fn is_free(world: &World, role: &Role, host: &Host) -> bool {
         && !world.members.iter().any(|member| member.host == host.id)
 }
 
-/// What a placement costs: hosts outside the cluster's namespaces, spread over rooms, other roles that want its hosts, uninspected, unpowered.
+/// What a placement costs: hosts outside the cluster's namespaces, spread over rooms, other roles that want its hosts, uninspected, impaired.
 pub(crate) type Cost = (u32, u64, u32, u32, u32);
 
 /// The namespaces of the members that stay.
@@ -235,7 +235,7 @@ impl Search<'_> {
                 cost.2 += u32::try_from(others.filter(|o| o.role.selector.matches(&host.labels)).count())
                     .expect("few");
                 cost.3 += u32::from(!host.inspected);
-                cost.4 += u32::from(!host.powered_on);
+                cost.4 += u32::from(!host.powered_on || host.unhealthy);
             }
         }
         cost

@@ -107,6 +107,7 @@ impl Host {
             detached: _,
             deleting: _,
             powered_on: _,
+            unhealthy: _,
             inspected: _,
             cordoned: _,
             marked_failed: _,

@@ -125,6 +125,7 @@ impl Read {
                 detached: parsed.is_detached(),
                 deleting: parsed.is_deleting(),
                 powered_on: parsed.is_powered_on(),
+                unhealthy: parsed.fault().is_some(),
                 inspected: parsed.is_inspected(),
                 cordoned: parsed.is_cordoned(),
                 marked_failed: parsed.is_failed() || parsed.is_unhealthy(),

@@ -1,6 +1,6 @@
 //! The decision against the optimum of a linear program, on sites too large to try everything: whether a request of
 //! several roles fits, and how far the placement is from the best one. The objectives come one after the other, as in
-//! the decision's score: spread over rooms, hosts left to roles that match them, inspected, powered.
+//! the decision's score: spread over rooms, hosts left to roles that match them, inspected, powered and healthy.
 
 #![allow(
     clippy::unwrap_used,

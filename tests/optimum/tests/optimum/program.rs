@@ -18,7 +18,7 @@ pub(crate) struct Values {
     /// Other roles that a host matches.
     pub(crate) wanted_by_others: u32,
     pub(crate) uninspected: u32,
-    pub(crate) unpowered: u32,
+    pub(crate) impaired: u32,
 }
 
 pub(crate) struct Program<'a> {
@@ -135,7 +135,7 @@ impl<'a> Program<'a> {
             spread: 0,
             wanted_by_others: 0,
             uninspected: 0,
-            unpowered: 0,
+            impaired: 0,
         };
         for role in 0..self.world.request.roles.len() {
             let mut rooms: BTreeMap<&LabelValue, u32> = BTreeMap::new();
@@ -152,7 +152,7 @@ impl<'a> Program<'a> {
                 *rooms.entry(&host.labels[&key(ROOM)]).or_default() += 1;
                 values.wanted_by_others += self.wanted_by_others(role, host);
                 values.uninspected += u32::from(!host.inspected);
-                values.unpowered += u32::from(!host.powered_on);
+                values.impaired += u32::from(!host.powered_on || host.unhealthy);
             }
             values.spread += rooms.values().map(|load| load * load).sum::<u32>();
         }
@@ -188,12 +188,12 @@ impl<'a> Program<'a> {
                 Err(error) => panic!("the solver failed: {error}"),
             }
         }
-        let [spread, wanted_by_others, uninspected, unpowered] = reached;
+        let [spread, wanted_by_others, uninspected, impaired] = reached;
         Some(Values {
             spread,
             wanted_by_others,
             uninspected,
-            unpowered,
+            impaired,
         })
     }
 
@@ -212,7 +212,7 @@ impl<'a> Program<'a> {
                 roles_of_host[*host] += *take;
                 objectives[1] += f64::from(self.wanted_by_others(index, known)) * *take;
                 objectives[2] += f64::from(u8::from(!known.inspected)) * *take;
-                objectives[3] += f64::from(u8::from(!known.powered_on)) * *take;
+                objectives[3] += f64::from(u8::from(!known.powered_on || known.unhealthy)) * *take;
             }
             if let Some(topology) = &role.topology_key {
                 rules.extend(self.in_domains(&takes, topology, &lack));

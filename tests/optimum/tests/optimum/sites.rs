@@ -130,6 +130,7 @@ pub(crate) fn world(rooms: Rooms) -> impl Strategy<Value = World> {
                         let mut host = host(index, rack, room, flavors);
                         host.inspected = inspected;
                         host.powered_on = powered_on;
+                        host.unhealthy = trouble == 1;
                         host.paused = trouble == 0;
                         host
                     })

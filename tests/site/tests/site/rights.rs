@@ -290,10 +290,15 @@ fn templates_are_read_by_name_in_the_agents_namespace() {
 fn machines_of_cluster_api_are_read_by_name_and_annotated() {
     const MACHINES: &str = "cluster.x-k8s.io/machines";
     const METAL3_MACHINES: &str = "infrastructure.cluster.x-k8s.io/metal3machines";
+    const HOST_CLAIMS: &str = "metal3.io/hostclaims";
     on_shared_site("rights-machines", async |stage| {
         for (verb, resource, expected) in [
             ("get", METAL3_MACHINES, true),
+            ("list", METAL3_MACHINES, false),
             ("patch", METAL3_MACHINES, false),
+            ("get", HOST_CLAIMS, true),
+            ("list", HOST_CLAIMS, false),
+            ("patch", HOST_CLAIMS, false),
             ("get", MACHINES, true),
             ("patch", MACHINES, true),
             ("list", MACHINES, false),

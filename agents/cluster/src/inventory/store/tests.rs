@@ -261,3 +261,43 @@ fn a_message_ends_at_its_bytes_and_the_next_continues() {
     let all: Vec<String> = (0..HOSTS).map(|number| format!("h{number:0>2}")).collect();
     assert_eq!(reported, all);
 }
+
+#[test]
+fn users_and_owners_of_a_host_outlast_it() {
+    let owner = json!([{ "apiVersion": "x/v1", "kind": "Metal3Machine", "name": "m-0", "uid": "u", "controller": true }]);
+    let owned = with(used(host("h1")), "/metadata/ownerReferences", owner);
+    let inventory = inventory([owned.clone(), host("h2")]);
+    let id = |name: &str| inventory.host(&key(name)).unwrap().id().clone();
+    let (first, second) = (id("h1"), id("h2"));
+    assert_eq!(inventory.gone_host(&first), None, "it is there");
+    inventory.delete_host(&key("h1"));
+    inventory.retain_hosts("metal", &BTreeSet::new());
+    let gone = inventory.gone_host(&first).unwrap();
+    let consumer = gone.consumer.and_then(|consumer| consumer.name);
+    assert_eq!(consumer.as_deref(), Some("m-0"));
+    assert_eq!(gone.owners.first().map(|owner| &*owner.uid), Some("u"));
+    assert_eq!(inventory.gone_host(&second), None, "nothing used or owned it");
+    inventory.put_host(&parse(owned));
+    assert_eq!(inventory.gone_host(&first), None, "it is there again");
+}
+
+#[test]
+fn a_fault_that_a_bmc_reports_is_told_and_fails_nothing() {
+    let condition =
+        json!([{ "type": "Healthy", "status": "False", "reason": "CriticalError", "message": "fan 2" }]);
+    let inventory = inventory([
+        with(host("h1"), "/status/conditions", condition),
+        with(host("h2"), "/spec/networkData", json!(null)),
+    ]);
+    let hosts = inventory.take(10).hosts;
+    let told: Vec<bool> = hosts.iter().map(|host| host.unhealthy).collect();
+    assert_eq!(told, [true, false]);
+    assert!(!hosts[0].marked_failed && hosts[0].operational_status() == wire::OperationalStatus::Ok);
+    let words = "its BMC reports a fault, condition Healthy is False: CriticalError: fan 2";
+    assert!(
+        hosts[0].problems.iter().any(|problem| problem == words),
+        "{:?}",
+        hosts[0].problems
+    );
+    assert!(hosts[1].problems.is_empty());
+}

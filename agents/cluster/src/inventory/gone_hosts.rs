@@ -1,0 +1,102 @@
+//! Who used and who owned hosts that are gone: their Machines go on, and an owner that is gone explains a deletion.
+//!
+//! It is known only of hosts that this process has seen go.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use api::ConsumerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kit::placement::{HostId, ObjectKey};
+
+/// Hosts that are remembered; a member whose host is gone is replaced within seconds, or waits for a free host.
+const REMEMBERED: usize = 1_024;
+
+/// A host as it was when it went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GoneHost {
+    /// Which incarnation of the host it was.
+    pub id: HostId,
+    /// What used it.
+    pub consumer: Option<ConsumerReference>,
+    /// Its owners: the garbage collector deletes an object when all of them are gone.
+    pub owners: Vec<OwnerReference>,
+}
+
+/// The hosts that went last, one of each name.
+#[derive(Debug, Default)]
+pub(super) struct GoneHosts {
+    hosts: BTreeMap<ObjectKey, GoneHost>,
+    order: VecDeque<ObjectKey>,
+}
+
+impl GoneHosts {
+    /// Remembers a host, if anything used or owned it.
+    pub(super) fn add(&mut self, host: GoneHost) {
+        if host.consumer.is_none() && host.owners.is_empty() {
+            return;
+        }
+        let key = host.id.key().clone();
+        self.forget(&key);
+        self.order.push_back(key.clone());
+        self.hosts.insert(key, host);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.hosts.remove(&oldest);
+        }
+    }
+
+    /// Forgets a host that was made again.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        if self.hosts.remove(key).is_some() {
+            self.order.retain(|other| other != key);
+        }
+    }
+
+    pub(super) fn get(&self, host: &HostId) -> Option<&GoneHost> {
+        self.hosts.get(host.key()).filter(|gone| gone.id == *host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::key;
+
+    fn used(name: &str, uid: &str) -> GoneHost {
+        GoneHost {
+            id: HostId::new(key(name), uid),
+            consumer: Some(ConsumerReference::default()),
+            owners: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_used_host_is_remembered_until_it_is_made_again() {
+        let mut gone = GoneHosts::default();
+        let unused = GoneHost {
+            consumer: None,
+            ..used("h0", "a")
+        };
+        gone.add(unused.clone());
+        assert_eq!(gone.get(&unused.id), None);
+        let first = used("h1", "a");
+        gone.add(first.clone());
+        assert_eq!(gone.get(&first.id), Some(&first));
+        assert_eq!(gone.get(&HostId::new(key("h1"), "b")), None, "it is another host");
+        gone.forget(&key("h1"));
+        assert_eq!(gone.get(&first.id), None);
+        assert!(gone.order.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_beyond_the_limit() {
+        let mut gone = GoneHosts::default();
+        for number in 0..=REMEMBERED {
+            gone.add(used(&format!("h{number}"), "a"));
+        }
+        assert_eq!((gone.hosts.len(), gone.order.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!(gone.get(&used("h0", "a").id), None);
+        assert!(gone.get(&used("h1", "a").id).is_some());
+    }
+}
