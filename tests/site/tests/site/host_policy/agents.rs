@@ -1,7 +1,5 @@
 //! What a stolen token of an agent can write, whatever RBAC allows: the accounts of this test may do everything.
 
-use std::path::Path;
-
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
@@ -129,7 +127,7 @@ fn check(wrong: &mut Vec<String>, who: &str, (patch, refused): &Row, came: &Resu
 #[tokio::test]
 async fn agents_write_their_own_part_of_objects_only() {
     let site = site().await;
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/cluster-api/crds.yaml");
+    let crds = sandbox::repository::root().join("tests/metal3/crds.yaml");
     site.kubectl_ok(&["apply", "-f", &crds.display().to_string()])
         .await
         .unwrap();
