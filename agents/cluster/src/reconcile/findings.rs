@@ -87,6 +87,25 @@ pub(super) fn refuse(findings: &mut [Finding], refused: &[(ObjectKey, String)]) 
     }
 }
 
+/// Says in the condition whose replicas could not be set.
+pub(super) fn unscaled(findings: &mut [Finding], unscaled: &[(Reason, String)]) {
+    let refused = unscaled.iter().find(|(reason, _)| *reason == Reason::Refused);
+    let Some((reason, _)) = refused.or(unscaled.first()) else {
+        return;
+    };
+    let messages: Vec<String> = unscaled.iter().map(|(_, why)| why.clone()).collect();
+    let of_kind = |finding: &&mut Finding| finding.kind == conditions::CLUSTER_API_SYNCED;
+    if let Some(finding) = findings.iter_mut().find(of_kind) {
+        let before = Some(&*finding.message).filter(|message| !message.is_empty());
+        let message = messages
+            .iter()
+            .map(String::as_str)
+            .chain(before)
+            .collect::<Vec<_>>();
+        *finding = Finding::no(conditions::CLUSTER_API_SYNCED, *reason, message.join("; "));
+    }
+}
+
 /// The first of the hosts that the API server has refused to write, and why.
 pub(super) fn refused_in_words(refused: &[(ObjectKey, String)]) -> String {
     let refused = refused
