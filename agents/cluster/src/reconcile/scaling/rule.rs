@@ -74,7 +74,7 @@ pub(super) fn state(kind: ScaledKind, replicas: u32, hosts: &Hosts) -> State {
         _ => None,
     };
     let leaving = unmarked.first().or_else(|| marked.first()).cloned();
-    let odd = matches!(kind, ScaledKind::KubeadmControlPlane) && active % 2 == 0;
+    let odd = matches!(kind, ScaledKind::KubeadmControlPlane) && active.is_multiple_of(2);
     match waiting.or(leaving) {
         Some(why) => State::Waiting(why),
         None if odd => State::Even(format!(

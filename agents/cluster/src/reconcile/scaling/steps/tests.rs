@@ -13,6 +13,9 @@ use crate::{
     reconcile::{fixtures::holding, machine::Machine},
 };
 
+/// What is true of a Machine.
+type Change<'a> = &'a dyn Fn(Machine) -> Machine;
+
 const TARGET: &str = "MachineDeployment md";
 
 fn spec(replicas: &Value) -> Cluster {
@@ -146,7 +149,6 @@ fn replicas_go_down_once_every_machine_is_marked() {
     let deleting = |machine: Machine| machine.owned_by(TARGET).leaving();
     let foreign = |machine: Machine| machine.owned_by("MachineDeployment other").marked();
     let stay = members(&[("h1", Bound), ("h2", Bound), ("h3", Bound)]);
-    type Change<'a> = &'a dyn Fn(Machine) -> Machine;
     let rows: [(wire::Member, Change<'_>, Option<u32>, Reason, &str); 6] = [
         (
             surplus("h4"),
