@@ -338,6 +338,37 @@ mod tests {
     }
 
     #[test]
+    fn replicas_that_could_not_be_set_are_told_of() {
+        use Reason::{InStep, Refused, Waiting};
+        let changed = ("changed".to_owned(), Waiting);
+        let refused = ("refused".to_owned(), Refused);
+        let planned = Finding::no(conditions::CLUSTER_API_SYNCED, Waiting, "planned");
+        let in_step = Finding::yes(conditions::CLUSTER_API_SYNCED, InStep, "");
+        for (before, failed, reason, message) in [
+            (&in_step, vec![], InStep, ""),
+            (&in_step, vec![&changed], Waiting, "changed"),
+            (&planned, vec![&changed], Waiting, "changed; planned"),
+            (
+                &planned,
+                vec![&changed, &refused],
+                Refused,
+                "changed; refused; planned",
+            ),
+        ] {
+            let ready = Finding::no(conditions::READY, Reason::Progressing, "p");
+            let mut found = [ready.clone(), before.clone()];
+            let failed: Vec<_> = failed
+                .iter()
+                .map(|(why, reason)| (*reason, why.clone()))
+                .collect();
+            unscaled(&mut found, &failed);
+            assert_eq!((found[1].reason, &*found[1].message), (reason, message));
+            assert_eq!(found[1].status, Some(reason == InStep));
+            assert_eq!(found[0], ready);
+        }
+    }
+
+    #[test]
     fn a_cluster_without_hosts_is_labelled_only_when_it_wants_none() {
         let cluster = cluster(&serde_json::json!({}));
         let refused = |members: Vec<_>, hosts: Vec<serde_json::Value>, refused: bool| {

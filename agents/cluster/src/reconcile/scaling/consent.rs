@@ -116,21 +116,22 @@ mod tests {
         }
     }
 
-    fn template(namespace: &str, name: &str, role: &str) -> Option<HostLabels> {
+    fn template(namespace: &str, name: &str, role: &str) -> HostLabels {
         let labels = [
             (labels::CLUSTER_NAMESPACE, namespace),
             (labels::CLUSTER_NAME, name),
             (labels::NODE_TYPE, role),
         ];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Some(HostLabels(labels.into()))
+        HostLabels(labels.into())
     }
 
     /// The victim is `SIPCluster` `a/shop`, whose Cluster is `shop`, with the object `metal/md` for its workers. Each row is what somebody
     /// writes who may edit `SIPCluster`s of the namespace `b` only, and what of the object is as its owner wrote it.
+    #[expect(clippy::too_many_lines, reason = "a table of attacks")]
     #[test]
     fn no_tenant_reaches_the_objects_of_another_one() {
-        let own = template("a", "shop", "Worker");
+        let own = Some(template("a", "shop", "Worker"));
         for (who, asks, annotation, template, cluster, expected) in [
             ("its own", ("a", "shop"), None, own.clone(), Some("shop"), Ok(())),
             (
@@ -201,7 +202,7 @@ mod tests {
                 "its own control plane for workers",
                 ("a", "shop"),
                 None,
-                self::template("a", "shop", "ControlPlane"),
+                Some(self::template("a", "shop", "ControlPlane")),
                 Some("shop"),
                 Err(Denied::OtherRole("ControlPlane".to_owned())),
             ),
@@ -257,7 +258,7 @@ mod tests {
             template("a", "", "Worker"),
             template("", "shop", "Worker"),
         ] {
-            let found = check(asking, &object(Some("shop")), labels.as_ref());
+            let found = check(asking, &object(Some("shop")), Some(&labels));
             assert_eq!(found, Err(Denied::Foreign));
         }
     }

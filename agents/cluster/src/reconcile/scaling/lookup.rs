@@ -111,3 +111,37 @@ async fn newest(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use api::MemberState::Bound;
+    use proto::placement::v1 as wire;
+
+    use super::*;
+    use crate::fixtures::{answer, placement};
+
+    #[test]
+    fn objects_are_where_the_hosts_of_the_role_are() {
+        let member = |name: &str, namespace: &str, role: &str| {
+            let mut member: wire::Member = answer(name, Bound);
+            member.host.as_mut().unwrap().namespace = namespace.to_owned();
+            member.role = role.to_owned();
+            member
+        };
+        let (one, other) = (
+            member("a", "metal", "Worker"),
+            member("b", "metal-2", "ControlPlane"),
+        );
+        let third = member("c", "metal-3", "Worker");
+        for (members, role, expected) in [
+            (vec![], "Worker", &[][..]),
+            (vec![one.clone(), other.clone()], "Worker", &["metal"]),
+            (vec![one.clone(), other.clone()], "ControlPlane", &["metal-2"]),
+            (vec![one.clone()], "ControlPlane", &["metal"]),
+            (vec![one, other, third], "Worker", &["metal", "metal-3"]),
+        ] {
+            let found = namespaces(&placement(members), role);
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -36,6 +36,16 @@ pub(in crate::reconcile) struct Scale {
 }
 
 impl Scale {
+    /// An object that is set from one number to another.
+    pub(super) fn new(object: ObjectId, (from, to): (u32, u32), role: &str) -> Self {
+        Self {
+            object,
+            from,
+            to,
+            role: role.to_owned(),
+        }
+    }
+
     pub(super) fn object(&self) -> &ObjectId {
         &self.object
     }
@@ -216,12 +226,8 @@ fn scale(
         State::Waiting(why) => (Reason::Waiting, format!("{id}: {why}")),
         State::Even(why) => (Reason::EvenControlPlane, format!("{id}: {why}")),
     };
-    let scale = written.map(|to| Scale {
-        object: id.clone(),
-        from: *replicas,
-        to,
-        role: scaled.role().as_str().to_owned(),
-    });
+    let role = scaled.role().as_str();
+    let scale = written.map(|to| Scale::new(id.clone(), (*replicas, to), role));
     (scale, report)
 }
 

@@ -46,18 +46,18 @@ fn object(replicas: u32) -> Object {
     }
 }
 
-fn template(namespace: &str) -> Option<HostLabels> {
+fn template(namespace: &str) -> HostLabels {
     let labels = [
         ("sip.airshipit.org/cluster-namespace", namespace),
         ("sip.airshipit.org/cluster-name", "one"),
         ("sip.airshipit.org/node-type", "Worker"),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Some(HostLabels(BTreeMap::from(labels)))
+    HostLabels(BTreeMap::from(labels))
 }
 
 fn found(object: Object) -> Lookup {
-    Lookup::Found(Box::new(object), template("tenant"))
+    Lookup::Found(Box::new(object), Some(template("tenant")))
 }
 
 fn surplus(host: &str) -> wire::Member {
@@ -228,7 +228,7 @@ fn what_is_not_to_be_written_is_not_written() {
             "is of the Cluster \"prod\", and this SIPCluster serves one",
         ),
         (
-            Lookup::Found(Box::new(object(1)), template("other")),
+            Lookup::Found(Box::new(object(1)), Some(template("other"))),
             Reason::NotOfCluster,
             "there is no MachineDeployment metal/md",
         ),
@@ -269,7 +269,7 @@ fn of_an_object_of_somebody_else_nothing_is_told() {
     foreign.is_paused = true;
     foreign.other_owner = Some("field manager flux".to_owned());
     foreign.cluster = Some("secret".to_owned());
-    let there = Lookup::Found(Box::new(foreign), template("other"));
+    let there = Lookup::Found(Box::new(foreign), Some(template("other")));
     let missing = Lookup::Missing {
         namespace: "metal".to_owned(),
     };
