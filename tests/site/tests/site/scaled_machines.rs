@@ -139,6 +139,8 @@ fn patches(entry: &Entry, resource: &str, name: &str) -> bool {
     entry.verb == "patch" && object.resource == resource && object.name == name
 }
 
+const SYNCED: &str = "ClusterAPISynced";
+
 #[tokio::test]
 async fn replicas_follow_hosts_and_nobody_elses_do() {
     let stage = Stage::start("scaled", &AGENTS).await;
@@ -156,60 +158,67 @@ async fn replicas_follow_hosts_and_nobody_elses_do() {
         .role(Role::Worker, 2)
         .with("/clusterAPI", section);
     templates(&stage, &shop).await;
-    let before = api(&stage, DEPLOYMENT).get("shop-md").await.unwrap();
+    follows_once_it_may(&stage, &shop).await;
+    goes_up_behind_labels(&stage, &shop).await;
+    goes_down_behind_marks(&stage, &shop).await;
+    not_for_a_stranger(&stage).await;
+    not_against_who_applies(&stage, &shop).await;
+}
 
-    // A site grants the rights for it, or does not.
-    stage.create(&shop).await;
-    let kind = "ClusterAPISynced";
+/// A site grants the rights for it, or does not; and nothing of an object changes but its replicas.
+async fn follows_once_it_may(stage: &Stage, shop: &Cluster) {
+    let before = api(stage, DEPLOYMENT).get("shop-md").await.unwrap();
+    stage.create(shop).await;
     let what = "apply the component deploy/agents/cluster-api there";
     stage
-        .condition_mentions(&shop, kind, "False", "NamespaceNotGranted", what)
+        .condition_mentions(shop, SYNCED, "False", "NamespaceNotGranted", what)
         .await;
-    stage.ready(&shop).await;
+    stage.ready(shop).await;
     let binding = repository::deploy().join("agents/cluster-api/rolebinding.yaml");
     let apply = ["apply", "-n", HOSTS, "-f", &binding.display().to_string()];
     stage.kubectl(&apply).await;
 
-    // Up, and nothing else of the object.
-    let grown = until_replicas(&stage, DEPLOYMENT, "shop-md", 2).await;
-    until_replicas(&stage, CONTROL_PLANE, "shop", 3).await;
-    stage.condition_is(&shop, kind, "True", "InStep").await;
+    let grown = until_replicas(stage, DEPLOYMENT, "shop-md", 2).await;
+    until_replicas(stage, CONTROL_PLANE, "shop", 3).await;
+    stage.condition_is(shop, SYNCED, "True", "InStep").await;
     let mut expected = before.data.clone();
     expected["spec"]["replicas"] = json!(2);
     assert_eq!(grown.data, expected);
-    let owned = grown
-        .managed_fields()
-        .iter()
-        .find(|entry| entry.manager.as_deref() == Some("sip-cluster-agent-replicas"));
-    assert_eq!(
-        owned.unwrap().fields_v1.as_ref().unwrap().0,
-        json!({"f:spec": {"f:replicas": {}}})
-    );
+    let mut owners = grown.managed_fields().iter();
+    let owned = owners.find(|entry| entry.manager.as_deref() == Some("sip-cluster-agent-replicas"));
+    let fields = owned.unwrap().fields_v1.as_ref().unwrap();
+    assert_eq!(fields.0, json!({"f:spec": {"f:replicas": {}}}));
+}
 
-    // Not before the host has its labels.
+/// Not before the host has its labels.
+async fn goes_up_behind_labels(stage: &Stage, shop: &Cluster) {
     stage
-        .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 3}}}}))
+        .edit(shop, json!({"nodes": {"Worker": {"count": {"active": 3}}}}))
         .await;
-    until_replicas(&stage, DEPLOYMENT, "shop-md", 3).await;
-    stage.condition_is(&shop, kind, "True", "InStep").await;
-    let workers = ["r1", "r2", "r3"].map(|rack| format!("{TENANT}-{rack}-w1"));
+    until_replicas(stage, DEPLOYMENT, "shop-md", 3).await;
+    stage.condition_is(shop, SYNCED, "True", "InStep").await;
     let asked = stage.asked_by_agents();
     let raised = first(&asked, 0, "raise replicas", |entry| sets_replicas(entry, 3));
-    for host in &workers {
-        let labelled = first(&asked, 0, "label a host", |entry| {
-            patches(entry, "baremetalhosts", host)
-        });
-        assert!(labelled < raised, "{host}");
+    for host in workers() {
+        let labels = |entry: &Entry| patches(entry, "baremetalhosts", &host);
+        assert!(first(&asked, 0, "label a host", labels) < raised, "{host}");
     }
+}
 
-    // Down once the Machine is marked that is to go.
-    for host in &workers {
-        uses(&stage, host).await;
+fn workers() -> [String; 3] {
+    ["r1", "r2", "r3"].map(|rack| format!("{TENANT}-{rack}-w1"))
+}
+
+/// Once the Machine is marked that is to go.
+async fn goes_down_behind_marks(stage: &Stage, shop: &Cluster) {
+    for host in workers() {
+        uses(stage, &host).await;
     }
+    let raised = stage.asked_by_agents().len();
     stage
-        .edit(&shop, json!({"nodes": {"Worker": {"count": {"active": 2}}}}))
+        .edit(shop, json!({"nodes": {"Worker": {"count": {"active": 2}}}}))
         .await;
-    until_replicas(&stage, DEPLOYMENT, "shop-md", 2).await;
+    until_replicas(stage, DEPLOYMENT, "shop-md", 2).await;
     let object = stage.clusters(TENANT).get("shop").await.unwrap();
     let mut going = members(&object)
         .into_iter()
@@ -217,80 +226,74 @@ async fn replicas_follow_hosts_and_nobody_elses_do() {
     let (victim, none) = (going.next().unwrap().name, going.next());
     assert_eq!(none, None);
     let machine = format!("{victim}-machine");
-    let marked = api(&stage, MACHINE).get(&machine).await.unwrap();
+    let machines = api(stage, MACHINE);
+    let marked = machines.get(&machine).await.unwrap();
     assert!(marked.annotations().contains_key(DELETE));
     let asked = stage.asked_by_agents();
     let lowered = first(&asked, raised, "lower replicas", |entry| sets_replicas(entry, 2));
-    assert!(
-        first(&asked, raised, "mark the Machine", |entry| patches(
-            entry, "machines", &machine
-        )) < lowered
-    );
-    api(&stage, MACHINE)
-        .delete(&machine, &DeleteParams::default())
-        .await
-        .unwrap();
-    set_consumer(&stage, &victim, Value::Null).await;
+    let marks = |entry: &Entry| patches(entry, "machines", &machine);
+    assert!(first(&asked, raised, "mark the Machine", marks) < lowered);
+
+    machines.delete(&machine, &DeleteParams::default()).await.unwrap();
+    set_consumer(stage, &victim, Value::Null).await;
     let back = wait::until(stage.hosts(), &victim, "be released", PATIENCE, given_back).await;
     back.unwrap();
-    stage.ready(&shop).await;
-    stage.condition_is(&shop, kind, "True", "InStep").await;
+    stage.ready(shop).await;
+    stage.condition_is(shop, SYNCED, "True", "InStep").await;
+}
 
-    // Another tenant claims the Cluster, by name and namespace, and names its object.
-    let before = api(&stage, DEPLOYMENT).get("shop-md").await.unwrap();
+/// Another tenant claims the Cluster, by name and namespace, and names its object.
+async fn not_for_a_stranger(stage: &Stage) {
+    let before = api(stage, DEPLOYMENT).get("shop-md").await.unwrap();
     let section = json!({"replicas": {"Worker": {"machineDeployment": "shop-md"}}});
     let stranger = cluster(STRANGER, "shop")
         .role(Role::Worker, 1)
         .with("/clusterAPI", section);
     let mut object = stranger.object();
-    object.annotations_mut().insert(
-        "sip.airshipit.org/cluster-api-cluster".to_owned(),
-        "metal/shop".to_owned(),
-    );
+    let annotation = "sip.airshipit.org/cluster-api-cluster".to_owned();
+    object
+        .annotations_mut()
+        .insert(annotation, "metal/shop".to_owned());
     let clusters = stage.clusters(STRANGER);
     clusters.create(&PostParams::default(), &object).await.unwrap();
     stage.ready(&stranger).await;
-    let why = stage.condition_is(&stranger, kind, "False", "NotOfCluster").await;
+    let refused =
+        |name: &'static str| stage.condition_mentions(&stranger, SYNCED, "False", "NotOfCluster", name);
+    let why = refused("metal/shop-md").await;
     assert!(
         why.starts_with("there is no MachineDeployment metal/shop-md whose"),
         "{why}"
     );
     // It is told the same of one that does not exist.
-    stage
-        .edit(
-            &stranger,
-            json!({"clusterAPI": {"replicas": {"Worker": {"machineDeployment": "none"}}}}),
-        )
-        .await;
-    let missing = stage
-        .condition_mentions(&stranger, kind, "False", "NotOfCluster", "metal/none")
-        .await;
+    let none = json!({"replicas": {"Worker": {"machineDeployment": "none"}}});
+    stage.edit(&stranger, json!({ "clusterAPI": none })).await;
+    let missing = refused("metal/none").await;
     assert_eq!(missing.replace("metal/none", "metal/shop-md"), why);
-    let after = api(&stage, DEPLOYMENT).get("shop-md").await.unwrap();
+    let after = api(stage, DEPLOYMENT).get("shop-md").await.unwrap();
     assert_eq!(after.resource_version(), before.resource_version());
+}
 
-    // Whoever applies replicas keeps them.
+/// Whoever applies replicas keeps them.
+async fn not_against_who_applies(stage: &Stage, shop: &Cluster) {
     let other = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
         "metadata": {"name": "shop-md"}, "spec": {"replicas": 1}});
-    let params = PatchParams::apply("flux").force();
-    api(&stage, DEPLOYMENT)
-        .patch("shop-md", &params, &Patch::Apply(other))
+    let (params, patch) = (PatchParams::apply("flux").force(), Patch::Apply(other));
+    api(stage, DEPLOYMENT)
+        .patch("shop-md", &params, &patch)
         .await
         .unwrap();
     let touch = Patch::Merge(json!({"metadata": {"annotations": {"touched": "1"}}}));
-    stage
-        .clusters(TENANT)
+    let clusters = stage.clusters(TENANT);
+    clusters
         .patch("shop", &PatchParams::default(), &touch)
         .await
         .unwrap();
     stage
-        .condition_mentions(&shop, kind, "False", "OwnedByOthers", "field manager flux")
+        .condition_mentions(shop, SYNCED, "False", "OwnedByOthers", "field manager flux")
         .await;
-    until_replicas(&stage, DEPLOYMENT, "shop-md", 1).await;
-    let count = stage
-        .asked_by_agents()
-        .iter()
-        .filter(|entry| sets_replicas(entry, 2))
-        .count();
-    assert_eq!(count, 2, "one write for each change");
+    let kept = api(stage, DEPLOYMENT).get("shop-md").await.unwrap();
+    assert_eq!(kept.data["spec"]["replicas"], 1);
+    let asked = stage.asked_by_agents();
+    let writes = asked.iter().filter(|entry| sets_replicas(entry, 2)).count();
+    assert_eq!(writes, 2, "one for each change");
 }

@@ -53,6 +53,7 @@ fn twice(section: &str) -> Value {
     spec
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of specs")]
 #[tokio::test]
 async fn faults_of_specs_are_warnings_only() {
     let site = site().await;
