@@ -198,6 +198,50 @@ fn replicas_go_down_once_every_machine_is_marked() {
     assert_eq!((to, reason), (None, Reason::Waiting), "{message}");
 }
 
+/// A host that is gone leaves its Machine behind, which nobody deletes; and not every consumer is one for a Machine.
+#[test]
+fn machines_count_and_not_hosts_or_consumers() {
+    let lookup = |text: &str| MachineLookup::Found(Machine::parse(text).unwrap().owned_by(TARGET));
+    let name = |text: &str| text.to_owned();
+    for (leaves, is_gone, machine, to) in [
+        (surplus("h3"), true, Some(lookup("metal/m")), None),
+        (leaving("h3", "failed"), true, Some(lookup("metal/m")), None),
+        (surplus("h3"), true, None, Some(2)),
+        (
+            surplus("h3"),
+            true,
+            Some(MachineLookup::Collected(name("Metal3Machine metal/m"))),
+            Some(2),
+        ),
+        (
+            surplus("h3"),
+            false,
+            Some(MachineLookup::Claim(name("HostClaim tenant/c"))),
+            Some(2),
+        ),
+        (
+            surplus("h3"),
+            false,
+            Some(MachineLookup::Kept(name("Cluster metal/one"))),
+            Some(2),
+        ),
+        (surplus("h3"), false, None, None),
+    ] {
+        let all = members(&[("h1", Bound), ("h2", Bound)])
+            .into_iter()
+            .chain([leaves]);
+        let mut holding = observed(all.collect(), &|machine| machine, found(object(3)));
+        holding.machines = machine
+            .iter()
+            .map(|machine| (name("uid-h3"), machine.clone()))
+            .collect();
+        if is_gone {
+            holding.hosts.retain(|host, _| host.name != "h3");
+        }
+        assert_eq!(plan(&holding, true).0, to, "{is_gone} {machine:?}");
+    }
+}
+
 #[test]
 fn what_is_not_to_be_written_is_not_written() {
     let changed = |change: &dyn Fn(&mut Object)| {
