@@ -262,6 +262,11 @@ fn user(member: &Member, holding: &Holding) -> Option<User> {
 
 /// Adds a host that leaves, if a Machine may be on it, or be left by it, that does not go by itself.
 fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Hosts) {
+    let user = user(member, holding);
+    // A consumer of another Cluster has nothing to do with these replicas.
+    if let Some(User::Nobody | User::Foreign) = user {
+        return;
+    }
     let host = member.host();
     let surplus = is_surplus(member);
     let list = if surplus {
@@ -269,18 +274,18 @@ fn leaving(scaled: &Scaled, member: &Member, holding: &Holding, hosts: &mut Host
     } else {
         &mut hosts.others
     };
-    let machine = match (user(member, holding), holding.machines.get(host.uid())) {
-        // A consumer of another Cluster has nothing to do with these replicas.
-        (Some(User::Nobody | User::Foreign), _) => return,
-        (_, Some(MachineLookup::Found(machine))) => machine,
-        (_, Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_))) => return,
-        (_, Some(MachineLookup::Unreadable(why))) => return list.push(why.clone()),
-        (Some(User::Own | User::Unknown), None) => {
-            return list.push(format!(
-                "{host} is to be released and is in use, and no Machine is known on it"
-            ));
+    let machine = match holding.machines.get(host.uid()) {
+        Some(MachineLookup::Found(machine)) => machine,
+        Some(MachineLookup::Claim(_) | MachineLookup::Kept(_) | MachineLookup::Collected(_)) => return,
+        Some(MachineLookup::Unreadable(why)) => {
+            list.push(why.clone());
+            return;
         }
-        (None, None) => return,
+        None => {
+            let why = format!("{host} is to be released and is in use, and no Machine is known on it");
+            list.extend(user.map(|_| why));
+            return;
+        }
     };
     if machine.leaves() {
         return;
