@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::{Cluster, Placement};
-use kit::events::EventReason;
+use api::{Cluster, Placement, conditions::Reason};
+use kit::{
+    conditions::{Finding, find},
+    events::EventReason,
+};
 
 use super::{
     advice::is_surplus,
@@ -14,7 +17,7 @@ use super::{
     observation::{Holding, MachineLookup, Observation},
     placement_events,
     plan::{MachineAction, Plan},
-    services,
+    scaling, services,
     status::{self, OwnStatus},
     status_draft::Draft,
     summary::Tally,
@@ -42,6 +45,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         .roles()
         .iter()
         .map(|role| (role.name().as_str().to_owned(), role.wanted()));
+    let scaling = scaling::steps(cluster, holding, is_held);
     let named = named_machines(object);
     let mut written = status::placement(placement);
     let surplus = surplus_machines(holding);
@@ -62,20 +66,37 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
         watched: Some(members::hosts(&members)),
         machines: machine_actions(&surplus, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
+        scales: scaling.scales,
+        follows_machines: scaling.finding.is_some(),
         status_follows: is_held && members::writes_hosts(&members),
         status: Some(Draft::Declared(OwnStatus {
-            findings: findings::all(object, (holding, &members), &gating, &skipped, *now),
+            findings: findings::all(object, (holding, &members), &gating, &skipped, *now)
+                .into_iter()
+                .chain(scaling.finding.clone())
+                .collect(),
             placement: Some(written),
             tally: Some(Tally::new(placement, wanted)),
         })),
-        events: placement_events::planned(object, holding),
+        events: placement_events::planned(object, holding)
+            .into_iter()
+            .chain(scaling.finding.and_then(|finding| not_followed(object, &finding)))
+            .collect(),
         requeue: findings::answers_due(object, &gating, *now)
             .into_iter()
             .chain((!unreadable.is_empty()).then_some(UNREADABLE))
+            .chain(scaling.pause)
             .min(),
         notices: unreadable,
         ..Plan::nothing(placement.cluster().clone())
     }
+}
+
+/// Where an object of Cluster API does not follow the cluster for a reason that a person should know, and the status does not have it.
+fn not_followed(object: &api::SIPCluster, finding: &Finding) -> Option<Event> {
+    let known = find(status::conditions(object), finding.kind);
+    let is_known = known.is_some_and(|condition| condition.reason == finding.reason);
+    let is_news = finding.status == Some(false) && finding.reason != Reason::Waiting && !is_known;
+    is_news.then(|| Event::new(EventReason::ReplicasNotSet, &finding.message))
 }
 
 /// The Machines that the status names, by the uid of their host.

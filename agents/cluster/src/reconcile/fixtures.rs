@@ -25,5 +25,6 @@ pub(super) fn holding(members: Vec<wire::Member>, refused: bool, hosts: Vec<Valu
         cluster_api: None,
         pending: BTreeSet::new(),
         machines: BTreeMap::new(),
+        scaled: Vec::new(),
     }
 }

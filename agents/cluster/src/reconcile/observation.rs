@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{Cluster, ClusterApiCluster, SIPCluster};
+use api::{Cluster, ClusterApiCluster, SIPCluster, Scaled};
 use k8s_openapi::jiff::Timestamp;
 use kit::{
     config::Section,
@@ -13,6 +13,7 @@ use kit::{
 use super::{
     host_users::{Left, User},
     machine::Machine,
+    scaling::Lookup,
 };
 use crate::inventory::ObservedHost;
 
@@ -65,6 +66,8 @@ pub(super) struct Holding {
     pub(super) pending: BTreeSet<ObjectKey>,
     /// What is known of Cluster API's Machines on hosts that leave and are in use, and of those whose hosts are gone, by the uid of the host.
     pub(super) machines: BTreeMap<String, MachineLookup>,
+    /// The objects of Cluster API that the spec names, and what is known of each.
+    pub(super) scaled: Vec<(Scaled, Lookup)>,
 }
 
 /// What the API server has answered about the Machine on a host.
