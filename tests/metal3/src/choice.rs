@@ -10,8 +10,8 @@ use crate::{
 /// What came of a look at the hosts that match.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// It uses this one already.
-    Own(DynamicObject),
+    /// It uses the one of this name already.
+    Own(String),
     /// One of these, at random.
     OneOf(Vec<DynamicObject>),
     /// None is free. A host that is kept for its owner may be on its way.
@@ -23,7 +23,7 @@ pub enum Choice {
 #[must_use]
 pub fn choose(machine: &Metal3Machine, hosts: Vec<DynamicObject>) -> Choice {
     if let Some(own) = hosts.iter().find(|host| machine.uses(host)) {
-        return Choice::Own(own.clone());
+        return Choice::Own(own.name_any());
     }
     let usable = hosts.into_iter().filter(|host| is_usable(machine, host));
     let (kept, rest): (Vec<_>, Vec<_>) = usable.partition(|host| host.labels().contains_key(NODE_REUSE));
@@ -107,7 +107,7 @@ mod tests {
 
     fn names(choice: Choice) -> Vec<String> {
         match choice {
-            Choice::Own(host) => vec![format!("own {}", host.name_any())],
+            Choice::Own(host) => vec![format!("own {host}")],
             Choice::OneOf(hosts) => hosts.iter().map(DynamicObject::name_any).collect(),
             Choice::None => Vec::new(),
         }

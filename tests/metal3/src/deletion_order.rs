@@ -30,7 +30,7 @@ impl Order {
 
 /// How soon a Machine goes: the smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum Priority {
     /// It is being deleted.
     Deleting,
     /// It has the annotation [`DELETE_MACHINE`].
@@ -46,9 +46,9 @@ enum Turn {
 pub fn surplus(machines: &[DynamicObject], replicas: usize, order: Order) -> Vec<DynamicObject> {
     let mut sorted = machines.to_vec();
     sorted.sort_by(|one, other| {
-        let by_turn = turn(one).cmp(&turn(other));
+        let by_priority = priority(one).cmp(&priority(other));
         let made = |machine: &DynamicObject| machine.creation_timestamp().map(|time| time.0);
-        let by_age = if turn(one) == Turn::Other {
+        let by_age = if priority(one) == Priority::Other {
             match order {
                 Order::Random => std::cmp::Ordering::Equal,
                 Order::Newest => made(other).cmp(&made(one)),
@@ -57,7 +57,7 @@ pub fn surplus(machines: &[DynamicObject], replicas: usize, order: Order) -> Vec
         } else {
             std::cmp::Ordering::Equal
         };
-        by_turn
+        by_priority
             .then(by_age)
             .then_with(|| one.name_any().cmp(&other.name_any()))
     });
@@ -65,23 +65,23 @@ pub fn surplus(machines: &[DynamicObject], replicas: usize, order: Order) -> Vec
     sorted
 }
 
-fn turn(machine: &DynamicObject) -> Turn {
+fn priority(machine: &DynamicObject) -> Priority {
     let conditions = machine.data["status"]["conditions"].as_array();
     let is_false = |kind: &str| {
         let mut all = conditions.into_iter().flatten();
         all.any(|condition| condition["type"] == kind && condition["status"] == "False")
     };
     if machine.metadata.deletion_timestamp.is_some() {
-        Turn::Deleting
+        Priority::Deleting
     } else if machine.annotations().contains_key(DELETE_MACHINE) {
-        Turn::Annotated
+        Priority::Annotated
     } else if machine.data["status"]["nodeRef"].is_null()
         || is_false("NodeHealthy")
         || is_false("HealthCheckSucceeded")
     {
-        Turn::Unhealthy
+        Priority::Unhealthy
     } else {
-        Turn::Other
+        Priority::Other
     }
 }
 

@@ -122,7 +122,7 @@ impl Capm3 {
         let selected = ListParams::default().labels(&machine.selector);
         let found = self.hosts(machine).list(&selected).await?.items;
         match choice::choose(machine, found) {
-            Choice::Own(host) => Ok(Claim::Has(host.name_any())),
+            Choice::Own(host) => Ok(Claim::Has(host)),
             Choice::None => Ok(Claim::NoHost),
             Choice::OneOf(hosts) => {
                 let Some(chosen) = hosts.choose(&mut self.random) else {

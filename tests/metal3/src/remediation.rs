@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_host_is_rebooted_up_to_the_limit_and_then_given_up() {
-        let (timeout, over) = (Duration::from_secs(60), Duration::from_secs(61));
+        let (timeout, over) = (Duration::from_mins(1), Duration::from_secs(61));
         for (phase, online, retry_limit, retries, since, expected) in [
             (Phase::New, true, 1, 0, Duration::ZERO, Step::Go(Phase::Running)),
             (Phase::New, false, 1, 0, Duration::ZERO, Step::Go(Phase::Failed)),

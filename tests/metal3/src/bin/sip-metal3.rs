@@ -18,7 +18,7 @@ struct Arguments {
     /// Namespace of the hosts, Machines and templates
     #[arg(long, default_value = "metal")]
     namespace: String,
-    /// Seconds between two searches of a Metal3Machine that finds no host
+    /// Seconds between two searches of a machine that finds no host
     #[arg(long, default_value_t = 30.0)]
     search_seconds: f64,
     /// Longest pause between the choice of a host and its patch, in seconds
