@@ -183,8 +183,18 @@ async fn clusters_get_ready_without_sharing_ports() {
     let pair = |folder: &Path, names: [&str; 2], suffix: &str| {
         names.map(|name| (cluster(name, name), folder.join(format!("{name}{suffix}.yaml"))))
     };
-    get_ready_without_sharing_ports(pair(&own("pair"), ["metrics", "blog"], "")).await;
+    Box::pin(get_ready_without_sharing_ports(pair(
+        &own("pair"),
+        ["metrics", "blog"],
+        "",
+    )))
+    .await;
     if let Some(folder) = beside("treasuremap") {
-        get_ready_without_sharing_ports(pair(&folder, ["lma", "wordpress"], "-sipcluster")).await;
+        Box::pin(get_ready_without_sharing_ports(pair(
+            &folder,
+            ["lma", "wordpress"],
+            "-sipcluster",
+        )))
+        .await;
     }
 }
