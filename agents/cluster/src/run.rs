@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, pin::pin, sync::Arc};
 
+use anyhow::Context as _;
 use futures::StreamExt as _;
 use kit::{
     clusters,
@@ -11,9 +12,10 @@ use kit::{
     retries::{Retries, watch_pauses},
     scheduler::{Scheduler, WatchEvent},
     start::{self, Agent, AgentArgs},
+    tenant::destinations::Destinations,
 };
 use kube::{Client, runtime::controller};
-use runtime::readiness::Gate;
+use runtime::{readiness::Gate, resolver::Resolver};
 
 use crate::{
     answered::Answered,
@@ -21,6 +23,7 @@ use crate::{
     host_events,
     inventory::{self, DroppedNamespace, Inventory, Listed},
     reconcile::{self, Context, MANAGER, Orphans, PendingWrites},
+    tenant_nodes::{self, TenantNodes, metrics::Polls},
     triggers::Triggers,
 };
 
@@ -118,9 +121,29 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("host events", publisher.run(events.clone()));
 
+    let tenant_nodes = TenantNodes::default();
+    let polling = tenant_nodes::run::Means {
+        client: client.clone(),
+        destinations: Destinations::new(
+            Resolver::from_system().context("host names cannot be resolved")?,
+            agent.config.identity_providers().allowed_networks(),
+            [start::api_server_uri().await?, agent.config.scheduler().clone()],
+        ),
+        events: events.clone(),
+        inventory: inventory.clone(),
+        triggers: triggers.clone(),
+        polls: Polls::registered(&agent.process.metrics),
+    };
+    agent.process.tasks.spawn_endless(
+        "Nodes of tenants",
+        tenant_nodes::run::run(tenant_nodes.clone(), polling),
+    );
+
     let context = Arc::new(Context {
         fence,
         client,
+        tenant_nodes,
+        drain_for: agent.config.tenant_drain(),
         scheduler: agent.scheduler.clone(),
         inventory,
         triggers,

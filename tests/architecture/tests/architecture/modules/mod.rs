@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         &[
             &["answered", "triggers", "host_events"],
             &["inventory"],
-            &["fence"],
+            &["fence", "tenant_nodes"],
             &["reconcile"],
             &["run"],
         ],
