@@ -19,6 +19,7 @@ pub fn haproxy_config(bytes: &[u8]) {
                 namespace: lines[0].to_owned(),
                 name: lines[1].to_owned(),
                 address: lines[2].parse().ok()?,
+                is_backup: lines[1].len() % 2 == 1,
             })
         })
         .collect();

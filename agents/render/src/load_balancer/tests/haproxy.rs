@@ -90,10 +90,12 @@ pub(super) fn any_member() -> impl Strategy<Value = Member> {
         "[ \n\t\"'#\\\\${}._]{0,20}",
         "x{300,3000}"
     ];
-    (namespace, name, any::<IpAddr>()).prop_map(|(namespace, name, address)| Member {
+    let fields = (namespace, name, any::<IpAddr>(), any::<bool>());
+    fields.prop_map(|(namespace, name, address, is_backup)| Member {
         namespace,
         name,
         address,
+        is_backup,
     })
 }
 

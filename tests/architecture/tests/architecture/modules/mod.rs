@@ -43,6 +43,7 @@ const LAYERS: [(&str, &[&[&str]]); 6] = [
         &[
             &[
                 "identity",
+                "preference",
                 "balancers",
                 "configurations",
                 "sip_deployments",
