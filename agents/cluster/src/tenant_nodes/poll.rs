@@ -180,14 +180,13 @@ async fn step(server: &Server, node: &Node, host: &str) -> Result<Drain, Error> 
     for pod in pods {
         match eviction::fate(pod, is_ready) {
             Fate::Stays => continue,
-            Fate::Ends => {}
             Fate::Evict(pod) if evictions < EVICTIONS => {
                 evictions += 1;
                 if server.evict(&pod).await? == Evicted::NotNow {
                     blocked.get_or_insert(pod);
                 }
             }
-            Fate::Evict(_) => {}
+            Fate::Ends | Fate::Evict(_) => {}
         }
         left += 1;
     }

@@ -71,8 +71,10 @@ impl Scene {
             "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "reason": reason}],
         }});
         let patch = Patch::Merge(status);
-        let patched = self.nodes().patch_status(name, &PatchParams::default(), &patch);
-        patched.await.unwrap();
+        self.nodes()
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
     }
 
     /// A running pod on each of these Nodes, and a budget that lets nobody evict one.
@@ -100,10 +102,10 @@ impl Scene {
             let running =
                 json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
             let running = Patch::Merge(running);
-            let patched = self
-                .pods()
-                .patch_status(&pod_on(node), &PatchParams::default(), &running);
-            patched.await.unwrap();
+            self.pods()
+                .patch_status(&pod_on(node), &PatchParams::default(), &running)
+                .await
+                .unwrap();
         }
         let counted = wait::until(
             budgets,
@@ -111,7 +113,7 @@ impl Scene {
             "the budget to count its pods",
             PATIENCE,
             |budget| {
-                let healthy = budget.status.as_ref().map(|status| status.current_healthy);
+                let healthy = budget.status.as_ref().and_then(|status| status.current_healthy);
                 healthy.is_some_and(|healthy| usize::try_from(healthy) == Ok(nodes.len()))
             },
         );
