@@ -99,17 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host_faults = inventory.host_faults().publish(events.clone(), listed.clone());
     agent.process.tasks.spawn_endless("host faults", host_faults);
 
-    let fence = Fence::new(agent.config.claims_in_flight());
-    let namespaces = agent.config.host_namespaces().clone();
-    agent.process.tasks.spawn_endless(
-        "watch the policy on consumers",
-        fence::watch_policy(client.clone(), namespaces, fence.clone()),
-    );
-    agent
-        .process
-        .tasks
-        .spawn_endless("releases", fence.clone().run(triggers.clone()));
-
+    let fence = start_fence(&mut agent, &client, &triggers);
     agent.process.tasks.spawn_endless(
         "refused hosts",
         reconcile::probe_refused_hosts(client.clone(), inventory.clone(), triggers.clone()),
@@ -121,24 +111,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .tasks
         .spawn_endless("host events", publisher.run(events.clone()));
 
-    let tenant_nodes = TenantNodes::default();
-    let polling = tenant_nodes::run::Means {
-        client: client.clone(),
-        destinations: Destinations::new(
-            Resolver::from_system().context("host names cannot be resolved")?,
-            agent.config.identity_providers().allowed_networks(),
-            [start::api_server_uri().await?, agent.config.scheduler().clone()],
-        ),
-        events: events.clone(),
-        inventory: inventory.clone(),
-        triggers: triggers.clone(),
-        polls: Polls::registered(&agent.process.metrics),
-    };
-    agent.process.tasks.spawn_endless(
-        "Nodes of tenants",
-        tenant_nodes::run::run(tenant_nodes.clone(), polling),
-    );
-
+    let tenant_nodes = poll_tenants(&mut agent, &client, (&inventory, &triggers, &events)).await?;
     let context = Arc::new(Context {
         fence,
         client,
@@ -169,6 +142,43 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         control(context, orphans, shutdown.cancelled_owned()),
     );
     agent.run(Some(elected)).await
+}
+
+/// Watches the policy on consumers, and when releases may be confirmed.
+fn start_fence(agent: &mut Agent, client: &Client, triggers: &Triggers) -> Fence {
+    let fence = Fence::new(agent.config.claims_in_flight());
+    let namespaces = agent.config.host_namespaces().clone();
+    let watching = fence::watch_policy(client.clone(), namespaces, fence.clone());
+    let tasks = &mut agent.process.tasks;
+    tasks.spawn_endless("watch the policy on consumers", watching);
+    tasks.spawn_endless("releases", fence.clone().run(triggers.clone()));
+    fence
+}
+
+/// Polls the API servers of tenants for their Nodes.
+async fn poll_tenants(
+    agent: &mut Agent,
+    client: &Client,
+    (inventory, triggers, events): (&Inventory, &Triggers, &Events),
+) -> anyhow::Result<TenantNodes> {
+    let nodes = TenantNodes::default();
+    let own = [start::api_server_uri().await?, agent.config.scheduler().clone()];
+    let resolver = Resolver::from_system().context("host names cannot be resolved")?;
+    let means = tenant_nodes::run::Means {
+        client: client.clone(),
+        destinations: Destinations::new(
+            resolver,
+            agent.config.identity_providers().allowed_networks(),
+            own,
+        ),
+        events: events.clone(),
+        inventory: inventory.clone(),
+        triggers: triggers.clone(),
+        polls: Polls::registered(&agent.process.metrics),
+    };
+    let polling = tenant_nodes::run::run(nodes.clone(), means);
+    agent.process.tasks.spawn_endless("Nodes of tenants", polling);
+    Ok(nodes)
 }
 
 /// Checks that no namespace with held hosts was dropped from the configuration; each `SIPCluster` that holds some gets an Event. `None`:

@@ -42,7 +42,10 @@ pub fn haproxy_config(bytes: &[u8]) {
     let (with, without) = (config(&members), config(&[]));
     let (servers, others): (Vec<&str>, Vec<&str>) =
         with.lines().partition(|line| line.starts_with("  server "));
-    let others = others.iter().copied().filter(|line| *line != "  option allbackups");
+    let others = others
+        .iter()
+        .copied()
+        .filter(|line| *line != "  option allbackups");
     assert!(others.eq(without.lines()), "{with}");
     let hosts: BTreeSet<_> = members
         .iter()

@@ -48,7 +48,7 @@ pub(super) async fn act(object: Option<&SIPCluster>, plan: &Plan, context: &Cont
         NodesAction::Unchanged => {}
         NodesAction::Want(wanted) => context
             .tenant_nodes
-            .want(plan.cluster.key(), Some(wanted.clone())),
+            .want(plan.cluster.key(), Some((**wanted).clone())),
         NodesAction::Forget => context.tenant_nodes.want(plan.cluster.key(), None),
     }
     let mut outcomes = Outcomes::default();

@@ -67,7 +67,7 @@ pub(super) fn plan(observation: &Observation<'_>, cluster: &Cluster, holding: &H
     Plan {
         cluster_api: holding.cluster_api.clone(),
         watched: Some(members::hosts(&members)),
-        nodes: nodes.map_or(NodesAction::Forget, NodesAction::Want),
+        nodes: nodes.map_or(NodesAction::Forget, |wanted| NodesAction::Want(Box::new(wanted))),
         machines: machine_actions(&surplus, &named),
         hosts: is_held.then(|| members::host_actions(holding, &members)),
         status_follows: is_held && members::writes_hosts(&members),

@@ -211,6 +211,7 @@ fn judge(leaving: Leaving<'_>) -> Judged {
         | Assessment::Blocked(_)
         | Assessment::ForeignConsumer(_)
         | Assessment::Waits(_)
+        | Assessment::Gone
         | Assessment::NodeDrains(_)
         | Assessment::Unwritable => return go(Action::Leave),
     }
@@ -224,7 +225,10 @@ fn judge(leaving: Leaving<'_>) -> Judged {
     let is_over = waited >= drain_for;
     let seconds = drain_for.as_secs();
     match (drain, problem) {
-        (Some(Drain::NoNode | Drain::ClusterApi), _) => go(Action::Drain),
+        // Of a problem that nobody but a person changes, the status has the words.
+        (Some(Drain::NoNode | Drain::ClusterApi), _) | (None, Some(Problem { passes: false, .. })) => {
+            go(Action::Drain)
+        }
         (Some(Drain::Drained { node }), _) => {
             let why = format!("its Node {node} is drained and not deleted yet");
             wait_until(drain_for + DELETION, Action::Delete, why)
@@ -244,8 +248,6 @@ fn judge(leaving: Leaving<'_>) -> Judged {
                 "the tenant's API server refuses to drain its Node {node}: {why}"
             )),
         },
-        // Nobody but a person changes that, and the status has it.
-        (None, Some(Problem { passes: false, .. })) => go(Action::Drain),
         (
             None,
             Some(Problem {

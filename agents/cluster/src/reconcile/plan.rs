@@ -58,7 +58,7 @@ pub(super) enum NodesAction {
     /// What was wanted before.
     Unchanged,
     /// This.
-    Want(Wanted),
+    Want(Box<Wanted>),
     /// Nothing.
     Forget,
 }

@@ -57,11 +57,11 @@ pub(super) struct Pod {
 /// What happens to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is evicted, as PodDisruptionBudgets allow.
+    /// It is evicted, as `PodDisruptionBudget`s allow.
     Evict(Pod),
     /// It is ending: the drain waits for it.
     Ends,
-    /// It stays: it has ended, is a DaemonSet's, or is of the kubelet itself.
+    /// It stays: it has ended, is a `DaemonSet`'s, or is of the kubelet itself.
     Stays,
 }
 

@@ -50,7 +50,7 @@ impl From<kube::Error> for Error {
 pub(super) enum Evicted {
     /// The pod ends, or is gone.
     Done,
-    /// A PodDisruptionBudget does not allow it now.
+    /// A `PodDisruptionBudget` does not allow it now.
     NotNow,
 }
 

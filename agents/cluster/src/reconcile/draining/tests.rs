@@ -90,29 +90,57 @@ fn after(seconds: i64, hosts: Vec<Value>, drained: bool, report: Report) -> Outc
     }
 }
 
-fn draining() -> Option<Drain> {
-    Some(Drain::Draining {
+fn draining() -> Drain {
+    Drain::Draining {
         node: "w-1".to_owned(),
         left: "2 pods are left".to_owned(),
-    })
+    }
 }
 
-fn drained() -> Option<Drain> {
-    Some(Drain::Drained {
+fn drained() -> Drain {
+    Drain::Drained {
         node: "w-1".to_owned(),
-    })
+    }
+}
+
+/// What is done to the Node, what the host waits for, for how many seconds, and whether an Event states that it goes without.
+type Row = (
+    &'static str,
+    i64,
+    Option<Drain>,
+    Option<bool>,
+    Action,
+    Option<&'static str>,
+    Option<u64>,
+    usize,
+);
+
+fn check(rows: impl IntoIterator<Item = Row>) {
+    for (what, seconds, drain, problem, action, waits, requeue, event) in rows {
+        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
+        let outcome = after(seconds, hosts, true, report(drain, problem));
+        assert_eq!(outcome.action, action, "{what}");
+        match waits {
+            Some(words) => {
+                let found = outcome.waits.unwrap_or_default();
+                assert!(found.contains(words), "{what}: {found}");
+            }
+            None => assert_eq!(outcome.waits, None, "{what}"),
+        }
+        assert_eq!(outcome.requeue, requeue.map(Duration::from_secs), "{what}");
+        assert_eq!(outcome.events, event, "{what}");
+    }
 }
 
 #[test]
-fn a_host_waits_for_its_node_for_the_stated_time() {
+fn a_host_waits_for_its_node() {
     let refused = || {
         Some(Drain::Refused {
             node: "w-1".to_owned(),
             why: "no".to_owned(),
         })
     };
-    // What is done to the Node, what the host waits for, for how many seconds, and whether an Event states that it goes without.
-    for (what, seconds, drain, problem, action, waits, requeue, event) in [
+    check([
         (
             "it is not known yet",
             1,
@@ -126,7 +154,7 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
         (
             "pods are left",
             10,
-            draining(),
+            Some(draining()),
             None,
             Action::Drain,
             Some("its Node w-1 is being drained: 2 pods are left"),
@@ -136,7 +164,7 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
         (
             "no pod is left",
             10,
-            drained(),
+            Some(drained()),
             None,
             Action::Delete,
             Some("not deleted yet"),
@@ -174,6 +202,12 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
             None,
             0,
         ),
+    ]);
+}
+
+#[test]
+fn the_wait_for_a_node_ends_after_the_stated_time() {
+    check([
         (
             "the server is silent",
             599,
@@ -197,7 +231,7 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
         (
             "pods were left for the whole time",
             600,
-            draining(),
+            Some(draining()),
             None,
             Action::Delete,
             Some("drained for 600 s, and is not deleted yet: 2 pods are left"),
@@ -207,7 +241,7 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
         (
             "it could not be deleted",
             630,
-            draining(),
+            Some(draining()),
             None,
             Action::Delete,
             None,
@@ -217,27 +251,14 @@ fn a_host_waits_for_its_node_for_the_stated_time() {
         (
             "nor when it was drained",
             630,
-            drained(),
+            Some(drained()),
             None,
             Action::Delete,
             None,
             None,
             1,
         ),
-    ] {
-        let hosts = leaving(labelled(host("h1"), "one", "Worker"));
-        let outcome = after(seconds, hosts, true, report(drain, problem));
-        assert_eq!(outcome.action, action, "{what}");
-        match waits {
-            Some(words) => {
-                let found = outcome.waits.unwrap_or_default();
-                assert!(found.contains(words), "{what}: {found}");
-            }
-            None => assert_eq!(outcome.waits, None, "{what}"),
-        }
-        assert_eq!(outcome.requeue, requeue.map(Duration::from_secs), "{what}");
-        assert_eq!(outcome.events, event, "{what}");
-    }
+    ]);
 }
 
 #[test]
@@ -249,7 +270,7 @@ fn time_releases_no_host() {
         ("in use", with(own(host("h1")), "/spec/consumerRef", other), true),
         ("routed to", own(host("h1")), false),
     ] {
-        let outcome = after(100_000, leaving(object), drained, report(draining(), None));
+        let outcome = after(100_000, leaving(object), drained, report(Some(draining()), None));
         assert_eq!((outcome.action, outcome.waits), (Action::Drain, None), "{what}");
         assert_eq!(outcome.events, 0, "{what}");
     }
@@ -264,7 +285,7 @@ fn a_node_of_cluster_api_is_left_to_it() {
     ] {
         let consumer = json!({"apiVersion": version, "kind": kind, "namespace": "metal", "name": "m-0"});
         let used = with(own.clone(), "/spec/consumerRef", consumer);
-        let outcome = after(10, leaving(used), true, report(draining(), None));
+        let outcome = after(10, leaving(used), true, report(Some(draining()), None));
         assert_eq!((outcome.action, outcome.waits), (Action::Leave, None), "{kind}");
     }
 }
@@ -277,7 +298,7 @@ fn what_was_never_given_waits_for_no_node() {
 
 #[test]
 fn a_host_that_is_gone_waits_for_its_node() {
-    let outcome = after(10, leaving(host("h3")), true, report(drained(), None));
+    let outcome = after(10, leaving(host("h3")), true, report(Some(drained()), None));
     assert_eq!(outcome.action, Action::Delete);
     assert!(outcome.waits.is_some());
 }
