@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_that_is_away_leaves_nothing_known_after_a_while() {
+    fn an_api_server_that_is_away_leaves_nothing_known_in_the_end() {
         let mut case = Case::new(&["h1", "h2"]);
         assert_eq!(case.after(0, "RN"), ["h2"]);
         assert_eq!(case.preference.failed(case.at(10)), None);
